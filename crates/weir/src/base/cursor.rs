@@ -1,0 +1,79 @@
+//! The cursor over entries that memtables, tables, runs and merges share.
+//!
+//! Invariants: (1) entries come in the order of `base::key`: user key ascending, sequence number
+//! descending; (2) a cursor with an error is not valid, and `status` gives the error until the next
+//! seek: who stops at `!valid()` without asking `status` loses data (reliability.md, bug 39);
+//! (3) `key`, `seq`, `kind`, `value` may be called on a valid cursor only; what they return lives
+//! until the cursor moves.
+
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq};
+
+/// A position in a sorted sequence of entries.
+pub(crate) trait Cursor {
+    /// Whether the cursor stands on an entry.
+    fn valid(&self) -> bool;
+    /// User key of the current entry.
+    fn key(&self) -> &[u8];
+    /// Sequence number of the current entry.
+    fn seq(&self) -> Seq;
+    /// Kind of the current entry.
+    fn kind(&self) -> Kind;
+    /// Value of the current entry; empty for a delete.
+    fn value(&self) -> &[u8];
+    /// Moves to the first entry at or after `(key, seq)`: with `SEQ_MAX` the newest entry of `key`
+    /// or, if it has none, the next key.
+    fn seek(&mut self, key: &[u8], seq: Seq);
+    /// Moves to the last entry at or before `(key, seq)`: with sequence 0 the oldest entry of `key`
+    /// or, if it has none, the oldest entry of the previous key.
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq);
+    /// Moves to the first entry.
+    fn seek_to_first(&mut self);
+    /// Moves to the last entry.
+    fn seek_to_last(&mut self);
+    /// Moves to the next entry. Requires: valid.
+    fn next(&mut self);
+    /// Moves to the previous entry. Requires: valid.
+    fn prev(&mut self);
+    /// The error that made the cursor invalid, if one did.
+    fn status(&self) -> Result<()>;
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+    fn key(&self) -> &[u8] {
+        (**self).key()
+    }
+    fn seq(&self) -> Seq {
+        (**self).seq()
+    }
+    fn kind(&self) -> Kind {
+        (**self).kind()
+    }
+    fn value(&self) -> &[u8] {
+        (**self).value()
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        (**self).seek(key, seq);
+    }
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        (**self).seek_for_prev(key, seq);
+    }
+    fn seek_to_first(&mut self) {
+        (**self).seek_to_first();
+    }
+    fn seek_to_last(&mut self) {
+        (**self).seek_to_last();
+    }
+    fn next(&mut self) {
+        (**self).next();
+    }
+    fn prev(&mut self) {
+        (**self).prev();
+    }
+    fn status(&self) -> Result<()> {
+        (**self).status()
+    }
+}

@@ -1,0 +1,201 @@
+//! The one error of the engine.
+//!
+//! `kind()` is for programs (few, and each says what the caller must do), `Display` is a sentence
+//! for people: what happened, where, and what to do about it. An error is cheap to clone, because a
+//! failed commit group gives the same error to every writer in it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of a fallible operation of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in terms of what the caller can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The device or the file system failed. Look at the device; then reopen the store.
+    Io,
+    /// Bytes on disk are not what was written. The error names file, offset and, where known, the
+    /// key range. Run `weir verify`; restore the file or run `repair`.
+    Corruption,
+    /// Another process (or another handle) has the store open. Close it, or wait for it.
+    Locked,
+    /// Two requests cannot both be granted, such as creating what exists. Choose another name or ask
+    /// for the existing one.
+    Conflict,
+    /// The device is full. Reads go on; free space and retry the write.
+    NoSpace,
+    /// An argument or option is outside its stated range. Correct it; nothing was changed.
+    InvalidArgument,
+    /// What was asked for does not exist: a store, a keyspace, a file named by the root.
+    NotFound,
+    /// The store was opened for reading only.
+    ReadOnly,
+    /// An earlier failed sync or write made the log's state unknown: no write is accepted until the
+    /// store is reopened. Reads go on.
+    Poisoned,
+    /// The handle, the keyspace or the store was closed or dropped.
+    Closed,
+    /// The bytes were written by a newer Weir, or need a feature that this build does not have. Use a
+    /// version that has it; nothing was changed.
+    Unsupported,
+}
+
+impl ErrorKind {
+    /// The kind's name as shown in messages and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "i/o error",
+            Self::Corruption => "corruption",
+            Self::Locked => "locked",
+            Self::Conflict => "conflict",
+            Self::NoSpace => "no space",
+            Self::InvalidArgument => "invalid argument",
+            Self::NotFound => "not found",
+            Self::ReadOnly => "read only",
+            Self::Poisoned => "poisoned",
+            Self::Closed => "closed",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// Where damaged bytes were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// The file (or slot) that holds the damaged bytes.
+    pub file: String,
+    /// Offset of the damaged structure in the file, in bytes.
+    pub offset: u64,
+    /// Smallest and largest user key that may be affected, where known.
+    pub key_range: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// An error of the engine: a kind, a sentence, and what caused it.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    damage: Option<Damage>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// A new error of `kind` with a sentence that says what happened and what to do.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Inner { kind, message: message.into(), damage: None, source: None }))
+    }
+
+    /// An error caused by another one.
+    pub(crate) fn with_source(
+        kind: ErrorKind,
+        message: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            damage: None,
+            source: Some(source.into()),
+        }))
+    }
+
+    /// Damaged bytes in `file` at `offset`: `what` says which structure and how it is wrong.
+    pub(crate) fn corruption(file: impl Into<String>, offset: u64, what: impl fmt::Display) -> Self {
+        let file = file.into();
+        let message = format!(
+            "{what} in {file} at offset {offset}; run `weir verify` to see the extent of the damage"
+        );
+        Self(Arc::new(Inner {
+            kind: ErrorKind::Corruption,
+            message,
+            damage: Some(Damage { file, offset, key_range: None }),
+            source: None,
+        }))
+    }
+
+    /// The same corruption, with the user keys that it may affect. Other kinds are left as they are.
+    #[must_use]
+    pub(crate) fn with_key_range(self, smallest: &[u8], largest: &[u8]) -> Self {
+        let Some(damage) = self.0.damage.as_ref() else { return self };
+        if damage.key_range.is_some() {
+            return self;
+        }
+        let message = format!(
+            "{} (keys {} to {})",
+            self.0.message,
+            crate::base::key::Printable(smallest),
+            crate::base::key::Printable(largest)
+        );
+        let key_range = Some((smallest.to_vec(), largest.to_vec()));
+        Self(Arc::new(Inner {
+            kind: self.0.kind,
+            message,
+            damage: Some(Damage { key_range, ..damage.clone() }),
+            source: None,
+        }))
+    }
+
+    /// An argument outside its stated range.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// An operating-system error while doing `what`; a full disk or quota becomes
+    /// [`ErrorKind::NoSpace`], a missing file [`ErrorKind::NotFound`].
+    pub(crate) fn io(what: impl fmt::Display, error: std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                ErrorKind::NoSpace
+            }
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        Self::with_source(kind, format!("{what}: {error}"), error)
+    }
+
+    /// What went wrong, in terms of what the caller can do.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Where the damaged bytes are, for [`ErrorKind::Corruption`].
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        self.0.damage.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind.name(), self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|s| &**s as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// Saying in code that an error does not matter here, and why. Can be searched for.
+pub(crate) trait IgnoreError {
+    /// Drops the error; `reason` is for the reader of the code.
+    fn ignore_error(self, reason: &str);
+}
+
+impl<T> IgnoreError for Result<T> {
+    fn ignore_error(self, _reason: &str) {}
+}

@@ -1,0 +1,15 @@
+//! The words and doors that every other module uses: errors, keys, cursors, coding, checksums,
+//! memory accounting, and the only ways to the clock, to chance and to waiting.
+//!
+//! Not here: any I/O (`device`), any knowledge of what the bytes mean.
+
+pub(crate) mod checksum;
+pub(crate) mod clock;
+pub(crate) mod coding;
+pub(crate) mod cursor;
+pub(crate) mod error;
+pub(crate) mod key;
+pub(crate) mod limits;
+pub(crate) mod memory;
+pub(crate) mod prng;
+pub(crate) mod sched;

@@ -1,0 +1,66 @@
+//! The one source of chance: a small seeded generator.
+//!
+//! Source: SplitMix64 for seeding and xoshiro256++ for the stream (Blackman and Vigna). Not for
+//! secrets.
+
+/// A seeded pseudo-random number generator. The same seed gives the same stream on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Prng {
+    state: [u64; 4],
+}
+
+impl Prng {
+    /// A generator whose stream is fixed by `seed`.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut x = seed;
+        let state = std::array::from_fn(|_| {
+            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = x;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        });
+        Self { state }
+    }
+
+    /// The next 64 random bits.
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        let s = &mut self.state;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// A number below `bound`, which must not be 0. The bias is below 2^-32 for bounds below 2^32.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "a random number below 0 does not exist");
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// True `numerator` times in `denominator`.
+    pub(crate) fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
+        self.below(denominator) < numerator
+    }
+
+    /// An independent generator, fixed by this one's state.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self::new(self.next_u64())
+    }
+
+    /// 64 bits of the operating system's entropy, for the hash seed and the lineage of a new store;
+    /// drawn once and stored in the root.
+    pub(crate) fn entropy() -> u64 {
+        // The address space layout and the clock are entropy enough for a hash seed; a simulated
+        // store passes its own.
+        let stack = 0u8;
+        let address = std::ptr::from_ref(&stack) as usize as u64;
+        let now = crate::base::clock::unix_nanos();
+        Self::new(address.rotate_left(32) ^ now ^ (u64::from(std::process::id()) << 17)).next_u64()
+    }
+}

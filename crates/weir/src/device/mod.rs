@@ -1,0 +1,136 @@
+//! The one door to I/O: directories and files, real, simulated or wrapped.
+//!
+//! Names and directory syncs are part of the interface, so that they are inside the fault model too:
+//! a created, renamed or removed name is durable only after [`Dir::sync`], written bytes only after
+//! [`File::sync`]. Nothing here knows what the bytes mean.
+//!
+//! Errors: every error names the path and the operation. A full disk or quota is
+//! `ErrorKind::NoSpace`, a missing name `ErrorKind::NotFound`, an existing one (on `create`)
+//! `ErrorKind::Conflict`, a held lock `ErrorKind::Locked`.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+
+/// A flat directory: names without separators.
+pub trait Dir: Send + Sync {
+    /// Creates `name` for reading and writing. Exclusive: an existing name is a `Conflict`.
+    fn create(&self, name: &str) -> Result<Arc<dyn File>>;
+    /// Opens an existing file.
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
+    /// Gives `from` the name `to`, replacing a file of that name.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Removes `name`. Open files stay readable.
+    fn unlink(&self, name: &str) -> Result<()>;
+    /// All names, sorted. Subdirectories are listed with a trailing `/`.
+    fn list(&self) -> Result<Vec<String>>;
+    /// Makes creations, renames and removals durable.
+    fn sync(&self) -> Result<()>;
+    /// Takes the exclusive lock file `name`, creating it if need be: held until the value is dropped
+    /// or the process ends. A second taker, in this process or another, also through another path to
+    /// the same directory, gets `Locked`.
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
+    /// Bytes that can still be written, where the device knows. An upper bound.
+    fn free_bytes(&self) -> Result<Option<u64>>;
+    /// The path for messages.
+    fn path(&self) -> String;
+}
+
+/// A held lock; released on drop.
+pub trait Lock: Send + Sync {}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// For reading only.
+    Read,
+    /// For reading and writing.
+    ReadWrite,
+}
+
+/// What the reader of a range is going to do; a hint that may be ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Single blocks will be read in no order: do not read ahead.
+    Random,
+    /// The range will be read from start to end.
+    Sequential,
+    /// The range will be read soon.
+    WillNeed,
+    /// The range will not be read again soon.
+    DontNeed,
+}
+
+/// One read of a batch.
+pub struct ReadRequest<'a> {
+    /// Where to read from, in bytes.
+    pub offset: u64,
+    /// Where the bytes go; its length is what is asked for.
+    pub buf: &'a mut [u8],
+    /// How it ended: the number of bytes read, as [`File::read_at`].
+    pub result: Result<usize>,
+}
+
+/// A file, a block device or a simulated one. Shared between threads.
+pub trait File: Send + Sync {
+    /// Reads at `offset` until `buf` is full or the file ends; the number of bytes read.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Reads a batch; the requests may be served in any order or at once.
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        for request in requests {
+            request.result = self.read_at(request.buf, request.offset);
+        }
+    }
+    /// Writes all of `buf` at `offset`. On an error any part of it may have been written.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Writes the parts one after the other, starting at `offset`, in as few requests as possible.
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.write_at(part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+    /// Makes written bytes and the length durable (`fdatasync`).
+    fn sync(&self) -> Result<()>;
+    /// Starts writing a range back without waiting and without any promise; smooths a later `sync`.
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+    /// The length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Reserves space for `[0, bytes)` and extends the file to it, so that later writes inside need
+    /// no space and no metadata. The new bytes read as zeros.
+    fn allocate(&self, bytes: u64) -> Result<()>;
+    /// Cuts or extends the file to `bytes`.
+    fn set_len(&self, bytes: u64) -> Result<()>;
+    /// Tells the device that a range is not needed any more; its content is undefined afterwards.
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+    /// Hints at the access pattern of a range (`bytes` 0: to the end).
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        let _ = (offset, bytes, advice);
+    }
+    /// The path for messages.
+    fn path(&self) -> String;
+}
+
+impl dyn File {
+    /// Reads exactly `buf.len()` bytes at `offset`; a file that ends before is `Corruption`.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = buf.len();
+        let got = self.read_at(buf, offset)?;
+        if got == wanted {
+            return Ok(());
+        }
+        Err(Error::corruption(
+            self.path(),
+            offset,
+            format_args!("the file ends too early ({got} of {wanted} bytes)"),
+        ))
+    }
+}

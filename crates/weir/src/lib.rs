@@ -1,0 +1,23 @@
+//! Weir: an LSM-tree key-value storage engine whose cache stays valid while it compacts.
+//!
+//! A weir is a low dam: the river flows, the pool above it stays level. Data flows down through the
+//! levels of an LSM-tree; Weir keeps what readers use level while it does.
+
+pub(crate) mod base;
+pub(crate) mod cache;
+pub(crate) mod compaction;
+pub(crate) mod db;
+pub(crate) mod device;
+pub(crate) mod filter;
+pub(crate) mod log;
+pub(crate) mod memtable;
+pub(crate) mod merge;
+pub(crate) mod options;
+pub(crate) mod read;
+pub(crate) mod state;
+pub(crate) mod storage;
+pub(crate) mod table;
+pub(crate) mod version;
+pub(crate) mod write;
+
+pub use base::error::{Error, ErrorKind, Result};

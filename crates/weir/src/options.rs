@@ -1,0 +1,269 @@
+//! Options: what a user may set, with unit, range, default and effect.
+//!
+//! `DbOptions` holds for a whole store and is never stored on disk; `Options` holds for one keyspace,
+//! is stored with it, and may be changed at every open. Defaults are stated once, as constants.
+
+use crate::base::error::{Error, Result};
+use crate::base::limits;
+
+/// Default of [`DbOptions::memory_budget`]: 512 MiB.
+pub const DEFAULT_MEMORY_BUDGET: u64 = 512 << 20;
+/// Smallest [`DbOptions::memory_budget`]: 64 KiB, for tests; a useful store wants 16 MiB and more.
+pub const MIN_MEMORY_BUDGET: u64 = 64 << 10;
+/// Default of [`DbOptions::background_threads`].
+pub const DEFAULT_BACKGROUND_THREADS: usize = 2;
+/// Default of [`DbOptions::log_segment_bytes`]: 64 MiB.
+pub const DEFAULT_LOG_SEGMENT_BYTES: u64 = 64 << 20;
+/// Default of [`DbOptions::log_area_bytes`]: 1 GiB.
+pub const DEFAULT_LOG_AREA_BYTES: u64 = 1 << 30;
+/// Default of [`Options::write_buffer_bytes`]: 64 MiB.
+pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;
+/// Default of [`Options::immutables_max`].
+pub const DEFAULT_IMMUTABLES_MAX: usize = 4;
+/// Default of [`Options::block_bytes`]: 4 KiB.
+pub const DEFAULT_BLOCK_BYTES: u32 = 4096;
+/// Default of [`Options::table_bytes`]: 32 MiB.
+pub const DEFAULT_TABLE_BYTES: u64 = 32 << 20;
+/// Default of [`Options::level_ratio`].
+pub const DEFAULT_LEVEL_RATIO: u32 = 10;
+/// Default of [`Options::base_level_bytes`]: 256 MiB.
+pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 256 << 20;
+/// Default of [`Options::l0_trigger`].
+pub const DEFAULT_L0_TRIGGER: usize = 4;
+/// Default of [`Options::bloom_bits`], for every level.
+pub const DEFAULT_BLOOM_BITS: f32 = 10.0;
+
+/// How much a write must survive before it is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Memtable only: lost at a process crash unless flushed before. Outside the prefix promise; a
+    /// batch over several keyspaces is refused (H52).
+    None,
+    /// In the log, in the operating system's hands: survives a process kill, not a power loss.
+    #[default]
+    Buffered,
+    /// In the log, on stable storage: survives power loss.
+    Sync,
+}
+
+/// Compression of data blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Blocks are stored as they are.
+    #[default]
+    None,
+    /// LZ4 block format; needs the cargo feature `lz4` (on by default).
+    Lz4,
+    /// Zstandard at level 3; needs the cargo feature `zstd`, which links a C library.
+    Zstd,
+}
+
+/// The shape that compaction keeps a tree in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompactionPolicy {
+    /// Level 0 holds flushed runs, every other level one run, each level `level_ratio` times larger
+    /// than the one above (LevelDB).
+    #[default]
+    Leveled,
+}
+
+/// Options of a whole store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DbOptions {
+    /// Create the store if there is none. Default: true.
+    pub create_if_missing: bool,
+    /// Refuse to open a store that exists. Default: false.
+    pub error_if_exists: bool,
+    /// Open for reading only: no recovery is written, no background work runs. Default: false.
+    pub read_only: bool,
+    /// Memory for memtables, block cache, indexes, filters, jobs and pinned blocks together, in
+    /// bytes. At least [`MIN_MEMORY_BUDGET`]. Default: [`DEFAULT_MEMORY_BUDGET`].
+    pub memory_budget: u64,
+    /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a
+    /// quarter of the budget. Default: `None`.
+    pub block_cache_bytes: Option<u64>,
+    /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
+    pub background_threads: usize,
+    /// Bytes of one write-ahead log segment, 4 KiB to 1 GiB. Default:
+    /// [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter of `log_area_bytes`.
+    pub log_segment_bytes: u64,
+    /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it is
+    /// flushed. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    pub log_area_bytes: u64,
+    /// Re-read every table after it was written and compare it with what was meant. Costs one read
+    /// of all written bytes. Default: false.
+    pub verify_outputs: bool,
+    /// Bytes of the version log after which a new base is written. Default: 4 MiB.
+    pub version_log_bytes: u64,
+}
+
+impl Default for DbOptions {
+    fn default() -> Self {
+        Self {
+            create_if_missing: true,
+            error_if_exists: false,
+            read_only: false,
+            memory_budget: DEFAULT_MEMORY_BUDGET,
+            block_cache_bytes: None,
+            background_threads: DEFAULT_BACKGROUND_THREADS,
+            log_segment_bytes: DEFAULT_LOG_SEGMENT_BYTES,
+            log_area_bytes: DEFAULT_LOG_AREA_BYTES,
+            verify_outputs: false,
+            version_log_bytes: 4 << 20,
+        }
+    }
+}
+
+/// Options of one keyspace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Bytes of one memtable before it is flushed, 4 KiB to 1 GiB. Larger: fewer, larger level-0
+    /// tables, more memory. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
+    pub write_buffer_bytes: u64,
+    /// Entries in one memtable before it is flushed; `None`: no limit by count. Default: `None`.
+    pub write_buffer_entries: Option<u64>,
+    /// Memtables that may wait for their flush before writers wait, 1 to 64. Default:
+    /// [`DEFAULT_IMMUTABLES_MAX`].
+    pub immutables_max: usize,
+    /// The shape of the tree. Default: leveled.
+    pub compaction: CompactionPolicy,
+    /// Bytes of a data block before compression, 512 to 1 MiB. Larger: smaller indexes, more bytes
+    /// read per miss. Default: [`DEFAULT_BLOCK_BYTES`].
+    pub block_bytes: u32,
+    /// Target bytes of a table below level 0, 1 KiB to 16 GiB. Default: [`DEFAULT_TABLE_BYTES`].
+    pub table_bytes: u64,
+    /// Bits per key of the Bloom filter, one entry per level, the last repeats; 0 means no filter;
+    /// at most 32. Default: [`DEFAULT_BLOOM_BITS`] on every level.
+    pub bloom_bits: Vec<f32>,
+    /// Compression, one entry per level, the last repeats. Default: none.
+    pub compression: Vec<Compression>,
+    /// How many times larger each level is than the one above, 2 to 100. Default:
+    /// [`DEFAULT_LEVEL_RATIO`].
+    pub level_ratio: u32,
+    /// Target bytes of level 1. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    pub base_level_bytes: u64,
+    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many on
+    /// and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
+    pub l0_trigger: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            write_buffer_bytes: DEFAULT_WRITE_BUFFER_BYTES,
+            write_buffer_entries: None,
+            immutables_max: DEFAULT_IMMUTABLES_MAX,
+            compaction: CompactionPolicy::Leveled,
+            block_bytes: DEFAULT_BLOCK_BYTES,
+            table_bytes: DEFAULT_TABLE_BYTES,
+            bloom_bits: vec![DEFAULT_BLOOM_BITS],
+            compression: vec![Compression::None],
+            level_ratio: DEFAULT_LEVEL_RATIO,
+            base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
+            l0_trigger: DEFAULT_L0_TRIGGER,
+        }
+    }
+}
+
+/// Entry `level` of a list whose last element repeats.
+fn per_level<T: Copy>(list: &[T], level: usize, empty: T) -> T {
+    list.get(level).or(list.last()).copied().unwrap_or(empty)
+}
+
+impl Options {
+    /// Filter bits per key on `level`.
+    #[must_use]
+    pub fn bloom_bits_at(&self, level: usize) -> f32 {
+        per_level(&self.bloom_bits, level, 0.0)
+    }
+
+    /// Compression on `level`.
+    #[must_use]
+    pub fn compression_at(&self, level: usize) -> Compression {
+        per_level(&self.compression, level, Compression::None)
+    }
+
+    /// Target bytes of `level` (1 and below).
+    #[must_use]
+    pub(crate) fn level_bytes(&self, level: usize) -> u64 {
+        let mut bytes = self.base_level_bytes;
+        for _ in 1..level {
+            bytes = bytes.saturating_mul(u64::from(self.level_ratio));
+        }
+        bytes
+    }
+
+    /// Checks every option against its range.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the option's name, its value and its range; `Unsupported` for a
+    /// compression that was not built in.
+    pub fn validate(&self) -> Result<()> {
+        range("write_buffer_bytes", self.write_buffer_bytes, 4 << 10, 1 << 30)?;
+        range("write_buffer_entries", self.write_buffer_entries.unwrap_or(1), 1, u64::MAX)?;
+        range("immutables_max", self.immutables_max as u64, 1, 64)?;
+        range("block_bytes", u64::from(self.block_bytes), 512, 1 << 20)?;
+        range("table_bytes", self.table_bytes, 1 << 10, 16 << 30)?;
+        range("level_ratio", u64::from(self.level_ratio), 2, 100)?;
+        range("base_level_bytes", self.base_level_bytes, 1 << 10, u64::MAX)?;
+        range("l0_trigger", self.l0_trigger as u64, 1, 1000)?;
+        range("number of bloom_bits", self.bloom_bits.len() as u64, 0, limits::LEVELS as u64)?;
+        range("number of compressions", self.compression.len() as u64, 0, limits::LEVELS as u64)?;
+        for &bits in &self.bloom_bits {
+            if !(0.0..=32.0).contains(&bits) {
+                return Err(Error::invalid(format!(
+                    "bloom_bits is {bits}; choose 0 (no filter) to 32"
+                )));
+            }
+        }
+        self.compression.iter().try_for_each(|c| c.available())
+    }
+}
+
+impl Compression {
+    /// Whether this build can read and write it.
+    ///
+    /// # Errors
+    /// `Unsupported` with the cargo feature that is missing.
+    pub(crate) fn available(self) -> Result<()> {
+        let feature = match self {
+            Self::Lz4 if !cfg!(feature = "lz4") => "lz4",
+            Self::Zstd if !cfg!(feature = "zstd") => "zstd",
+            _ => return Ok(()),
+        };
+        Err(Error::new(
+            crate::base::error::ErrorKind::Unsupported,
+            format!("this build has no {feature} compression; build it with the cargo feature `{feature}`"),
+        ))
+    }
+}
+
+impl DbOptions {
+    /// Checks every option against its range.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the option's name, its value and its range.
+    pub fn validate(&self) -> Result<()> {
+        range("memory_budget", self.memory_budget, MIN_MEMORY_BUDGET, 1 << 50)?;
+        range("background_threads", self.background_threads as u64, 1, 64)?;
+        range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
+        range("log_area_bytes", self.log_area_bytes, 16 << 10, 1 << 50)?;
+        range("version_log_bytes", self.version_log_bytes, 4 << 10, 1 << 40)?;
+        if let Some(cache) = self.block_cache_bytes {
+            range("block_cache_bytes", cache, 0, self.memory_budget)?;
+        }
+        if self.read_only && self.error_if_exists {
+            return Err(Error::invalid("read_only and error_if_exists exclude each other"));
+        }
+        Ok(())
+    }
+}
+
+/// An `InvalidArgument` if `value` is outside `[min, max]`.
+fn range(name: &str, value: u64, min: u64, max: u64) -> Result<()> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} is {value}; choose a value from {min} to {max}")))
+}

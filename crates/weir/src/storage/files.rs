@@ -1,0 +1,1 @@
+//! The store as a directory of files.
