@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 
+pub mod real;
+
 /// A flat directory: names without separators.
 pub trait Dir: Send + Sync {
     /// Creates `name` for reading and writing. Exclusive: an existing name is a `Conflict`.

@@ -1,1 +1,644 @@
-//! The store as a directory of files.
+// FORMAT: docs/format/directory.md sha=651d0ae82866
+//! A store in a directory: one file per table and per log, one root file, one lock file.
+//!
+//! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
+//!
+//! | name | holds |
+//! |---|---|
+//! | `LOCK` | nothing; locked while the store is open |
+//! | `ROOT` | the root, framed with magic and checksum |
+//! | `ROOT.tmp` | a root being written; worthless |
+//! | `000123.tbl` | table 123 |
+//! | `wal-000123.log`, `versions-000123.log` | logs by number |
+//!
+//! Invariants: (1) every file is created exclusively, and no uid or number is used twice; (2) when
+//! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable;
+//! (3) the root is replaced by rename of a synced file, so that it is the old or the new one, and its
+//! checksum turns anything else into `Corruption`; (4) a directory that is not a store's is left
+//! untouched.
+//!
+//! Thread-safety: all methods may be called at once; `write_root` calls are put in a row.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::sched::Mutex;
+use crate::base::{checksum, coding};
+use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::storage::{LogKind, Storage, TableSource, TableWriter};
+
+const LOCK: &str = "LOCK";
+const ROOT: &str = "ROOT";
+const ROOT_TMP: &str = "ROOT.tmp";
+
+/// Made by `mkfs` at the top of a file system; not a reason to refuse the directory.
+const LOST_AND_FOUND: &str = "lost+found/";
+
+/// First bytes of the root file.
+const ROOT_MAGIC: [u8; 8] = *b"WEIRROOT";
+/// Version of the frame, not of the root in it.
+const ROOT_FRAME_VERSION: u32 = 1;
+const ROOT_HEADER_BYTES: usize = ROOT_MAGIC.len() + 4 + 4;
+const ROOT_CRC_BYTES: usize = 4;
+/// A root is a few hundred bytes; a larger file is damage, and is not read into memory.
+const ROOT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that a table writer collects before it writes: one request per 512 KiB costs about 1 % of
+/// the time that the copy takes, and a job with two open writers holds 1 MiB.
+const TABLE_BUFFER_BYTES: usize = 512 << 10;
+/// Bytes after which the device is told to start writing, so that the sync at the end finds little
+/// to do.
+const WRITE_BACK_BYTES: u64 = 1 << 20;
+
+/// Fewest digits of a number in a name, so that lists sort by number for the first million files.
+const DIGITS_MIN: usize = 6;
+
+/// What [`Files::open`] may do.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesOptions {
+    /// Make a store where there is none. Otherwise its absence is `NotFound`.
+    pub create: bool,
+    /// Change nothing (the lock file apart).
+    pub read_only: bool,
+}
+
+/// A store in a directory.
+pub struct Files {
+    dir: Arc<dyn Dir>,
+    read_only: bool,
+    root_in_work: Mutex<()>,
+    _lock: Box<dyn Lock>,
+}
+
+/// What a name in the directory stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Lock,
+    Root,
+    RootTmp,
+    Table(u64),
+    Log(LogKind, u64),
+}
+
+fn table_name(uid: u64) -> String {
+    format!("{uid:06}.tbl")
+}
+
+fn log_prefix(kind: LogKind) -> &'static str {
+    match kind {
+        LogKind::Wal => "wal-",
+        LogKind::Versions => "versions-",
+    }
+}
+
+fn log_name(kind: LogKind, number: u64) -> String {
+    format!("{}{number:06}.log", log_prefix(kind))
+}
+
+/// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
+fn parse_number(digits: &str) -> Option<u64> {
+    let plain = digits.len() >= DIGITS_MIN && digits.bytes().all(|b| b.is_ascii_digit());
+    if !plain || (digits.len() > DIGITS_MIN && digits.starts_with('0')) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+fn parse_name(name: &str) -> Option<Name> {
+    match name {
+        LOCK => return Some(Name::Lock),
+        ROOT => return Some(Name::Root),
+        ROOT_TMP => return Some(Name::RootTmp),
+        _ => {}
+    }
+    if let Some(digits) = name.strip_suffix(".tbl") {
+        return parse_number(digits).map(Name::Table);
+    }
+    let stem = name.strip_suffix(".log")?;
+    [LogKind::Wal, LogKind::Versions].into_iter().find_map(|kind| {
+        let digits = stem.strip_prefix(log_prefix(kind))?;
+        parse_number(digits).map(|number| Name::Log(kind, number))
+    })
+}
+
+/// What a directory looks like before it is opened.
+enum Found {
+    /// It has a root.
+    Store,
+    /// Nothing, or what a creation that crashed leaves behind.
+    Vacant(Vec<String>),
+}
+
+fn inspect(dir: &dyn Dir) -> Result<Found> {
+    let names = dir.list()?;
+    if names.iter().any(|n| n == ROOT) {
+        return Ok(Found::Store);
+    }
+    let mut ours = Vec::new();
+    let mut data = None;
+    for name in names {
+        match parse_name(&name) {
+            None if name == LOST_AND_FOUND => {}
+            None => {
+                return Err(Error::invalid(format!(
+                    "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it \
+                     was left untouched, name an empty directory",
+                    dir.path()
+                )));
+            }
+            // The root is durable before the first table or write-ahead log exists.
+            Some(Name::Table(_) | Name::Log(LogKind::Wal, _)) => data = Some(name),
+            Some(_) => ours.push(name),
+        }
+    }
+    match data {
+        None => Ok(Found::Vacant(ours)),
+        Some(name) => Err(Error::corruption(
+            format!("{}/{ROOT}", dir.path()),
+            0,
+            format_args!(
+                "the root is missing although there is data (\"{name}\"): nothing was changed"
+            ),
+        )),
+    }
+}
+
+impl Files {
+    /// Opens or creates the store in `dir` and locks it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the directory is somebody else's, `NotFound` if there is no store and
+    /// none may be made, `Locked`, `Corruption` if there are tables but no root, `Io`.
+    pub fn open(dir: Arc<dyn Dir>, options: FilesOptions) -> Result<Self> {
+        let absent = |dir: &dyn Dir| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "there is no store in {}; allow its creation or correct the path",
+                    dir.path()
+                ),
+            )
+        };
+        let may_create = options.create && !options.read_only;
+        // Before the lock file is made: a foreign directory is left as it is.
+        if matches!(inspect(&*dir)?, Found::Vacant(_)) && !may_create {
+            return Err(absent(&*dir));
+        }
+        let lock = dir.lock(LOCK)?;
+        // Again, now that nobody else changes it.
+        match inspect(&*dir)? {
+            Found::Store => {}
+            Found::Vacant(_) if !may_create => return Err(absent(&*dir)),
+            Found::Vacant(leftovers) => {
+                for name in leftovers.iter().filter(|n| *n != LOCK) {
+                    dir.unlink(name)?;
+                }
+                dir.sync()?;
+            }
+        }
+        Ok(Self { dir, read_only: options.read_only, root_in_work: Mutex::new(()), _lock: lock })
+    }
+
+    /// Removes the store in `dir`, damaged or not: every file with a name of ours, and no other.
+    ///
+    /// The root goes first, so that a crash in between leaves a store that is refused, not one that
+    /// lacks tables.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file, `Locked` if the store is open, `Io`.
+    pub fn destroy(dir: &dyn Dir) -> Result<()> {
+        let ours = |names: Vec<String>| names.into_iter().filter(|n| parse_name(n).is_some());
+        if ours(dir.list()?).next().is_none() {
+            let what = format!("there is no store in {}; nothing was removed", dir.path());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        let _lock = dir.lock(LOCK)?;
+        let names: Vec<String> = ours(dir.list()?).filter(|n| n != LOCK).collect();
+        if names.iter().any(|n| n == ROOT) {
+            dir.unlink(ROOT)?;
+            dir.sync()?;
+        }
+        for name in names.iter().filter(|n| *n != ROOT) {
+            dir.unlink(name)?;
+        }
+        dir.unlink(LOCK)?;
+        dir.sync()
+    }
+
+    fn writable(&self) -> Result<()> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!("the store {} was opened for reading only", self.dir.path()),
+        ))
+    }
+
+    fn list_names<T: Ord>(&self, pick: impl Fn(Name) -> Option<T>) -> Result<Vec<T>> {
+        let names = self.dir.list()?;
+        let mut found: Vec<T> =
+            names.iter().filter_map(|n| parse_name(n)).filter_map(pick).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.writable()?;
+        self.dir.unlink(name)
+    }
+
+    /// Fills a file that was just created under `name`; on an error it is removed again.
+    fn fill_new(&self, name: &str, fill: impl FnOnce() -> Result<()>) -> Result<()> {
+        fill().inspect_err(|_| {
+            self.dir
+                .unlink(name)
+                .ignore_error("the first error tells more; recovery removes the file");
+        })
+    }
+}
+
+fn encode_root(root: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(ROOT_HEADER_BYTES + root.len() + ROOT_CRC_BYTES);
+    frame.extend_from_slice(&ROOT_MAGIC);
+    coding::put_u32(&mut frame, ROOT_FRAME_VERSION);
+    coding::put_u32(&mut frame, root.len() as u32);
+    frame.extend_from_slice(root);
+    let crc = checksum::mask(checksum::crc(&frame));
+    coding::put_u32(&mut frame, crc);
+    frame
+}
+
+/// The root in a frame; `Err` says what is wrong with it.
+fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
+    let bad = |what: &str| Error::corruption(path, 0, what);
+    let mut reader = coding::Reader::new(frame);
+    if reader.take(ROOT_MAGIC.len()) != Some(&ROOT_MAGIC[..]) {
+        return Err(bad("no root's magic number"));
+    }
+    let version = reader.u32().ok_or_else(|| bad("a root cut off in its header"))?;
+    let bytes = reader.u32().ok_or_else(|| bad("a root cut off in its header"))? as usize;
+    let root = reader.take(bytes).ok_or_else(|| bad("a root shorter than it says"))?;
+    let covered = reader.position();
+    let stored = reader.u32().ok_or_else(|| bad("a root without its checksum"))?;
+    let computed = checksum::mask(checksum::crc(frame.get(..covered).unwrap_or_default()));
+    if stored != computed {
+        return Err(bad("a root with a wrong checksum"));
+    }
+    if !reader.is_empty() {
+        return Err(bad("bytes behind the root"));
+    }
+    // After the checksum: a damaged version number is damage, not a newer version.
+    if version != ROOT_FRAME_VERSION {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{path} has frame version {version}, this program knows {ROOT_FRAME_VERSION}; use a \
+                 newer Weir"
+            ),
+        ));
+    }
+    Ok(root.to_vec())
+}
+
+impl Storage for Files {
+    fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
+        // File systems allocate at write-back, when the size is known: the hint adds nothing.
+        let _ = bytes_hint;
+        self.writable()?;
+        let name = table_name(uid);
+        let file = self.dir.create(&name)?;
+        Ok(Box::new(FileTableWriter {
+            dir: Arc::clone(&self.dir),
+            file,
+            name,
+            buffer: Vec::with_capacity(TABLE_BUFFER_BYTES),
+            written: 0,
+            handed_to_device: 0,
+        }))
+    }
+
+    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+        let file = self.dir.open(&table_name(uid), Mode::Read)?;
+        let bytes = file.len()?;
+        Ok(Arc::new(FileTable { file, bytes }))
+    }
+
+    fn remove_table(&self, uid: u64) -> Result<()> {
+        self.remove(&table_name(uid))
+    }
+
+    fn list_tables(&self) -> Result<Vec<u64>> {
+        self.list_names(|name| if let Name::Table(uid) = name { Some(uid) } else { None })
+    }
+
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+        self.writable()?;
+        let name = log_name(kind, number);
+        let file = self.dir.create(&name)?;
+        self.fill_new(&name, || {
+            if bytes > 0 {
+                file.allocate(bytes)?;
+            }
+            file.sync()?;
+            self.dir.sync()
+        })?;
+        Ok(file)
+    }
+
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
+        self.writable()?;
+        let (from, to) = (log_name(kind, old), log_name(kind, new));
+        // A rename would silently replace it. The store is locked: nobody creates it in between.
+        if self.list_logs(kind)?.contains(&new) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("cannot recycle {from} as {to} in {}: the name is taken", self.dir.path()),
+            ));
+        }
+        self.dir.rename(&from, &to)?;
+        self.dir.sync()?;
+        self.dir.open(&to, Mode::ReadWrite)
+    }
+
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
+        let mode = if self.read_only { Mode::Read } else { Mode::ReadWrite };
+        self.dir.open(&log_name(kind, number), mode)
+    }
+
+    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
+        self.remove(&log_name(kind, number))
+    }
+
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>> {
+        self.list_names(|name| match name {
+            Name::Log(k, number) if k == kind => Some(number),
+            _ => None,
+        })
+    }
+
+    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+        let file = match self.dir.open(ROOT, Mode::Read) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let bytes = usize::try_from(file.len()?).unwrap_or(usize::MAX);
+        if bytes > ROOT_BYTES_MAX + ROOT_HEADER_BYTES + ROOT_CRC_BYTES {
+            return Err(Error::corruption(file.path(), 0, "a root larger than any root"));
+        }
+        let mut frame = vec![0; bytes];
+        file.read_exact_at(&mut frame, 0)?;
+        decode_root(&file.path(), &frame).map(Some)
+    }
+
+    fn write_root(&self, root: &[u8]) -> Result<()> {
+        self.writable()?;
+        assert!(root.len() <= ROOT_BYTES_MAX, "a root of {} > {ROOT_BYTES_MAX} bytes", root.len());
+        let _one_at_a_time = self.root_in_work.lock();
+        match self.dir.unlink(ROOT_TMP) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let file = self.dir.create(ROOT_TMP)?;
+        self.fill_new(ROOT_TMP, || {
+            file.write_at(&encode_root(root), 0)?;
+            file.sync()
+        })?;
+        self.dir.rename(ROOT_TMP, ROOT)?;
+        self.dir.sync()
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.writable()?;
+        self.dir.sync()
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.dir.free_bytes()
+    }
+
+    fn path(&self) -> String {
+        self.dir.path()
+    }
+}
+
+/// A table file being written.
+struct FileTableWriter {
+    dir: Arc<dyn Dir>,
+    file: Arc<dyn File>,
+    name: String,
+    buffer: Vec<u8>,
+    /// Bytes written to the file; `buffer` follows them.
+    written: u64,
+    /// Bytes whose write-back was asked for.
+    handed_to_device: u64,
+}
+
+impl FileTableWriter {
+    fn write_out(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.file.write_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        let waiting = self.written - self.handed_to_device;
+        if waiting >= WRITE_BACK_BYTES {
+            self.file.write_back(self.handed_to_device, waiting)?;
+            self.handed_to_device = self.written;
+        }
+        Ok(())
+    }
+}
+
+impl TableWriter for FileTableWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = TABLE_BUFFER_BYTES - self.buffer.len();
+            let (head, tail) = rest.split_at(room.min(rest.len()));
+            self.buffer.extend_from_slice(head);
+            rest = tail;
+            if self.buffer.len() == TABLE_BUFFER_BYTES {
+                self.write_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.write_out()?;
+        self.file.sync()?;
+        self.dir.sync()
+    }
+
+    fn abandon(self: Box<Self>) {
+        self.dir.unlink(&self.name).ignore_error("recovery removes tables that no version names");
+    }
+}
+
+/// A finished table file.
+struct FileTable {
+    file: Arc<dyn File>,
+    bytes: u64,
+}
+
+impl TableSource for FileTable {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        self.file.advise(offset, bytes, advice);
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn path(&self) -> String {
+        self.file.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::real::RealDir;
+
+    const CREATE: FilesOptions = FilesOptions { create: true, read_only: false };
+
+    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+        result.err().map(|e| e.kind())
+    }
+
+    #[test]
+    fn names_have_one_spelling() {
+        for number in [0, 7, 999_999, 1_000_000, u64::MAX] {
+            assert_eq!(parse_name(&table_name(number)), Some(Name::Table(number)));
+            for kind in [LogKind::Wal, LogKind::Versions] {
+                assert_eq!(parse_name(&log_name(kind, number)), Some(Name::Log(kind, number)));
+            }
+        }
+        for name in [
+            "7.tbl",
+            "0000007.tbl",
+            "00000x.tbl",
+            "+00007.tbl",
+            "wal-.log",
+            "000001.log",
+            "18446744073709551616.tbl",
+            "ROOT2",
+            "",
+            "wal-000001.tbl",
+        ] {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
+    }
+
+    /// Goal: a damaged root is an error, never another root (P6). Method: every bit flipped, every
+    /// length cut, one byte more.
+    #[test]
+    fn damaged_roots_are_refused() {
+        let frame = encode_root(b"the root's payload");
+        assert_eq!(decode_root("ROOT", &frame).expect("sound"), b"the root's payload");
+        for bit in 0..frame.len() * 8 {
+            let mut bad = frame.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(kind(decode_root("ROOT", &bad)), Some(ErrorKind::Corruption), "bit {bit}");
+        }
+        for len in 0..frame.len() {
+            assert_eq!(kind(decode_root("ROOT", &frame[..len])), Some(ErrorKind::Corruption));
+        }
+        let longer = [&frame[..], &[0]].concat();
+        assert_eq!(kind(decode_root("ROOT", &longer)), Some(ErrorKind::Corruption));
+    }
+
+    /// Goal: the worked example in docs/format/directory.md is what the code writes.
+    #[test]
+    fn worked_example() {
+        let hex: String = encode_root(b"abc").iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "57454952524f4f540100000003000000616263f0a30b67");
+    }
+
+    /// Goal: a newer frame is refused by name, not called damage (P12).
+    #[test]
+    fn newer_frame_is_unsupported() {
+        let mut frame = encode_root(b"x");
+        frame[8] = 2;
+        let end = frame.len() - ROOT_CRC_BYTES;
+        let crc = checksum::mask(checksum::crc(&frame[..end]));
+        frame[end..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(kind(decode_root("ROOT", &frame)), Some(ErrorKind::Unsupported));
+    }
+
+    /// Goal: somebody else's directory, a store whose root was lost, and the absence of a store are
+    /// told apart, and none of them is changed. Method: open each, compare the names before and
+    /// after.
+    #[test]
+    fn what_is_not_a_store_is_left_alone() {
+        let cases: [(&[&str], bool, ErrorKind); 5] = [
+            (&["holiday.jpg"], true, ErrorKind::InvalidArgument),
+            (&["000001.tbl", "notes.txt"], true, ErrorKind::InvalidArgument),
+            (&["000001.tbl", "LOCK", "versions-000001.log"], true, ErrorKind::Corruption),
+            (&["wal-000001.log"], true, ErrorKind::Corruption),
+            (&["LOCK", "ROOT.tmp"], false, ErrorKind::NotFound),
+        ];
+        for (names, create, expected) in cases {
+            let temp = tempfile::tempdir().expect("a temporary directory");
+            let dir = RealDir::open(temp.path(), false).expect("opened");
+            for name in names {
+                dir.create(name).expect("created");
+            }
+            let options = FilesOptions { create, read_only: false };
+            assert_eq!(kind(Files::open(Arc::clone(&dir), options)), Some(expected), "{names:?}");
+            assert_eq!(dir.list().expect("list"), names.to_vec());
+        }
+    }
+
+    /// Goal: destroying takes our files and leaves the others; an open store is not destroyed.
+    #[test]
+    fn destroy_takes_only_ours() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dir = RealDir::open(temp.path(), false).expect("opened");
+        assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::NotFound));
+        let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
+        files.write_root(b"r").expect("written");
+        files.create_table(3, 0).expect("created").finish().expect("durable");
+        assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
+        drop(files);
+        dir.create("notes.txt").expect("created");
+        Files::destroy(&*dir).expect("destroyed");
+        assert_eq!(dir.list().expect("list"), ["notes.txt"]);
+    }
+
+    /// Goal: what a crashed creation leaves does not stand in the way of the next one.
+    #[test]
+    fn crashed_creation_is_cleared() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let dir = RealDir::open(temp.path(), false).expect("opened");
+        for name in ["LOCK", "ROOT.tmp", "versions-000001.log"] {
+            dir.create(name).expect("created");
+        }
+        std::fs::create_dir(temp.path().join("lost+found")).expect("made");
+        let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
+        assert_eq!(dir.list().expect("list"), ["LOCK", "lost+found/"]);
+        files.create_log(LogKind::Versions, 1, 0).expect("the number is free");
+        files.write_root(b"r").expect("written");
+        assert_eq!(kind(Files::open(Arc::clone(&dir), CREATE)), Some(ErrorKind::Locked));
+        drop(files);
+
+        let reader =
+            Files::open(dir, FilesOptions { create: true, read_only: true }).expect("opened");
+        assert_eq!(reader.read_root().expect("sound"), Some(b"r".to_vec()));
+        assert_eq!(kind(reader.write_root(b"s")), Some(ErrorKind::ReadOnly));
+        assert_eq!(kind(reader.create_table(1, 0)), Some(ErrorKind::ReadOnly));
+        assert_eq!(kind(reader.remove_log(LogKind::Versions, 1)), Some(ErrorKind::ReadOnly));
+    }
+}

@@ -1,0 +1,488 @@
+//! Directories and files of the operating system (Linux, through rustix).
+//!
+//! Not here: what the names mean (`storage::files`), simulated disks (`device::sim`).
+//!
+//! Invariants: (1) every new file is created with `O_EXCL`, every descriptor with `O_CLOEXEC`;
+//! (2) a request cut short or interrupted by a signal is continued until it is complete or failed;
+//! (3) durability comes from `fdatasync` and `fsync` of the directory only: `sync_file_range` is a
+//! hint (H33); (4) allocated space is written with zeros once, because `fallocate` alone leaves
+//! *unwritten* extents whose first overwrite changes metadata (H36).
+//!
+//! Thread-safety: everything may be used from any thread; all I/O is positional.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_uint};
+use std::fmt;
+use std::io::IoSlice;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sched::Mutex;
+use crate::device::{Advice, Dir, File, Lock, Mode};
+
+/// Access rights of new files, before the process's umask.
+const FILE_RIGHTS: u32 = 0o644;
+
+/// Access rights of new directories, before the process's umask.
+const DIR_RIGHTS: u32 = 0o755;
+
+/// Zeros are written in pieces of this size: 1 MiB, large enough that the cost of a call vanishes.
+const ZERO_PIECE_BYTES: usize = 1 << 20;
+
+static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
+
+/// Most parts of one `pwritev`: the kernel's `UIO_MAXIOV`.
+const PARTS_PER_CALL_MAX: usize = 1024;
+
+/// A directory of the operating system.
+pub struct RealDir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// A file of the operating system.
+struct RealFile {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// Repeats a system call that a signal interrupted.
+fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    rustix::io::retry_on_intr(call)
+}
+
+/// The engine's error for a failed system call.
+fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
+    match errno {
+        Errno::EXIST => Error::with_source(
+            ErrorKind::Conflict,
+            format!("{what}: the name is taken"),
+            std::io::Error::from(errno),
+        ),
+        // A file-size limit (RLIMIT_FSIZE, or the file system's own) is lack of space to the writer.
+        Errno::FBIG => Error::with_source(
+            ErrorKind::NoSpace,
+            format!("{what}: the file may not grow any further"),
+            std::io::Error::from(errno),
+        ),
+        Errno::MFILE | Errno::NFILE => Error::with_source(
+            ErrorKind::Io,
+            format!("{what}: too many open files; raise the limit (ulimit -n)"),
+            std::io::Error::from(errno),
+        ),
+        _ => Error::io(what, errno.into()),
+    }
+}
+
+impl RealDir {
+    /// Opens the directory at `path`; with `create` it and its missing parents are made first,
+    /// durably.
+    ///
+    /// # Errors
+    /// `NotFound` without `create`, `InvalidArgument` if `path` is not a directory, `Io`.
+    pub fn open(path: impl AsRef<Path>, create: bool) -> Result<Arc<dyn Dir>> {
+        let path = path.as_ref();
+        if create {
+            make_dirs(path)?;
+        }
+        let fd = open_dir(path)?;
+        Ok(Arc::new(Self { fd, path: path.to_owned() }))
+    }
+
+    fn full(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retry(|| fs::open(path, flags, fs::Mode::empty())).map_err(|errno| match errno {
+        Errno::NOTDIR => {
+            Error::invalid(format!("{} is not a directory; name a directory", path.display()))
+        }
+        _ => failed(format_args!("opening the directory {}", path.display()), errno),
+    })
+}
+
+/// Makes `path` and its missing parents, and makes their names durable.
+fn make_dirs(path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(p) if p.as_os_str().is_empty() => Path::new("."),
+        Some(p) => p,
+        None => return Ok(()),
+    };
+    match retry(|| fs::mkdir(path, fs::Mode::from_raw_mode(DIR_RIGHTS))) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(Errno::NOENT) => {
+            make_dirs(parent)?;
+            match retry(|| fs::mkdir(path, fs::Mode::from_raw_mode(DIR_RIGHTS))) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => {
+                    return Err(failed(format_args!("making directory {}", path.display()), e));
+                }
+            }
+        }
+        // `mkdir` on a file system mounted read-only says so before it says that the name exists.
+        Err(Errno::ROFS) if path.is_dir() => return Ok(()),
+        Err(e) => return Err(failed(format_args!("making directory {}", path.display()), e)),
+    }
+    let fd = open_dir(parent)?;
+    retry(|| fs::fsync(&fd))
+        .map_err(|e| failed(format_args!("syncing directory {}", parent.display()), e))
+}
+
+impl Dir for RealDir {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        let path = self.full(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
+        let fd = retry(|| fs::openat(&self.fd, name, flags, rights))
+            .map_err(|e| failed(format_args!("creating {}", path.display()), e))?;
+        Ok(Arc::new(RealFile { fd, path }))
+    }
+
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        let path = self.full(name);
+        let access = match mode {
+            Mode::Read => OFlags::RDONLY,
+            Mode::ReadWrite => OFlags::RDWR,
+        };
+        let flags = access | OFlags::CLOEXEC;
+        let fd = retry(|| fs::openat(&self.fd, name, flags, fs::Mode::empty()))
+            .map_err(|e| failed(format_args!("opening {}", path.display()), e))?;
+        Ok(Arc::new(RealFile { fd, path }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        retry(|| fs::renameat(&self.fd, from, &self.fd, to))
+            .map_err(|e| failed(format_args!("renaming {} to {to}", self.full(from).display()), e))
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        retry(|| fs::unlinkat(&self.fd, name, AtFlags::empty()))
+            .map_err(|e| failed(format_args!("removing {}", self.full(name).display()), e))
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let doing = |e| failed(format_args!("listing {}", self.path.display()), e);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(doing)? {
+            let entry = entry.map_err(doing)?;
+            let raw = entry.file_name();
+            if raw == c"." || raw == c".." {
+                continue;
+            }
+            let mut name = raw.to_string_lossy().into_owned();
+            let is_dir = match entry.file_type() {
+                FileType::Directory => true,
+                // Some file systems do not say in the listing.
+                FileType::Unknown => match fs::statat(&self.fd, raw, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                    Err(Errno::NOENT) => continue,
+                    Err(e) => return Err(doing(e)),
+                },
+                _ => false,
+            };
+            if is_dir {
+                name.push('/');
+            }
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<()> {
+        retry(|| fs::fsync(&self.fd))
+            .map_err(|e| failed(format_args!("syncing directory {}", self.path.display()), e))
+    }
+
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        Ok(Box::new(RealLock::take(self, name)?))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
+            failed(format_args!("asking for the free space of {}", self.path.display()), e)
+        })?;
+        Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
+    }
+
+    fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+impl RealFile {
+    fn fault(&self, what: &str, offset: u64, errno: Errno) -> Error {
+        failed(format_args!("{what} {} at offset {offset}", self.path.display()), errno)
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            match retry(|| rustix::io::pread(&self.fd, &mut *rest, at)) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) => return Err(self.fault("reading", at, e)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            match retry(|| rustix::io::pwrite(&self.fd, rest, at)) {
+                // A device that takes nothing and says nothing has no room.
+                Ok(0) => return Err(self.fault("writing", at, Errno::NOSPC)),
+                Ok(n) => done += n,
+                Err(e) => return Err(self.fault("writing", at, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let mut at = offset;
+        for chunk in parts.chunks(PARTS_PER_CALL_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|p| IoSlice::new(p)).collect();
+            let mut rest: &mut [IoSlice<'_>] = &mut slices;
+            // Empty parts at the front are skipped, so that 0 written bytes mean "no room".
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                match retry(|| rustix::io::pwritev(&self.fd, rest, at)) {
+                    Ok(0) => return Err(self.fault("writing", at, Errno::NOSPC)),
+                    Ok(n) => {
+                        IoSlice::advance_slices(&mut rest, n);
+                        at += n as u64;
+                    }
+                    Err(e) => return Err(self.fault("writing", at, e)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        retry(|| fs::fdatasync(&self.fd))
+            .map_err(|e| failed(format_args!("syncing {}", self.path.display()), e))
+    }
+
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
+        start_write_back(self.fd.as_fd(), offset, bytes)
+            .or_else(|e| match e {
+                // Not every file system has it; it is a hint.
+                Errno::NOSYS | Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL => Ok(()),
+                e => Err(e),
+            })
+            .map_err(|e| self.fault("starting to write back", offset, e))
+    }
+
+    fn len(&self) -> Result<u64> {
+        let stat = retry(|| fs::fstat(&self.fd)).map_err(|e| {
+            failed(format_args!("asking for the length of {}", self.path.display()), e)
+        })?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        let old = self.len()?;
+        if old >= bytes {
+            return Ok(());
+        }
+        match retry(|| fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(e) => return Err(self.fault("allocating space for", bytes, e)),
+        }
+        let mut at = old;
+        while at < bytes {
+            let piece = (bytes - at).min(ZERO_PIECE_BYTES as u64) as usize;
+            self.write_at(&ZEROS[..piece], at)?;
+            self.write_back(at, piece as u64)?;
+            at += piece as u64;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        retry(|| fs::ftruncate(&self.fd, bytes))
+            .map_err(|e| self.fault("setting the length of", bytes, e))
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry(|| fs::fallocate(&self.fd, flags, offset, bytes)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(e) => Err(self.fault("discarding", offset, e)),
+        }
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        let advice = match advice {
+            Advice::Random => fs::Advice::Random,
+            Advice::Sequential => fs::Advice::Sequential,
+            Advice::WillNeed => fs::Advice::WillNeed,
+            Advice::DontNeed => fs::Advice::DontNeed,
+        };
+        // A hint: there is nothing to do about its failure, and nothing depends on it.
+        let _ = fs::fadvise(&self.fd, offset, NonZeroU64::new(bytes), advice);
+    }
+
+    fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+unsafe extern "C" {
+    /// The C library's wrapper of the system call, which rustix does not have.
+    fn sync_file_range(fd: c_int, offset: i64, bytes: i64, flags: c_uint) -> c_int;
+}
+
+/// Start writing what is dirty and not under way yet (linux/fs.h).
+const SYNC_FILE_RANGE_WRITE: c_uint = 2;
+
+/// Asks the kernel to start writing dirty pages of a range, without waiting (H33: no durability).
+fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+    let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+        return Err(Errno::INVAL);
+    };
+    // SAFETY: the call takes no pointer, and `fd` is borrowed, so it stays open during the call.
+    let result = unsafe { sync_file_range(fd.as_raw_fd(), offset, bytes, SYNC_FILE_RANGE_WRITE) };
+    if result == 0 {
+        return Ok(());
+    }
+    let os = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&os).unwrap_or(Errno::IO))
+}
+
+/// Device and inode numbers: a file's identity, whatever path leads to it.
+type Identity = (u64, u64);
+
+/// The identities locked by this process.
+///
+/// The one global state of the engine: `flock` already refuses a second descriptor in one process on
+/// local file systems, but where it is emulated by record locks (NFS) a process never conflicts with
+/// itself.
+static LOCKED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
+
+/// The lock on a store: the lock file, and the directory itself.
+///
+/// The lock file alone would not do: it can be removed, and a second opener would then lock a new
+/// one. The directory alone would not do either: a copy made of hard links is another directory with
+/// the same files.
+struct RealLock {
+    // Field order is drop order: the claims are given back after the descriptors are closed.
+    _descriptors: Vec<OwnedFd>,
+    _claims: Vec<Claim>,
+}
+
+impl Lock for RealLock {}
+
+/// An entry in [`LOCKED`], removed on drop.
+struct Claim(Identity);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        LOCKED.lock().remove(&self.0);
+    }
+}
+
+impl RealLock {
+    fn take(dir: &RealDir, name: &str) -> Result<Self> {
+        let mut lock = Self { _descriptors: Vec::new(), _claims: Vec::new() };
+        let path = dir.full(name);
+        // Times that the lock file may vanish between being opened and being locked.
+        const ATTEMPTS: usize = 16;
+        for _ in 0..ATTEMPTS {
+            let Some(fd) = open_lock_file(dir, name)? else { break };
+            let identity = identify(&fd, &path)?;
+            let claim = claim(identity, &dir.path, &path)?;
+            flock(&fd, &dir.path, &path)?;
+            match fs::statat(&dir.fd, name, AtFlags::empty()) {
+                Ok(now) if (now.st_dev, now.st_ino) == identity => {
+                    lock._descriptors.push(fd);
+                    lock._claims.push(claim);
+                    break;
+                }
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(failed(format_args!("looking at {}", path.display()), e)),
+            }
+        }
+        // A descriptor of its own, because `flock` belongs to the open file description.
+        let fd = open_dir(&dir.path)?;
+        let identity = identify(&fd, &dir.path)?;
+        lock._claims.push(claim(identity, &dir.path, &dir.path)?);
+        match flock(&fd, &dir.path, &dir.path) {
+            Ok(()) => lock._descriptors.push(fd),
+            Err(e) if e.kind() == ErrorKind::Locked => return Err(e),
+            // Not every file system locks directories; the lock file remains.
+            Err(e) if lock._descriptors.is_empty() => return Err(e),
+            Err(_) => {}
+        }
+        Ok(lock)
+    }
+}
+
+/// Opens the lock file, creating it if need be. `None` on a read-only file system without one.
+fn open_lock_file(dir: &RealDir, name: &str) -> Result<Option<OwnedFd>> {
+    let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let doing = |e| failed(format_args!("opening the lock {}", dir.full(name).display()), e);
+    match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
+                Ok(fd) => Ok(Some(fd)),
+                Err(Errno::NOENT) => Ok(None),
+                Err(e) => Err(doing(e)),
+            }
+        }
+        Err(e) => Err(doing(e)),
+    }
+}
+
+fn identify(fd: &OwnedFd, path: &Path) -> Result<Identity> {
+    let stat = retry(|| fs::fstat(fd))
+        .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn locked(store: &Path, by: &str) -> Error {
+    Error::new(
+        ErrorKind::Locked,
+        format!("the store {} is open in {by}; close it there first", store.display()),
+    )
+}
+
+fn claim(identity: Identity, store: &Path, path: &Path) -> Result<Claim> {
+    if LOCKED.lock().insert(identity) {
+        return Ok(Claim(identity));
+    }
+    Err(locked(store, &format!("this process already (it holds {})", path.display())))
+}
+
+fn flock(fd: &OwnedFd, store: &Path, path: &Path) -> Result<()> {
+    match retry(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            Err(locked(store, &format!("another process (it holds {})", path.display())))
+        }
+        Err(e) => Err(failed(format_args!("locking {}", path.display()), e)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Goal: real files behave as `device` promises. Method: a temporary directory on the machine.
+
+use super::*;
+
+fn temp() -> (tempfile::TempDir, Arc<dyn Dir>) {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let dir = RealDir::open(temp.path(), false).expect("it opens");
+    (temp, dir)
+}
+
+/// Goal: bytes and lengths survive every way of writing. Method: write in parts (more than one call
+/// takes, some of them empty), read back in one piece and past the end.
+#[test]
+fn writes_read_back() {
+    let (_temp, dir) = temp();
+    let file = dir.create("a").expect("created");
+    let owned: Vec<Vec<u8>> = (0..3000u32).map(|i| vec![i as u8; (i % 7) as usize]).collect();
+    let parts: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
+    file.write_parts_at(&parts, 5).expect("written");
+    let expected: Vec<u8> = [0; 5].into_iter().chain(owned.concat()).collect();
+    assert_eq!(file.len().expect("length"), expected.len() as u64);
+    let mut got = vec![0xff; expected.len() + 100];
+    assert_eq!(file.read_at(&mut got, 0).expect("read"), expected.len());
+    assert_eq!(got[..expected.len()], expected);
+    assert_eq!(file.read_at(&mut got, 1 << 40).expect("read"), 0);
+    file.write_parts_at(&[&[], &[]], 0).expect("nothing to write");
+    file.write_back(0, 1000).expect("hint");
+    file.sync().expect("synced");
+    let error = file.read_exact_at(&mut [0; 2], expected.len() as u64 - 1).expect_err("too short");
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+/// Goal: allocation gives zeros that are there (no holes), and keeps what was written. Method:
+/// allocate behind some bytes, compare content and the blocks the file owns.
+#[test]
+fn allocated_space_is_zero_and_owned() {
+    let (temp, dir) = temp();
+    let file = dir.create("log").expect("created");
+    file.write_at(b"head", 0).expect("written");
+    let bytes = (2 << 20) + 123;
+    file.allocate(bytes).expect("allocated");
+    file.allocate(10).expect("a smaller size changes nothing");
+    file.sync().expect("synced");
+    assert_eq!(file.len().expect("length"), bytes);
+    let mut got = vec![1; bytes as usize];
+    file.read_exact_at(&mut got, 0).expect("read");
+    assert_eq!(got[..4], *b"head");
+    assert!(got[4..].iter().all(|&b| b == 0));
+    let stat = fs::stat(temp.path().join("log")).expect("stat");
+    assert!(stat.st_blocks as u64 * 512 >= bytes - 4096);
+    file.discard(4096, 4096).expect("discarded");
+    file.set_len(4).expect("cut");
+    assert_eq!(file.len().expect("length"), 4);
+}
+
+/// Goal: names behave: exclusive creation, replacement by rename, sorted lists, errors by kind.
+#[test]
+fn names() {
+    let (temp, dir) = temp();
+    dir.create("b").expect("created").write_at(b"b", 0).expect("written");
+    dir.create("a").expect("created").write_at(b"a", 0).expect("written");
+    std::fs::create_dir(temp.path().join("sub")).expect("made");
+    assert_eq!(dir.list().expect("list"), ["a", "b", "sub/"]);
+    let kind = |r: Result<Arc<dyn File>>| r.err().map(|e| e.kind());
+    assert_eq!(kind(dir.create("a")), Some(ErrorKind::Conflict));
+    assert_eq!(kind(dir.open("x", Mode::Read)), Some(ErrorKind::NotFound));
+    let reader = dir.open("b", Mode::Read).expect("opened");
+    dir.rename("a", "b").expect("renamed");
+    dir.sync().expect("synced");
+    let mut byte = [0];
+    reader.read_exact_at(&mut byte, 0).expect("an open file stays readable");
+    assert_eq!(byte, *b"b");
+    assert_eq!(dir.list().expect("list"), ["b", "sub/"]);
+    dir.unlink("b").expect("removed");
+    assert_eq!(dir.unlink("b").map_err(|e| e.kind()), Err(ErrorKind::NotFound));
+    assert!(dir.free_bytes().expect("free").expect("known") > 0);
+    let reason = RealDir::open(temp.path().join("none"), false).err().expect("missing");
+    assert_eq!(reason.kind(), ErrorKind::NotFound);
+    RealDir::open(temp.path().join("deep/er"), true).expect("made with its parents");
+}
+
+/// Goal: one holder only, whatever the path (P11). Method: take the lock again through a second
+/// handle, a symbolic link, a directory of hard links, and after the lock file was removed.
+#[test]
+fn second_lock_is_refused() {
+    let (temp, dir) = temp();
+    let refused = |dir: &Arc<dyn Dir>| {
+        let error = dir.lock("LOCK").err().expect("refused");
+        assert_eq!(error.kind(), ErrorKind::Locked);
+        assert!(error.to_string().contains(&dir.path()), "{error}");
+    };
+    let held = dir.lock("LOCK").expect("free");
+    refused(&dir);
+    let link = temp.path().join("../link-to-store").join(temp.path().file_name().expect("name"));
+    std::fs::create_dir_all(link.parent().expect("parent")).expect("made");
+    std::os::unix::fs::symlink(temp.path(), &link).expect("linked");
+    refused(&RealDir::open(&link, false).expect("opened"));
+    std::fs::remove_dir_all(link.parent().expect("parent")).expect("tidied");
+
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    std::fs::hard_link(temp.path().join("LOCK"), copy.path().join("LOCK")).expect("linked");
+    refused(&RealDir::open(copy.path(), false).expect("opened"));
+
+    dir.unlink("LOCK").expect("removed");
+    refused(&RealDir::open(temp.path(), false).expect("opened"));
+    drop(held);
+    drop(dir.lock("LOCK").expect("free again"));
+    drop(dir.lock("LOCK").expect("free again"));
+}
+
+/// Goal: another process is refused too. Method: `flock(1)` holds the lock file while we try.
+#[test]
+fn other_process_is_refused() {
+    let (temp, dir) = temp();
+    let path = temp.path().join("LOCK");
+    let Ok(mut holder) = std::process::Command::new("flock")
+        .arg(&path)
+        .args(["sh", "-c", "echo held; read line"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+    else {
+        return; // No flock(1) on this machine.
+    };
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(holder.stdout.take().expect("piped"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("it says so");
+    assert_eq!(line, "held\n");
+    assert_eq!(dir.lock("LOCK").err().map(|e| e.kind()), Some(ErrorKind::Locked));
+    drop(holder.stdin.take());
+    holder.wait().expect("ended");
+    dir.lock("LOCK").expect("free");
+}
