@@ -234,7 +234,9 @@ impl Compression {
         };
         Err(Error::new(
             crate::base::error::ErrorKind::Unsupported,
-            format!("this build has no {feature} compression; build it with the cargo feature `{feature}`"),
+            format!(
+                "this build has no {feature} compression; build it with the cargo feature `{feature}`"
+            ),
         ))
     }
 }

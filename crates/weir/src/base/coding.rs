@@ -159,7 +159,10 @@ mod tests {
         put_bytes(&mut buf, b"abc");
         put_u64(&mut buf, 9);
         let mut r = Reader::new(&buf);
-        assert_eq!((r.u16(), r.bytes(), r.u64(), r.u8()), (Some(7), Some(&b"abc"[..]), Some(9), None));
+        assert_eq!(
+            (r.u16(), r.bytes(), r.u64(), r.u8()),
+            (Some(7), Some(&b"abc"[..]), Some(9), None)
+        );
         assert!(r.is_empty());
         assert_eq!(Reader::new(&[200, 1]).bytes(), None);
     }

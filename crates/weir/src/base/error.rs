@@ -106,7 +106,11 @@ impl Error {
     }
 
     /// Damaged bytes in `file` at `offset`: `what` says which structure and how it is wrong.
-    pub(crate) fn corruption(file: impl Into<String>, offset: u64, what: impl fmt::Display) -> Self {
+    pub(crate) fn corruption(
+        file: impl Into<String>,
+        offset: u64,
+        what: impl fmt::Display,
+    ) -> Self {
         let file = file.into();
         let message = format!(
             "{what} in {file} at offset {offset}; run `weir verify` to see the extent of the damage"

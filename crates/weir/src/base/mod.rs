@@ -13,3 +13,6 @@ pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod prng;
 pub(crate) mod sched;
+pub(crate) mod table_meta;
+pub(crate) mod tagged;
+pub(crate) mod value;

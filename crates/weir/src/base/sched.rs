@@ -105,10 +105,7 @@ impl Thread {
 ///
 /// # Errors
 /// The operating system's error if it has no thread to give.
-pub(crate) fn spawn(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<Thread> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     let real = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
     Ok(Thread { real })
 }

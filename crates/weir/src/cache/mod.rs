@@ -1,1 +1,271 @@
-//! See DESIGN.
+//! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
+//!
+//! Not here: who reads a missed block (`table`), the row cache, hand-off. Invariants: (1) the key is
+//! a uid that is never reused, not a place on a device, so that a block of a removed table can never
+//! be taken for another one (H17, H29; reliability.md, bug 38); (2) only verified blocks are
+//! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
+//!
+//! A hit takes one shard's lock for reading and clones one handle. The eviction policy is that of
+//! the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash function and a fixed number of
+//! shards: the same calls give the same hits in every run. Everything behind [`BlockCache`] may be
+//! replaced without touching a caller.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+
+use crate::base::checksum::FixedState;
+use crate::base::memory::{Accountant, Category};
+use crate::base::value::Buf;
+
+/// On whose behalf a block is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Purpose {
+    /// A user's read.
+    Foreground = 0,
+    /// A flush, a compaction or a verification.
+    Background = 1,
+}
+
+/// What the cache counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CacheCounters {
+    /// Blocks found, indexed by [`Purpose`].
+    pub(crate) hits: [u64; 2],
+    /// Blocks not found, indexed by [`Purpose`].
+    pub(crate) misses: [u64; 2],
+    /// Blocks inserted.
+    pub(crate) inserts: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct BlockKey {
+    uid: u64,
+    ordinal: u32,
+}
+
+/// Bytes that a cached block takes besides its own: the slot (key, handle, links), its share of the
+/// hash table and of the ghosts, and the reference counts. 40 + 21 * 1.5 + 16, rounded up.
+const BLOCK_OVERHEAD_BYTES: u64 = 96;
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<BlockKey, Buf> for ByBytes {
+    fn weight(&self, _: &BlockKey, buf: &Buf) -> u64 {
+        buf.bytes().len() as u64 + BLOCK_OVERHEAD_BYTES
+    }
+}
+
+/// Shards at most: enough that two threads rarely meet.
+const SHARDS_MAX: u64 = 16;
+/// A shard is not made smaller than this, because it cannot hold a block larger than itself.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+/// The accountant is told about the cache's size once per this many inserts.
+const ACCOUNT_EVERY: u64 = 16;
+/// Independent groups of counters, so that threads on two cores do not share a line.
+const STRIPES: usize = 8;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe {
+    hits: [AtomicU64; 2],
+    misses: [AtomicU64; 2],
+}
+
+thread_local! {
+    /// Its address tells threads apart; its content means nothing.
+    static THREAD_MARK: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Caches blocks up to a number of bytes. Shared between all tables of a store.
+pub(crate) struct BlockCache {
+    blocks: Cache<BlockKey, Buf, ByBytes, FixedState, DefaultLifecycle<BlockKey, Buf>>,
+    stripes: [Stripe; STRIPES],
+    inserts: AtomicU64,
+    accountant: Option<Arc<Accountant>>,
+}
+
+impl BlockCache {
+    /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing.
+    pub(crate) fn new(capacity_bytes: u64) -> Self {
+        Self::build(capacity_bytes, None)
+    }
+
+    /// As [`BlockCache::new`]; reports its size to `accountant` as `Category::BlockCache`.
+    pub(crate) fn with_accountant(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
+        Self::build(capacity_bytes, Some(accountant))
+    }
+
+    fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
+        /// Blocks are 4 KiB by default; a wrong guess costs a growing table, nothing else.
+        const BLOCK_BYTES_GUESS: u64 = 4096;
+        let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let shards = 1usize << shards.ilog2();
+        let items = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .estimated_items_capacity(items.clamp(32, 1 << 22))
+            .weight_capacity(capacity_bytes)
+            .build();
+        let options = options.expect("all required options of the cache are set just above");
+        Self {
+            blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
+            stripes: Default::default(),
+            inserts: AtomicU64::new(0),
+            accountant,
+        }
+    }
+
+    /// The block, if it is cached. Counts a hit or a miss and, for the foreground, makes the block
+    /// hotter.
+    #[inline]
+    pub(crate) fn get(&self, uid: u64, ordinal: u32, purpose: Purpose) -> Option<Buf> {
+        let key = BlockKey { uid, ordinal };
+        let found = match purpose {
+            Purpose::Foreground => self.blocks.get(&key),
+            Purpose::Background => self.blocks.peek(&key),
+        };
+        let stripe = self.stripe();
+        let counters = if found.is_some() { &stripe.hits } else { &stripe.misses };
+        counters[purpose as usize].fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether the block is cached. Counts nothing and heats nothing.
+    pub(crate) fn contains(&self, uid: u64, ordinal: u32) -> bool {
+        self.blocks.contains_key(&BlockKey { uid, ordinal })
+    }
+
+    /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger than
+    /// a shard.
+    pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
+        self.blocks.insert(BlockKey { uid, ordinal }, buf);
+        let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
+        if inserts % ACCOUNT_EVERY == 0 {
+            self.account();
+        }
+    }
+
+    /// Drops all cached blocks of a table that has `blocks` blocks. O(blocks).
+    pub(crate) fn erase_table(&self, uid: u64, blocks: u32) {
+        for ordinal in 0..blocks {
+            let key = BlockKey { uid, ordinal };
+            // A read lock rules out most ordinals before the write lock is taken.
+            if self.blocks.contains_key(&key) {
+                self.blocks.remove(&key);
+            }
+        }
+        self.account();
+    }
+
+    /// Bytes held now, overhead included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks.weight()
+    }
+
+    /// Bytes that may be held.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.blocks.capacity()
+    }
+
+    /// Changes the capacity; evicts what exceeds it. The number of shards stays.
+    pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
+        self.blocks.set_capacity(capacity_bytes);
+        self.account();
+    }
+
+    /// The counters, summed over all threads. Not one instant: they are read one after the other.
+    pub(crate) fn counters(&self) -> CacheCounters {
+        let sum = |pick: fn(&Stripe, usize) -> &AtomicU64| {
+            std::array::from_fn(|purpose| {
+                self.stripes.iter().map(|s| pick(s, purpose).load(Ordering::Relaxed)).sum()
+            })
+        };
+        CacheCounters {
+            hits: sum(|s, purpose| &s.hits[purpose]),
+            misses: sum(|s, purpose| &s.misses[purpose]),
+            inserts: self.inserts.load(Ordering::Relaxed),
+        }
+    }
+
+    fn account(&self) {
+        if let Some(accountant) = &self.accountant {
+            accountant.set(Category::BlockCache, self.bytes());
+        }
+    }
+
+    /// The calling thread's counters: threads' storage lies pages apart, so that the address of any
+    /// thread-local tells them apart well enough.
+    #[inline]
+    fn stripe(&self) -> &Stripe {
+        let address = THREAD_MARK.with(|mark| std::ptr::from_ref(mark).addr());
+        &self.stripes[(address >> 12 ^ address >> 21) % STRIPES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(bytes: usize) -> Buf {
+        Buf::zeroed(bytes)
+    }
+
+    #[test]
+    fn hits_and_misses_are_counted_by_purpose() {
+        let cache = BlockCache::new(1 << 20);
+        assert!(cache.get(1, 0, Purpose::Foreground).is_none());
+        cache.insert(1, 0, block(100));
+        assert!(cache.get(1, 0, Purpose::Foreground).is_some());
+        assert!(cache.get(1, 0, Purpose::Background).is_some());
+        assert!(cache.get(2, 0, Purpose::Background).is_none(), "the uid is part of the key");
+        let expected = CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1 };
+        assert_eq!(cache.counters(), expected);
+        assert!(cache.contains(1, 0) && !cache.contains(1, 1));
+    }
+
+    /// The cache stays within its capacity, also after the capacity shrinks, and tells the
+    /// accountant; erasing a table leaves the others alone.
+    #[test]
+    fn capacity_holds_and_erasing_is_per_table() {
+        let accountant = Accountant::new(1 << 30);
+        let cache = BlockCache::with_accountant(64 << 10, Arc::clone(&accountant));
+        for ordinal in 0..1000 {
+            cache.insert(u64::from(ordinal) % 2, ordinal, block(1000));
+            assert!(cache.bytes() <= 64 << 10);
+        }
+        assert!(cache.bytes() > 32 << 10, "the cache must not evict what fits");
+        cache.erase_table(0, 1000);
+        assert!((0..1000).all(|ordinal| !cache.contains(0, ordinal)));
+        assert!((0..1000).any(|ordinal| cache.contains(1, ordinal)));
+        assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
+        cache.set_capacity(8 << 10);
+        assert!(cache.bytes() <= 8 << 10);
+        assert!(cache.capacity() <= 8 << 10);
+        assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
+    }
+
+    #[test]
+    fn a_cache_of_nothing_holds_nothing() {
+        let cache = BlockCache::new(0);
+        cache.insert(1, 0, block(10));
+        assert!(cache.get(1, 0, Purpose::Foreground).is_none());
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    /// A value handed out keeps its block when the cache drops it.
+    #[test]
+    fn blocks_in_use_outlive_the_cache() {
+        let cache = BlockCache::new(1 << 20);
+        cache.insert(1, 0, Buf::from(&b"abc"[..]));
+        let held = cache.get(1, 0, Purpose::Foreground).unwrap();
+        cache.erase_table(1, 1);
+        drop(cache);
+        assert_eq!(held.bytes(), b"abc");
+    }
+}

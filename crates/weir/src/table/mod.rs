@@ -1,1 +1,50 @@
-//! See DESIGN.
+//! Tables: immutable sorted files of entries, their writer, reader and cursor.
+//!
+//! Not here: which tables exist and in which order they are asked (`version`), where a table's bytes
+//! lie (`storage`).
+
+use crate::base::key::{Kind, Seq};
+use crate::base::value::Value;
+use crate::cache::Purpose;
+use crate::options::Compression;
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TableOptions {
+    /// Target size of a data block before compression, in bytes.
+    pub(crate) block_bytes: u32,
+    /// Bits per distinct user key in the filter; 0 means no filter.
+    pub(crate) bloom_bits: f32,
+    /// Compression of data blocks.
+    pub(crate) compression: Compression,
+    /// Seed of the key hashes in the filter: the store's.
+    pub(crate) hash_seed: u64,
+}
+
+/// What a point lookup found: the newest entry of the key at the snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct TableHit {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    /// Empty for a delete.
+    pub(crate) value: Value,
+}
+
+/// How a cursor reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CursorOptions {
+    /// On whose behalf: for the cache's counters.
+    pub(crate) purpose: Purpose,
+    /// Whether blocks that were read go into the cache. Compactions say no.
+    pub(crate) fill_cache: bool,
+    /// Whether sequential steps read ahead, more the longer they go on.
+    pub(crate) readahead: bool,
+}
+
+/// What a verification has read and found right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VerifyStats {
+    pub(crate) blocks: u64,
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}

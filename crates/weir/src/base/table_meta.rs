@@ -1,0 +1,325 @@
+//! What the tree knows about a table without reading it: identity, bounds, counts.
+//!
+//! A `TableMeta` travels in version edits; the table file repeats most of it in its properties, so
+//! that `repair` can rebuild it. Not here: where the bytes are (`storage`), the file's layout
+//! (`table::format`).
+//!
+//! Invariants: (1) `smallest <= largest`, both present in the table; (2) `seq_min <= seq_max`;
+//! (3) `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` refuses what breaks
+//! them.
+
+use crate::base::coding::Reader;
+use crate::base::error::{Error, Result};
+use crate::base::key::{SEQ_MAX, Seq};
+use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
+
+/// Identity, bounds and counts of one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableMeta {
+    /// The table's name, never used twice.
+    pub(crate) uid: u64,
+    /// The uid under which the file was written, to which its checksums are bound. Differs from
+    /// `uid` for an ingested or restored table only.
+    pub(crate) check_uid: u64,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Length of the file's tail: index, filter, properties and footer.
+    pub(crate) tail_bytes: u64,
+    /// Checksum in the footer, which covers the checksums of the rest of the tail: a complete older
+    /// or foreign file under the right name is noticed by it.
+    pub(crate) tail_checksum: u32,
+    /// Bytes of all user keys and values.
+    pub(crate) raw_bytes: u64,
+    /// Number of entries.
+    pub(crate) entries: u64,
+    /// Number of entries that are deletes.
+    pub(crate) deletes: u64,
+    /// Number of data blocks.
+    pub(crate) blocks: u32,
+    /// Smallest sequence number.
+    pub(crate) seq_min: Seq,
+    /// Largest sequence number.
+    pub(crate) seq_max: Seq,
+    /// Smallest user key.
+    pub(crate) smallest: Vec<u8>,
+    /// Largest user key.
+    pub(crate) largest: Vec<u8>,
+    /// Wrapping sum of `checksum::hash_entry` over all entries.
+    pub(crate) entry_hash: u64,
+}
+
+// Tags: even is critical, odd is ignorable (base::tagged). 0 is invalid.
+const TAG_UID: u64 = 2;
+const TAG_CHECK_UID: u64 = 4;
+const TAG_BYTES: u64 = 6;
+const TAG_TAIL_BYTES: u64 = 8;
+const TAG_TAIL_CHECKSUM: u64 = 10;
+const TAG_RAW_BYTES: u64 = 12;
+const TAG_ENTRIES: u64 = 14;
+const TAG_DELETES: u64 = 16;
+const TAG_BLOCKS: u64 = 18;
+const TAG_SEQ_MIN: u64 = 20;
+const TAG_SEQ_MAX: u64 = 22;
+const TAG_SMALLEST: u64 = 24;
+const TAG_LARGEST: u64 = 26;
+const TAG_ENTRY_HASH: u64 = 28;
+// Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
+// 35 smallest expiry, 34 dictionary, 36 key id, 38 virtual bounds, 40 masks.
+
+/// How messages call this record.
+const RECORD: &str = "table description";
+
+impl TableMeta {
+    /// Appends the tagged form.
+    pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
+        put_number(buf, TAG_UID, self.uid);
+        put_number(buf, TAG_CHECK_UID, self.check_uid);
+        put_number(buf, TAG_BYTES, self.bytes);
+        put_number(buf, TAG_TAIL_BYTES, self.tail_bytes);
+        put_number(buf, TAG_TAIL_CHECKSUM, u64::from(self.tail_checksum));
+        self.encode_content(buf);
+    }
+
+    /// Appends the fields that describe the content, not the file: the properties of a table file.
+    pub(crate) fn encode_content(&self, buf: &mut Vec<u8>) {
+        put_number(buf, TAG_RAW_BYTES, self.raw_bytes);
+        put_number(buf, TAG_ENTRIES, self.entries);
+        put_number(buf, TAG_DELETES, self.deletes);
+        put_number(buf, TAG_BLOCKS, u64::from(self.blocks));
+        put_number(buf, TAG_SEQ_MIN, self.seq_min);
+        put_number(buf, TAG_SEQ_MAX, self.seq_max);
+        put_field(buf, TAG_SMALLEST, &self.smallest);
+        put_field(buf, TAG_LARGEST, &self.largest);
+        put_field(buf, TAG_ENTRY_HASH, &self.entry_hash.to_le_bytes());
+    }
+
+    /// The reverse of [`TableMeta::encode`]: takes all of `bytes`.
+    ///
+    /// # Errors
+    /// `Unsupported` for a critical field that this version does not know; otherwise `InvalidArgument`
+    /// with what is wrong: the caller knows file and offset and turns it into a corruption
+    /// ([`decode_at`](Self::decode_at) does both).
+    fn decode_fields(bytes: &[u8]) -> Result<(Self, u32), DecodeError> {
+        let mut meta = Self::empty();
+        let mut seen = 0u32;
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let (tag, content) = next_field(&mut reader).ok_or("is cut off")?;
+            let known = meta.set_field(tag, content)?;
+            if !known {
+                unknown(RECORD, tag).map_err(DecodeError::Refused)?;
+                continue;
+            }
+            let bit = 1u32 << (tag / 2);
+            if seen & bit != 0 {
+                return Err("has a field twice".into());
+            }
+            seen |= bit;
+        }
+        Ok((meta, seen))
+    }
+
+    /// Decodes the tagged form, which is all of `bytes` and lies at `offset` of `file`.
+    ///
+    /// # Errors
+    /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
+    pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
+        Self::decode_with(bytes, ALL_FIELDS, file, offset)
+    }
+
+    /// Decodes the properties of a table file; the fields that describe the file stay 0.
+    ///
+    /// # Errors
+    /// As [`TableMeta::decode`].
+    pub(crate) fn decode_content(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
+        Self::decode_with(bytes, CONTENT_FIELDS, file, offset)
+    }
+
+    fn decode_with(bytes: &[u8], fields: u32, file: &str, offset: u64) -> Result<Self> {
+        let damaged =
+            |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
+        let (meta, seen) = Self::decode_fields(bytes).map_err(|error| match error {
+            DecodeError::Damaged(what) => damaged(what),
+            DecodeError::Refused(error) => error,
+        })?;
+        if seen != fields {
+            return Err(damaged("lacks a field or has one that does not belong there"));
+        }
+        meta.check().map_err(damaged)?;
+        Ok(meta)
+    }
+
+    /// Sets the field `tag` from its content; false if the tag is not known.
+    fn set_field(&mut self, tag: u64, content: &[u8]) -> Result<bool, DecodeError> {
+        let value = || number(content).ok_or(DecodeError::Damaged("has a number that is not one"));
+        let small = || {
+            let wide = value()?;
+            u32::try_from(wide).map_err(|_| DecodeError::Damaged("has a number above 32 bits"))
+        };
+        match tag {
+            TAG_UID => self.uid = value()?,
+            TAG_CHECK_UID => self.check_uid = value()?,
+            TAG_BYTES => self.bytes = value()?,
+            TAG_TAIL_BYTES => self.tail_bytes = value()?,
+            TAG_TAIL_CHECKSUM => self.tail_checksum = small()?,
+            TAG_RAW_BYTES => self.raw_bytes = value()?,
+            TAG_ENTRIES => self.entries = value()?,
+            TAG_DELETES => self.deletes = value()?,
+            TAG_BLOCKS => self.blocks = small()?,
+            TAG_SEQ_MIN => self.seq_min = value()?,
+            TAG_SEQ_MAX => self.seq_max = value()?,
+            TAG_SMALLEST => self.smallest = content.to_vec(),
+            TAG_LARGEST => self.largest = content.to_vec(),
+            TAG_ENTRY_HASH => {
+                let bytes =
+                    content.try_into().map_err(|_| "has an entry hash that is not 8 bytes")?;
+                self.entry_hash = u64::from_le_bytes(bytes);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The invariants of the module header, as a test.
+    fn check(&self) -> Result<(), &'static str> {
+        if self.entries == 0 || self.deletes > self.entries || self.blocks == 0 {
+            return Err("has counts that contradict each other");
+        }
+        if self.seq_min > self.seq_max || self.seq_max > SEQ_MAX {
+            return Err("has sequence numbers that contradict each other");
+        }
+        if crate::base::key::compare(&self.smallest, &self.largest).is_gt() {
+            return Err("has its bounds the wrong way round");
+        }
+        if self.largest.len() > crate::base::limits::KEY_BYTES_MAX
+            || self.smallest.len() > crate::base::limits::KEY_BYTES_MAX
+        {
+            return Err("has a bound longer than a key may be");
+        }
+        if self.tail_bytes > self.bytes {
+            return Err("has a tail longer than the file");
+        }
+        Ok(())
+    }
+
+    fn empty() -> Self {
+        Self {
+            uid: 0,
+            check_uid: 0,
+            bytes: 0,
+            tail_bytes: 0,
+            tail_checksum: 0,
+            raw_bytes: 0,
+            entries: 0,
+            deletes: 0,
+            blocks: 0,
+            seq_min: 0,
+            seq_max: 0,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+            entry_hash: 0,
+        }
+    }
+}
+
+/// The fields of the properties, as a set of `1 << (tag / 2)`.
+const CONTENT_FIELDS: u32 = ALL_FIELDS & !0b11_1110;
+/// All fields, as a set of `1 << (tag / 2)`: tags 2 to 28.
+const ALL_FIELDS: u32 = 0b111_1111_1111_1110;
+const _: () = assert!(ALL_FIELDS == (2 << (TAG_ENTRY_HASH / 2)) - 2);
+const _: () = assert!(CONTENT_FIELDS.trailing_zeros() as u64 == TAG_RAW_BYTES / 2);
+
+/// Why a description cannot be decoded.
+enum DecodeError {
+    Damaged(&'static str),
+    Refused(Error),
+}
+
+impl From<&'static str> for DecodeError {
+    fn from(what: &'static str) -> Self {
+        Self::Damaged(what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+
+    fn example() -> TableMeta {
+        TableMeta {
+            uid: 7,
+            check_uid: 7,
+            bytes: 300,
+            tail_bytes: 200,
+            tail_checksum: 0x1234_5678,
+            raw_bytes: 12,
+            entries: 3,
+            deletes: 1,
+            blocks: 1,
+            seq_min: 4,
+            seq_max: 6,
+            smallest: b"a".to_vec(),
+            largest: b"c".to_vec(),
+            entry_hash: 0x0102_0304_0506_0708,
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<TableMeta> {
+        TableMeta::decode(bytes, "file", 9)
+    }
+
+    #[test]
+    fn descriptions_round_trip() {
+        let mut bytes = Vec::new();
+        example().encode(&mut bytes);
+        assert_eq!(decode(&bytes).unwrap(), example());
+        let mut content = Vec::new();
+        example().encode_content(&mut content);
+        let got = TableMeta::decode_content(&content, "file", 0).unwrap();
+        assert_eq!((got.entries, got.uid, got.bytes), (3, 0, 0));
+        assert!(TableMeta::decode_content(&bytes, "file", 0).is_err());
+        assert!(decode(&content).is_err());
+    }
+
+    /// Unknown fields: an odd one is skipped, an even one is refused by name; every cut is damage.
+    #[test]
+    fn unknown_and_cut_fields() {
+        let mut bytes = Vec::new();
+        example().encode(&mut bytes);
+        for n in 0..bytes.len() {
+            let error = decode(&bytes[..n]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "cut to {n}");
+        }
+        let mut ignorable = bytes.clone();
+        put_field(&mut ignorable, 33, b"whatever");
+        assert_eq!(decode(&ignorable).unwrap(), example());
+        let mut critical = bytes.clone();
+        put_field(&mut critical, 32, b"whatever");
+        let error = decode(&critical).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("32"), "{error}");
+        let mut twice = bytes.clone();
+        put_number(&mut twice, TAG_UID, 7);
+        assert_eq!(decode(&twice).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let breakers: [fn(&mut TableMeta); 6] = [
+            |m| m.deletes = 4,
+            |m| m.entries = 0,
+            |m| m.seq_min = 7,
+            |m| m.smallest = b"d".to_vec(),
+            |m| m.tail_bytes = 301,
+            |m| m.seq_max = SEQ_MAX + 1,
+        ];
+        for breaker in breakers {
+            let mut meta = example();
+            breaker(&mut meta);
+            let mut bytes = Vec::new();
+            meta.encode(&mut bytes);
+            assert_eq!(decode(&bytes).unwrap_err().kind(), ErrorKind::Corruption, "{meta:?}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A value as the engine hands it out: a reference-counted slice of a block, or bytes of its own.
+//!
+//! Not here: what the bytes mean. Invariants: (1) the bytes behind a [`Buf`] never change once a
+//! second handle exists; (2) a [`Value`] keeps the whole block that it points into alive, whatever
+//! becomes of the cache and the table (H32).
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
+#[derive(Clone)]
+pub(crate) struct Buf(Arc<[u8]>);
+
+impl Buf {
+    /// A buffer of `len` zeros, to be filled through [`Buf::get_mut`].
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self(std::iter::repeat_n(0, len).collect())
+    }
+
+    /// The bytes for writing, as long as this is the only handle.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
+        Arc::get_mut(&mut self.0)
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Buf {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Arc::from(bytes))
+    }
+}
+
+/// A value read from the store: dereferences to its bytes.
+///
+/// Cloning is cheap. A value may share memory with a cached block and keep that block alive: who
+/// stores many values for long copies them with `to_vec`.
+#[derive(Clone)]
+pub struct Value(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    /// INVARIANT: `start + len` is within the buffer.
+    Shared {
+        buf: Buf,
+        start: u32,
+        len: u32,
+    },
+    Owned(Box<[u8]>),
+}
+
+impl Value {
+    /// The slice `[start, start + len)` of a block. Requires: the range lies within `buf`; values
+    /// are at most `limits::VALUE_BYTES_MAX`, and a block that holds one fits 32 bits.
+    ///
+    /// # Panics
+    /// If the range is outside: a caller's bug, never disk content.
+    #[inline]
+    pub(crate) fn shared(buf: Buf, start: usize, len: usize) -> Self {
+        assert!(
+            start
+                .checked_add(len)
+                .is_some_and(|end| end <= buf.bytes().len() && end <= u32::MAX as usize),
+            "value at {start} of {len} bytes exceeds its block of {} bytes",
+            buf.bytes().len()
+        );
+        Self(Repr::Shared { buf, start: start as u32, len: len as u32 })
+    }
+
+    /// The bytes of the value.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Shared { buf, start, len } => {
+                &buf.bytes()[*start as usize..*start as usize + *len as usize]
+            }
+            Repr::Owned(bytes) => bytes,
+        }
+    }
+
+    /// The bytes as a vector; copies them unless the value has them to itself.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.0 {
+            Repr::Owned(bytes) => bytes.into_vec(),
+            Repr::Shared { .. } => self.as_bytes().to_vec(),
+        }
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Repr::Owned(bytes.into()))
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Repr::Owned(bytes.into_boxed_slice()))
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Self {
+        value.into_vec()
+    }
+}
+
+impl Default for Value {
+    fn default() -> Self {
+        Self(Repr::Owned(Box::default()))
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&crate::base::key::Printable(self.as_bytes()), f)
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl std::hash::Hash for Value {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.as_bytes() == other
+    }
+}
+
+impl PartialEq<&[u8]> for Value {
+    fn eq(&self, other: &&[u8]) -> bool {
+        self.as_bytes() == *other
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for Value {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        self.as_bytes() == other
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Value {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self.as_bytes() == *other
+    }
+}
+
+impl PartialEq<Vec<u8>> for Value {
+    fn eq(&self, other: &Vec<u8>) -> bool {
+        self.as_bytes() == other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value is three words, whichever form it has, and both forms compare by their bytes.
+    #[test]
+    fn values_compare_by_bytes() {
+        assert_eq!(size_of::<Value>(), 24);
+        let buf = Buf::from(&b"hello world"[..]);
+        let shared = Value::shared(buf.clone(), 6, 5);
+        let owned = Value::from(&b"world"[..]);
+        assert_eq!(shared, owned);
+        assert_eq!(shared, b"world");
+        assert_eq!(format!("{shared:?}"), "\"world\"");
+        drop(buf);
+        assert_eq!(shared.clone().into_vec(), b"world");
+        assert_eq!(Value::shared(Buf::zeroed(0), 0, 0), Value::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "exceeds its block")]
+    fn a_range_outside_its_block_is_a_bug() {
+        let _ = Value::shared(Buf::zeroed(4), 2, 3);
+    }
+}
