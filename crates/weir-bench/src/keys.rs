@@ -1,0 +1,154 @@
+//! Keys: from an index to bytes, and an order without repetition.
+//!
+//! The index space leaves room between neighbours, so that keys that do not exist and keys that are
+//! inserted later lie between the loaded ones and not behind them.
+
+use crate::config::KeyFormat;
+use crate::prng::mix;
+
+/// Room between two loaded keys, in bits: 65,535 numbers.
+const GAP_BITS: u32 = 16;
+
+/// Turns indices into keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpace {
+    num: u64,
+    bytes: usize,
+    format: KeyFormat,
+}
+
+impl KeySpace {
+    /// Keys of `bytes` bytes; `num` of them are loaded.
+    #[must_use]
+    pub fn new(num: u64, bytes: usize, format: KeyFormat) -> Self {
+        assert!(num > 0 && num < 1 << (64 - GAP_BITS), "key numbers do not fit 64 bits: {num}");
+        assert!(bytes >= 8, "a key number needs 8 bytes, not {bytes}");
+        Self { num, bytes, format }
+    }
+
+    /// Writes the key of `index` to `out`. Indices below `num` are in key order; those at or above
+    /// it are inserted later and scattered over the whole range.
+    pub fn existing(&self, index: u64, out: &mut Vec<u8>) {
+        if index < self.num {
+            return self.write(index << GAP_BITS, out);
+        }
+        let neighbour = mix(index) % self.num;
+        // 0 is the loaded key and 1 the missing one.
+        let place = 2 + (index - self.num) % ((1 << GAP_BITS) - 2);
+        self.write((neighbour << GAP_BITS) | place, out);
+    }
+
+    /// Writes a key to `out` that is never put and lies behind the loaded key of `index`.
+    pub fn missing(&self, index: u64, out: &mut Vec<u8>) {
+        debug_assert!(index < self.num);
+        self.write((index << GAP_BITS) | 1, out);
+    }
+
+    fn write(&self, number: u64, out: &mut Vec<u8>) {
+        out.clear();
+        match self.format {
+            KeyFormat::Binary => {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.resize(self.bytes, b'0');
+            }
+            KeyFormat::Decimal => {
+                out.resize(self.bytes, b'0');
+                let mut rest = number;
+                for digit in out.iter_mut().rev() {
+                    if rest == 0 {
+                        break;
+                    }
+                    *digit = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+            }
+        }
+    }
+}
+
+/// A random order of 0..n in which nothing repeats, without a table: a Feistel network over the next
+/// power of four, walked until it lands inside (Black and Rogaway, CT-RSA 2002, "cycle walking").
+#[derive(Clone, Copy, Debug)]
+pub struct Permutation {
+    n: u64,
+    half_bits: u32,
+    seed: u64,
+}
+
+impl Permutation {
+    /// An order of the numbers below `n` that `seed` fixes.
+    #[must_use]
+    pub fn new(n: u64, seed: u64) -> Self {
+        assert!(n > 0 && n < 1 << 62, "no permutation of {n} numbers");
+        let bits = 64 - (n - 1).leading_zeros();
+        Self { n, half_bits: bits.div_ceil(2).max(1), seed }
+    }
+
+    /// The number at `place`, which must be below `n`.
+    #[must_use]
+    pub fn at(&self, place: u64) -> u64 {
+        debug_assert!(place < self.n);
+        let mut x = place;
+        loop {
+            x = self.round_trip(x);
+            if x < self.n {
+                return x;
+            }
+        }
+    }
+
+    fn round_trip(&self, x: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (x >> self.half_bits, x & mask);
+        for round in 0..4 {
+            let f = mix(right ^ self.seed.rotate_left(round * 16)) & mask;
+            (left, right) = (right, left ^ f);
+        }
+        (left << self.half_bits) | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Goal: a permutation hits every number once, at awkward sizes too. Method: collect them all.
+    #[test]
+    fn permutation_is_one() {
+        for n in [1, 2, 3, 4, 5, 15, 16, 17, 1000, 4097] {
+            let order = Permutation::new(n, 7);
+            let seen: BTreeSet<u64> = (0..n).map(|i| order.at(i)).collect();
+            assert_eq!(seen.len() as u64, n);
+            assert_eq!(seen.last().copied(), Some(n - 1));
+        }
+        let order = Permutation::new(1000, 7);
+        let other = Permutation::new(1000, 8);
+        assert!((0..1000).filter(|&i| order.at(i) == i).count() < 20, "it moves things");
+        assert!((0..1000).filter(|&i| order.at(i) == other.at(i)).count() < 20, "seeds differ");
+    }
+
+    /// Goal: keys are in index order, of the right size, and loaded, missing and inserted ones never
+    /// collide. Method: both formats, all three kinds in one set.
+    #[test]
+    fn keys_are_ordered_and_apart() {
+        for format in [KeyFormat::Binary, KeyFormat::Decimal] {
+            let space = KeySpace::new(500, 16, format);
+            let mut key = Vec::new();
+            let mut loaded = Vec::new();
+            let mut all = BTreeSet::new();
+            for i in 0..500 {
+                space.existing(i, &mut key);
+                assert_eq!(key.len(), 16);
+                loaded.push(key.clone());
+                all.insert(key.clone());
+                space.missing(i, &mut key);
+                all.insert(key.clone());
+                space.existing(500 + i, &mut key);
+                all.insert(key.clone());
+            }
+            assert!(loaded.is_sorted());
+            assert_eq!(all.len(), 1500);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Workloads for key-value stores on the real machine, over one small trait.
+//!
+//! [`Engine`] is what a store must offer, [`Workload`] names what is done to it, [`Session`] opens,
+//! loads and runs, [`Measurement`] is what comes out. Everything is fixed by [`Config::seed`] except
+//! the time that it takes: two runs of one configuration do the same operations per client thread,
+//! on every engine.
+//!
+//! Not here: how other engines are linked (`weir-bench-compare`) and how results are shown
+//! (`weir-cli`).
+
+mod client;
+mod clock;
+mod config;
+mod engine;
+mod keys;
+mod prng;
+mod process;
+mod report;
+mod session;
+mod values;
+mod workload;
+mod zipf;
+
+pub use clock::Stopwatch;
+pub use config::{Config, KeyFormat};
+pub use engine::{Batch, Counters, Engine, EngineError, EngineKind, Result, Settings};
+pub use keys::{KeySpace, Permutation};
+pub use prng::Prng;
+pub use process::{ProcessIo, anonymous_bytes, directory_bytes};
+pub use report::{Latency, Measurement};
+pub use session::{Phase, Progress, Session};
+pub use values::Values;
+pub use workload::Workload;
+pub use zipf::{Latest, ScrambledZipfian, Zipfian};

@@ -1,0 +1,242 @@
+//! One store under one sequence of workloads: opened, loaded where needed, run, measured, closed.
+
+use crate::client::{self, Totals};
+use crate::clock::Stopwatch;
+use crate::config::Config;
+use crate::engine::{Counters, Engine, EngineError, EngineKind, Result, Settings};
+use crate::process::{ProcessIo, anonymous_bytes, directory_bytes};
+use crate::report::{Latency, Measurement, ratio};
+use crate::workload::Workload;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// What a run is doing now, for a progress line; may be read by other threads.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Operations done in this phase; behind by up to 256 per client.
+    pub done: AtomicU64,
+    /// Operations planned in this phase.
+    pub total: AtomicU64,
+    phase: AtomicU8,
+    stop: AtomicBool,
+}
+
+/// What a run does, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Opening or nothing yet.
+    Idle = 0,
+    /// Filling the store that the workload needs; not measured.
+    Loading = 1,
+    /// The workload itself.
+    Running = 2,
+    /// Waiting until flushes and compactions are done.
+    Draining = 3,
+}
+
+impl Progress {
+    /// What the run does now.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            1 => Phase::Loading,
+            2 => Phase::Running,
+            3 => Phase::Draining,
+            _ => Phase::Idle,
+        }
+    }
+
+    /// Makes every client stop before its next operation; the run ends as if it were complete.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Progress::stop`] was called.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self, phase: Phase, total: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+}
+
+/// A store in a directory and what was done to it so far.
+pub struct Session<'a> {
+    kind: &'a dyn EngineKind,
+    dir: PathBuf,
+    settings: Settings,
+    config: Config,
+    engine: Option<Box<dyn Engine>>,
+    /// Whether the store holds every key of the configuration.
+    loaded: bool,
+    /// Indices from here on were not inserted yet.
+    next_index: AtomicU64,
+}
+
+impl<'a> Session<'a> {
+    /// A session on the store in `dir`, which is not touched before the first workload. With
+    /// `loaded`, the store is there already and holds the configuration's keys.
+    ///
+    /// # Errors
+    /// A configuration outside its ranges.
+    pub fn new(
+        kind: &'a dyn EngineKind,
+        dir: &Path,
+        settings: Settings,
+        config: Config,
+        loaded: bool,
+    ) -> Result<Self> {
+        config.validate()?;
+        let next_index = AtomicU64::new(config.num);
+        let dir = dir.to_path_buf();
+        Ok(Self { kind, dir, settings, config, engine: None, loaded, next_index })
+    }
+
+    /// Runs `workload` and measures it. A workload that starts empty removes what is there; the
+    /// others load the store first if nothing did, outside the measurement.
+    ///
+    /// # Errors
+    /// The first error of the engine; the store is then as the engine left it.
+    pub fn run(&mut self, workload: Workload, progress: &Progress) -> Result<Measurement> {
+        self.prepare(workload, progress)?;
+        let engine = self.engine.as_deref().ok_or_else(no_engine)?;
+        let before = engine.counters();
+        let io_before = ProcessIo::now();
+        progress.begin(Phase::Running, client::planned(workload, &self.config));
+        let totals = client::run(workload, &self.config, engine, &self.next_index, progress)?;
+        let mut seconds_drained = totals.seconds;
+        let clock = Stopwatch::start();
+        if workload.writes() {
+            progress.begin(Phase::Draining, 0);
+            engine.wait_idle()?;
+            seconds_drained += clock.seconds();
+        }
+        progress.begin(Phase::Idle, 0);
+        if workload.loads() {
+            self.loaded = !progress.stopped();
+        }
+        let counters = difference(&engine.counters(), &before);
+        let process_bytes = io_before
+            .zip(ProcessIo::now())
+            .map(|(before, after)| after.write_bytes.saturating_sub(before.write_bytes));
+        Ok(self.measurement(workload, &totals, seconds_drained, &counters, process_bytes))
+    }
+
+    /// Brings the store into the state that `workload` starts from.
+    fn prepare(&mut self, workload: Workload, progress: &Progress) -> Result<()> {
+        if workload.starts_empty() {
+            self.close()?;
+            self.kind.destroy(&self.dir)?;
+            self.loaded = false;
+            self.next_index.store(self.config.num, Ordering::Relaxed);
+        }
+        if self.engine.is_none() {
+            self.engine = Some(self.kind.open(&self.dir, &self.settings)?);
+        }
+        if workload.starts_empty() || self.loaded {
+            return Ok(());
+        }
+        let engine = self.engine.as_deref().ok_or_else(no_engine)?;
+        progress.begin(Phase::Loading, self.config.num);
+        client::run(Workload::FillRandom, &self.config, engine, &self.next_index, progress)?;
+        engine.wait_idle()?;
+        self.loaded = !progress.stopped();
+        Ok(())
+    }
+
+    fn measurement(
+        &self,
+        workload: Workload,
+        totals: &Totals,
+        seconds_drained: f64,
+        counters: &Counters,
+        process_bytes: Option<u64>,
+    ) -> Measurement {
+        let rate = |n: u64, seconds: f64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+        let lookups = counters.cache_hits.zip(counters.cache_misses).map_or(0, |(h, m)| h + m);
+        Measurement {
+            workload: workload.name().to_owned(),
+            engine: self.kind.name().to_owned(),
+            engine_defaults: self.settings.engine_defaults,
+            num: self.config.num,
+            key_bytes: self.config.key_bytes as u64,
+            value_bytes: self.config.value_bytes as u64,
+            threads: self.config.threads as u64,
+            seed: self.config.seed,
+            ops: totals.ops,
+            background_ops: totals.background_ops,
+            seconds: totals.seconds,
+            ops_per_second: rate(totals.ops, totals.seconds),
+            background_ops_per_second: rate(totals.background_ops, totals.seconds),
+            seconds_drained,
+            ops_per_second_drained: rate(totals.ops, seconds_drained),
+            found: totals.found,
+            missing: totals.missing,
+            scanned: totals.scanned,
+            latency: totals
+                .latencies()
+                .into_iter()
+                .filter_map(|(name, histogram)| Some((name.to_owned(), Latency::of(histogram)?)))
+                .collect(),
+            user_bytes: totals.user_bytes,
+            engine_bytes: counters.bytes_written,
+            engine_bytes_by_cause: counters.written_by_cause.iter().cloned().collect(),
+            process_bytes,
+            engine_write_ratio: ratio(counters.bytes_written, totals.user_bytes),
+            process_write_ratio: ratio(process_bytes, totals.user_bytes),
+            hit_ratio: ratio(counters.cache_hits, lookups),
+            directory_bytes: directory_bytes(&self.dir),
+            anonymous_bytes: anonymous_bytes(),
+        }
+    }
+
+    /// The open store, if a workload ran.
+    #[must_use]
+    pub fn engine(&self) -> Option<&dyn Engine> {
+        self.engine.as_deref()
+    }
+
+    /// Closes the store; the next workload opens it again, with a cold cache.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn close(&mut self) -> Result<()> {
+        self.engine.take().map_or(Ok(()), |engine| engine.close())
+    }
+
+    /// Closes the store and removes it.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn destroy(mut self) -> Result<()> {
+        self.close()?;
+        self.kind.destroy(&self.dir)
+    }
+}
+
+fn no_engine() -> EngineError {
+    EngineError::new("the store is not open")
+}
+
+/// What was counted between two moments.
+fn difference(after: &Counters, before: &Counters) -> Counters {
+    let minus = |a: Option<u64>, b: Option<u64>| a.map(|a| a.saturating_sub(b.unwrap_or(0)));
+    let earlier = |cause: &str| {
+        before.written_by_cause.iter().find(|(name, _)| name == cause).map_or(0, |&(_, n)| n)
+    };
+    Counters {
+        bytes_written: minus(after.bytes_written, before.bytes_written),
+        written_by_cause: after
+            .written_by_cause
+            .iter()
+            .map(|(cause, n)| (cause.clone(), n.saturating_sub(earlier(cause))))
+            .collect(),
+        cache_hits: minus(after.cache_hits, before.cache_hits),
+        cache_misses: minus(after.cache_misses, before.cache_misses),
+    }
+}
