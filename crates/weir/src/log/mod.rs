@@ -1,1 +1,101 @@
-//! See DESIGN.
+// FORMAT: docs/format/log.md sha=000000000000
+//! Commit groups in numbered segments: the framing that the write-ahead log and the version log
+//! share.
+//!
+//! Not here: what a payload means (`write`, `version::edit`), when a segment is synced, created,
+//! recycled or removed (the caller and `storage`).
+//!
+//! Invariants: (1) every group names the checksum of the group before it, across segments too, so
+//! the log is one chain from a [`LogPosition`] to its end; (2) a group's checksum is seeded with
+//! lineage, log kind and segment number, so what a recycled segment still holds of its earlier life
+//! does not verify; (3) a successor's word beats what follows the group that it names: a segment
+//! that was sealed after a failed write ends where the next one says it does, whatever reached the
+//! disk; (4) LSNs count commit groups and rise by exactly one, a `SegmentStart` carries the LSN
+//! before it, the fragments of one batch share theirs; (5) replay hands out a prefix of the chain;
+//! it ends without an error only where nothing proves that the next group was durable.
+//!
+//! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under new
+//! numbers, and each group carries the durable LSN known when it was written, so that a damaged body
+//! is told from a lost tail.
+//!
+//! Single writer; the caller serialises.
+
+mod group;
+mod replay;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};
+pub(crate) use replay::{GroupView, ReplayEnd, replay};
+pub(crate) use writer::SegmentWriter;
+
+use crate::base::coding::{Reader, put_u32, put_u64};
+
+/// The last group of a log so far: what the next group or segment names as its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Chain {
+    /// Number of the segment that holds the group; 0 before the first segment of a log.
+    pub(crate) segment: u64,
+    /// LSN of the group; 0 before the first group of a log.
+    pub(crate) lsn: u64,
+    /// Header checksum of the group; 0 before the first group of a log.
+    pub(crate) crc: u32,
+}
+
+impl Chain {
+    /// What the first segment of a log names as its predecessor.
+    pub(crate) const ORIGIN: Self = Self { segment: 0, lsn: 0, crc: 0 };
+}
+
+/// Where a group starts, with what is needed to verify it from there: recorded by flush edits for
+/// the first group that they do *not* cover (H38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    /// Number of the segment; 0 before the first segment of a log.
+    pub(crate) segment: u64,
+    /// Offset in the segment, in bytes. If nothing starts there, the log goes on in the segment that
+    /// names the group before as its predecessor.
+    pub(crate) offset: u64,
+    /// LSN of the group.
+    pub(crate) lsn: u64,
+    /// Epoch of the group before; that of the group is no smaller.
+    pub(crate) epoch: u32,
+    /// Header checksum of the group before.
+    pub(crate) prev_crc: u32,
+}
+
+impl LogPosition {
+    /// The start of a log that has no segment yet.
+    pub(crate) const ORIGIN: Self = Self { segment: 0, offset: 0, lsn: 1, epoch: 0, prev_crc: 0 };
+
+    /// Bytes of an encoded position.
+    pub(crate) const ENCODED_BYTES: usize = 8 + 8 + 8 + 4 + 4;
+
+    /// Appends the position as [`Self::ENCODED_BYTES`] bytes.
+    pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
+        put_u64(buf, self.segment);
+        put_u64(buf, self.offset);
+        put_u64(buf, self.lsn);
+        put_u32(buf, self.epoch);
+        put_u32(buf, self.prev_crc);
+    }
+
+    /// Takes a position off the front of `reader`; `None` if it is cut off or has LSN 0.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+        let position = Self {
+            segment: reader.u64()?,
+            offset: reader.u64()?,
+            lsn: reader.u64()?,
+            epoch: reader.u32()?,
+            prev_crc: reader.u32()?,
+        };
+        (position.lsn > 0).then_some(position)
+    }
+
+    /// The group before this position.
+    pub(crate) fn chain(&self) -> Chain {
+        Chain { segment: self.segment, lsn: self.lsn.saturating_sub(1), crc: self.prev_crc }
+    }
+}

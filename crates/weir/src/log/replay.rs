@@ -1,0 +1,485 @@
+//! Reading a log back, from a recorded position to its end.
+//!
+//! The end is where no group follows in the chain. Whether that is the end or damage is decided by
+//! evidence: the missing group's LSN against the greatest durable LSN that the caller knows or that
+//! any intact header of this log states, also behind the break (reliability.md, P7). A header proves
+//! that even where its payload is torn, because it has a checksum of its own; so looking for evidence
+//! is one pass over the rest of the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::group::{
+    GROUP_HEADER_BYTES, GroupType, Header, LATEST, MAGIC, PAD_BYTES, SegmentStart, seed,
+};
+use super::{Chain, LogPosition};
+use crate::base::checksum::{crc_append, mask};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::device::{Advice, File};
+use crate::storage::{LogKind, Storage};
+
+/// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// A group (or a batch put together from its fragments) as replay hands it out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupView<'a> {
+    /// LSN of the group.
+    pub(crate) lsn: u64,
+    /// The opening of the store that wrote it.
+    pub(crate) epoch: u32,
+    /// Entries in the payload, over all fragments.
+    pub(crate) count: u64,
+    /// What was appended.
+    pub(crate) payload: &'a [u8],
+    /// Where the group (its first fragment) starts.
+    pub(crate) position: LogPosition,
+    /// Where the group after it starts.
+    pub(crate) next: LogPosition,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplayEnd {
+    /// Where the next group would start: the first group that was not handed out.
+    pub(crate) next: LogPosition,
+    /// The last group that was handed out: what a new segment names as its predecessor.
+    pub(crate) chain: Chain,
+    /// The greatest durable LSN known: the argument's or a group's.
+    pub(crate) durable_lsn: u64,
+    /// Segments that groups were read from, in order.
+    pub(crate) segments_seen: Vec<u64>,
+}
+
+/// Reads the log of `kind` from `start` on and hands every whole group to `on_group`, in order.
+///
+/// # Errors
+/// `Corruption` with file and offset if a group is missing or broken of which something proves that
+/// it was durable, or if the log belongs to another store; `Unsupported` for a newer log format; the
+/// device's for a failed read, which is never taken for the end (bug 26); what `on_group` returns.
+pub(crate) fn replay(
+    storage: &dyn Storage,
+    kind: LogKind,
+    start: LogPosition,
+    known_durable_lsn: u64,
+    lineage: u64,
+    on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
+) -> Result<ReplayEnd> {
+    let mut numbers = storage.list_logs(kind)?;
+    numbers.retain(|&number| number >= start.segment.max(1));
+    let mut replay = Replay {
+        storage,
+        kind,
+        lineage,
+        numbers,
+        successors: BTreeMap::new(),
+        current: None,
+        chain: start.chain(),
+        epoch: start.epoch,
+        offset: start.offset,
+        durable_lsn: known_durable_lsn,
+        series: None,
+        segments_seen: Vec::new(),
+    };
+    replay.find_successors(start.segment)?;
+    if replay.numbers.first() == Some(&start.segment) {
+        replay.open(start.segment)?;
+    }
+    replay.run(on_group)
+}
+
+/// A segment being read, through one window.
+struct Segment {
+    number: u64,
+    seed: u32,
+    file: Arc<dyn File>,
+    len: u64,
+    window: Vec<u8>,
+    window_start: u64,
+}
+
+impl Segment {
+    fn open(storage: &dyn Storage, kind: LogKind, lineage: u64, number: u64) -> Result<Self> {
+        let file = storage.open_log(kind, number)?;
+        let len = file.len()?;
+        Ok(Self {
+            number,
+            seed: seed(lineage, kind, number),
+            file,
+            len,
+            window: Vec::new(),
+            window_start: 0,
+        })
+    }
+
+    /// Up to `n` bytes at `offset`, fewer only at the end of the file. `n` is at most
+    /// [`WINDOW_BYTES`].
+    fn bytes(&mut self, offset: u64, n: u64) -> Result<&[u8]> {
+        debug_assert!(n <= WINDOW_BYTES);
+        let end = offset.saturating_add(n).min(self.len);
+        if offset >= end {
+            return Ok(&[]);
+        }
+        let window_end = self.window_start + self.window.len() as u64;
+        if offset < self.window_start || end > window_end {
+            let wanted = WINDOW_BYTES.min(self.len - offset) as usize;
+            self.window.clear();
+            self.window.resize(wanted, 0);
+            let got = self.file.read_at(&mut self.window, offset)?;
+            self.window.truncate(got);
+            self.window_start = offset;
+        }
+        let from = (offset - self.window_start) as usize;
+        let to = ((end - self.window_start) as usize).min(self.window.len());
+        Ok(self.window.get(from..to).unwrap_or(&[]))
+    }
+
+    fn header(&mut self, offset: u64) -> Result<Option<(Header, u32)>> {
+        let seed = self.seed;
+        Ok(Header::decode(seed, self.bytes(offset, GROUP_HEADER_BYTES as u64)?))
+    }
+
+    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies. Grows
+    /// by what was really read, whatever the header claims.
+    fn payload(&mut self, offset: u64, header: &Header, payload: &mut Vec<u8>) -> Result<bool> {
+        let start = payload.len();
+        let mut at = offset + GROUP_HEADER_BYTES as u64;
+        let mut left = u64::from(header.payload_len);
+        let mut crc = 0;
+        while left > 0 {
+            let piece = self.bytes(at, left.min(WINDOW_BYTES))?;
+            if piece.is_empty() {
+                break;
+            }
+            crc = crc_append(crc, piece);
+            payload.extend_from_slice(piece);
+            at += piece.len() as u64;
+            left -= piece.len() as u64;
+        }
+        let whole = left == 0 && mask(crc) == header.payload_crc;
+        if !whole {
+            payload.truncate(start);
+        }
+        Ok(whole)
+    }
+
+    /// The `SegmentStart` of this segment, if it verifies.
+    fn segment_start(&mut self, kind: LogKind, lineage: u64) -> Result<Option<Start>> {
+        let wanted = (GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64;
+        let path = self.file.path();
+        let (number, own_seed) = (self.number, self.seed);
+        let bytes = self.bytes(0, wanted)?;
+        let Some(start) = bytes.get(GROUP_HEADER_BYTES..).and_then(SegmentStart::decode) else {
+            return Ok(None);
+        };
+        let Some((header, crc)) = Header::decode(own_seed, bytes) else {
+            return foreign(bytes, &start, kind, lineage, &path).map_or(Ok(None), Err);
+        };
+        if header.ty != GroupType::SegmentStart {
+            return Ok(None);
+        }
+        if start.format > LATEST {
+            return Err(newer_format(&path, start.format));
+        }
+        let payload = bytes.get(GROUP_HEADER_BYTES..).unwrap_or(&[]);
+        let sound = header.payload_len as usize == SegmentStart::BYTES
+            && header.payload_crc == mask(crc_append(0, payload))
+            && start.format != 0
+            && (start.segment, start.lineage, start.kind) == (number, lineage, kind as u8)
+            && (header.lsn, header.prev_crc) == (start.prev.lsn, start.prev.crc);
+        Ok(sound.then_some(Start { header, crc, prev: start.prev }))
+    }
+}
+
+fn newer_format(path: &str, format: u32) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{path} has log format {format}, this version knows up to {LATEST}; open the store with \
+             the version that wrote it"
+        ),
+    )
+}
+
+/// The error for a segment that verifies as one of another store. A segment of this store under an
+/// earlier number is a recycled one that has not been started yet: no error.
+fn foreign(
+    bytes: &[u8],
+    start: &SegmentStart,
+    kind: LogKind,
+    lineage: u64,
+    path: &str,
+) -> Option<Error> {
+    if start.lineage == lineage || start.kind != kind as u8 {
+        return None;
+    }
+    Header::decode(seed(start.lineage, kind, start.segment), bytes)?;
+    Some(Error::corruption(
+        path,
+        0,
+        format_args!(
+            "a log of another store (lineage {:016x}, here {lineage:016x})",
+            start.lineage
+        ),
+    ))
+}
+
+/// A verified `SegmentStart`.
+#[derive(Clone, Copy)]
+struct Start {
+    header: Header,
+    crc: u32,
+    prev: Chain,
+}
+
+/// A batch being put together from its fragments.
+struct Series {
+    payload: Vec<u8>,
+    count: u64,
+    position: LogPosition,
+    epoch: u32,
+}
+
+struct Replay<'a> {
+    storage: &'a dyn Storage,
+    kind: LogKind,
+    lineage: u64,
+    /// Segments from the start on, ascending.
+    numbers: Vec<u64>,
+    /// Which segment goes on after a group: by predecessor, (epoch, number), the greatest if several
+    /// name the same one. An earlier attempt that lost is one whose start failed or was never seen
+    /// by the recovery after it.
+    successors: BTreeMap<Chain, (u32, u64)>,
+    current: Option<Segment>,
+    chain: Chain,
+    epoch: u32,
+    offset: u64,
+    durable_lsn: u64,
+    series: Option<Series>,
+    segments_seen: Vec<u64>,
+}
+
+/// What a step of the replay met.
+enum Step {
+    Group,
+    Break,
+}
+
+impl Replay<'_> {
+    /// Reads the first group of every segment behind `segment`.
+    fn find_successors(&mut self, segment: u64) -> Result<()> {
+        for &number in self.numbers.iter().filter(|&&number| number > segment) {
+            let mut candidate = Segment::open(self.storage, self.kind, self.lineage, number)?;
+            candidate.file.advise(0, 0, Advice::Sequential);
+            let Some(start) = candidate.segment_start(self.kind, self.lineage)? else { continue };
+            self.durable_lsn = self.durable_lsn.max(start.header.durable_lsn);
+            let rank = (start.header.epoch, number);
+            let best = self.successors.entry(start.prev).or_insert(rank);
+            *best = rank.max(*best);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, number: u64) -> Result<()> {
+        self.current = Some(Segment::open(self.storage, self.kind, self.lineage, number)?);
+        self.segments_seen.push(number);
+        Ok(())
+    }
+
+    fn run(mut self, on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>) -> Result<ReplayEnd> {
+        loop {
+            // INVARIANT 3 of the module: first ask who names this group as its predecessor.
+            if let Some(&(epoch, number)) = self.successors.get(&self.chain)
+                && number > self.chain.segment
+                && epoch >= self.epoch
+            {
+                self.enter(number)?;
+                continue;
+            }
+            match self.step(on_group)? {
+                Step::Group => {}
+                Step::Break => return self.end(),
+            }
+        }
+    }
+
+    /// Goes on in the segment that names the current group as its predecessor.
+    fn enter(&mut self, number: u64) -> Result<()> {
+        self.open(number)?;
+        let (kind, lineage) = (self.kind, self.lineage);
+        let start = match self.current.as_mut() {
+            Some(segment) => segment.segment_start(kind, lineage)?,
+            None => None,
+        };
+        let Some(start) = start else {
+            // It verified a moment ago: the device does not answer twice the same.
+            return Err(Error::corruption(self.path(), 0, "a log segment that changed while read"));
+        };
+        self.accept(0, &start.header, start.crc);
+        Ok(())
+    }
+
+    /// Takes a verified group into the chain.
+    fn accept(&mut self, offset: u64, header: &Header, crc: u32) {
+        let segment = self.current.as_ref().map_or(0, |s| s.number);
+        if header.epoch != self.epoch {
+            // A series does not go on in another opening of the store.
+            self.series = None;
+        }
+        self.epoch = header.epoch;
+        self.offset = header.next_offset(offset);
+        self.chain = Chain { segment, lsn: header.lsn, crc };
+        self.durable_lsn = self.durable_lsn.max(header.durable_lsn);
+    }
+
+    /// Where the next group would start.
+    fn position(&self) -> LogPosition {
+        LogPosition {
+            segment: self.chain.segment,
+            offset: self.offset,
+            lsn: self.chain.lsn + 1,
+            epoch: self.epoch,
+            prev_crc: self.chain.crc,
+        }
+    }
+
+    /// Reads the group at the current offset.
+    fn step(&mut self, on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>) -> Result<Step> {
+        let offset = self.offset;
+        let position = self.position();
+        let Some(segment) = self.current.as_mut() else { return Ok(Step::Break) };
+        let Some((header, crc)) = segment.header(offset)? else { return Ok(Step::Break) };
+        let chained = header.prev_crc == self.chain.crc
+            && header.lsn == self.chain.lsn + u64::from(header.ty.advances())
+            && header.epoch >= self.epoch;
+        if !chained {
+            return Ok(Step::Break);
+        }
+        let fragment = matches!(header.ty, GroupType::Middle | GroupType::Last);
+        if fragment && self.series.as_ref().is_none_or(|s| s.epoch != header.epoch) {
+            return Ok(Step::Break);
+        }
+        if header.ty == GroupType::SegmentStart {
+            // Only the segment that the start position names is entered this way.
+            if offset != 0 || segment.segment_start(self.kind, self.lineage)?.is_none() {
+                return Ok(Step::Break);
+            }
+            self.accept(offset, &header, crc);
+            return Ok(Step::Group);
+        }
+        let mut series = match self.series.take() {
+            Some(series) if fragment => series,
+            // A new batch: what an unfinished series held was given up by its writer.
+            _ => Series { payload: Vec::new(), count: 0, position, epoch: header.epoch },
+        };
+        if !segment.payload(offset, &header, &mut series.payload)? {
+            self.series = fragment.then_some(series);
+            return Ok(Step::Break);
+        }
+        series.count += u64::from(header.count);
+        self.accept(offset, &header, crc);
+        if matches!(header.ty, GroupType::First | GroupType::Middle) {
+            self.series = Some(series);
+            return Ok(Step::Group);
+        }
+        on_group(GroupView {
+            lsn: header.lsn,
+            epoch: header.epoch,
+            count: series.count,
+            payload: &series.payload,
+            position: series.position,
+            next: self.position(),
+        })?;
+        Ok(Step::Group)
+    }
+
+    fn path(&self) -> String {
+        self.current.as_ref().map_or_else(
+            || format!("the log (segment {}) of {}", self.chain.segment, self.storage.path()),
+            |segment| segment.file.path(),
+        )
+    }
+
+    /// No group follows: the end of the log, or damage.
+    fn end(mut self) -> Result<ReplayEnd> {
+        let missing = match self.series {
+            Some(_) => self.chain.lsn,
+            None => self.chain.lsn + 1,
+        };
+        let proof = if missing <= self.durable_lsn {
+            Some("as the root, a flush or an earlier group records".to_owned())
+        } else {
+            self.evidence(missing)?
+        };
+        if let Some(proof) = proof {
+            return Err(Error::corruption(
+                self.path(),
+                self.offset,
+                format_args!("log group {missing} is missing or broken, but it was durable, {proof};"),
+            ));
+        }
+        // The unfinished batch was never acknowledged: the log ends before it.
+        let next = self.series.as_ref().map_or_else(|| self.position(), |s| s.position);
+        let chain = next.chain();
+        Ok(ReplayEnd {
+            next,
+            chain,
+            durable_lsn: self.durable_lsn,
+            segments_seen: self.segments_seen,
+        })
+    }
+
+    /// Looks through what follows the break, in this segment and the later ones, for a header which
+    /// states that group `missing` was durable; says where it is.
+    fn evidence(&mut self, missing: u64) -> Result<Option<String>> {
+        let here = self.current.take();
+        let current = here.as_ref().map_or(self.chain.segment, |s| s.number);
+        let mut found = None;
+        if let Some(mut segment) = here {
+            found = scan(&mut segment, self.offset, missing, self.epoch)?;
+            self.current = Some(segment);
+        }
+        for &number in self.numbers.iter().filter(|&&number| number > current) {
+            if found.is_some() {
+                break;
+            }
+            let mut segment = Segment::open(self.storage, self.kind, self.lineage, number)?;
+            found = scan(&mut segment, 0, missing, self.epoch)?;
+        }
+        Ok(found)
+    }
+}
+
+/// Looks in `segment` from `from` on for a header with a durable LSN of at least `missing`.
+fn scan(segment: &mut Segment, from: u64, missing: u64, epoch: u32) -> Result<Option<String>> {
+    let header_bytes = GROUP_HEADER_BYTES as u64;
+    let mut offset = from;
+    while offset + header_bytes <= segment.len {
+        let seed = segment.seed;
+        let window = segment.bytes(offset, WINDOW_BYTES)?;
+        if window.len() < GROUP_HEADER_BYTES {
+            break;
+        }
+        let last = window.len() - GROUP_HEADER_BYTES;
+        let heads = window.get(..=last).unwrap_or(&[]);
+        for (at, _) in heads.iter().enumerate().filter(|&(_, &byte)| byte == MAGIC[0]) {
+            let Some((header, _)) = window.get(at..).and_then(|b| Header::decode(seed, b)) else {
+                continue;
+            };
+            if header.epoch >= epoch && header.durable_lsn >= missing {
+                let place = format!(
+                    "as group {} at offset {} of {} states",
+                    header.lsn,
+                    offset + at as u64,
+                    segment.file.path()
+                );
+                return Ok(Some(place));
+            }
+        }
+        offset += last as u64 + 1;
+    }
+    Ok(None)
+}
+
+const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES as u64);
+const _: () = assert!(WINDOW_BYTES > (GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64);

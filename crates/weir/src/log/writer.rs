@@ -1,0 +1,244 @@
+//! Appending groups to one segment.
+//!
+//! Invariants: (1) one group is one write; (2) after a write that failed nothing is appended to the
+//! segment any more, unless `rollback` has cut the file back; (3) `chain` is always the last group
+//! that was written whole.
+
+use std::sync::Arc;
+
+use super::group::{
+    GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart, seed,
+};
+use super::{Chain, LogPosition};
+use crate::base::checksum::{crc_append, mask};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::device::File;
+use crate::storage::LogKind;
+
+/// Payloads up to this size are copied next to their header, so that a group is one plain write;
+/// larger ones are written from where they are: 1 MiB, what one copy costs about as much as a
+/// system call's worth of bookkeeping per part.
+const COPIED_PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// Identity of a segment that is about to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentIdentity {
+    /// Which log the segment belongs to.
+    pub(crate) kind: LogKind,
+    /// The segment's number, at least 1 and never used before.
+    pub(crate) segment: u64,
+    /// The store that the log belongs to.
+    pub(crate) lineage: u64,
+    /// Number of this opening of the store.
+    pub(crate) epoch: u32,
+}
+
+/// Appends groups to one segment of a log.
+pub(crate) struct SegmentWriter {
+    file: Arc<dyn File>,
+    identity: SegmentIdentity,
+    /// Bytes that the segment may take; 0: it grows as it is written.
+    capacity: u64,
+    seed: u32,
+    offset: u64,
+    chain: Chain,
+    sealed: bool,
+    buf: Vec<u8>,
+}
+
+impl SegmentWriter {
+    /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before. `capacity` is
+    /// the allocated length of `file`, 0 if it grows; `durable_lsn` as in [`append`](Self::append).
+    /// On an error the segment's number must not be
+    /// used again; the next attempt takes a new one and the same `prev`.
+    ///
+    /// # Errors
+    /// The device's; `InvalidArgument` if the capacity does not hold a `SegmentStart` and a header.
+    pub(crate) fn start(
+        file: Arc<dyn File>,
+        identity: SegmentIdentity,
+        capacity: u64,
+        prev: Chain,
+        durable_lsn: u64,
+    ) -> Result<Self> {
+        assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
+        let smallest = (2 * GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64;
+        if capacity != 0 && capacity < smallest {
+            return Err(Error::invalid(format!(
+                "a log segment of {capacity} bytes is too small; at least {smallest} are needed"
+            )));
+        }
+        let start = SegmentStart {
+            format: LATEST,
+            kind: identity.kind as u8,
+            segment: identity.segment,
+            lineage: identity.lineage,
+            prev,
+        };
+        let mut writer = Self {
+            file,
+            identity,
+            capacity,
+            seed: seed(identity.lineage, identity.kind, identity.segment),
+            offset: 0,
+            chain: Chain { segment: identity.segment, ..prev },
+            sealed: false,
+            buf: Vec::new(),
+        };
+        let payload = start.encode();
+        writer.write_group(GroupType::SegmentStart, &[&payload], 0, false, durable_lsn)?;
+        Ok(writer)
+    }
+
+    /// Payload bytes that still fit in one group; 0 if none do or the segment is sealed.
+    pub(crate) fn room(&self) -> u64 {
+        if self.sealed {
+            return 0;
+        }
+        if self.capacity == 0 {
+            return GROUP_PAYLOAD_MAX;
+        }
+        let left = self.capacity.saturating_sub(self.offset + GROUP_HEADER_BYTES as u64);
+        left.min(GROUP_PAYLOAD_MAX)
+    }
+
+    /// Where the next group of this segment starts. If it goes to another segment instead, replay
+    /// finds it from here all the same.
+    pub(crate) fn position(&self) -> LogPosition {
+        LogPosition {
+            segment: self.identity.segment,
+            offset: self.offset,
+            lsn: self.chain.lsn + 1,
+            epoch: self.identity.epoch,
+            prev_crc: self.chain.crc,
+        }
+    }
+
+    /// The last group that was written whole: what the next segment names as its predecessor.
+    pub(crate) fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// The segment's number.
+    pub(crate) fn segment(&self) -> u64 {
+        self.identity.segment
+    }
+
+    /// Bytes of the segment in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether a failed write or [`seal`](Self::seal) has ended the segment.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Ends the segment: nothing is appended any more.
+    pub(crate) fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    /// The segment's file, which the caller syncs.
+    pub(crate) fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// Appends one group and gives its LSN. `parts` together are the payload and must fit
+    /// [`room`](Self::room); `count` is the number of entries in it. `pad_after`: the caller is going
+    /// to sync this group, so that the next one starts in a sector of its own (H37); an empty group
+    /// with `pad_after` does that for groups already written. `durable_lsn`: the last LSN of which
+    /// the caller knows that it and all before are on stable storage.
+    ///
+    /// # Errors
+    /// The device's: the segment is sealed then, and the group may or may not be on disk; it counts
+    /// only if no later segment names the group before it. `Poisoned` if the segment is sealed.
+    pub(crate) fn append(
+        &mut self,
+        ty: GroupType,
+        parts: &[&[u8]],
+        count: u32,
+        pad_after: bool,
+        durable_lsn: u64,
+    ) -> Result<u64> {
+        assert!(ty != GroupType::SegmentStart, "a segment is started once");
+        self.write_group(ty, parts, count, pad_after, durable_lsn)?;
+        Ok(self.chain.lsn)
+    }
+
+    fn write_group(
+        &mut self,
+        ty: GroupType,
+        parts: &[&[u8]],
+        count: u32,
+        pad_after: bool,
+        durable_lsn: u64,
+    ) -> Result<()> {
+        if self.sealed {
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("{} was sealed after a failed write", self.file.path()),
+            ));
+        }
+        assert!(
+            durable_lsn <= self.chain.lsn,
+            "durable LSN {durable_lsn} is ahead of the log, which ends with {}",
+            self.chain.lsn
+        );
+        let payload_len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        assert!(payload_len <= self.room(), "{payload_len} bytes in a room of {}", self.room());
+        let header = Header {
+            ty,
+            pad_after,
+            epoch: self.identity.epoch,
+            count,
+            payload_len: payload_len as u32,
+            payload_crc: mask(parts.iter().fold(0, |crc, part| crc_append(crc, part))),
+            lsn: self.chain.lsn + u64::from(ty.advances()),
+            durable_lsn,
+            prev_crc: self.chain.crc,
+        };
+        let checksum = self.write_bytes(&header, parts).inspect_err(|_| self.sealed = true)?;
+        self.offset = header.next_offset(self.offset);
+        self.chain = Chain { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
+        Ok(())
+    }
+
+    /// Writes header, payload and padding in one request.
+    fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
+        const ZEROS: [u8; PAD_BYTES as usize] = [0; PAD_BYTES as usize];
+        self.buf.clear();
+        let checksum = header.encode(self.seed, &mut self.buf);
+        let end = self.offset + header.group_bytes();
+        let mut padded_end = header.next_offset(self.offset);
+        if self.capacity != 0 {
+            padded_end = padded_end.min(self.capacity);
+        }
+        let padding = &ZEROS[..(padded_end - end) as usize];
+        if header.payload_len as usize <= COPIED_PAYLOAD_BYTES_MAX {
+            parts.iter().for_each(|part| self.buf.extend_from_slice(part));
+            self.buf.extend_from_slice(padding);
+            self.file.write_at(&self.buf, self.offset)?;
+        } else {
+            let mut all: Vec<&[u8]> = Vec::with_capacity(parts.len() + 2);
+            all.push(&self.buf);
+            all.extend_from_slice(parts);
+            all.push(padding);
+            self.file.write_parts_at(&all, self.offset)?;
+        }
+        Ok(checksum)
+    }
+
+    /// After a failed append to a log that grows: cuts the file back to its last good group, durably,
+    /// and opens the segment again. Nothing of the failed group is left then (bug 31).
+    ///
+    /// # Errors
+    /// The device's: what of the failed group is on disk stays unknown, and the segment sealed.
+    pub(crate) fn rollback(&mut self) -> Result<()> {
+        assert!(self.capacity == 0, "an allocated segment is sealed, not cut");
+        self.file.set_len(self.offset)?;
+        self.file.sync()?;
+        self.sealed = false;
+        Ok(())
+    }
+}
