@@ -1,7 +1,8 @@
 //! Options: what a user may set, with unit, range, default and effect.
 //!
-//! `DbOptions` holds for a whole store and is never stored on disk; `Options` holds for one keyspace,
-//! is stored with it, and may be changed at every open. Defaults are stated once, as constants.
+//! `DbOptions` holds for a whole store and is never stored on disk; `Options` holds for one
+//! keyspace, is stored with it, and may be changed at every open. Defaults are stated once, as
+//! constants.
 
 use crate::base::error::{Error, Result};
 use crate::base::limits;
@@ -88,8 +89,8 @@ pub struct DbOptions {
     /// Bytes of one write-ahead log segment, 4 KiB to 1 GiB. Default:
     /// [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter of `log_area_bytes`.
     pub log_segment_bytes: u64,
-    /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it is
-    /// flushed. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it
+    /// is flushed. Default: [`DEFAULT_LOG_AREA_BYTES`].
     pub log_area_bytes: u64,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
@@ -143,8 +144,8 @@ pub struct Options {
     pub level_ratio: u32,
     /// Target bytes of level 1. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
-    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many on
-    /// and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
+    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many
+    /// on and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
 }
 
@@ -235,7 +236,8 @@ impl Compression {
         Err(Error::new(
             crate::base::error::ErrorKind::Unsupported,
             format!(
-                "this build has no {feature} compression; build it with the cargo feature `{feature}`"
+                "this build has no {feature} compression; build it with the cargo feature \
+                 `{feature}`"
             ),
         ))
     }

@@ -29,8 +29,8 @@ pub(crate) fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// Binds a content CRC to the place it belongs to, by arithmetic alone: a block that is copied whole
-/// is re-bound without reading it. `place` is made by [`place`].
+/// Binds a content CRC to the place it belongs to, by arithmetic alone: a block that is copied
+/// whole is re-bound without reading it. `place` is made by [`place`].
 #[inline]
 pub(crate) fn bind(content_crc: u32, place: u32) -> u32 {
     mask(content_crc ^ place)
@@ -52,8 +52,8 @@ pub(crate) fn hash_key(key: &[u8], seed: u64) -> u64 {
     xxh3::xxh3_64_with_seed(key, seed)
 }
 
-/// Hash of a whole entry. The sum of these (wrapping) over a compaction's inputs equals the sum over
-/// its outputs plus that over what was dropped with a reason (DESIGN §3).
+/// Hash of a whole entry. The sum of these (wrapping) over a compaction's inputs equals the sum
+/// over its outputs plus that over what was dropped with a reason (DESIGN §3).
 #[inline]
 pub(crate) fn hash_entry(key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> u64 {
     let packed = crate::base::key::pack(seq, kind);

@@ -40,8 +40,8 @@ pub(crate) fn put_bytes(buf: &mut Vec<u8>, bytes: &[u8]) {
     buf.extend_from_slice(bytes);
 }
 
-/// Reads a varint at the start of `bytes`: the value and how many bytes it took. `None` if it is cut
-/// off, longer than 10 bytes, or does not fit 64 bits.
+/// Reads a varint at the start of `bytes`: the value and how many bytes it took. `None` if it is
+/// cut off, longer than 10 bytes, or does not fit 64 bits.
 #[inline]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;

@@ -21,8 +21,8 @@ pub enum ErrorKind {
     Corruption,
     /// Another process (or another handle) has the store open. Close it, or wait for it.
     Locked,
-    /// Two requests cannot both be granted, such as creating what exists. Choose another name or ask
-    /// for the existing one.
+    /// Two requests cannot both be granted, such as creating what exists. Choose another name or
+    /// ask for the existing one.
     Conflict,
     /// The device is full. Reads go on; free space and retry the write.
     NoSpace,
@@ -37,8 +37,8 @@ pub enum ErrorKind {
     Poisoned,
     /// The handle, the keyspace or the store was closed or dropped.
     Closed,
-    /// The bytes were written by a newer Weir, or need a feature that this build does not have. Use a
-    /// version that has it; nothing was changed.
+    /// The bytes were written by a newer Weir, or need a feature that this build does not have. Use
+    /// a version that has it; nothing was changed.
     Unsupported,
 }
 
@@ -123,7 +123,8 @@ impl Error {
         }))
     }
 
-    /// The same corruption, with the user keys that it may affect. Other kinds are left as they are.
+    /// The same corruption, with the user keys that it may affect. Other kinds are left as they
+    /// are.
     #[must_use]
     pub(crate) fn with_key_range(self, smallest: &[u8], largest: &[u8]) -> Self {
         let Some(damage) = self.0.damage.as_ref() else { return self };
