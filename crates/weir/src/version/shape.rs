@@ -1,0 +1,121 @@
+//! What deciders see of one keyspace's tree: metadata only, cheap to take, never changing.
+//!
+//! Not here: bytes, open tables, caches. A shape is pure, so policies are tested on shapes made by
+//! hand and can be dry-run on the shape of a store.
+//!
+//! Invariants: (1) `levels` has [`LEVELS`] entries, level 0 first; (2) the runs of a level are newest
+//! first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one is void.
+//!
+//! The filling and draining parts of a level, buffer lists, claims and masks (DESIGN §3) will be
+//! fields of `LevelShape` and `RunShape`.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::key::Seq;
+use crate::base::limits::LEVELS;
+use crate::base::table_meta::TableMeta;
+use crate::options::Options;
+
+pub(crate) use super::tables::{TableList, Totals};
+
+/// One keyspace's tree and what matters for deciding about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    /// The levels, level 0 first.
+    pub(crate) levels: Vec<LevelShape>,
+    /// Tables that are inputs of running jobs.
+    pub(crate) busy: BTreeSet<u64>,
+    /// Sequence numbers of the live snapshots, ascending.
+    pub(crate) snapshots: Vec<Seq>,
+    /// The keyspace's options.
+    pub(crate) options: Arc<Options>,
+    /// Bytes that can still be written, where known. An upper bound.
+    pub(crate) free_bytes: Option<u64>,
+    /// The time of the shape, in nanoseconds of `base::clock`.
+    pub(crate) now_nanos: u64,
+}
+
+/// One level.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LevelShape {
+    /// The runs, newest first.
+    pub(crate) runs: Vec<RunShape>,
+    /// The largest key of the last pick in this level, for round-robin picking.
+    pub(crate) cursor: Option<Vec<u8>>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunShape {
+    /// Data epoch.
+    pub(crate) epoch: u64,
+    /// The tables, in key order.
+    pub(crate) tables: TableList<()>,
+}
+
+impl Shape {
+    /// A shape without tables.
+    pub(crate) fn empty(options: Arc<Options>) -> Self {
+        Self {
+            levels: vec![LevelShape::default(); LEVELS],
+            busy: BTreeSet::new(),
+            snapshots: Vec::new(),
+            options,
+            free_bytes: None,
+            now_nanos: 0,
+        }
+    }
+
+    /// All runs with their levels, newest data first.
+    pub(crate) fn runs_newest_first(&self) -> impl Iterator<Item = (usize, &RunShape)> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, shape)| shape.runs.iter().map(move |run| (level, run)))
+    }
+
+    /// Whether one of `uids` is an input of a running job.
+    pub(crate) fn any_busy<'a>(&self, uids: impl IntoIterator<Item = &'a u64>) -> bool {
+        uids.into_iter().any(|uid| self.busy.contains(uid))
+    }
+}
+
+impl LevelShape {
+    /// Sums over all runs.
+    pub(crate) fn totals(&self) -> Totals {
+        self.runs.iter().fold(Totals::default(), |sum, run| sum.plus(*run.tables.totals()))
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.totals().bytes
+    }
+
+    /// Whether there is no table.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.iter().all(|run| run.tables.is_empty())
+    }
+}
+
+impl RunShape {
+    /// Tables that may hold a key from `smallest` to `largest`, both included, in key order.
+    pub(crate) fn overlapping<'a>(
+        &'a self,
+        smallest: &[u8],
+        largest: &[u8],
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<TableMeta>> {
+        let range =
+            self.tables.overlapping(Bound::Included(smallest), Bound::Included(largest));
+        self.tables.range(range).map(|(meta, ())| meta)
+    }
+
+    /// All tables, in key order.
+    pub(crate) fn metas(&self) -> impl DoubleEndedIterator<Item = &Arc<TableMeta>> {
+        self.tables.iter().map(|(meta, ())| meta)
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.totals().bytes
+    }
+}
