@@ -1,0 +1,230 @@
+//! Bump allocation in chunks: memory that is handed out by many threads and given back all at once.
+//!
+//! Not here: what the bytes mean (`list`), any reuse of a part.
+//!
+//! Invariants: (1) an allocation is aligned to [`ALIGN`] and never moves or overlaps another one;
+//! (2) memory is freed only when the arena is dropped, so a pointer into it is good as long as the
+//! arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of its own, so
+//! that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of it.
+//! Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small.
+//!
+//! Source: LevelDB's `util/arena.h`; concurrent bump as in RocksDB's `ConcurrentArena`, with one
+//! atomic add instead of per-core shards.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Alignment of every allocation, in bytes.
+pub(super) const ALIGN: usize = 8;
+
+/// Size of the first chunk, in bytes: one page.
+const CHUNK_BYTES_MIN: usize = 4096;
+
+/// Size of the largest ordinary chunk, in bytes: a huge page.
+const CHUNK_BYTES_MAX: usize = 2 << 20;
+
+/// Alignment of chunks, in bytes: a cache line.
+const CHUNK_ALIGN: usize = 64;
+
+struct Chunk {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Bytes handed out; runs past `bytes` when an allocation does not fit.
+    used: AtomicUsize,
+}
+
+impl Chunk {
+    fn layout(bytes: usize) -> Layout {
+        let align = if bytes >= CHUNK_BYTES_MAX { CHUNK_BYTES_MAX } else { CHUNK_ALIGN };
+        Layout::from_size_align(bytes, align).expect("chunk sizes are far below isize::MAX")
+    }
+
+    /// A chunk of `bytes` uninitialised bytes, of which the first `used` are handed out already.
+    fn new(bytes: usize, used: usize) -> NonNull<Self> {
+        assert!(bytes > 0 && used <= bytes, "chunk of {bytes} bytes with {used} in use");
+        let layout = Self::layout(bytes);
+        // SAFETY: the layout's size is not zero (asserted above).
+        let base = unsafe { alloc(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let chunk = Box::new(Self { base, bytes, used: AtomicUsize::new(used) });
+        NonNull::from(Box::leak(chunk))
+    }
+
+    /// Frees the chunk and its memory.
+    ///
+    /// # Safety
+    /// `chunk` came from [`Chunk::new`], is not freed twice, and nobody uses it or its memory after.
+    unsafe fn free(chunk: NonNull<Self>) {
+        // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
+        let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
+        // SAFETY: `base` was allocated in `new` with the layout of the same size.
+        unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
+    }
+}
+
+/// All chunks, and the size of the next one.
+struct Chunks {
+    all: Vec<NonNull<Chunk>>,
+    next_bytes: usize,
+}
+
+/// Memory handed out piece by piece and freed as a whole. Any thread may allocate.
+pub(super) struct Arena {
+    /// The chunk that allocations are taken from; null before the first one.
+    current: AtomicPtr<Chunk>,
+    chunks: Mutex<Chunks>,
+    chunk_bytes_max: usize,
+    /// Bytes handed out from chunks other than `current`.
+    retired_bytes: AtomicU64,
+    reserved_bytes: AtomicU64,
+}
+
+// SAFETY: the chunks are owned by the arena alone; `current` and `used` are atomic, the list of
+// chunks is behind a mutex, and handed-out memory is disjoint (invariant 1).
+unsafe impl Send for Arena {}
+// SAFETY: as for Send: every shared field is atomic or behind the mutex.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An arena that expects about `bytes_hint` bytes of use; it allocates nothing yet.
+    pub(super) fn new(bytes_hint: usize) -> Self {
+        // A sixteenth keeps the untouched end of the last chunk small against the whole.
+        let chunk_bytes_max =
+            (bytes_hint / 16).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        Self {
+            current: AtomicPtr::new(null_mut()),
+            chunks: Mutex::new(Chunks { all: Vec::new(), next_bytes: CHUNK_BYTES_MIN }),
+            chunk_bytes_max,
+            retired_bytes: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// `bytes` uninitialised bytes, aligned to [`ALIGN`], good until the arena is dropped.
+    #[inline]
+    pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let current = self.current.load(Ordering::Acquire);
+        if !current.is_null() && bytes <= self.chunk_bytes_max / 4 {
+            // SAFETY: a chunk once published in `current` lives as long as the arena.
+            if let Some(place) = unsafe { Self::bump(current, bytes) } {
+                return place;
+            }
+        }
+        self.allocate_slow(bytes)
+    }
+
+    /// Takes `bytes` from `chunk`, if they fit.
+    ///
+    /// # Safety
+    /// `chunk` points to a live chunk.
+    #[inline]
+    unsafe fn bump(chunk: *mut Chunk, bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: live by contract; shared access only.
+        let chunk = unsafe { &*chunk };
+        let start = chunk.used.fetch_add(bytes, Ordering::Relaxed);
+        if start + bytes > chunk.bytes {
+            return None;
+        }
+        // SAFETY: start + bytes is within the chunk's allocation, checked just above.
+        Some(unsafe { chunk.base.add(start) })
+    }
+
+    #[cold]
+    fn allocate_slow(&self, bytes: usize) -> NonNull<u8> {
+        let mut chunks = self.chunks.lock();
+        if bytes > self.chunk_bytes_max / 4 {
+            let own = Chunk::new(bytes, bytes);
+            chunks.all.push(own);
+            self.retired_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.reserved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            // SAFETY: `own` was made just above and is freed on drop of the arena only.
+            return unsafe { own.as_ref() }.base;
+        }
+        let current = self.current.load(Ordering::Acquire);
+        if !current.is_null() {
+            // Another thread may have brought a new chunk while this one waited for the lock.
+            // SAFETY: a chunk once published in `current` lives as long as the arena.
+            if let Some(place) = unsafe { Self::bump(current, bytes) } {
+                return place;
+            }
+            // SAFETY: as above.
+            let full = unsafe { &*current };
+            self.retired_bytes.fetch_add(full.bytes as u64, Ordering::Relaxed);
+        }
+        let size = chunks.next_bytes.max(bytes.next_power_of_two() * 4).min(self.chunk_bytes_max);
+        chunks.next_bytes = (size * 2).min(self.chunk_bytes_max);
+        let chunk = Chunk::new(size, bytes);
+        chunks.all.push(chunk);
+        self.reserved_bytes.fetch_add(size as u64, Ordering::Relaxed);
+        self.current.store(chunk.as_ptr(), Ordering::Release);
+        // SAFETY: `chunk` was made just above and is freed on drop of the arena only.
+        unsafe { chunk.as_ref() }.base
+    }
+
+    /// Bytes handed out. Upper bound: the unused ends of full chunks count as used.
+    #[inline]
+    pub(super) fn used_bytes(&self) -> u64 {
+        let current = self.current.load(Ordering::Acquire);
+        let mut used = self.retired_bytes.load(Ordering::Relaxed);
+        if !current.is_null() {
+            // SAFETY: a chunk once published in `current` lives as long as the arena.
+            let chunk = unsafe { &*current };
+            used += chunk.used.load(Ordering::Relaxed).min(chunk.bytes) as u64;
+        }
+        used
+    }
+
+    /// Bytes taken from the system's allocator.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for chunk in self.chunks.get_mut().all.drain(..) {
+            // SAFETY: each chunk is in the list once, and `&mut self` means that nobody uses the
+            // arena's memory any more (invariant 2).
+            unsafe { Chunk::free(chunk) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: allocations are aligned, disjoint and stay intact, whatever their sizes. Method: fill
+    /// each with its own byte and read all back at the end.
+    #[test]
+    fn allocations_do_not_overlap() {
+        let arena = Arena::new(1 << 16);
+        let mut places = Vec::new();
+        for i in 0..2000usize {
+            let bytes = 1 + (i * 37) % 200 + if i % 500 == 0 { 100_000 } else { 0 };
+            let place = arena.allocate(bytes);
+            assert_eq!(place.as_ptr() as usize % ALIGN, 0);
+            // SAFETY: `bytes` bytes were just handed out at `place`.
+            unsafe { place.as_ptr().write_bytes(i as u8, bytes) };
+            places.push((place, bytes));
+        }
+        let asked: usize = places.iter().map(|p| p.1).sum();
+        assert!(arena.used_bytes() >= asked as u64);
+        assert!(arena.used_bytes() <= arena.reserved_bytes());
+        for (i, (place, bytes)) in places.into_iter().enumerate() {
+            // SAFETY: written above, and the arena is alive.
+            let slice = unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) };
+            assert!(slice.iter().all(|&b| b == i as u8), "allocation {i} was overwritten");
+        }
+    }
+
+    #[test]
+    fn a_new_arena_holds_nothing() {
+        let arena = Arena::new(64 << 20);
+        assert_eq!((arena.used_bytes(), arena.reserved_bytes()), (0, 0));
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the memtable against an ordered map.

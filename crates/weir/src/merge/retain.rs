@@ -1,0 +1,196 @@
+//! What a compaction keeps: the rule by which old versions and deletes disappear.
+//!
+//! Not here: which inputs are merged and where outputs are cut (`compaction`), whether older data of
+//! a key may exist below the inputs (the caller's `drop_deletes`).
+//!
+//! ```text
+//! snapshots   s1 < s2 < ... < sn        stripe 0: seq <= s1, stripe i: s_i < seq <= s_(i+1), stripe n: above sn
+//! ```
+//!
+//! Invariants:
+//! (1) of each key the newest entry of each stripe survives: it is what the snapshots at the stripe's
+//!     upper end (or, for the last one, every later reader) see;
+//! (2) a delete disappears only if it is the newest of stripe 0, so that no older version survives in
+//!     these inputs, and the caller says that none exists below them (H9);
+//! (3) nothing is collapsed into something else: an entry passes unchanged or is counted as dropped,
+//!     with a reason (bug museum 5); read = passed + shadowed + deletes_dropped, in number and in the
+//!     sum of entry hashes (the conservation law, DESIGN §3);
+//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (museum 39).
+//! The snapshots are read after the inputs were pinned, and later ones are newer than every input
+//! (H47).
+//!
+//! Source: LevelDB `db/db_impl.cc`, `DoCompactionWork`, rules (A) and (B); stripes as in Pebble's
+//! `internal/compact/iterator.go`.
+
+use crate::base::checksum::hash_entry;
+use crate::base::cursor::Cursor;
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq};
+
+/// A number of entries and the wrapping sum of their hashes (`base::checksum::hash_entry`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) entries: u64,
+    pub(crate) hash: u64,
+}
+
+impl Tally {
+    /// Counts an entry with this hash.
+    #[inline]
+    pub(crate) fn add(&mut self, hash: u64) {
+        self.entries += 1;
+        self.hash = self.hash.wrapping_add(hash);
+    }
+
+    /// Both together.
+    #[must_use]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let hash = self.hash.wrapping_add(other.hash);
+        Self { entries: self.entries + other.entries, hash }
+    }
+}
+
+/// What became of the entries that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RetainCounts {
+    /// Entries taken from the input, the current one included.
+    pub(crate) read: Tally,
+    /// Dropped: a newer entry of the same key hides them from every reader.
+    pub(crate) shadowed: Tally,
+    /// Dropped: deletes with nothing left to delete.
+    pub(crate) deletes_dropped: Tally,
+}
+
+impl RetainCounts {
+    /// All entries dropped, whatever the reason.
+    #[must_use]
+    pub(crate) fn dropped(&self) -> Tally {
+        self.shadowed.plus(self.deletes_dropped)
+    }
+}
+
+/// The surviving entries of a compaction's input, in order. Forward only.
+pub(crate) struct Retain<C, F> {
+    inner: C,
+    snapshots: Vec<Seq>,
+    drop_deletes: F,
+    counts: RetainCounts,
+    /// The user key met last and the stripe of its last entry.
+    key: Vec<u8>,
+    stripe: Option<usize>,
+    hash: u64,
+}
+
+impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
+    /// Filters `inner` for these snapshots, sorted ascending. `drop_deletes(key)` says whether no
+    /// version of `key` can exist below the inputs. Not valid before [`Retain::seek_to_first`].
+    pub(crate) fn new(inner: C, snapshots: Vec<Seq>, drop_deletes: F) -> Self {
+        assert!(snapshots.is_sorted(), "snapshots are sorted ascending: {snapshots:?}");
+        Self {
+            inner,
+            snapshots,
+            drop_deletes,
+            counts: RetainCounts::default(),
+            key: Vec::new(),
+            stripe: None,
+            hash: 0,
+        }
+    }
+
+    /// Moves to the first surviving entry and starts counting from zero.
+    pub(crate) fn seek_to_first(&mut self) {
+        self.counts = RetainCounts::default();
+        self.stripe = None;
+        self.inner.seek_to_first();
+        self.settle();
+    }
+
+    /// Moves to the next surviving entry. Requires: valid.
+    #[inline]
+    pub(crate) fn next(&mut self) {
+        self.inner.next();
+        self.settle();
+    }
+
+    /// Whether there is a current entry. At the end, ask [`Retain::status`] too.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.inner.valid()
+    }
+
+    /// The error that ended the input before its end, if one did.
+    pub(crate) fn status(&self) -> Result<()> {
+        self.inner.status()
+    }
+
+    /// User key of the current entry.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    /// Sequence number of the current entry.
+    #[inline]
+    pub(crate) fn seq(&self) -> Seq {
+        self.inner.seq()
+    }
+
+    /// Kind of the current entry.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+
+    /// Value of the current entry.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+
+    /// Entry hash of the current entry.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// What became of the entries read so far.
+    pub(crate) fn counts(&self) -> RetainCounts {
+        self.counts
+    }
+
+    /// From where `inner` stands to the first entry that survives.
+    #[inline]
+    fn settle(&mut self) {
+        while self.inner.valid() {
+            let (key, seq, kind) = (self.inner.key(), self.inner.seq(), self.inner.kind());
+            self.hash = hash_entry(key, seq, kind, self.inner.value());
+            self.counts.read.add(self.hash);
+            let stripe = stripe_of(&self.snapshots, seq);
+            let same_key = self.stripe.is_some() && key == self.key;
+            if same_key && self.stripe == Some(stripe) {
+                self.counts.shadowed.add(self.hash);
+                self.inner.next();
+                continue;
+            }
+            if !same_key {
+                self.key.clear();
+                self.key.extend_from_slice(key);
+            }
+            self.stripe = Some(stripe);
+            if kind != Kind::Delete || stripe != 0 || !(self.drop_deletes)(&self.key) {
+                return;
+            }
+            self.counts.deletes_dropped.add(self.hash);
+            self.inner.next();
+        }
+    }
+}
+
+/// Number of snapshots that do not see an entry with this sequence number.
+#[inline]
+fn stripe_of(snapshots: &[Seq], seq: Seq) -> usize {
+    if snapshots.is_empty() {
+        return 0;
+    }
+    snapshots.partition_point(|&snapshot| snapshot < seq)
+}
