@@ -21,3 +21,12 @@ pub(crate) mod version;
 pub(crate) mod write;
 
 pub use base::error::{Error, ErrorKind, Result};
+
+/// What simulations of the whole engine are made of: the scheduler, the disk and the seeded generator.
+/// Not part of the stable interface.
+#[cfg(feature = "sim")]
+pub mod sim {
+    pub use crate::base::prng::Prng;
+    pub use crate::base::sched::sim::{ActorHandle, Settings, Simulation, switch_point};
+    pub use crate::device::{Advice, Dir, File, Lock, Mode, ReadRequest};
+}

@@ -5,13 +5,13 @@
 
 /// A seeded pseudo-random number generator. The same seed gives the same stream on every machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Prng {
+pub struct Prng {
     state: [u64; 4],
 }
 
 impl Prng {
     /// A generator whose stream is fixed by `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut x = seed;
         let state = std::array::from_fn(|_| {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -24,7 +24,7 @@ impl Prng {
     }
 
     /// The next 64 random bits.
-    pub(crate) fn next_u64(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -38,18 +38,18 @@ impl Prng {
     }
 
     /// A number below `bound`, which must not be 0. The bias is below 2^-32 for bounds below 2^32.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a random number below 0 does not exist");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True `numerator` times in `denominator`.
-    pub(crate) fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
+    pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
     /// An independent generator, fixed by this one's state.
-    pub(crate) fn fork(&mut self) -> Self {
+    pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
 

@@ -1,15 +1,27 @@
 //! The one door to waiting: mutexes, condition variables, threads and delays.
 //!
-//! On a real machine these are the operating system's. In simulation (feature `sim`) exactly one
-//! actor runs at a time, every wait and every simulated device request is a switch point chosen by
-//! the seed, and delays move the virtual clock. The code above cannot tell the difference.
+//! On a real machine these are the operating system's. In simulation (feature `sim`, see [`sim`])
+//! exactly one actor runs at a time, every lock, wait and simulated device request is a switch point
+//! chosen by the seed, and delays move the virtual clock. The code above cannot tell the difference:
+//! whether the calling thread is an actor is found through a thread-local. Without the feature this
+//! is a thin skin that the compiler removes.
+//!
+//! INVARIANT: code that runs in a simulation waits through this module only. An actor that waits on
+//! anything else (a `OnceLock` whose initialiser does I/O, a channel, a foreign mutex held across a
+//! switch point) keeps the baton and stops the simulation.
 
 use std::time::Duration;
+
+#[cfg(feature = "sim")]
+pub mod sim;
 
 /// The virtual time of the simulation that the calling thread is an actor of; `None` on a real
 /// machine.
 #[inline]
 pub(crate) fn virtual_nanos() -> Option<u64> {
+    #[cfg(feature = "sim")]
+    return sim::now_nanos();
+    #[cfg(not(feature = "sim"))]
     None
 }
 
@@ -32,13 +44,21 @@ impl<T> Mutex<T> {
 
     /// Waits until the mutex is free and takes it.
     #[inline]
+    #[cfg_attr(feature = "sim", track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(feature = "sim")]
+        sim::before_lock(&self.real);
         MutexGuard { real: self.real.lock() }
     }
 
     /// Takes the mutex if it is free.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.real.try_lock().map(|real| MutexGuard { real })
+    }
+
+    /// The value; the mutex is no more.
+    pub(crate) fn into_inner(self) -> T {
+        self.real.into_inner()
     }
 }
 
@@ -52,6 +72,14 @@ impl<T> std::ops::Deref for MutexGuard<'_, T> {
 impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.real
+    }
+}
+
+#[cfg(feature = "sim")]
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        // The mutex is released right after this, and no other actor runs in between.
+        sim::before_unlock(parking_lot::MutexGuard::mutex(&self.real));
     }
 }
 
@@ -69,35 +97,64 @@ impl Condvar {
 
     /// Releases the mutex, waits for a notification, takes the mutex again. May wake without one:
     /// call it in a loop over the condition.
+    #[cfg_attr(feature = "sim", track_caller)]
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        #[cfg(feature = "sim")]
+        if sim::wait(self, &mut guard.real, None).is_some() {
+            return;
+        }
         self.real.wait(&mut guard.real);
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`. True if the time ran out.
+    #[cfg_attr(feature = "sim", track_caller)]
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        #[cfg(feature = "sim")]
+        if let Some(timed_out) = sim::wait(self, &mut guard.real, Some(timeout)) {
+            return timed_out;
+        }
         self.real.wait_for(&mut guard.real, timeout).timed_out()
     }
 
     /// Wakes one waiter.
     pub(crate) fn notify_one(&self) {
+        #[cfg(feature = "sim")]
+        if sim::notify(self, false) {
+            return;
+        }
         self.real.notify_one();
     }
 
     /// Wakes every waiter.
     pub(crate) fn notify_all(&self) {
+        #[cfg(feature = "sim")]
+        if sim::notify(self, true) {
+            return;
+        }
         self.real.notify_all();
     }
 }
 
-/// A running thread (or simulated actor) that can be waited for.
+/// A running thread (or simulated actor) that can be waited for. Dropping it lets it run on.
 pub(crate) struct Thread {
-    real: std::thread::JoinHandle<()>,
+    handle: Handle,
+}
+
+enum Handle {
+    Real(std::thread::JoinHandle<()>),
+    #[cfg(feature = "sim")]
+    Actor(sim::ActorHandle),
 }
 
 impl Thread {
     /// Waits until it has ended. True if it ended without a panic.
+    #[cfg_attr(feature = "sim", track_caller)]
     pub(crate) fn join(self) -> bool {
-        self.real.join().is_ok()
+        match self.handle {
+            Handle::Real(real) => real.join().is_ok(),
+            #[cfg(feature = "sim")]
+            Handle::Actor(actor) => actor.join(),
+        }
     }
 }
 
@@ -106,16 +163,28 @@ impl Thread {
 /// # Errors
 /// The operating system's error if it has no thread to give.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+    #[cfg(feature = "sim")]
+    if sim::is_actor() {
+        return Ok(Thread { handle: Handle::Actor(sim::spawn(name, body)?) });
+    }
     let real = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-    Ok(Thread { real })
+    Ok(Thread { handle: Handle::Real(real) })
 }
 
 /// Does nothing for `duration` (of virtual time, in simulation).
+#[cfg_attr(feature = "sim", track_caller)]
 pub(crate) fn delay(duration: Duration) {
+    #[cfg(feature = "sim")]
+    if sim::delay(duration) {
+        return;
+    }
     #[expect(clippy::disallowed_methods, reason = "this is the door to sleeping")]
     std::thread::sleep(duration);
 }
 
 /// A place where a simulation may let another actor run. Free on a real machine.
 #[inline]
-pub(crate) fn switch_point() {}
+pub(crate) fn switch_point() {
+    #[cfg(feature = "sim")]
+    sim::switch_point();
+}
