@@ -1,0 +1,431 @@
+// FORMAT: docs/format/edit.md sha=000000000000
+//! Edits: the one way in which versions change, and their bytes in the version log.
+//!
+//! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from the
+//! base on gives the same root. Not here: applying an edit (`root`), judging it (`check`), making it
+//! durable (`set`).
+//!
+//! Invariants: (1) every field is tagged, even tags are critical (`base::tagged`); (2) within a
+//! keyspace removals come before additions, so a table that moves is both removed and added;
+//! (3) an added table joins the run with its epoch in its level, or founds it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::options::{decode_options, encode_options};
+use crate::base::coding::Reader;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Seq;
+use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
+use crate::base::table_meta::TableMeta;
+use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
+use crate::log::LogPosition;
+use crate::options::Options;
+
+/// A keyspace's number, never used twice in a store.
+pub(crate) type KeyspaceId = u32;
+
+/// The one key order that exists; its name is stored with every keyspace.
+pub(crate) const KEY_ORDER: &str = "bytewise";
+
+/// One atomic change of the root.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct VersionEdit {
+    /// What changes in which keyspace.
+    pub(crate) keyspaces: BTreeMap<KeyspaceId, KeyspaceEdit>,
+    /// Uids below are used or reserved. Filled in by `VersionSet::apply`.
+    pub(crate) next_uid: Option<u64>,
+    /// Data epochs below are used or reserved. Filled in by `VersionSet::apply`.
+    pub(crate) next_epoch: Option<u64>,
+    /// Keyspace ids below are used. Filled in by `VersionSet::apply`.
+    pub(crate) next_keyspace: Option<KeyspaceId>,
+    /// Sequence numbers up to here are used. Raised by itself to what added tables hold.
+    pub(crate) last_seq: Option<Seq>,
+    /// The write-ahead log was durable up to this LSN. Raised by itself to what flushes state.
+    pub(crate) wal_durable_lsn: Option<u64>,
+    /// Number of this opening of the store.
+    pub(crate) log_epoch: Option<u32>,
+    /// Seed of the key hash; set once, in the first base.
+    pub(crate) hash_seed: Option<u64>,
+}
+
+/// What changes in one keyspace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct KeyspaceEdit {
+    /// The keyspace begins to exist, under this name.
+    pub(crate) create: Option<String>,
+    /// The keyspace ends; its id is never used again. Nothing else may be set.
+    pub(crate) drop: bool,
+    /// Its options from now on. Required with `create`.
+    pub(crate) options: Option<Arc<Options>>,
+    /// Tables that leave.
+    pub(crate) removed: Vec<RemovedTable>,
+    /// Tables that come.
+    pub(crate) added: Vec<AddedTable>,
+    /// Levels whose round-robin cursor changes.
+    pub(crate) cursors: BTreeMap<usize, Option<Vec<u8>>>,
+    /// The write-ahead log is needed only from here on for this keyspace.
+    pub(crate) flushed: Option<Flushed>,
+}
+
+/// A table that leaves a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemovedTable {
+    /// The level that it is in.
+    pub(crate) level: usize,
+    /// The table.
+    pub(crate) uid: u64,
+}
+
+/// A table that comes to a level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddedTable {
+    /// The level.
+    pub(crate) level: usize,
+    /// Data epoch of the run that it joins or founds.
+    pub(crate) epoch: u64,
+    /// The table.
+    pub(crate) meta: Arc<TableMeta>,
+}
+
+/// How far a keyspace no longer needs the write-ahead log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    /// The first group that the keyspace's tables do not cover.
+    pub(crate) log_start: LogPosition,
+    /// Sequence numbers up to here are in tables: replay skips them for this keyspace.
+    pub(crate) flushed_seq: Seq,
+    /// The log is durable up to this LSN, at least to the group before `log_start` (H52).
+    pub(crate) durable_lsn: u64,
+}
+
+impl VersionEdit {
+    /// The change of one keyspace, made empty if there is none yet.
+    pub(crate) fn keyspace(&mut self, id: KeyspaceId) -> &mut KeyspaceEdit {
+        self.keyspaces.entry(id).or_default()
+    }
+}
+
+impl KeyspaceEdit {
+    /// Adds a table to the run with data epoch `epoch` of `level`.
+    pub(crate) fn add_table(&mut self, level: usize, epoch: u64, meta: Arc<TableMeta>) {
+        self.added.push(AddedTable { level, epoch, meta });
+    }
+
+    /// Removes a table from `level`.
+    pub(crate) fn remove_table(&mut self, level: usize, uid: u64) {
+        self.removed.push(RemovedTable { level, uid });
+    }
+
+    /// Sets the round-robin cursor of `level`.
+    pub(crate) fn set_cursor(&mut self, level: usize, key: Option<Vec<u8>>) {
+        self.cursors.insert(level, key);
+    }
+}
+
+// Tags of an edit. 0 is invalid.
+const TAG_NEXT_UID: u64 = 2;
+const TAG_NEXT_EPOCH: u64 = 4;
+const TAG_NEXT_KEYSPACE: u64 = 6;
+const TAG_LAST_SEQ: u64 = 8;
+const TAG_WAL_DURABLE_LSN: u64 = 10;
+const TAG_LOG_EPOCH: u64 = 12;
+const TAG_HASH_SEED: u64 = 14;
+const TAG_KEYSPACE: u64 = 16;
+// Reserved: 18 space {device, offset, slots}, 20 slot bytes.
+
+// Tags of a keyspace's part.
+const TAG_ID: u64 = 2;
+const TAG_CREATE: u64 = 4;
+const TAG_DROP: u64 = 6;
+const TAG_OPTIONS: u64 = 8;
+const TAG_REMOVED: u64 = 10;
+const TAG_ADDED: u64 = 12;
+const TAG_CURSOR: u64 = 14;
+const TAG_FLUSHED: u64 = 16;
+const TAG_KEY_ORDER: u64 = 18;
+// Reserved: 20 timestamp length, 22 merge operator name, 24 rotate a level, 26 append to a buffer
+// list, 28 hole, 30 floor, 32 freeze a buffer list, 34 drop a buffer list, 36 claim, 38 mask.
+
+// Tags of a removed table.
+const TAG_REMOVED_LEVEL: u64 = 2;
+const TAG_REMOVED_UID: u64 = 4;
+// Reserved: 6 part.
+
+// Tags of an added table.
+const TAG_ADDED_LEVEL: u64 = 2;
+const TAG_ADDED_EPOCH: u64 = 4;
+const TAG_ADDED_META: u64 = 6;
+// Reserved: 8 part, 10 kind of run.
+
+// Tags of a cursor.
+const TAG_CURSOR_LEVEL: u64 = 2;
+const TAG_CURSOR_KEY: u64 = 4;
+
+// Tags of a flush.
+const TAG_FLUSHED_LOG_START: u64 = 2;
+const TAG_FLUSHED_SEQ: u64 = 4;
+const TAG_FLUSHED_DURABLE_LSN: u64 = 6;
+
+const RECORD: &str = "version edit";
+
+impl VersionEdit {
+    /// Appends the tagged form.
+    pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
+        let numbers = [
+            (TAG_NEXT_UID, self.next_uid),
+            (TAG_NEXT_EPOCH, self.next_epoch),
+            (TAG_NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
+            (TAG_LAST_SEQ, self.last_seq),
+            (TAG_WAL_DURABLE_LSN, self.wal_durable_lsn),
+            (TAG_LOG_EPOCH, self.log_epoch.map(u64::from)),
+            (TAG_HASH_SEED, self.hash_seed),
+        ];
+        for (tag, value) in numbers {
+            if let Some(value) = value {
+                put_number(buf, tag, value);
+            }
+        }
+        let mut part = Vec::new();
+        for (&id, keyspace) in &self.keyspaces {
+            part.clear();
+            keyspace.encode(id, &mut part);
+            put_field(buf, TAG_KEYSPACE, &part);
+        }
+    }
+
+    /// Decodes the tagged form, which is all of `bytes` and lies at `offset` of `file`.
+    ///
+    /// # Errors
+    /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
+    pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
+        let decoder = Decoder { file, offset };
+        let mut edit = Self::default();
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = decoder.field(&mut reader)? {
+            match tag {
+                TAG_NEXT_UID => edit.next_uid = Some(decoder.number(content)?),
+                TAG_NEXT_EPOCH => edit.next_epoch = Some(decoder.number(content)?),
+                TAG_NEXT_KEYSPACE => edit.next_keyspace = Some(decoder.small(content)?),
+                TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
+                TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.number(content)?),
+                TAG_LOG_EPOCH => edit.log_epoch = Some(decoder.small(content)?),
+                TAG_HASH_SEED => edit.hash_seed = Some(decoder.number(content)?),
+                TAG_KEYSPACE => {
+                    let (id, keyspace) = decoder.keyspace(content)?;
+                    if edit.keyspaces.insert(id, keyspace).is_some() {
+                        return Err(decoder.damaged("names a keyspace twice"));
+                    }
+                }
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        Ok(edit)
+    }
+}
+
+impl KeyspaceEdit {
+    fn encode(&self, id: KeyspaceId, buf: &mut Vec<u8>) {
+        put_number(buf, TAG_ID, u64::from(id));
+        if let Some(name) = &self.create {
+            put_field(buf, TAG_CREATE, name.as_bytes());
+            put_field(buf, TAG_KEY_ORDER, KEY_ORDER.as_bytes());
+        }
+        if self.drop {
+            put_field(buf, TAG_DROP, &[]);
+        }
+        let mut part = Vec::new();
+        if let Some(options) = &self.options {
+            encode_options(options, &mut part);
+            put_field(buf, TAG_OPTIONS, &part);
+        }
+        for table in &self.removed {
+            part.clear();
+            put_number(&mut part, TAG_REMOVED_LEVEL, table.level as u64);
+            put_number(&mut part, TAG_REMOVED_UID, table.uid);
+            put_field(buf, TAG_REMOVED, &part);
+        }
+        let mut meta = Vec::new();
+        for table in &self.added {
+            part.clear();
+            meta.clear();
+            table.meta.encode(&mut meta);
+            put_number(&mut part, TAG_ADDED_LEVEL, table.level as u64);
+            put_number(&mut part, TAG_ADDED_EPOCH, table.epoch);
+            put_field(&mut part, TAG_ADDED_META, &meta);
+            put_field(buf, TAG_ADDED, &part);
+        }
+        for (&level, key) in &self.cursors {
+            part.clear();
+            put_number(&mut part, TAG_CURSOR_LEVEL, level as u64);
+            if let Some(key) = key {
+                put_field(&mut part, TAG_CURSOR_KEY, key);
+            }
+            put_field(buf, TAG_CURSOR, &part);
+        }
+        if let Some(flushed) = &self.flushed {
+            part.clear();
+            meta.clear();
+            flushed.log_start.encode(&mut meta);
+            put_field(&mut part, TAG_FLUSHED_LOG_START, &meta);
+            put_number(&mut part, TAG_FLUSHED_SEQ, flushed.flushed_seq);
+            put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn);
+            put_field(buf, TAG_FLUSHED, &part);
+        }
+    }
+}
+
+/// Knows where the bytes come from, for messages.
+struct Decoder<'a> {
+    file: &'a str,
+    offset: u64,
+}
+
+impl Decoder<'_> {
+    fn damaged(&self, what: &str) -> Error {
+        Error::corruption(self.file, self.offset, format_args!("a {RECORD} {what}"))
+    }
+
+    fn field<'b>(&self, reader: &mut Reader<'b>) -> Result<Option<(u64, &'b [u8])>> {
+        if reader.is_empty() {
+            return Ok(None);
+        }
+        next_field(reader).map(Some).ok_or_else(|| self.damaged("is cut off"))
+    }
+
+    fn number(&self, content: &[u8]) -> Result<u64> {
+        number(content).ok_or_else(|| self.damaged("has a number that is not one"))
+    }
+
+    fn small(&self, content: &[u8]) -> Result<u32> {
+        let wide = self.number(content)?;
+        u32::try_from(wide).map_err(|_| self.damaged("has a number above 32 bits"))
+    }
+
+    fn level(&self, content: &[u8]) -> Result<usize> {
+        let level = self.number(content)?;
+        usize::try_from(level)
+            .ok()
+            .filter(|&level| level < LEVELS)
+            .ok_or_else(|| self.damaged("names a level that does not exist"))
+    }
+
+    fn keyspace(&self, bytes: &[u8]) -> Result<(KeyspaceId, KeyspaceEdit)> {
+        let mut id = None;
+        let mut edit = KeyspaceEdit::default();
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_ID => id = Some(self.small(content)?),
+                TAG_CREATE => edit.create = Some(self.name(content)?),
+                TAG_DROP => edit.drop = true,
+                TAG_OPTIONS => {
+                    let options = decode_options(content, self.file, self.offset)?;
+                    edit.options = Some(Arc::new(options));
+                }
+                TAG_REMOVED => edit.removed.push(self.removed(content)?),
+                TAG_ADDED => edit.added.push(self.added(content)?),
+                TAG_CURSOR => {
+                    let (level, key) = self.cursor(content)?;
+                    edit.cursors.insert(level, key);
+                }
+                TAG_FLUSHED => edit.flushed = Some(self.flushed(content)?),
+                TAG_KEY_ORDER => self.key_order(content)?,
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        let id = id.ok_or_else(|| self.damaged("changes a keyspace without naming it"))?;
+        Ok((id, edit))
+    }
+
+    fn name(&self, content: &[u8]) -> Result<String> {
+        let name = std::str::from_utf8(content).ok();
+        name.filter(|name| name.len() <= KEYSPACE_NAME_BYTES_MAX)
+            .map(str::to_owned)
+            .ok_or_else(|| self.damaged("has a keyspace name that cannot be one"))
+    }
+
+    fn key_order(&self, content: &[u8]) -> Result<()> {
+        if content == KEY_ORDER.as_bytes() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "a keyspace has the key order {}, this version knows {KEY_ORDER:?} only; use the \
+                 version that wrote it",
+                crate::base::key::Printable(content)
+            ),
+        ))
+    }
+
+    fn removed(&self, bytes: &[u8]) -> Result<RemovedTable> {
+        let (mut level, mut uid) = (None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_REMOVED_LEVEL => level = Some(self.level(content)?),
+                TAG_REMOVED_UID => uid = Some(self.number(content)?),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        let table = level.zip(uid).map(|(level, uid)| RemovedTable { level, uid });
+        table.ok_or_else(|| self.damaged("removes a table without naming it"))
+    }
+
+    fn added(&self, bytes: &[u8]) -> Result<AddedTable> {
+        let (mut level, mut epoch, mut meta) = (None, None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_ADDED_LEVEL => level = Some(self.level(content)?),
+                TAG_ADDED_EPOCH => epoch = Some(self.number(content)?),
+                TAG_ADDED_META => {
+                    meta = Some(Arc::new(TableMeta::decode(content, self.file, self.offset)?));
+                }
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        match (level, epoch, meta) {
+            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, epoch, meta }),
+            _ => Err(self.damaged("adds a table without level, epoch or description")),
+        }
+    }
+
+    fn cursor(&self, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>)> {
+        let (mut level, mut key) = (None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_CURSOR_LEVEL => level = Some(self.level(content)?),
+                TAG_CURSOR_KEY if content.len() <= KEY_BYTES_MAX => key = Some(content.to_vec()),
+                TAG_CURSOR_KEY => return Err(self.damaged("has a cursor longer than a key may be")),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        let level = level.ok_or_else(|| self.damaged("sets a cursor without naming its level"))?;
+        Ok((level, key))
+    }
+
+    fn flushed(&self, bytes: &[u8]) -> Result<Flushed> {
+        let (mut log_start, mut flushed_seq, mut durable_lsn) = (None, None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_FLUSHED_LOG_START => {
+                    let mut position = Reader::new(content);
+                    log_start = LogPosition::decode(&mut position).filter(|_| position.is_empty());
+                }
+                TAG_FLUSHED_SEQ => flushed_seq = Some(self.number(content)?),
+                TAG_FLUSHED_DURABLE_LSN => durable_lsn = Some(self.number(content)?),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        match (log_start, flushed_seq, durable_lsn) {
+            (Some(log_start), Some(flushed_seq), Some(durable_lsn)) => {
+                Ok(Flushed { log_start, flushed_seq, durable_lsn })
+            }
+            _ => Err(self.damaged("has a flush without log start, sequence or durable LSN")),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A keyspace's options as they are stored with it.
+//!
+//! Tagged (`base::tagged`): a field that is not there has its default; what an older version may
+//! safely not know has an odd tag. The page is docs/format/edit.md, "Options".
+
+use crate::base::coding::Reader;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
+use crate::options::{CompactionPolicy, Compression, Options};
+
+const TAG_WRITE_BUFFER_BYTES: u64 = 1;
+const TAG_WRITE_BUFFER_ENTRIES: u64 = 3;
+const TAG_IMMUTABLES_MAX: u64 = 5;
+const TAG_COMPACTION: u64 = 2;
+const TAG_BLOCK_BYTES: u64 = 7;
+const TAG_TABLE_BYTES: u64 = 9;
+const TAG_BLOOM_BITS: u64 = 11;
+const TAG_COMPRESSION: u64 = 4;
+const TAG_LEVEL_RATIO: u64 = 13;
+const TAG_BASE_LEVEL_BYTES: u64 = 15;
+const TAG_L0_TRIGGER: u64 = 17;
+
+const RECORD: &str = "keyspace option";
+
+fn policy_number(policy: CompactionPolicy) -> u64 {
+    match policy {
+        CompactionPolicy::Leveled => 1,
+    }
+}
+
+fn compression_number(compression: Compression) -> u8 {
+    match compression {
+        Compression::None => 0,
+        Compression::Lz4 => 1,
+        Compression::Zstd => 2,
+    }
+}
+
+/// Appends the tagged form.
+pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
+    put_number(buf, TAG_WRITE_BUFFER_BYTES, options.write_buffer_bytes);
+    if let Some(entries) = options.write_buffer_entries {
+        put_number(buf, TAG_WRITE_BUFFER_ENTRIES, entries);
+    }
+    put_number(buf, TAG_IMMUTABLES_MAX, options.immutables_max as u64);
+    put_number(buf, TAG_COMPACTION, policy_number(options.compaction));
+    put_number(buf, TAG_BLOCK_BYTES, u64::from(options.block_bytes));
+    put_number(buf, TAG_TABLE_BYTES, options.table_bytes);
+    let bits: Vec<u8> = options.bloom_bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    put_field(buf, TAG_BLOOM_BITS, &bits);
+    let numbers: Vec<u8> = options.compression.iter().map(|&c| compression_number(c)).collect();
+    put_field(buf, TAG_COMPRESSION, &numbers);
+    put_number(buf, TAG_LEVEL_RATIO, u64::from(options.level_ratio));
+    put_number(buf, TAG_BASE_LEVEL_BYTES, options.base_level_bytes);
+    put_number(buf, TAG_L0_TRIGGER, options.l0_trigger as u64);
+}
+
+/// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
+///
+/// # Errors
+/// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field, policy or
+/// compression.
+pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Options> {
+    let damaged = |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
+    let mut options = Options::default();
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let (tag, content) = next_field(&mut reader).ok_or_else(|| damaged("is cut off"))?;
+        let wide = || number(content).ok_or_else(|| damaged("has a number that is not one"));
+        let small = || u32::try_from(wide()?).map_err(|_| damaged("has a number above 32 bits"));
+        let size = || usize::try_from(wide()?).map_err(|_| damaged("has a number too large"));
+        match tag {
+            TAG_WRITE_BUFFER_BYTES => options.write_buffer_bytes = wide()?,
+            TAG_WRITE_BUFFER_ENTRIES => options.write_buffer_entries = Some(wide()?),
+            TAG_IMMUTABLES_MAX => options.immutables_max = size()?,
+            TAG_COMPACTION => options.compaction = decode_policy(wide()?)?,
+            TAG_BLOCK_BYTES => options.block_bytes = small()?,
+            TAG_TABLE_BYTES => options.table_bytes = wide()?,
+            TAG_BLOOM_BITS => {
+                let (floats, rest) = content.as_chunks::<4>();
+                if !rest.is_empty() {
+                    return Err(damaged("has a list of numbers that is cut off"));
+                }
+                options.bloom_bits = floats.iter().map(|bits| f32::from_le_bytes(*bits)).collect();
+            }
+            TAG_COMPRESSION => {
+                options.compression =
+                    content.iter().map(|&n| decode_compression(n)).collect::<Result<_>>()?;
+            }
+            TAG_LEVEL_RATIO => options.level_ratio = small()?,
+            TAG_BASE_LEVEL_BYTES => options.base_level_bytes = wide()?,
+            TAG_L0_TRIGGER => options.l0_trigger = size()?,
+            _ => unknown(RECORD, tag)?,
+        }
+    }
+    Ok(options)
+}
+
+fn decode_policy(value: u64) -> Result<CompactionPolicy> {
+    match value {
+        1 => Ok(CompactionPolicy::Leveled),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("compaction policy {value} is not one that this version knows; use a newer Weir"),
+        )),
+    }
+}
+
+fn decode_compression(value: u8) -> Result<Compression> {
+    match value {
+        0 => Ok(Compression::None),
+        1 => Ok(Compression::Lz4),
+        2 => Ok(Compression::Zstd),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("compression {value} is not one that this version knows; use a newer Weir"),
+        )),
+    }
+}

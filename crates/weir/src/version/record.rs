@@ -1,0 +1,110 @@
+// FORMAT: docs/format/root.md sha=000000000000
+//! The root record: the one thing in a store that is replaced in place; it names the version log.
+//!
+//! Not here: how the record is replaced atomically (`storage`), what the version log says (`edit`).
+//!
+//! Invariant: the record is written only after the log that it names is durable up to `base_lsn`.
+
+use crate::base::checksum::{crc, mask};
+use crate::base::coding::{Reader, put_u32};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::tagged::{next_field, number, put_number, unknown};
+
+/// First bytes of the record.
+const MAGIC: &[u8; 8] = b"WEIRROOT";
+
+/// Format of the store, written by this version. 1: the first.
+pub(crate) const LATEST: u32 = 1;
+
+/// Bytes before the fields: magic 8, format 4, length of the fields 4.
+const HEAD_BYTES: usize = 8 + 4 + 4;
+
+/// What the root record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RootRecord {
+    /// Identity of the store, drawn once.
+    pub(crate) lineage: u64,
+    /// Number of the version log that starts with the newest durable base.
+    pub(crate) version_log: u64,
+    /// The opening of the store that wrote the log.
+    pub(crate) log_epoch: u32,
+    /// LSN of the last group of the base: a log that ends before it is damaged.
+    pub(crate) base_lsn: u64,
+}
+
+const TAG_LINEAGE: u64 = 2;
+const TAG_VERSION_LOG: u64 = 4;
+const TAG_LOG_EPOCH: u64 = 6;
+const TAG_BASE_LSN: u64 = 8;
+// Reserved: 10 log unit, 12 second device for the write-ahead log, 14 key id, 1 name of the program
+// that wrote it.
+
+const RECORD: &str = "root record";
+
+impl RootRecord {
+    /// The bytes of the record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        put_number(&mut fields, TAG_LINEAGE, self.lineage);
+        put_number(&mut fields, TAG_VERSION_LOG, self.version_log);
+        put_number(&mut fields, TAG_LOG_EPOCH, u64::from(self.log_epoch));
+        put_number(&mut fields, TAG_BASE_LSN, self.base_lsn);
+        let mut buf = Vec::with_capacity(HEAD_BYTES + fields.len() + 4);
+        buf.extend_from_slice(MAGIC);
+        put_u32(&mut buf, LATEST);
+        put_u32(&mut buf, fields.len() as u32);
+        buf.extend_from_slice(&fields);
+        let checksum = mask(crc(&buf));
+        put_u32(&mut buf, checksum);
+        buf
+    }
+
+    /// Decodes the record; `file` is for messages. Bytes after the record are ignored.
+    ///
+    /// # Errors
+    /// `Unsupported` for a newer format or an unknown critical field; `Corruption` otherwise.
+    pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<Self> {
+        let damaged = |what: &str| Error::corruption(file, 0, format_args!("a {RECORD} {what}"));
+        let mut reader = Reader::new(bytes);
+        if reader.take(MAGIC.len()) != Some(MAGIC) {
+            return Err(damaged("does not start with its magic bytes"));
+        }
+        let cut_off = || damaged("is cut off");
+        let format = reader.u32().ok_or_else(cut_off)?;
+        let len = reader.u32().ok_or_else(cut_off)? as usize;
+        let fields = reader.take(len).ok_or_else(cut_off)?;
+        let checksum = reader.u32().ok_or_else(cut_off)?;
+        let covered = bytes.get(..HEAD_BYTES + len).ok_or_else(cut_off)?;
+        if checksum != mask(crc(covered)) {
+            return Err(damaged("has a wrong checksum"));
+        }
+        if format > LATEST {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{file} has store format {format}, this version knows up to {LATEST}; open the \
+                     store with the version that wrote it"
+                ),
+            ));
+        }
+        let (mut lineage, mut version_log, mut log_epoch, mut base_lsn) = (None, None, None, None);
+        let mut reader = Reader::new(fields);
+        while !reader.is_empty() {
+            let (tag, content) = next_field(&mut reader).ok_or_else(cut_off)?;
+            let value = number(content).ok_or_else(|| damaged("has a number that is not one"));
+            match tag {
+                TAG_LINEAGE => lineage = Some(value?),
+                TAG_VERSION_LOG => version_log = Some(value?),
+                TAG_LOG_EPOCH => log_epoch = u32::try_from(value?).ok(),
+                TAG_BASE_LSN => base_lsn = Some(value?),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        match (format, lineage, version_log, log_epoch, base_lsn) {
+            (1.., Some(lineage), Some(version_log), Some(log_epoch), Some(base_lsn)) => {
+                Ok(Self { lineage, version_log, log_epoch, base_lsn })
+            }
+            _ => Err(damaged("lacks a field")),
+        }
+    }
+}
