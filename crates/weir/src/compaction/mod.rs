@@ -20,4 +20,15 @@
 //! count and by hash, or the job fails and leaves nothing behind.
 
 pub(crate) mod pacing;
+pub(crate) mod policy;
 pub(crate) mod task;
+
+use crate::options::CompactionPolicy;
+use policy::Policy;
+
+/// The policy that an option names.
+pub(crate) fn policy_of(option: CompactionPolicy) -> &'static dyn Policy {
+    match option {
+        CompactionPolicy::Leveled => &policy::leveled::Leveled,
+    }
+}

@@ -11,6 +11,8 @@
 //! Invariants: (1) the delay is 0 while every spring is slack; (2) it never falls when any part of
 //! the load grows; (3) it is at most [`DELAY_MAX`].
 
+use crate::compaction::policy::Pressure;
+
 /// The extension of a spring at which writers have to wait for background work: the wall.
 pub(crate) const SPRING_FULL: f64 = 1.0;
 
@@ -29,20 +31,6 @@ const L0_FULL: f64 = 5.0;
 /// begins to pull and is full.
 const DEBT_SLACK: f64 = 4.0;
 const DEBT_FULL: f64 = 64.0;
-
-/// What the policy says about the tree: the part of the load that memtables do not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Pressure {
-    /// Runs in level 0.
-    pub(crate) l0_runs: usize,
-    /// Runs in level 0 that start a compaction; at least 1.
-    pub(crate) l0_trigger: usize,
-    /// Bytes that compactions have to write before the tree is in shape. An estimate from above.
-    pub(crate) debt_bytes: u64,
-    /// Bytes that one round of level-0 compaction writes when the tree is in shape. 0: debt does not
-    /// slow writers.
-    pub(crate) debt_unit_bytes: u64,
-}
 
 /// Memtables of one keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

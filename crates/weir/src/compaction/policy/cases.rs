@@ -1,0 +1,268 @@
+//! Text cases of the policies: a shape in, tasks out, to be read by people.
+//!
+//! A file holds the cases of one rule. A case is a title, lines that build a shape, a command, and
+//! the lines that the command must print:
+//!
+//! ```text
+//! case level 0 at its trigger goes down as a whole
+//!   options l0_trigger=2
+//!   L0 9: 12[a-m] 13[n-z]         a run with epoch 9 of two tables, newest run first
+//!   L0 8: 11[c-p]*300!4/10@77     300 bytes, 4 deletes of 10 entries, largest sequence number 77
+//!   L5 3: 7[a-c]
+//!   cursor L5 c
+//!   busy 7
+//!   snapshots 5 9
+//! pick
+//!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
+//! ```
+//!
+//! Commands: `pick`, `range LOW-HIGH` (or `range all`), `plan` (of the first task picked), `targets`,
+//! `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so has the option
+//! `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` 4.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Policy, RangePick};
+use crate::base::table_meta::TableMeta;
+use crate::compaction::task::Task;
+use crate::options::{Compression, Options};
+use crate::version::shape::{RunShape, Shape, TableList};
+
+/// Options in which 100 bytes are a table, and one write buffer counts nothing.
+pub(super) fn small_options() -> Options {
+    Options {
+        write_buffer_bytes: 1,
+        table_bytes: 100,
+        base_level_bytes: 400,
+        level_ratio: 10,
+        l0_trigger: 4,
+        ..Options::default()
+    }
+}
+
+/// A shape without tables.
+pub(super) fn empty_shape(options: Options) -> Shape {
+    Shape::empty(Arc::new(options))
+}
+
+/// A table as a policy sees it.
+pub(super) fn table(uid: u64, smallest: &[u8], largest: &[u8], bytes: u64) -> TableMeta {
+    TableMeta {
+        uid,
+        check_uid: uid,
+        bytes,
+        tail_bytes: 0,
+        tail_checksum: 0,
+        raw_bytes: bytes,
+        entries: 10,
+        deletes: 0,
+        blocks: 1,
+        seq_min: 1,
+        seq_max: 1,
+        smallest: smallest.to_vec(),
+        largest: largest.to_vec(),
+        entry_hash: 0,
+    }
+}
+
+/// One parsed case.
+#[derive(Default)]
+struct Case {
+    title: String,
+    shape: Vec<String>,
+    command: String,
+    expected: Vec<String>,
+}
+
+fn parse(file: &str, text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or("").trim_end();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(title) = line.strip_prefix("case ") {
+            cases.push(Case { title: format!("{file}: {title}"), ..Case::default() });
+            continue;
+        }
+        let case = cases.last_mut().unwrap_or_else(|| panic!("{file}: a line before any case"));
+        match (line.starts_with(' '), case.command.is_empty()) {
+            (true, true) => case.shape.push(line.trim().to_owned()),
+            (true, false) => case.expected.push(line.trim().to_owned()),
+            (false, _) => line.clone_into(&mut case.command),
+        }
+    }
+    cases
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}
+
+/// `12[a-m]*300!4/10@77`
+fn parse_table(text: &str) -> TableMeta {
+    let (uid, rest) = text.split_once('[').unwrap_or_else(|| panic!("no bounds in {text:?}"));
+    let (bounds, rest) = rest.split_once(']').unwrap_or_else(|| panic!("no ] in {text:?}"));
+    let (smallest, largest) = bounds.split_once('-').unwrap_or((bounds, bounds));
+    let mut meta = table(number(uid), smallest.as_bytes(), largest.as_bytes(), 100);
+    let (rest, seq) = rest.split_once('@').unwrap_or((rest, "1"));
+    meta.seq_max = number(seq);
+    if let Some((rest, deletes)) = rest.split_once('!') {
+        let (deletes, entries) = deletes.split_once('/').unwrap_or((deletes, "10"));
+        (meta.deletes, meta.entries) = (number(deletes), number(entries));
+        meta.bytes = rest.strip_prefix('*').map_or(100, number);
+    } else {
+        meta.bytes = rest.strip_prefix('*').map_or(100, number);
+    }
+    meta
+}
+
+fn set_option(options: &mut Options, text: &str) {
+    let (name, value) = text.split_once('=').unwrap_or_else(|| panic!("no = in {text:?}"));
+    match name {
+        "l0_trigger" => options.l0_trigger = number(value) as usize,
+        "level_ratio" => options.level_ratio = number(value) as u32,
+        "table_bytes" => options.table_bytes = number(value),
+        "base_level_bytes" => options.base_level_bytes = number(value),
+        "write_buffer_bytes" => options.write_buffer_bytes = number(value),
+        "compression" if value == "lz4_below_0" => {
+            options.compression = vec![Compression::None, Compression::Lz4];
+        }
+        _ => panic!("unknown option {text:?}"),
+    }
+}
+
+fn level_of(text: &str) -> usize {
+    number(text.strip_prefix('L').unwrap_or_else(|| panic!("{text:?} is no level"))) as usize
+}
+
+fn build_shape(lines: &[String]) -> Shape {
+    let mut shape = empty_shape(small_options());
+    for line in lines {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let rest = rest.trim();
+        match word {
+            "options" => {
+                let mut options = small_options();
+                rest.split_whitespace().for_each(|option| set_option(&mut options, option));
+                shape.options = Arc::new(options);
+            }
+            "busy" => shape.busy = rest.split(' ').map(number).collect::<BTreeSet<u64>>(),
+            "snapshots" => shape.snapshots = rest.split(' ').map(number).collect(),
+            "cursor" => {
+                let (level, key) = rest.split_once(' ').expect("cursor LEVEL KEY");
+                shape.levels[level_of(level)].cursor = Some(key.as_bytes().to_vec());
+            }
+            _ => {
+                let (epoch, tables) = rest.split_once(':').expect("LEVEL EPOCH: TABLES");
+                let tables =
+                    tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
+                let tables = TableList::new(tables.collect()).expect("tables in key order");
+                let run = RunShape { epoch: number(epoch), tables };
+                shape.levels[level_of(word)].runs.push(run);
+            }
+        }
+    }
+    shape
+}
+
+fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String> {
+    let mut out = String::new();
+    let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
+    match word {
+        "pick" => {
+            for task in policy.pick(shape) {
+                writeln!(out, "{task}").expect("writing to a string");
+                let cursor = match &task {
+                    Task::Merge(merge) => &merge.cursor,
+                    Task::Move(moved) => &moved.cursor,
+                };
+                if let Some(cursor) = cursor {
+                    let key = String::from_utf8_lossy(&cursor.key);
+                    writeln!(out, "cursor L{} {key}", cursor.level).expect("writing to a string");
+                }
+            }
+        }
+        "range" => {
+            let (lower, upper) = match rest.split_once('-') {
+                Some((a, b)) => (Bound::Included(a.as_bytes()), Bound::Included(b.as_bytes())),
+                None => (Bound::Unbounded, Bound::Unbounded),
+            };
+            out = match policy.pick_range(shape, lower, upper) {
+                RangePick::Task(task) => task.to_string(),
+                RangePick::Wait => "wait".to_owned(),
+                RangePick::Done => "done".to_owned(),
+            };
+        }
+        "plan" => {
+            let tasks = policy.pick(shape);
+            let Some(Task::Merge(merge)) = tasks.first() else { panic!("no merge: {tasks:?}") };
+            let plan = policy.plan(shape, merge);
+            let below: Vec<String> =
+                plan.below.iter().map(|b| String::from_utf8_lossy(&b.largest).into()).collect();
+            out = format!(
+                "level {} epoch {} table_bytes {} below [{}]",
+                plan.level,
+                plan.epoch,
+                plan.table_bytes,
+                below.join(" ")
+            );
+        }
+        "targets" => out = super::leveled::describe_targets(shape),
+        "pressure" => {
+            let p = policy.pressure(shape);
+            out = format!(
+                "runs {}/{} debt {}/{}",
+                p.l0_runs, p.l0_trigger, p.debt_bytes, p.debt_unit_bytes
+            );
+        }
+        "check" => out = policy.check(shape).join("\n"),
+        _ => panic!("unknown command {command:?}"),
+    }
+    out.lines().map(str::to_owned).collect()
+}
+
+/// Runs all cases of a file and reports every one that fails, with what was printed instead.
+fn run_file(policy: &dyn Policy, file: &str, text: &str) {
+    let cases = parse(file, text);
+    assert!(!cases.is_empty(), "{file} has no case");
+    let mut failures = String::new();
+    for case in cases {
+        let shape = build_shape(&case.shape);
+        let got = run_command(policy, &shape, &case.command);
+        if got != case.expected {
+            writeln!(
+                failures,
+                "{}\n{}:\n  expected:\n    {}\n  got:\n    {}\n",
+                case.title,
+                case.command,
+                case.expected.join("\n    "),
+                got.join("\n    ")
+            )
+            .expect("writing to a string");
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// Goal: every rule of `leveled` does what its text says. Method: one file of cases per rule.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let file = concat!("leveled/", stringify!($name), ".txt");
+                let text = include_str!(concat!("cases/leveled/", stringify!($name), ".txt"));
+                run_file(&super::leveled::Leveled, file, text);
+            }
+        )*
+    };
+}
+
+cases! {
+    targets level0 level_bytes cursor widen moves whole_keys busy deletes drain range plan_outputs
+    pressure check
+}

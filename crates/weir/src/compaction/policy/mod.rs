@@ -1,0 +1,164 @@
+//! What every policy is: pure decisions on a shape. A policy never moves data and has no fields.
+//!
+//! Not here: the data (`execute`), the delay of writers (`pacing` turns [`Pressure`] into one).
+//!
+//! Invariants: (1) the tasks of one `pick` share no table with each other nor with a busy one;
+//! (2) installing a task's result never puts an older entry of a key above a newer one (H23, H40);
+//! (3) after finitely many picks on a tree that nobody writes to, `pick` returns nothing.
+
+use std::cmp::Ordering;
+use std::ops::{Bound, Range};
+
+use crate::base::key;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::task::{Merge, Task};
+use crate::version::shape::{RunShape, Shape};
+
+pub(crate) mod leveled;
+#[cfg(test)]
+mod cases;
+
+/// Where a flushed run goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The level. Its runs stay newest first by data epoch, which is drawn at the memtable's freeze.
+    pub(crate) level: usize,
+}
+
+/// A table of the level below the outputs, as far as cutting them needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Below {
+    /// Smallest user key.
+    pub(crate) smallest: Vec<u8>,
+    /// Largest user key.
+    pub(crate) largest: Vec<u8>,
+    /// Length of the table.
+    pub(crate) bytes: u64,
+}
+
+/// How the outputs of a merge or a flush are made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    /// The level of the outputs.
+    pub(crate) level: usize,
+    /// The data epoch of the run that they form or join.
+    pub(crate) epoch: u64,
+    /// An output is closed at the first user-key change at or after this many bytes.
+    pub(crate) table_bytes: u64,
+    /// An output is closed before it overlaps more bytes than this of `below`.
+    pub(crate) below_bytes_max: u64,
+    /// The tables that an output will be merged with next, in key order: what an output overlaps now
+    /// is what compacting it will cost.
+    pub(crate) below: Vec<Below>,
+    /// Bits per key of the outputs' filters.
+    pub(crate) filter_bits: f32,
+}
+
+/// The next step of a compaction that a user asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RangePick {
+    /// Do this, then ask again.
+    Task(Task),
+    /// Another job has what is needed: ask again when it has ended.
+    Wait,
+    /// The range is in its final form.
+    Done,
+}
+
+/// What a policy says about the tree: the part of the writers' load that memtables do not show.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pressure {
+    /// Runs in level 0.
+    pub(crate) l0_runs: usize,
+    /// Runs in level 0 that start a compaction; at least 1.
+    pub(crate) l0_trigger: usize,
+    /// Bytes that compactions have to write before the tree is in shape. An estimate from above.
+    pub(crate) debt_bytes: u64,
+    /// Bytes that one round of level-0 compaction writes when the tree is in shape. 0: debt does not
+    /// slow writers.
+    pub(crate) debt_unit_bytes: u64,
+}
+
+/// Decisions about the shape of a tree.
+pub(crate) trait Policy: Send + Sync {
+    /// What to do now, most urgent first. Empty: the tree is in shape, or what could be done has to
+    /// wait for a busy table.
+    fn pick(&self, shape: &Shape) -> Vec<Task>;
+    /// The next step towards one run without deletes over the user keys from `lower` to `upper`.
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick;
+    /// How the outputs of `merge` are made.
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan;
+    /// Where the run of a flush goes.
+    fn place_flush(&self, shape: &Shape) -> Placement;
+    /// Bits per key of the filter of a table with `entries` entries on `level`; 0: no filter.
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
+    /// How far the tree is from its form.
+    fn pressure(&self, shape: &Shape) -> Pressure;
+    /// What is wrong with the tree's form, by the promises of this policy; one sentence each. What a
+    /// pick will repair is not wrong.
+    fn check(&self, shape: &Shape) -> Vec<String>;
+}
+
+impl Below {
+    fn of(table: &TableMeta) -> Self {
+        let (smallest, largest) = (table.smallest.clone(), table.largest.clone());
+        Self { smallest, largest, bytes: table.bytes }
+    }
+}
+
+/// An interval of user keys, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hull<'a> {
+    smallest: &'a [u8],
+    largest: &'a [u8],
+}
+
+impl<'a> Hull<'a> {
+    /// The interval of a table.
+    fn of(table: &'a TableMeta) -> Self {
+        Self { smallest: &table.smallest, largest: &table.largest }
+    }
+
+    /// The smallest interval around both.
+    fn union(self, other: Self) -> Self {
+        let smallest = match key::compare(self.smallest, other.smallest) {
+            Ordering::Greater => other.smallest,
+            _ => self.smallest,
+        };
+        let largest = match key::compare(self.largest, other.largest) {
+            Ordering::Less => other.largest,
+            _ => self.largest,
+        };
+        Self { smallest, largest }
+    }
+}
+
+/// Neighbouring tables of one run, as indices.
+type Span = Range<usize>;
+
+/// All tables of a run.
+fn all(run: &RunShape) -> Span {
+    0..run.tables.len()
+}
+
+/// The tables of a span, in key order.
+fn tables_in<'a>(run: &'a RunShape, span: &Span) -> impl Iterator<Item = &'a TableMeta> + use<'a> {
+    run.tables.range(span.clone()).map(|(table, ())| &**table)
+}
+
+/// The table at an index.
+fn table_at(run: &RunShape, index: usize) -> Option<&TableMeta> {
+    run.tables.get(index).map(|(table, ())| &**table)
+}
+
+/// The interval of a span; `None` if it is empty.
+fn hull_of<'a>(run: &'a RunShape, span: &Span) -> Option<Hull<'a>> {
+    let first = table_at(run, span.start).filter(|_| !span.is_empty())?;
+    let last = table_at(run, span.end - 1)?;
+    Some(Hull { smallest: &first.smallest, largest: &last.largest })
+}
+
+/// The tables of a run that have keys in the interval, as far as their bounds tell.
+fn overlapping(run: &RunShape, hull: Hull<'_>) -> Span {
+    run.tables.overlapping(Bound::Included(hull.smallest), Bound::Included(hull.largest))
+}
