@@ -29,7 +29,7 @@ mod tests;
 
 pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};
 pub(crate) use replay::{GroupView, ReplayEnd, replay};
-pub(crate) use writer::SegmentWriter;
+pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
 

@@ -415,7 +415,9 @@ impl Replay<'_> {
             return Err(Error::corruption(
                 self.path(),
                 self.offset,
-                format_args!("log group {missing} is missing or broken, but it was durable, {proof};"),
+                format_args!(
+                    "log group {missing} is missing or broken, but it was durable, {proof};"
+                ),
             ));
         }
         // The unfinished batch was never acknowledged: the log ends before it.

@@ -3,8 +3,16 @@
 //! Not here: deciding (`compaction`), reading and writing entries (`read`, `table`), freeing what no
 //! version names any more (`state`).
 
+mod base_log;
+mod check;
 pub(crate) mod edit;
 pub(crate) mod options;
 pub(crate) mod record;
+pub(crate) mod root;
+pub(crate) mod run;
+pub(crate) mod set;
 pub(crate) mod shape;
+mod stand_in;
 pub(crate) mod tables;
+
+use stand_in::Table;

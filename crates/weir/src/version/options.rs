@@ -101,7 +101,9 @@ fn decode_policy(value: u64) -> Result<CompactionPolicy> {
         1 => Ok(CompactionPolicy::Leveled),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
-            format!("compaction policy {value} is not one that this version knows; use a newer Weir"),
+            format!(
+                "compaction policy {value} is not one that this version knows; use a newer Weir"
+            ),
         )),
     }
 }

@@ -104,8 +104,7 @@ impl RunShape {
         smallest: &[u8],
         largest: &[u8],
     ) -> impl DoubleEndedIterator<Item = &'a Arc<TableMeta>> {
-        let range =
-            self.tables.overlapping(Bound::Included(smallest), Bound::Included(largest));
+        let range = self.tables.overlapping(Bound::Included(smallest), Bound::Included(largest));
         self.tables.range(range).map(|(meta, ())| meta)
     }
 

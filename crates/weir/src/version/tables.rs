@@ -129,7 +129,11 @@ impl<T> Chunk<T> {
 }
 
 /// The first index whose largest key is at or above `key`; the prefixes decide all but ties.
-fn lower_bound<'a>(fences: &[u64], key: &[u8], largest: impl Fn(usize) -> Option<&'a [u8]>) -> usize {
+fn lower_bound<'a>(
+    fences: &[u64],
+    key: &[u8],
+    largest: impl Fn(usize) -> Option<&'a [u8]>,
+) -> usize {
     let wanted = prefix(key);
     let mut low = fences.partition_point(|&fence| fence < wanted);
     let mut high = low + fences.get(low..).map_or(0, |f| f.partition_point(|&x| x == wanted));
@@ -207,8 +211,7 @@ impl<T> TableList<T> {
             Some(inner.chunks.get(i)?.metas.last()?.largest.as_slice())
         });
         let Some(chunk) = inner.chunks.get(chunk_index) else { return self.len() };
-        let at =
-            lower_bound(&chunk.fences, key, |i| Some(chunk.metas.get(i)?.largest.as_slice()));
+        let at = lower_bound(&chunk.fences, key, |i| Some(chunk.metas.get(i)?.largest.as_slice()));
         inner.starts.get(chunk_index).map_or(self.len(), |start| start + at)
     }
 

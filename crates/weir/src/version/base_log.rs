@@ -1,0 +1,164 @@
+//! A version log from its base on: writing a whole root as a base, and reading a log back.
+//!
+//! A version log is one growing segment, which starts a chain of its own. The base is a sequence of
+//! ordinary edits to an empty root; the root record names the last of them, so that a log which ends
+//! inside its base is damaged, never short.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Table;
+use super::check;
+use super::edit::{AddedTable, Flushed, KeyspaceEdit, VersionEdit};
+use super::record::RootRecord;
+use super::root::{KeyspaceVersion, Places, Root};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::table_meta::TableMeta;
+use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter, replay};
+use crate::storage::{LogKind, Storage};
+
+/// Tables described in one edit of a base: some 100 KiB at common key lengths, at most 130 MiB.
+const BASE_EDIT_TABLES: usize = 1000;
+
+/// A log that starts with a durable base, and the record that names it.
+pub(super) struct BaseLog {
+    pub(super) writer: SegmentWriter,
+    pub(super) record: RootRecord,
+}
+
+/// Writes `root` as the base of version log `number`, durably. The root record is not touched.
+///
+/// # Errors
+/// The device's. The log must not be used then, nor its number.
+pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<BaseLog> {
+    let identity = SegmentIdentity {
+        kind: LogKind::Versions,
+        segment: number,
+        lineage: root.lineage,
+        epoch: root.log_epoch,
+    };
+    let file = storage.create_log(LogKind::Versions, number, 0)?;
+    let mut writer = SegmentWriter::start(file, identity, 0, Chain::ORIGIN, 0)?;
+    let mut buf = Vec::new();
+    let mut append = |edit: &VersionEdit, last: bool| {
+        buf.clear();
+        edit.encode(&mut buf);
+        writer.append(GroupType::Full, &[&buf], 1, last, 0)
+    };
+    // First, because tables are opened with it.
+    append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
+    for keyspace in root.keyspaces.values() {
+        append(&keyspace_edit(keyspace), false)?;
+        let mut edit = VersionEdit::default();
+        for (level_index, level) in keyspace.version.levels.iter().enumerate() {
+            for run in &level.runs {
+                for (meta, _) in run.tables.iter() {
+                    let table =
+                        AddedTable { level: level_index, epoch: run.epoch, meta: Arc::clone(meta) };
+                    let part = edit.keyspace(keyspace.id);
+                    part.added.push(table);
+                    if part.added.len() == BASE_EDIT_TABLES {
+                        append(&std::mem::take(&mut edit), false)?;
+                    }
+                }
+            }
+        }
+        if !edit.keyspaces.is_empty() {
+            append(&edit, false)?;
+        }
+    }
+    let base_lsn = append(&counters_edit(root), true)?;
+    writer.file().sync()?;
+    let record = RootRecord {
+        lineage: root.lineage,
+        version_log: number,
+        log_epoch: root.log_epoch,
+        base_lsn,
+    };
+    Ok(BaseLog { writer, record })
+}
+
+fn counters_edit(root: &Root) -> VersionEdit {
+    VersionEdit {
+        keyspaces: BTreeMap::new(),
+        next_uid: Some(root.next_uid),
+        next_epoch: Some(root.next_epoch),
+        next_keyspace: Some(root.next_keyspace),
+        last_seq: Some(root.last_seq),
+        wal_durable_lsn: Some(root.wal_durable_lsn),
+        log_epoch: Some(root.log_epoch),
+        hash_seed: None,
+    }
+}
+
+/// All of a keyspace but its tables.
+fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
+    let levels = keyspace.version.levels.iter().enumerate();
+    let cursors = levels
+        .filter_map(|(index, level)| level.cursor.as_ref().map(|key| (index, Some(key.to_vec()))));
+    let part = KeyspaceEdit {
+        create: Some(keyspace.name.to_string()),
+        options: Some(Arc::clone(&keyspace.options)),
+        cursors: cursors.collect(),
+        flushed: Some(Flushed {
+            log_start: keyspace.log_start,
+            flushed_seq: keyspace.flushed_seq,
+            durable_lsn: 0,
+        }),
+        ..KeyspaceEdit::default()
+    };
+    VersionEdit { keyspaces: BTreeMap::from([(keyspace.id, part)]), ..VersionEdit::default() }
+}
+
+/// Reads the log that `record` names: the root after its last edit, and where every table is.
+///
+/// # Errors
+/// `Corruption` if the log is damaged at or below the base or a durable edit, or an edit does not
+/// fit; `Unsupported` for what a newer version wrote; the device's.
+pub(super) fn read(
+    storage: &dyn Storage,
+    record: &RootRecord,
+    open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
+) -> Result<(Root, Places)> {
+    let start = LogPosition {
+        segment: record.version_log,
+        offset: 0,
+        lsn: 1,
+        epoch: record.log_epoch,
+        prev_crc: 0,
+    };
+    let file = format!("version log {} of {}", record.version_log, storage.path());
+    let mut root = Root::empty(record.lineage, 0);
+    let mut places = Places::new();
+    let mut started = false;
+    replay(storage, LogKind::Versions, start, record.base_lsn, record.lineage, &mut |group| {
+        let offset = group.position.offset;
+        let edit = VersionEdit::decode(group.payload, &file, offset)?;
+        if !started && edit.hash_seed.is_none() {
+            return Err(Error::corruption(&file, offset, "a base that does not begin as one"));
+        }
+        started = true;
+        let open = |meta: &Arc<TableMeta>| open(meta, root.hash_seed);
+        let applied = root.apply(&edit, &places, &open).and_then(|(next, changes)| {
+            // The edits of a base are not changes of a tree: rules about changes do not bind them.
+            if group.lsn > record.base_lsn {
+                check::check(&root, &next, &edit, &places, &changes)?;
+            }
+            Ok((next, changes))
+        });
+        let (next, changes) = applied.map_err(|error| match error.kind() {
+            ErrorKind::Conflict | ErrorKind::Closed | ErrorKind::InvalidArgument => {
+                Error::corruption(
+                    &file,
+                    offset,
+                    format_args!("an edit that does not fit ({error})"),
+                )
+            }
+            _ => error,
+        })?;
+        changes.install(&mut places);
+        root = next;
+        Ok(())
+    })?;
+    Ok((root, places))
+}

@@ -1,0 +1,164 @@
+//! What every edit must keep, checked before it is logged, in release builds too.
+//!
+//! Pure. O(tables touched x runs). Structure that `root` cannot even build (a removed table that is
+//! not there, overlapping tables in a run, a uid in use) is refused there.
+//!
+//! The rules: (1) a table's bounds, counts and sequence numbers make sense; (2) level 0 is newest
+//! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run of
+//! level 0 and holds nothing that was flushed before (DESIGN §3: flushes install oldest first);
+//! (4) no overtaking: between the place that data leaves and the place that it comes to, no run holds
+//! a table over the same keys (H23, H48; LevelDB #320 is the same user key on both sides).
+
+use std::cmp::Reverse;
+use std::ops::Bound;
+
+use super::edit::{KeyspaceEdit, VersionEdit};
+use super::root::{Changes, KeyspaceVersion, Place, Places, Root, refused};
+use super::run::Version;
+use crate::base::error::Result;
+use crate::base::key::{Printable, SEQ_MAX, compare};
+use crate::base::table_meta::TableMeta;
+
+/// Where data stands in the order of reading: smaller is newer.
+type Rank = (usize, Reverse<u64>);
+
+fn rank(place: &Place) -> Rank {
+    (place.level, Reverse(place.epoch))
+}
+
+/// Checks the change from `old` to `new` that `edit` made.
+///
+/// # Errors
+/// `Conflict` with the rule that is broken and the tables that break it.
+pub(super) fn check(
+    old: &Root,
+    new: &Root,
+    edit: &VersionEdit,
+    places: &Places,
+    changes: &Changes,
+) -> Result<()> {
+    check_tables(new, changes)?;
+    for (id, keyspace_edit) in &edit.keyspaces {
+        let Some(keyspace) = new.keyspaces.get(id) else { continue };
+        if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
+            continue;
+        }
+        check_level_0(keyspace)?;
+        let added: Vec<&Place> = changes.added.iter().filter(|p| p.keyspace == *id).collect();
+        if let Some(old_keyspace) = old.keyspaces.get(id) {
+            check_flush(old_keyspace, keyspace_edit)?;
+        }
+        for removed in &keyspace_edit.removed {
+            if let Some(place) = places.get(&removed.uid) {
+                check_no_overtaking(&keyspace.version, place, &added)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rule 1, for the tables that an edit adds.
+pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
+    changes.added.iter().try_for_each(|place| check_table(new, &place.meta))
+}
+
+fn check_table(new: &Root, meta: &TableMeta) -> Result<()> {
+    let fault = if meta.uid == 0 || meta.uid >= new.next_uid {
+        "a uid that was not given out"
+    } else if meta.entries == 0 || meta.deletes > meta.entries {
+        "counts that contradict each other"
+    } else if compare(&meta.smallest, &meta.largest).is_gt() {
+        "its bounds the wrong way round"
+    } else if meta.seq_min > meta.seq_max || meta.seq_max > SEQ_MAX || meta.seq_max > new.last_seq {
+        "sequence numbers that cannot be"
+    } else {
+        return Ok(());
+    };
+    Err(refused(format_args!("table {} has {fault}", meta.uid)))
+}
+
+/// Rule 2.
+fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
+    let Some(level) = keyspace.version.levels.first() else { return Ok(()) };
+    for pair in level.runs.windows(2) {
+        let [newer, older] = pair else { continue };
+        if newer.epoch <= older.epoch || newer.seq_min() <= older.seq_max() {
+            return Err(refused(format_args!(
+                "level 0 of keyspace {:?} would not be newest first: the run of epoch {} begins with \
+                 sequence {}, the older run of epoch {} ends with {}",
+                keyspace.name,
+                newer.epoch,
+                newer.seq_min(),
+                older.epoch,
+                older.seq_max()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Rule 3.
+fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
+    let Some(flushed) = &edit.flushed else { return Ok(()) };
+    let newest = old.version.levels.first().and_then(|l| l.runs.first()).map(|run| run.epoch);
+    for table in &edit.added {
+        if edit.removed.iter().any(|removed| removed.uid == table.meta.uid) {
+            continue;
+        }
+        let (seq_min, seq_max) = (table.meta.seq_min, table.meta.seq_max);
+        if table.level == 0 && newest.is_some_and(|newest| table.epoch <= newest) {
+            return Err(refused(format_args!(
+                "a flush of epoch {} comes after that of epoch {newest:?}",
+                table.epoch
+            )));
+        }
+        if seq_min <= old.flushed_seq || seq_max > flushed.flushed_seq {
+            return Err(refused(format_args!(
+                "flushed table {} holds sequences {seq_min} to {seq_max}, not within {} to {}",
+                table.meta.uid,
+                old.flushed_seq + 1,
+                flushed.flushed_seq
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Rule 4, for one table that leaves `place`.
+fn check_no_overtaking(version: &Version, place: &Place, added: &[&Place]) -> Result<()> {
+    let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
+    let from = rank(place);
+    let (mut first, mut last) = (from, from);
+    for output in added {
+        let apart = compare(&output.meta.largest, smallest).is_lt()
+            || compare(&output.meta.smallest, largest).is_gt();
+        if !apart {
+            first = first.min(rank(output));
+            last = last.max(rank(output));
+        }
+    }
+    for (level_index, level) in version.levels.iter().enumerate() {
+        for run in &level.runs {
+            let rank = (level_index, Reverse(run.epoch));
+            if rank <= first || rank >= last || rank == from {
+                continue;
+            }
+            let mut between = run.overlapping(Bound::Included(smallest), Bound::Included(largest));
+            let passed = between.find(|t| added.iter().all(|a| a.meta.uid != t.meta().uid));
+            if let Some(passed) = passed {
+                return Err(refused(format_args!(
+                    "keys {} to {} of table {} (level {}, epoch {}) would pass table {} (level \
+                     {level_index}, epoch {})",
+                    Printable(smallest),
+                    Printable(largest),
+                    place.meta.uid,
+                    place.level,
+                    place.epoch,
+                    passed.meta().uid,
+                    run.epoch
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,405 @@
+//! The root: all keyspaces' versions together, and how an edit makes the next one.
+//!
+//! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), whether an edit
+//! keeps the tree sound (`check`).
+//!
+//! Invariants: (1) a root never changes; (2) a table is in one place: one keyspace, one level, one
+//! run; (3) `next_*` and `last_seq` never go down, so uids, data epochs and keyspace ids are never
+//! used twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Table;
+use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, VersionEdit};
+use super::run::{Run, Version};
+use super::shape::Shape;
+use super::tables::{Overlap, TableList};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Printable, Seq};
+use crate::base::limits::KEYSPACES_MAX;
+use crate::base::table_meta::TableMeta;
+use crate::log::LogPosition;
+use crate::options::Options;
+
+/// One keyspace at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyspaceVersion {
+    /// Its number, never used twice.
+    pub(crate) id: KeyspaceId,
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    /// Its options.
+    pub(crate) options: Arc<Options>,
+    /// Its tree.
+    pub(crate) version: Arc<Version>,
+    /// The first write-ahead log group that its tables do not cover.
+    pub(crate) log_start: LogPosition,
+    /// Sequence numbers up to here are in tables.
+    pub(crate) flushed_seq: Seq,
+}
+
+impl KeyspaceVersion {
+    /// What deciders see of this keyspace.
+    pub(crate) fn shape(
+        &self,
+        busy: BTreeSet<u64>,
+        snapshots: Vec<Seq>,
+        free_bytes: Option<u64>,
+    ) -> Shape {
+        self.version.shape(Arc::clone(&self.options), busy, snapshots, free_bytes)
+    }
+}
+
+/// All keyspaces' versions together.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    /// The keyspaces by id.
+    pub(crate) keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceVersion>>,
+    /// Uids below are used or reserved.
+    pub(crate) next_uid: u64,
+    /// Data epochs below are used or reserved.
+    pub(crate) next_epoch: u64,
+    /// Keyspace ids below are used.
+    pub(crate) next_keyspace: KeyspaceId,
+    /// Sequence numbers up to here are used.
+    pub(crate) last_seq: Seq,
+    /// The write-ahead log was durable up to this LSN.
+    pub(crate) wal_durable_lsn: u64,
+    /// Identity of the store.
+    pub(crate) lineage: u64,
+    /// Seed of the key hash in filters.
+    pub(crate) hash_seed: u64,
+    /// Number of this opening of the store: the epoch of the log groups that it writes.
+    pub(crate) log_epoch: u32,
+}
+
+impl Root {
+    /// The root of a store without keyspaces.
+    pub(crate) fn empty(lineage: u64, hash_seed: u64) -> Self {
+        Self {
+            keyspaces: BTreeMap::new(),
+            next_uid: 1,
+            next_epoch: 1,
+            next_keyspace: 0,
+            last_seq: 0,
+            wal_durable_lsn: 0,
+            lineage,
+            hash_seed,
+            log_epoch: 0,
+        }
+    }
+
+    /// The keyspace called `name`.
+    pub(crate) fn keyspace_named(&self, name: &str) -> Option<&Arc<KeyspaceVersion>> {
+        self.keyspaces.values().find(|keyspace| &*keyspace.name == name)
+    }
+
+    /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs; `None`
+    /// if there is no keyspace. Segments before its segment are needed by nobody.
+    pub(crate) fn wal_start(&self) -> Option<LogPosition> {
+        self.keyspaces.values().map(|k| k.log_start).min_by_key(|start| start.lsn)
+    }
+
+    /// All tables of all keyspaces.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables())
+    }
+}
+
+/// Where a table is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) level: usize,
+    pub(super) epoch: u64,
+    pub(super) meta: Arc<TableMeta>,
+    pub(super) table: Arc<Table>,
+}
+
+/// Where every table of the newest root is: so that an edit names tables by uid alone.
+pub(super) type Places = BTreeMap<u64, Place>;
+
+/// What an edit does to the places.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) added: Vec<Place>,
+    /// Tables that the root does not name any more.
+    pub(super) removed: Vec<Place>,
+}
+
+impl Changes {
+    /// Brings `places` up to date with the root that the changes led to.
+    pub(super) fn install(&self, places: &mut Places) {
+        for place in &self.removed {
+            places.remove(&place.meta.uid);
+        }
+        for place in &self.added {
+            places.insert(place.meta.uid, place.clone());
+        }
+    }
+}
+
+/// An edit that cannot be applied: a caller's mistake, or in replay a damaged log.
+pub(super) fn refused(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!("a version edit was refused and nothing was changed: {what}"),
+    )
+}
+
+impl Root {
+    /// The root after `edit`, and what changed. `open` makes a reader for a table that comes.
+    ///
+    /// # Errors
+    /// `Closed` if a keyspace does not exist (any more); `Conflict` for every other edit that does
+    /// not fit this root. Nothing is changed in either case.
+    pub(super) fn apply(
+        &self,
+        edit: &VersionEdit,
+        places: &Places,
+        open: &dyn Fn(&Arc<TableMeta>) -> Arc<Table>,
+    ) -> Result<(Self, Changes)> {
+        let mut next = self.clone();
+        let mut changes = Changes::default();
+        raise(&mut next.next_uid, edit.next_uid);
+        raise(&mut next.next_epoch, edit.next_epoch);
+        raise(&mut next.next_keyspace, edit.next_keyspace);
+        raise(&mut next.last_seq, edit.last_seq);
+        raise(&mut next.wal_durable_lsn, edit.wal_durable_lsn);
+        raise(&mut next.log_epoch, edit.log_epoch);
+        next.hash_seed = edit.hash_seed.unwrap_or(next.hash_seed);
+        for (&id, keyspace_edit) in &edit.keyspaces {
+            if keyspace_edit.create.is_some() {
+                next.create_keyspace(id, keyspace_edit)?;
+            }
+            let Some(keyspace) = next.keyspaces.get(&id).cloned() else {
+                return Err(Error::new(
+                    ErrorKind::Closed,
+                    format!("keyspace {id} does not exist (any more); it was dropped"),
+                ));
+            };
+            if keyspace_edit.drop {
+                next.drop_keyspace(&keyspace, keyspace_edit, places, &mut changes)?;
+                continue;
+            }
+            let changed = change_keyspace(&keyspace, keyspace_edit, places, open, &mut changes)?;
+            next.keyspaces.insert(id, Arc::new(changed));
+        }
+        next.raise_to_content(edit, &changes);
+        Ok((next, changes))
+    }
+
+    /// Raises the counters to what the tables and flushes of `edit` show.
+    fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
+        for place in &changes.added {
+            raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
+            raise(&mut self.next_epoch, Some(place.epoch.saturating_add(1)));
+            raise(&mut self.last_seq, Some(place.meta.seq_max));
+        }
+        for flushed in edit.keyspaces.values().filter_map(|k| k.flushed) {
+            raise(&mut self.last_seq, Some(flushed.flushed_seq));
+            raise(&mut self.wal_durable_lsn, Some(flushed.durable_lsn));
+        }
+    }
+
+    fn create_keyspace(&mut self, id: KeyspaceId, edit: &KeyspaceEdit) -> Result<()> {
+        let name = edit.create.as_deref().unwrap_or_default();
+        if self.keyspace_named(name).is_some() {
+            return Err(refused(format_args!("there is already a keyspace {name:?}")));
+        }
+        if self.keyspaces.contains_key(&id) {
+            return Err(refused(format_args!("keyspace id {id} is in use")));
+        }
+        if self.keyspaces.len() >= KEYSPACES_MAX {
+            return Err(Error::invalid(format!(
+                "a store has at most {KEYSPACES_MAX} keyspaces; drop one before creating {name:?}"
+            )));
+        }
+        let Some(options) = edit.options.clone() else {
+            return Err(refused(format_args!("keyspace {name:?} is created without options")));
+        };
+        self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+        let keyspace = KeyspaceVersion {
+            id,
+            name: name.into(),
+            options,
+            version: Arc::default(),
+            log_start: LogPosition::ORIGIN,
+            flushed_seq: 0,
+        };
+        self.keyspaces.insert(id, Arc::new(keyspace));
+        Ok(())
+    }
+
+    fn drop_keyspace(
+        &mut self,
+        keyspace: &KeyspaceVersion,
+        edit: &KeyspaceEdit,
+        places: &Places,
+        changes: &mut Changes,
+    ) -> Result<()> {
+        if *edit != (KeyspaceEdit { drop: true, ..KeyspaceEdit::default() }) {
+            return Err(refused(format_args!(
+                "keyspace {:?} is dropped and changed in one edit",
+                keyspace.name
+            )));
+        }
+        let tables = keyspace.version.tables();
+        changes.removed.extend(tables.filter_map(|t| places.get(&t.meta().uid)).cloned());
+        self.keyspaces.remove(&keyspace.id);
+        Ok(())
+    }
+}
+
+fn raise<T: Ord + Copy>(value: &mut T, to: Option<T>) {
+    *value = to.map_or(*value, |to| to.max(*value));
+}
+
+/// What changes in one run.
+#[derive(Default)]
+struct RunChange {
+    removed: Vec<Arc<TableMeta>>,
+    added: Vec<(Arc<TableMeta>, Arc<Table>)>,
+}
+
+fn change_keyspace(
+    keyspace: &KeyspaceVersion,
+    edit: &KeyspaceEdit,
+    places: &Places,
+    open: &dyn Fn(&Arc<TableMeta>) -> Arc<Table>,
+    changes: &mut Changes,
+) -> Result<KeyspaceVersion> {
+    let mut changed = keyspace.clone();
+    if let Some(options) = &edit.options {
+        changed.options = Arc::clone(options);
+    }
+    if let Some(flushed) = &edit.flushed {
+        if flushed.log_start.lsn < keyspace.log_start.lsn
+            || flushed.flushed_seq < keyspace.flushed_seq
+        {
+            return Err(refused(format_args!(
+                "the flush of keyspace {:?} goes back from LSN {} to {} or from sequence {} to {}",
+                keyspace.name,
+                keyspace.log_start.lsn,
+                flushed.log_start.lsn,
+                keyspace.flushed_seq,
+                flushed.flushed_seq
+            )));
+        }
+        changed.log_start = flushed.log_start;
+        changed.flushed_seq = flushed.flushed_seq;
+    }
+    let runs = run_changes(keyspace.id, edit, places, open, changes)?;
+    if runs.is_empty() && edit.cursors.is_empty() {
+        return Ok(changed);
+    }
+    let mut version = (*keyspace.version).clone();
+    for ((level, epoch), change) in runs {
+        change_run(&mut version, level, epoch, change)?;
+    }
+    for (&level, key) in &edit.cursors {
+        if let Some(level) = version.levels.get_mut(level) {
+            level.cursor = key.as_deref().map(Arc::from);
+        }
+    }
+    changed.version = Arc::new(version);
+    Ok(changed)
+}
+
+/// Sorts the removals and additions of `edit` by (level, epoch).
+fn run_changes(
+    keyspace: KeyspaceId,
+    edit: &KeyspaceEdit,
+    places: &Places,
+    open: &dyn Fn(&Arc<TableMeta>) -> Arc<Table>,
+    changes: &mut Changes,
+) -> Result<BTreeMap<(usize, u64), RunChange>> {
+    let mut runs: BTreeMap<(usize, u64), RunChange> = BTreeMap::new();
+    let mut leaving: BTreeMap<u64, &Place> = BTreeMap::new();
+    for removed in &edit.removed {
+        let place = places
+            .get(&removed.uid)
+            .filter(|place| (place.keyspace, place.level) == (keyspace, removed.level));
+        let Some(place) = place else {
+            return Err(refused(format_args!(
+                "table {} is not in level {} of keyspace {keyspace}",
+                removed.uid, removed.level
+            )));
+        };
+        if leaving.insert(removed.uid, place).is_some() {
+            return Err(refused(format_args!("table {} is removed twice", removed.uid)));
+        }
+        let run = runs.entry((place.level, place.epoch)).or_default();
+        run.removed.push(Arc::clone(&place.meta));
+    }
+    let mut coming = BTreeSet::new();
+    for AddedTable { level, epoch, meta } in &edit.added {
+        if !coming.insert(meta.uid) {
+            return Err(refused(format_args!("table {} is added twice", meta.uid)));
+        }
+        // A table that moves keeps its reader and what that has loaded.
+        let moved = leaving.remove(&meta.uid);
+        let (meta, table) = match moved {
+            Some(place) if place.meta == *meta => {
+                (Arc::clone(&place.meta), Arc::clone(&place.table))
+            }
+            None if !places.contains_key(&meta.uid) => (Arc::clone(meta), open(meta)),
+            _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
+        };
+        let run = runs.entry((*level, *epoch)).or_default();
+        run.added.push((Arc::clone(&meta), Arc::clone(&table)));
+        changes.added.push(Place { keyspace, level: *level, epoch: *epoch, meta, table });
+    }
+    changes.removed.extend(leaving.into_values().cloned());
+    Ok(runs)
+}
+
+fn change_run(
+    version: &mut Version,
+    level_index: usize,
+    epoch: u64,
+    mut change: RunChange,
+) -> Result<()> {
+    let Some(level) = version.levels.get_mut(level_index) else {
+        return Err(refused(format_args!("level {level_index} does not exist")));
+    };
+    // Newest first: epochs descend.
+    let at = level.runs.partition_point(|run| run.epoch > epoch);
+    let existing = level.runs.get(at).filter(|run| run.epoch == epoch).cloned();
+    let tables = existing.as_ref().map_or_else(TableList::default, |run| run.tables.clone());
+    let mut removed: Vec<usize> = change
+        .removed
+        .iter()
+        .map(|meta| {
+            let index = tables.lower_bound(&meta.smallest);
+            let found = tables.get(index).is_some_and(|(there, _)| there.uid == meta.uid);
+            found.then_some(index).ok_or_else(|| {
+                refused(format_args!("table {} is not in the run of epoch {epoch}", meta.uid))
+            })
+        })
+        .collect::<Result<_>>()?;
+    removed.sort_unstable();
+    change.added.sort_by(|(a, _), (b, _)| a.smallest.cmp(&b.smallest));
+    let tables = tables.edit(&removed, change.added).map_err(|Overlap(a, b)| {
+        refused(format_args!(
+            "tables {} (to key {}) and {} (from key {}) overlap in the run of epoch {epoch} in level \
+             {level_index}",
+            a.uid,
+            Printable(&a.largest),
+            b.uid,
+            Printable(&b.smallest)
+        ))
+    })?;
+    match (existing.is_some(), tables.is_empty()) {
+        (true, true) => drop(level.runs.remove(at)),
+        (true, false) => {
+            if let Some(run) = level.runs.get_mut(at) {
+                *run = Arc::new(Run { epoch, tables });
+            }
+        }
+        (false, true) => {}
+        (false, false) => level.runs.insert(at, Arc::new(Run { epoch, tables })),
+    }
+    Ok(())
+}

@@ -1,0 +1,410 @@
+//! The version set: the current root, the log that makes edits durable, and the root record that
+//! names the log.
+//!
+//! Not here: what an edit means (`root`), which edits are sound (`check`), when tables are freed
+//! (`state`).
+//!
+//! Invariants: (1) one edit at a time, under the install lock: built, checked, logged, synced, and
+//! only then published; (2) `current` never waits for I/O; (3) the version log starts with a base
+//! that describes a whole root; the root record names a log only when its base is durable, and the
+//! logs before go only after the record is durable (bugs 30, 34, 35); (4) log numbers are never used
+//! twice: a new one is above every log that exists and above the record's (bug 33); (5) every opening
+//! for writing starts a new log, so it never appends behind a torn edit; (6) after a failed sync, or
+//! a failed append whose traces cannot be removed, the set is poisoned: nothing is installed any more
+//! (H43), and what a perhaps-persisted edit names must not be deleted (bug 32).
+//!
+//! Locks: install, then current. The second is held for a pointer copy only.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::Table;
+use super::base_log::{self, BaseLog};
+use super::check;
+use super::edit::{KeyspaceId, VersionEdit};
+use super::record::RootRecord;
+use super::root::{Changes, Places, Root};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::memory::Accountant;
+use crate::base::sched::Mutex;
+use crate::base::table_meta::TableMeta;
+use crate::cache::BlockCache;
+use crate::log::{GroupType, SegmentWriter};
+use crate::storage::{LogKind, Storage};
+
+/// Why it does not matter if an old version log cannot be removed.
+const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
+
+/// What a version set and the tables of its versions work with.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// Where the store is.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// The cache that tables read through.
+    pub(crate) cache: Option<Arc<BlockCache>>,
+    /// Whom tables charge for what they hold.
+    pub(crate) accountant: Option<Arc<Accountant>>,
+    /// Bytes of the version log after which a new base is written.
+    pub(crate) version_log_bytes: u64,
+}
+
+impl Context {
+    fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
+        let _ = hash_seed;
+        Table::new(Arc::clone(meta))
+    }
+}
+
+/// An edit that was installed.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    /// The root after it, which is current.
+    pub(crate) root: Arc<Root>,
+    /// Tables that the root does not name any more: for the reclaimer. The edit that removed them is
+    /// durable.
+    pub(crate) removed: Vec<Arc<Table>>,
+}
+
+/// An edit that was not installed.
+#[derive(Clone, Debug)]
+pub(crate) struct ApplyError {
+    /// Why. `NoSpace`: may be tried again. `Poisoned`: the store must be reopened.
+    pub(crate) error: Error,
+    /// Whether the edit may be on disk all the same and hold after the next opening: the tables that
+    /// it adds must not be deleted then (bug 32), nor those that it removes.
+    pub(crate) maybe_persisted: bool,
+}
+
+impl From<ApplyError> for Error {
+    fn from(failed: ApplyError) -> Self {
+        failed.error
+    }
+}
+
+impl From<Error> for ApplyError {
+    fn from(error: Error) -> Self {
+        Self { error, maybe_persisted: false }
+    }
+}
+
+/// All keyspaces' versions, and the one way to change them.
+pub(crate) struct VersionSet {
+    context: Context,
+    current: RwLock<Arc<Root>>,
+    next_uid: AtomicU64,
+    next_epoch: AtomicU64,
+    next_keyspace: AtomicU64,
+    log_bytes_written: AtomicU64,
+    install: Mutex<Install>,
+}
+
+/// What the install lock protects.
+struct Install {
+    places: Places,
+    /// `None` if the store was opened for reading only.
+    log: Option<VersionLog>,
+    /// Why nothing is installed any more.
+    poison: Option<Error>,
+}
+
+struct VersionLog {
+    writer: SegmentWriter,
+    /// Bytes of the base that the log starts with.
+    base_bytes: u64,
+    /// Size of the log at which the next base is written.
+    rewrite_bytes: u64,
+    buf: Vec<u8>,
+}
+
+impl VersionSet {
+    /// Starts the version set of a new store: a first base that holds what `initial` says, and the
+    /// root record.
+    ///
+    /// # Errors
+    /// `Conflict` if there is a root record; `Corruption` if there is none but there are tables or a
+    /// write-ahead log, so that a lost root record is not taken for an empty store; the device's.
+    pub(crate) fn create(
+        context: Context,
+        lineage: u64,
+        hash_seed: u64,
+        initial: &VersionEdit,
+    ) -> Result<Self> {
+        let storage = &*context.storage;
+        if storage.read_root()?.is_some() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("there is already a store in {}", storage.path()),
+            ));
+        }
+        if !storage.list_tables()?.is_empty() || !storage.list_logs(LogKind::Wal)?.is_empty() {
+            return Err(Error::corruption(
+                storage.path(),
+                0,
+                "the root record is missing, but there are tables or a write-ahead log",
+            ));
+        }
+        let mut root = Root::empty(lineage, hash_seed);
+        root.log_epoch = 1;
+        let places = Places::new();
+        let open = |meta: &Arc<TableMeta>| context.open(meta, hash_seed);
+        let (root, changes) = root.apply(initial, &places, &open)?;
+        check::check_tables(&root, &changes)?;
+        let mut places = places;
+        changes.install(&mut places);
+        Self::start(context, root, places, 0)
+    }
+
+    /// Reads the root record and the version log that it names, and starts a new log.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no store; `Corruption`, `Unsupported`, or the device's.
+    pub(crate) fn recover(context: Context) -> Result<Self> {
+        let (record, mut root, places) = Self::read(&context)?;
+        root.log_epoch = record.log_epoch.max(root.log_epoch).checked_add(1).ok_or_else(|| {
+            Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
+        })?;
+        // A table that no edit names was written after the last one: its uid is spent.
+        if let Some(&uid) = context.storage.list_tables()?.last() {
+            root.next_uid = root.next_uid.max(uid.saturating_add(1));
+        }
+        Self::start(context, root, places, record.version_log)
+    }
+
+    /// Reads the root without writing anything: every edit is refused with `ReadOnly`.
+    ///
+    /// # Errors
+    /// As [`VersionSet::recover`].
+    pub(crate) fn open_read_only(context: Context) -> Result<Self> {
+        let (_, root, places) = Self::read(&context)?;
+        Ok(Self::new(context, root, Install { places, log: None, poison: None }))
+    }
+
+    fn read(context: &Context) -> Result<(RootRecord, Root, Places)> {
+        let storage = &*context.storage;
+        let Some(bytes) = storage.read_root()? else {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no store in {}", storage.path()),
+            ));
+        };
+        let record = RootRecord::decode(&bytes, &format!("{}/ROOT", storage.path()))?;
+        let open = |meta: &Arc<TableMeta>, hash_seed| context.open(meta, hash_seed);
+        let (root, places) = base_log::read(storage, &record, &open)?;
+        Ok((record, root, places))
+    }
+
+    /// Writes `root` as the base of a new log above `last_log`, switches the root record to it and
+    /// removes the logs before.
+    fn start(context: Context, root: Root, places: Places, last_log: u64) -> Result<Self> {
+        let storage = &*context.storage;
+        let existing = storage.list_logs(LogKind::Versions)?;
+        let number = existing.last().copied().unwrap_or(0).max(last_log) + 1;
+        let base = base_log::write(storage, &root, number)?;
+        storage.write_root(&base.record.encode())?;
+        for number in existing {
+            storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
+        }
+        let bytes = base.writer.bytes();
+        let log = VersionLog::new(base, context.version_log_bytes);
+        let set = Self::new(context, root, Install { places, log: Some(log), poison: None });
+        set.log_bytes_written.store(bytes, Ordering::Relaxed);
+        Ok(set)
+    }
+
+    fn new(context: Context, root: Root, install: Install) -> Self {
+        Self {
+            context,
+            next_uid: AtomicU64::new(root.next_uid),
+            next_epoch: AtomicU64::new(root.next_epoch),
+            next_keyspace: AtomicU64::new(u64::from(root.next_keyspace)),
+            log_bytes_written: AtomicU64::new(0),
+            current: RwLock::new(Arc::new(root)),
+            install: Mutex::new(install),
+        }
+    }
+
+    /// The current root. Never waits for I/O.
+    #[inline]
+    pub(crate) fn current(&self) -> Arc<Root> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// A table uid that was never given out before, in this or an earlier opening.
+    pub(crate) fn new_uid(&self) -> u64 {
+        self.next_uid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A data epoch above all given out before. Drawn when a run's content is fixed (H22).
+    pub(crate) fn new_epoch(&self) -> u64 {
+        self.next_epoch.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A keyspace id that was never given out before; `None` if all are spent.
+    pub(crate) fn new_keyspace_id(&self) -> Option<KeyspaceId> {
+        KeyspaceId::try_from(self.next_keyspace.fetch_add(1, Ordering::Relaxed)).ok()
+    }
+
+    /// Bytes written to version logs since the opening.
+    pub(crate) fn log_bytes_written(&self) -> u64 {
+        self.log_bytes_written.load(Ordering::Relaxed)
+    }
+
+    /// Uids of the tables that the newest root names. At opening every other table is an orphan;
+    /// later it may belong to a job or to a reader of an older version.
+    pub(crate) fn live_tables(&self) -> BTreeSet<u64> {
+        self.install.lock().places.keys().copied().collect()
+    }
+
+    /// Number of the version log in use; `None` if the store was opened for reading only.
+    pub(crate) fn version_log(&self) -> Option<u64> {
+        self.install.lock().log.as_ref().map(|log| log.writer.segment())
+    }
+
+    /// Why nothing is installed any more, if so.
+    pub(crate) fn poison(&self) -> Option<Error> {
+        self.install.lock().poison.clone()
+    }
+
+    /// Makes `edit` durable and its root current.
+    ///
+    /// Locks: install. Waits for the device.
+    ///
+    /// # Errors
+    /// Nothing is changed then. `Closed` for a keyspace that was dropped meanwhile; `Conflict` for an
+    /// edit that does not fit; `NoSpace` if the log cannot grow: the log is as before and the edit may
+    /// be tried again; `Poisoned` after a failed sync; `ReadOnly`. See [`ApplyError`].
+    pub(crate) fn apply(&self, mut edit: VersionEdit) -> Result<Installed, ApplyError> {
+        let mut install = self.install.lock();
+        let install = &mut *install;
+        if let Some(poison) = &install.poison {
+            return Err(ApplyError::from(poison.clone()));
+        }
+        let Some(log) = &mut install.log else {
+            return Err(ApplyError::from(Error::new(
+                ErrorKind::ReadOnly,
+                "the store was opened for reading only",
+            )));
+        };
+        edit.next_uid = Some(self.next_uid.load(Ordering::Relaxed));
+        edit.next_epoch = Some(self.next_epoch.load(Ordering::Relaxed));
+        edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
+        let old = self.current();
+        let open = |meta: &Arc<TableMeta>| self.context.open(meta, old.hash_seed);
+        let (root, changes) = old.apply(&edit, &install.places, &open)?;
+        check::check(&old, &root, &edit, &install.places, &changes)?;
+        let before = log.writer.bytes();
+        if let Err(mut failed) = log.append(&edit) {
+            if failed.maybe_persisted {
+                failed.error = poisoned(&failed.error);
+                install.poison = Some(failed.error.clone());
+            }
+            return Err(failed);
+        }
+        let written = log.writer.bytes() - before;
+        self.log_bytes_written.fetch_add(written, Ordering::Relaxed);
+        changes.install(&mut install.places);
+        let installed = self.publish(root, &changes);
+        if log.is_due() {
+            self.rewrite(install, &installed.root);
+        }
+        Ok(installed)
+    }
+
+    fn publish(&self, root: Root, changes: &Changes) -> Installed {
+        self.next_uid.fetch_max(root.next_uid, Ordering::Relaxed);
+        self.next_epoch.fetch_max(root.next_epoch, Ordering::Relaxed);
+        self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
+        let root = Arc::new(root);
+        *self.current.write() = Arc::clone(&root);
+        let removed = changes.removed.iter().map(|place| Arc::clone(&place.table)).collect();
+        Installed { root, removed }
+    }
+
+    /// Replaces the log by a new one that starts with `root`. The edits so far are safe in the old
+    /// log: a full disk only puts the rewrite off; any other failure poisons the set.
+    fn rewrite(&self, install: &mut Install, root: &Root) {
+        let Some(log) = &mut install.log else { return };
+        let old = log.writer.segment();
+        match self.switch(old, root) {
+            Ok(base) => {
+                self.log_bytes_written.fetch_add(base.writer.bytes(), Ordering::Relaxed);
+                *log = VersionLog::new(base, self.context.version_log_bytes);
+                self.context.storage.remove_log(LogKind::Versions, old).ignore_error(OBSOLETE_LOG);
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                log.rewrite_bytes = log.writer.bytes() + self.context.version_log_bytes;
+            }
+            Err(error) => install.poison = Some(poisoned(&error)),
+        }
+    }
+
+    fn switch(&self, old: u64, root: &Root) -> Result<BaseLog> {
+        let storage = &*self.context.storage;
+        let number =
+            storage.list_logs(LogKind::Versions)?.last().copied().unwrap_or(0).max(old) + 1;
+        let base = base_log::write(storage, root, number).inspect_err(|_| {
+            storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
+        })?;
+        let record = base.record.encode();
+        let Err(error) = storage.write_root(&record) else { return Ok(base) };
+        // Which record holds after a crash? Only if the old one is certainly still there may the old
+        // log go on.
+        if error.kind() == ErrorKind::NoSpace && storage.read_root()?.is_some_and(|r| r != record) {
+            storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
+            return Err(error);
+        }
+        Err(Error::with_source(
+            ErrorKind::Io,
+            "the root record could not be replaced; reopen the store",
+            error,
+        ))
+    }
+}
+
+fn poisoned(cause: &Error) -> Error {
+    Error::with_source(
+        ErrorKind::Poisoned,
+        format!("no change of the tree is accepted until the store is reopened, because: {cause}"),
+        cause.clone(),
+    )
+}
+
+impl VersionLog {
+    fn new(base: BaseLog, version_log_bytes: u64) -> Self {
+        let base_bytes = base.writer.bytes();
+        // At least as many bytes of edits as of base, so that bases are at most half of what is
+        // written.
+        let rewrite_bytes = version_log_bytes.max(2 * base_bytes);
+        Self { writer: base.writer, base_bytes, rewrite_bytes, buf: Vec::new() }
+    }
+
+    fn is_due(&self) -> bool {
+        self.writer.bytes() >= self.rewrite_bytes && self.writer.bytes() > self.base_bytes
+    }
+
+    /// Appends `edit` and makes it durable. On an error nothing of it is left, or it says so.
+    fn append(&mut self, edit: &VersionEdit) -> Result<(), ApplyError> {
+        self.buf.clear();
+        edit.encode(&mut self.buf);
+        if self.buf.len() as u64 > self.writer.room() {
+            return Err(ApplyError::from(Error::invalid(format!(
+                "a version edit of {} bytes is too large; the largest has {}",
+                self.buf.len(),
+                self.writer.room()
+            ))));
+        }
+        let durable_lsn = self.writer.chain().lsn;
+        let appended = self.writer.append(GroupType::Full, &[&self.buf], 1, true, durable_lsn);
+        if let Err(error) = appended {
+            return match self.writer.rollback() {
+                Ok(()) => Err(ApplyError::from(error)),
+                Err(_) => Err(ApplyError { error, maybe_persisted: true }),
+            };
+        }
+        // A failed sync leaves unknown what is on disk: no retry (H43).
+        self.writer.file().sync().map_err(|error| ApplyError { error, maybe_persisted: true })
+    }
+}
