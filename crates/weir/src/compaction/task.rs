@@ -66,6 +66,8 @@ pub(crate) struct Merge {
     pub(crate) inputs: Vec<Slice>,
     /// The level of the outputs; no input lies deeper.
     pub(crate) output_level: usize,
+    /// The data epoch of the run of that level that the outputs join or found.
+    pub(crate) output_epoch: u64,
     /// The cursor to set when the merge is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.
@@ -79,6 +81,8 @@ pub(crate) struct Move {
     pub(crate) input: Slice,
     /// Where they go.
     pub(crate) output_level: usize,
+    /// The data epoch of the run of that level that they join or found.
+    pub(crate) output_epoch: u64,
     /// The cursor to set when the move is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.

@@ -205,8 +205,8 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 plan.below.iter().map(|b| String::from_utf8_lossy(&b.largest).into()).collect();
             out = format!(
                 "level {} epoch {} table_bytes {} below [{}]",
-                plan.level,
-                plan.epoch,
+                merge.output_level,
+                merge.output_epoch,
                 plan.table_bytes,
                 below.join(" ")
             );

@@ -339,6 +339,19 @@ fn hull_over<'a>(chosen: &[Chosen<'a>]) -> Option<Hull<'a>> {
     chosen.iter().filter_map(Chosen::hull).reduce(Hull::union)
 }
 
+/// The merge of all chosen tables into one level.
+fn merge_of(
+    shape: &Shape,
+    chosen: &[Chosen<'_>],
+    output_level: usize,
+    cursor: Option<CursorMove>,
+    cause: Cause,
+) -> Merge {
+    let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
+    let output_epoch = output_epoch(shape, output_level, &inputs);
+    Merge { inputs, output_level, output_epoch, cursor, cause }
+}
+
 impl<'a> Picker<'a> {
     fn new(shape: &'a Shape) -> Self {
         let busy = shape.busy.clone();
@@ -481,12 +494,13 @@ impl<'a> Picker<'a> {
             }
             if lower.is_empty() && self.may_move(&chosen, output_level) {
                 let input = chosen.first()?.slice();
-                return Some(Task::Move(Move { input, output_level, cursor, cause }));
+                let output_epoch =
+                    output_epoch(self.shape, output_level, std::slice::from_ref(&input));
+                return Some(Task::Move(Move { input, output_level, output_epoch, cursor, cause }));
             }
             chosen.extend(lower);
         }
-        let inputs = chosen.iter().map(Chosen::slice).collect();
-        Some(Task::Merge(Merge { inputs, output_level, cursor, cause }))
+        Some(Task::Merge(merge_of(self.shape, &chosen, output_level, cursor, cause)))
     }
 
     /// Tables smaller than this are merged out of level 0, not moved.
@@ -523,8 +537,7 @@ impl<'a> Picker<'a> {
         let Some(run) = runs(self.shape, BOTTOM).first() else { return };
         let Some(table) = tables_in(run, &all(run)).find(|table| useless(table)) else { return };
         let chosen = stack_over(self.shape, BOTTOM, Hull::of(table));
-        let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = Merge { inputs, output_level: BOTTOM, cursor: None, cause: Cause::Deletes };
+        let merge = merge_of(self.shape, &chosen, BOTTOM, None, Cause::Deletes);
         self.accept(Task::Merge(merge));
     }
 }
@@ -578,9 +591,7 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     if level0_busy || chosen.iter().flat_map(|c| c.tables()).any(|t| shape.busy.contains(&t.uid)) {
         return RangePick::Wait;
     }
-    let inputs = chosen.iter().map(Chosen::slice).collect();
-    let merge = Merge { inputs, output_level: BOTTOM, cursor: None, cause: Cause::Manual };
-    RangePick::Task(Task::Merge(merge))
+    RangePick::Task(Task::Merge(merge_of(shape, &chosen, BOTTOM, None, Cause::Manual)))
 }
 
 /// Whether a table has keys between two bounds, as far as its own bounds tell.
@@ -598,8 +609,15 @@ fn in_bounds(table: &TableMeta, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> boo
     above && below
 }
 
+/// Rule: outputs join the one run of their level; where there is none, they found it with the epoch
+/// of their newest input.
+fn output_epoch(shape: &Shape, output_level: usize, inputs: &[Slice]) -> u64 {
+    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
+    runs(shape, output_level).first().map_or(newest, |run| run.epoch)
+}
+
 /// Rule: outputs are cut near `table_bytes`, all of about the same size, and aligned with what lies
-/// below them. They join the output level's one run and keep the epoch of their newest input.
+/// below them.
 fn plan(shape: &Shape, merge: &Merge) -> Plan {
     let mut input_bytes = 0u64;
     let mut hull: Option<Hull<'_>> = None;
@@ -622,12 +640,9 @@ fn plan(shape: &Shape, merge: &Merge) -> Plan {
         _ => Vec::new(),
     };
     Plan {
-        level: merge.output_level,
-        epoch: merge.inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0),
         table_bytes: input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes),
         below_bytes_max: OVERLAP_TABLES.saturating_mul(table_bytes),
         below,
-        filter_bits: shape.options.bloom_bits_at(merge.output_level),
     }
 }
 

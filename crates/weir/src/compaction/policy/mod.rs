@@ -14,9 +14,12 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Merge, Task};
 use crate::version::shape::{RunShape, Shape};
 
+pub(crate) mod cut;
 pub(crate) mod leveled;
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+mod simulation;
 
 /// Where a flushed run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +39,9 @@ pub(crate) struct Below {
     pub(crate) bytes: u64,
 }
 
-/// How the outputs of a merge or a flush are made.
-#[derive(Clone, Debug, PartialEq)]
+/// How the outputs of a merge are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The level of the outputs.
-    pub(crate) level: usize,
-    /// The data epoch of the run that they form or join.
-    pub(crate) epoch: u64,
     /// An output is closed at the first user-key change at or after this many bytes.
     pub(crate) table_bytes: u64,
     /// An output is closed before it overlaps more bytes than this of `below`.
@@ -50,8 +49,6 @@ pub(crate) struct Plan {
     /// The tables that an output will be merged with next, in key order: what an output overlaps now
     /// is what compacting it will cost.
     pub(crate) below: Vec<Below>,
-    /// Bits per key of the outputs' filters.
-    pub(crate) filter_bits: f32,
 }
 
 /// The next step of a compaction that a user asked for.
