@@ -23,6 +23,9 @@ const PROGRESS_STEP: u64 = 256;
 /// Entries whose time is one latency of `readseq`.
 const READSEQ_STEP: u64 = 1024;
 
+/// The longest latency that is told apart: one hour.
+const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
+
 /// The PRNG stream of the background writer; clients use their number.
 const WRITER_STREAM: u64 = 1 << 32;
 
@@ -82,9 +85,10 @@ impl Totals {
     }
 }
 
-/// Nanoseconds with three significant digits; grows with what it sees.
+/// Nanoseconds with three significant digits; longer than [`LATENCY_MAX_NANOS`] counts as that.
 fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three significant digits are within hdrhistogram's range")
+    Histogram::new_with_max(LATENCY_MAX_NANOS, 3)
+        .expect("bounds and digits are within hdrhistogram's range")
 }
 
 /// Operations that `workload` will do, for the progress line.
