@@ -13,6 +13,9 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 
 pub mod real;
+#[cfg(feature = "sim")]
+pub mod sim;
+pub mod site;
 
 /// A flat directory: names without separators.
 pub trait Dir: Send + Sync {

@@ -1,0 +1,439 @@
+//! A simulated disk: a directory in memory with a fault model.
+//!
+//! Written bytes, lengths and names are durable only after the sync that covers them; a power cut
+//! keeps any subset of the rest (see [`crash`]). All changes can be recorded, so that one run gives
+//! crash images at every boundary afterwards ([`Replayer`]). Every request is a switch point of the
+//! simulated scheduler and costs virtual time.
+//!
+//! Not here: errors of requests (`device::faulty`).
+//!
+//! Invariants: (1) the same requests in the same order give the same disk, trace and images;
+//! (2) images share content with the disk that they come from, and never change it.
+//!
+//! Source: reliability.md §4.2; the trace and its replay follow TigerBeetle's and ALICE's idea of
+//! enumerating states after the run instead of killing it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sched::{self, Mutex, MutexGuard};
+use crate::device::site::{FileClass, OpKind, SiteCounters};
+use crate::device::{Dir, File, Lock, Mode};
+
+mod content;
+pub mod crash;
+mod damage;
+mod model;
+mod replay;
+
+use content::Content;
+use crash::CrashPolicy;
+use model::{Inode, Model, Op};
+pub use replay::Replayer;
+use replay::Trace;
+
+/// What requests cost in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Any request that does not touch the medium: names, lengths, hints.
+    pub call_nanos: u64,
+    /// A read, without its bytes.
+    pub read_nanos: u64,
+    /// A write, without its bytes: into the cache.
+    pub write_nanos: u64,
+    /// A sync of a file or of the directory.
+    pub sync_nanos: u64,
+    /// 4096 bytes read or written.
+    pub page_nanos: u64,
+    /// Whether the caller waits, so that others run meanwhile. Otherwise the clock moves and the
+    /// caller goes on: cheaper in real time by two thread switches a request.
+    pub waits: bool,
+}
+
+impl Default for Timing {
+    /// About an NVMe disk with a cache: 1 µs a call, 20 µs a read, 2 µs a write, 100 µs a sync, 1 µs a
+    /// page; nobody waits.
+    fn default() -> Self {
+        Self {
+            call_nanos: 1_000,
+            read_nanos: 20_000,
+            write_nanos: 2_000,
+            sync_nanos: 100_000,
+            page_nanos: 1_000,
+            waits: false,
+        }
+    }
+}
+
+/// How a simulated disk behaves.
+#[derive(Clone, Debug, Default)]
+pub struct SimOptions {
+    /// What requests cost.
+    pub timing: Timing,
+    /// Most bytes of all files together; `None`: no limit.
+    pub capacity_bytes: Option<u64>,
+    /// Whether changes are recorded for a [`Replayer`].
+    pub record: bool,
+}
+
+/// A simulated disk with one directory. A clone is another handle to the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: SimOptions,
+    /// Held for the length of one request, and never across a switch point: taking it is the switch
+    /// point.
+    state: Mutex<State>,
+    counters: SiteCounters,
+}
+
+struct State {
+    model: Model,
+    trace: Option<Trace>,
+    locks: BTreeSet<String>,
+}
+
+impl State {
+    fn change(&mut self, op: Op) {
+        self.model.apply(&op);
+        if let Some(trace) = &mut self.trace {
+            trace.ops.push(op);
+        }
+    }
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        Self::new(SimOptions::default())
+    }
+}
+
+impl SimDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new(options: SimOptions) -> Self {
+        Self::from_model(Model::default(), options)
+    }
+
+    fn from_model(model: Model, options: SimOptions) -> Self {
+        let initial = || Trace { initial: model.detached(), ops: Vec::new() };
+        let trace = options.record.then(initial);
+        let state = Mutex::new(State { model, trace, locks: BTreeSet::new() });
+        Self { shared: Arc::new(Shared { options, state, counters: SiteCounters::default() }) }
+    }
+
+    /// The same disk as a directory of the engine.
+    #[must_use]
+    pub fn dir(&self) -> Arc<dyn Dir> {
+        Arc::new(self.clone())
+    }
+
+    /// Requests by site since the disk was made.
+    #[must_use]
+    pub fn counters(&self) -> &SiteCounters {
+        &self.shared.counters
+    }
+
+    /// Number of recorded changes: the boundary at which a power cut would happen now.
+    #[must_use]
+    pub fn trace_len(&self) -> usize {
+        self.shared.state.lock().trace.as_ref().map_or(0, |trace| trace.ops.len())
+    }
+
+    /// Puts a mark into the trace, such as "write number `mark` was acknowledged".
+    pub fn mark(&self, mark: u64) {
+        self.shared.state.lock().change(Op::Mark(mark));
+    }
+
+    /// A walk over what was recorded so far; an empty one if nothing is recorded.
+    #[must_use]
+    pub fn replayer(&self) -> Replayer {
+        let trace = self.shared.state.lock().trace.clone().unwrap_or_default();
+        Replayer::new(trace, self.shared.options.clone())
+    }
+
+    /// The disk after a power cut now. It does not record.
+    #[must_use]
+    pub fn crash(&self, policy: CrashPolicy, seed: u64) -> Self {
+        let image = crash::image(&self.shared.state.lock().model, policy, seed);
+        Self::from_model(image, SimOptions { record: false, ..self.shared.options.clone() })
+    }
+
+    /// An independent copy of the disk as it can be read now, all of it durable. It does not record.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        self.crash(CrashPolicy::All, 0)
+    }
+
+    /// Files with and without a name: more than the named ones for ever is a leak of open files.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        let state = self.shared.state.lock();
+        state.model.inodes.values().map(|inode| Arc::strong_count(&inode.in_use) - 1).sum()
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.shared.state.lock().model.used_bytes()
+    }
+
+    /// A sync that failed (fsync-gate): the un-synced changes of `name` are never written. `revert`:
+    /// they cannot be read any more either.
+    pub fn lose_dirty(&self, name: &str, revert: bool) {
+        let mut state = self.shared.state.lock();
+        if let Some(&inode) = state.model.names.get(name) {
+            state.change(Op::LoseDirty { inode, revert });
+        }
+    }
+
+    /// Counts a request and lets its time pass; then the caller has the disk for itself.
+    fn request(&self, op: OpKind, class: FileClass, bytes: usize) -> MutexGuard<'_, State> {
+        let timing = &self.shared.options.timing;
+        self.shared.counters.count(op, class, bytes);
+        let fixed = match op {
+            OpKind::Read => timing.read_nanos,
+            OpKind::Write | OpKind::Allocate => timing.write_nanos,
+            OpKind::Sync | OpKind::SyncDir => timing.sync_nanos,
+            _ => timing.call_nanos,
+        };
+        let nanos = fixed + timing.page_nanos * (bytes as u64).div_ceil(4096);
+        if timing.waits && sched::virtual_nanos().is_some() {
+            sched::delay(Duration::from_nanos(nanos));
+        } else {
+            sched::sim::spend(nanos);
+        }
+        self.shared.state.lock()
+    }
+
+    fn handle(&self, state: &State, name: &str, id: u64, mode: Mode) -> Arc<dyn File> {
+        let in_use = state.model.inodes.get(&id).map(|inode| Arc::clone(&inode.in_use));
+        Arc::new(SimFile {
+            disk: self.clone(),
+            inode: id,
+            class: FileClass::of(name),
+            name: name.to_owned(),
+            mode,
+            _in_use: in_use,
+        })
+    }
+
+    fn room_for(&self, state: &State, more: u64, what: &str) -> Result<()> {
+        match self.shared.options.capacity_bytes {
+            Some(capacity) if state.model.used_bytes() + more > capacity => {
+                Err(Error::io(what, std::io::ErrorKind::StorageFull.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::io(format_args!("opening sim:{name}"), std::io::ErrorKind::NotFound.into())
+}
+
+impl Dir for SimDisk {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        let mut state = self.request(OpKind::Create, FileClass::of(name), 0);
+        if state.model.names.contains_key(name) {
+            let what = format!("creating sim:{name}: the name is taken");
+            return Err(Error::new(ErrorKind::Conflict, what));
+        }
+        let inode = state.model.next_inode;
+        state.change(Op::Create { name: name.into(), inode });
+        Ok(self.handle(&state, name, inode, Mode::ReadWrite))
+    }
+
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        let state = self.request(OpKind::Open, FileClass::of(name), 0);
+        let inode = *state.model.names.get(name).ok_or_else(|| missing(name))?;
+        Ok(self.handle(&state, name, inode, mode))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = self.request(OpKind::Rename, FileClass::of(to), 0);
+        if !state.model.names.contains_key(from) {
+            return Err(missing(from));
+        }
+        state.change(Op::Rename { from: from.into(), to: to.into() });
+        Ok(())
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        let mut state = self.request(OpKind::Unlink, FileClass::of(name), 0);
+        if !state.model.names.contains_key(name) {
+            return Err(missing(name));
+        }
+        state.change(Op::Unlink { name: name.into() });
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let state = self.request(OpKind::List, FileClass::Directory, 0);
+        Ok(state.model.names.keys().map(|name| name.to_string()).collect())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.request(OpKind::SyncDir, FileClass::Directory, 0).change(Op::SyncDir);
+        Ok(())
+    }
+
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        let mut state = self.request(OpKind::Lock, FileClass::of(name), 0);
+        if !state.locks.insert(name.to_owned()) {
+            let what =
+                format!("the store sim: is open already (it holds {name}); close it there first");
+            return Err(Error::new(ErrorKind::Locked, what));
+        }
+        if !state.model.names.contains_key(name) {
+            let inode = state.model.next_inode;
+            state.change(Op::Create { name: name.into(), inode });
+        }
+        Ok(Box::new(SimLock { disk: self.clone(), name: name.to_owned() }))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let state = self.request(OpKind::FreeBytes, FileClass::Directory, 0);
+        let capacity = self.shared.options.capacity_bytes;
+        Ok(capacity.map(|bytes| bytes.saturating_sub(state.model.used_bytes())))
+    }
+
+    fn path(&self) -> String {
+        "sim:".to_owned()
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    name: String,
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.shared.state.lock().locks.remove(&self.name);
+    }
+}
+
+/// An open file of a simulated disk.
+struct SimFile {
+    disk: SimDisk,
+    inode: u64,
+    class: FileClass,
+    name: String,
+    mode: Mode,
+    _in_use: Option<Arc<()>>,
+}
+
+impl SimFile {
+    fn request(&self, op: OpKind, bytes: usize) -> MutexGuard<'_, State> {
+        self.disk.request(op, self.class, bytes)
+    }
+
+    fn inode<'a>(&self, state: &'a State) -> Result<&'a Inode> {
+        state.model.inodes.get(&self.inode).ok_or_else(|| missing(&self.name))
+    }
+
+    fn writable(&self, what: &str) -> Result<()> {
+        if self.mode == Mode::ReadWrite {
+            return Ok(());
+        }
+        let what = format!("{what} sim:{}: the file is open for reading only", self.name);
+        Err(Error::new(ErrorKind::Io, what))
+    }
+
+    fn write(&self, data: Arc<[u8]>, offset: u64) -> Result<()> {
+        let mut state = self.request(OpKind::Write, data.len());
+        self.writable("writing")?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let len = self.inode(&state)?.current.len();
+        let more = (offset + data.len() as u64).saturating_sub(len);
+        if more > 0 {
+            let what = format!("writing sim:{} at offset {offset}", self.name);
+            self.disk.room_for(&state, more, &what)?;
+        }
+        state.change(Op::Write { inode: self.inode, offset, data });
+        Ok(())
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let state = self.request(OpKind::Read, buf.len());
+        let content: Arc<Content> = Arc::clone(&self.inode(&state)?.current);
+        drop(state);
+        Ok(content.read(offset, buf))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write(buf.into(), offset)
+    }
+
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.write(parts.concat().into(), offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut state = self.request(OpKind::Sync, 0);
+        self.inode(&state)?;
+        state.change(Op::Sync { inode: self.inode });
+        Ok(())
+    }
+
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
+        // What it starts may or may not be on the medium after a power cut: as before.
+        let _ = (offset, bytes);
+        drop(self.request(OpKind::WriteBack, 0));
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        let state = self.request(OpKind::Len, 0);
+        Ok(self.inode(&state)?.current.len())
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        let mut state = self.request(OpKind::Allocate, 0);
+        self.writable("allocating")?;
+        let len = self.inode(&state)?.current.len();
+        if bytes > len {
+            let what = format!("allocating {bytes} bytes for sim:{}", self.name);
+            self.disk.room_for(&state, bytes - len, &what)?;
+            state.change(Op::SetLen { inode: self.inode, bytes });
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        let mut state = self.request(OpKind::SetLen, 0);
+        self.writable("cutting")?;
+        let len = self.inode(&state)?.current.len();
+        let what = format!("extending sim:{}", self.name);
+        self.disk.room_for(&state, bytes.saturating_sub(len), &what)?;
+        state.change(Op::SetLen { inode: self.inode, bytes });
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        let mut state = self.request(OpKind::Discard, 0);
+        self.writable("discarding")?;
+        self.inode(&state)?;
+        state.change(Op::Discard { inode: self.inode, offset, bytes });
+        Ok(())
+    }
+
+    fn path(&self) -> String {
+        format!("sim:{}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

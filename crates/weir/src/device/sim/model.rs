@@ -1,0 +1,311 @@
+//! The state of a simulated disk: what is durable, what is only in the cache, and in which order it
+//! got there.
+//!
+//! Every change is an [`Op`]; the live disk applies ops as they come, the replayer applies the same
+//! ops again. Reads change nothing and are no ops.
+//!
+//! INVARIANT: `current` is `durable` plus `pending` in order (unless dirty data was `lost`); `names`
+//! is `durable_names` plus `pending_names` in order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::sim::content::Content;
+use crate::device::site::{FileClass, OpKind, Site};
+
+/// One change of the disk.
+#[derive(Clone)]
+pub(super) enum Op {
+    Create {
+        name: Arc<str>,
+        inode: u64,
+    },
+    Rename {
+        from: Arc<str>,
+        to: Arc<str>,
+    },
+    Unlink {
+        name: Arc<str>,
+    },
+    Write {
+        inode: u64,
+        offset: u64,
+        data: Arc<[u8]>,
+    },
+    Discard {
+        inode: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    SetLen {
+        inode: u64,
+        bytes: u64,
+    },
+    Sync {
+        inode: u64,
+    },
+    /// A failed sync: what was not durable never will be; `revert`: nor can it be read any more.
+    LoseDirty {
+        inode: u64,
+        revert: bool,
+    },
+    SyncDir,
+    /// Put there by the test, for instance when a write was acknowledged.
+    Mark(u64),
+}
+
+/// A change of a file that is not durable yet.
+#[derive(Clone)]
+pub(super) struct Pending {
+    /// Place in the order of all changes.
+    pub(super) at: u64,
+    /// Length of the file after it.
+    pub(super) len_after: u64,
+    pub(super) offset: u64,
+    pub(super) change: Change,
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
+    Bytes(Arc<[u8]>),
+    Zeros(u64),
+    /// Of the length only.
+    Length,
+}
+
+impl Pending {
+    /// Number of bytes that it writes from `offset` on.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.change {
+            Change::Bytes(data) => data.len() as u64,
+            Change::Zeros(bytes) => *bytes,
+            Change::Length => 0,
+        }
+    }
+
+    /// Does its part inside `[start, end)` to `content`.
+    pub(super) fn apply(&self, content: &mut Content, start: u64, end: u64) {
+        let from = self.offset.max(start);
+        let to = self.offset.saturating_add(self.bytes()).min(end);
+        if from >= to {
+            return;
+        }
+        match &self.change {
+            Change::Bytes(data) => {
+                let range = (from - self.offset) as usize..(to - self.offset) as usize;
+                content.write(from, &data[range]);
+            }
+            Change::Zeros(_) => content.zero(from, to - from),
+            Change::Length => {}
+        }
+    }
+}
+
+/// A file, with or without a name.
+#[derive(Clone, Default)]
+pub(super) struct Inode {
+    pub(super) durable: Arc<Content>,
+    pub(super) current: Arc<Content>,
+    pub(super) pending: Vec<Pending>,
+    /// Dirty data was dropped by a failed sync, but can still be read.
+    pub(super) lost: bool,
+    /// Cloned by every open file, so that a nameless one is kept while it is in use.
+    pub(super) in_use: Arc<()>,
+}
+
+impl Inode {
+    /// A file whose content is durable.
+    pub(super) fn at_rest(content: Arc<Content>) -> Self {
+        Self { durable: Arc::clone(&content), current: content, ..Self::default() }
+    }
+
+    fn change(&mut self, at: u64, offset: u64, change: Change) {
+        let mut pending = Pending { at, len_after: 0, offset, change };
+        let content = Arc::make_mut(&mut self.current);
+        pending.apply(content, 0, u64::MAX);
+        pending.len_after = content.len();
+        self.pending.push(pending);
+    }
+
+    fn set_len(&mut self, at: u64, len: u64) {
+        let old = self.current.len();
+        if len < old {
+            self.change(at, len, Change::Zeros(old - len));
+        }
+        Arc::make_mut(&mut self.current).set_len(len);
+        self.pending.push(Pending { at, len_after: len, offset: len, change: Change::Length });
+    }
+
+    /// What a sync makes durable.
+    pub(super) fn synced(&self) -> Arc<Content> {
+        if !self.lost {
+            return Arc::clone(&self.current);
+        }
+        let mut content = Content::clone(&self.durable);
+        for pending in &self.pending {
+            pending.apply(&mut content, 0, u64::MAX);
+            content.set_len(pending.len_after);
+        }
+        Arc::new(content)
+    }
+}
+
+/// A change of the directory that is not durable yet.
+#[derive(Clone)]
+pub(super) struct PendingName {
+    pub(super) at: u64,
+    pub(super) remove: Option<Arc<str>>,
+    pub(super) insert: Option<(Arc<str>, u64)>,
+}
+
+pub(super) type Names = BTreeMap<Arc<str>, u64>;
+
+impl PendingName {
+    pub(super) fn apply(&self, names: &mut Names) {
+        if let Some(name) = &self.remove {
+            names.remove(name);
+        }
+        if let Some((name, inode)) = &self.insert {
+            names.insert(Arc::clone(name), *inode);
+        }
+    }
+}
+
+/// A whole disk.
+#[derive(Clone, Default)]
+pub(super) struct Model {
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) next_inode: u64,
+    pub(super) names: Names,
+    pub(super) durable_names: Names,
+    pub(super) pending_names: Vec<PendingName>,
+    /// Number of ops so far.
+    pub(super) at: u64,
+}
+
+impl Model {
+    /// The same disk without its open files.
+    pub(super) fn detached(&self) -> Self {
+        let mut copy = self.clone();
+        copy.inodes.values_mut().for_each(|inode| inode.in_use = Arc::default());
+        copy
+    }
+
+    /// The file called `name`.
+    pub(super) fn file(&self, name: &str) -> Option<&Inode> {
+        self.inodes.get(self.names.get(name)?)
+    }
+
+    /// Bytes of all files, also of those that only open handles or durable names keep.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.inodes.values().map(|inode| inode.current.len()).sum()
+    }
+
+    fn change_names(&mut self, at: u64, remove: Option<Arc<str>>, insert: Option<(Arc<str>, u64)>) {
+        let pending = PendingName { at, remove, insert };
+        pending.apply(&mut self.names);
+        self.pending_names.push(pending);
+    }
+
+    /// Does `op`. Ops on what does not exist do nothing: the live disk checked before.
+    pub(super) fn apply(&mut self, op: &Op) {
+        let at = self.at;
+        self.at += 1;
+        match op {
+            Op::Create { name, inode } => {
+                self.inodes.insert(*inode, Inode::default());
+                self.next_inode = self.next_inode.max(*inode + 1);
+                self.change_names(at, None, Some((Arc::clone(name), *inode)));
+            }
+            Op::Rename { from, to } => {
+                if let Some(&inode) = self.names.get(from) {
+                    let insert = Some((Arc::clone(to), inode));
+                    self.change_names(at, Some(Arc::clone(from)), insert);
+                }
+            }
+            Op::Unlink { name } => self.change_names(at, Some(Arc::clone(name)), None),
+            Op::SyncDir => self.sync_names(),
+            Op::Mark(_) => {}
+            Op::Write { inode, .. }
+            | Op::Discard { inode, .. }
+            | Op::SetLen { inode, .. }
+            | Op::Sync { inode }
+            | Op::LoseDirty { inode, .. } => {
+                if let Some(inode) = self.inodes.get_mut(inode) {
+                    apply_to_file(inode, at, op);
+                }
+            }
+        }
+    }
+
+    fn sync_names(&mut self) {
+        self.durable_names.clone_from(&self.names);
+        self.pending_names.clear();
+        let named: std::collections::BTreeSet<u64> = self.names.values().copied().collect();
+        self.inodes.retain(|id, inode| named.contains(id) || Arc::strong_count(&inode.in_use) > 1);
+    }
+}
+
+fn apply_to_file(inode: &mut Inode, at: u64, op: &Op) {
+    match op {
+        Op::Write { offset, data, .. } => {
+            inode.change(at, *offset, Change::Bytes(Arc::clone(data)));
+        }
+        Op::Discard { offset, bytes, .. } => inode.change(at, *offset, Change::Zeros(*bytes)),
+        Op::SetLen { bytes, .. } => inode.set_len(at, *bytes),
+        Op::Sync { .. } => {
+            inode.durable = inode.synced();
+            inode.pending.clear();
+        }
+        Op::LoseDirty { revert, .. } => {
+            inode.lost |= !inode.pending.is_empty();
+            inode.pending.clear();
+            if *revert {
+                inode.current = Arc::clone(&inode.durable);
+                inode.lost = false;
+            }
+        }
+        Op::Create { .. } | Op::Rename { .. } | Op::Unlink { .. } | Op::SyncDir | Op::Mark(_) => {}
+    }
+}
+
+impl Op {
+    /// Where it comes from; `None` for a mark. `name_of` knows the names of files.
+    pub(super) fn site(&self, name_of: impl Fn(u64) -> Option<Arc<str>>) -> Option<Site> {
+        let class = |inode: u64| name_of(inode).map_or(FileClass::Other, |n| FileClass::of(&n));
+        let (op, class) = match self {
+            Self::Create { name, .. } => (OpKind::Create, FileClass::of(name)),
+            Self::Rename { to, .. } => (OpKind::Rename, FileClass::of(to)),
+            Self::Unlink { name } => (OpKind::Unlink, FileClass::of(name)),
+            Self::Write { inode, .. } => (OpKind::Write, class(*inode)),
+            Self::Discard { inode, .. } => (OpKind::Discard, class(*inode)),
+            Self::SetLen { inode, .. } => (OpKind::SetLen, class(*inode)),
+            Self::Sync { inode } | Self::LoseDirty { inode, .. } => (OpKind::Sync, class(*inode)),
+            Self::SyncDir => (OpKind::SyncDir, FileClass::Directory),
+            Self::Mark(_) => return None,
+        };
+        Some(Site { op, class })
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { name, inode } => write!(f, "create {name} (file {inode})"),
+            Self::Rename { from, to } => write!(f, "rename {from} to {to}"),
+            Self::Unlink { name } => write!(f, "unlink {name}"),
+            Self::Write { inode, offset, data } => {
+                write!(f, "write {} bytes at {offset} to file {inode}", data.len())
+            }
+            Self::Discard { inode, offset, bytes } => {
+                write!(f, "discard {bytes} bytes at {offset} of file {inode}")
+            }
+            Self::SetLen { inode, bytes } => write!(f, "set the length of file {inode} to {bytes}"),
+            Self::Sync { inode } => write!(f, "sync file {inode}"),
+            Self::LoseDirty { inode, .. } => write!(f, "lose the dirty data of file {inode}"),
+            Self::SyncDir => write!(f, "sync the directory"),
+            Self::Mark(mark) => write!(f, "mark {mark}"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Walking the trace of one run again, to cut the power at every boundary.
+
+use std::sync::Arc;
+
+use crate::device::sim::crash::{self, CrashPolicy};
+use crate::device::sim::model::{Model, Op};
+use crate::device::sim::{SimDisk, SimOptions};
+use crate::device::site::Site;
+
+/// The ops of one run and the disk that it began with.
+#[derive(Clone, Default)]
+pub(super) struct Trace {
+    pub(super) initial: Model,
+    pub(super) ops: Vec<Op>,
+}
+
+/// A position in the trace of a recorded run, and the disk as it was there.
+pub struct Replayer {
+    trace: Arc<Trace>,
+    model: Model,
+    at: usize,
+    marks: Vec<u64>,
+    options: SimOptions,
+}
+
+impl Replayer {
+    pub(super) fn new(trace: Trace, options: SimOptions) -> Self {
+        let model = trace.initial.clone();
+        let options = SimOptions { record: false, ..options };
+        Self { trace: Arc::new(trace), model, at: 0, marks: Vec::new(), options }
+    }
+
+    /// Another walk over the same trace, at its beginning. Cheap: for one per thread.
+    #[must_use]
+    pub fn restarted(&self) -> Self {
+        Self {
+            trace: Arc::clone(&self.trace),
+            model: self.trace.initial.clone(),
+            at: 0,
+            marks: Vec::new(),
+            options: self.options.clone(),
+        }
+    }
+
+    /// Number of ops in the trace. There are `len() + 1` boundaries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.trace.ops.len()
+    }
+
+    /// Whether nothing was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The boundary: number of ops that have been done.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes to a boundary; backwards by starting again. The cost is that of the ops in between.
+    pub fn go_to(&mut self, boundary: usize) {
+        if boundary < self.at {
+            *self = self.restarted();
+        }
+        let end = boundary.min(self.len());
+        for op in &self.trace.ops[self.at.min(end)..end] {
+            if let Op::Mark(mark) = op {
+                self.marks.push(*mark);
+            }
+            self.model.apply(op);
+        }
+        self.at = end;
+    }
+
+    /// The marks that were set before this boundary, in order.
+    #[must_use]
+    pub fn marks(&self) -> &[u64] {
+        &self.marks
+    }
+
+    /// Where the op after this boundary comes from; `None` for a mark and at the end.
+    #[must_use]
+    pub fn next_site(&self) -> Option<Site> {
+        let named =
+            |id: u64| self.model.names.iter().find(|(_, i)| **i == id).map(|(n, _)| n.clone());
+        self.trace.ops.get(self.at)?.site(named)
+    }
+
+    /// Whether the op after this boundary is a mark: nothing on the disk changes by it.
+    #[must_use]
+    pub fn next_is_mark(&self) -> bool {
+        matches!(self.trace.ops.get(self.at), Some(Op::Mark(_)))
+    }
+
+    /// The ops around this boundary, for messages.
+    #[must_use]
+    pub fn describe(&self, before: usize, after: usize) -> String {
+        let end = (self.at + after).min(self.len());
+        let first = self.at.saturating_sub(before);
+        let mut text = String::new();
+        for (i, op) in self.trace.ops.iter().enumerate().take(end).skip(first) {
+            if i == self.at {
+                text.push_str("  --- power cut ---\n");
+            }
+            text.push_str(&format!("  {i}: {op}\n"));
+        }
+        text
+    }
+
+    /// The disk after a power cut at this boundary. Same arguments, same image.
+    #[must_use]
+    pub fn image(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
+        SimDisk::from_model(crash::image(&self.model, policy, seed), self.options.clone())
+    }
+
+    /// As [`image`](Self::image), recording what happens on it: for a second power cut during the
+    /// recovery from the first.
+    #[must_use]
+    pub fn recording_image(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
+        let options = SimOptions { record: true, ..self.options.clone() };
+        SimDisk::from_model(crash::image(&self.model, policy, seed), options)
+    }
+
+    /// Number of sectors of the newest un-synced write: `TornAt` takes boundaries below it. 0 if there
+    /// is none.
+    #[must_use]
+    pub fn torn_sectors(&self) -> u64 {
+        crash::newest_write(&self.model).map_or(0, |(_, sectors)| sectors)
+    }
+}
