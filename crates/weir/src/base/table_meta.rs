@@ -80,6 +80,16 @@ impl TableMeta {
         self.encode_content(buf);
     }
 
+    /// Whether two descriptions tell the same of a table's content, whatever its names and file.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        let content = |meta: &Self| {
+            let mut bytes = Vec::new();
+            meta.encode_content(&mut bytes);
+            bytes
+        };
+        content(self) == content(other)
+    }
+
     /// Appends the fields that describe the content, not the file: the properties of a table file.
     pub(crate) fn encode_content(&self, buf: &mut Vec<u8>) {
         put_number(buf, TAG_RAW_BYTES, self.raw_bytes);
@@ -202,7 +212,8 @@ impl TableMeta {
         Ok(())
     }
 
-    fn empty() -> Self {
+    /// A description of nothing yet: a writer's starting point. Not valid by itself.
+    pub(crate) fn empty() -> Self {
         Self {
             uid: 0,
             check_uid: 0,

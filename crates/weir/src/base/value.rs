@@ -18,6 +18,18 @@ impl Buf {
         Self(std::iter::repeat_n(0, len).collect())
     }
 
+    /// A buffer that begins with `content`: this one if nobody else has a handle to it and it has
+    /// exactly the room, a new one otherwise.
+    pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
+        match self.get_mut() {
+            Some(bytes) if bytes.len() == content.len() => {
+                bytes.copy_from_slice(content);
+                self.clone()
+            }
+            _ => Self::from(content),
+        }
+    }
+
     /// The bytes for writing, as long as this is the only handle.
     pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
         Arc::get_mut(&mut self.0)

@@ -3,6 +3,23 @@
 //! Not here: which tables exist and in which order they are asked (`version`), where a table's bytes
 //! lie (`storage`).
 
+mod block;
+mod builder;
+mod cursor;
+mod format;
+mod index;
+mod reader;
+mod verify;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use builder::TableBuilder;
+pub(crate) use cursor::TableCursor;
+pub(crate) use reader::{Table, read_meta};
+
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;

@@ -1,0 +1,259 @@
+//! Writes a table: entries in, one file and its description out.
+//!
+//! Not here: where outputs are cut (`compaction`), how bytes reach the device (`storage`).
+//!
+//! Invariants: (1) entries come in the strict order of `base::key`, asserted in release builds; (2)
+//! the entry hash is computed from the encoded blocks, not from what was passed to `add`: comparing
+//! it with the sum over the inputs verifies the written bytes (DESIGN §3); (3) nothing is kept in
+//! memory but one block, the index, and 8 bytes per distinct key for the filter.
+
+use crate::base::checksum::hash_key;
+use crate::base::error::{Error, Result};
+use crate::base::key::{self, Kind, SEQ_MAX, Seq};
+use crate::base::limits;
+use crate::base::table_meta::TableMeta;
+use crate::filter;
+use crate::storage::TableWriter;
+use crate::table::TableOptions;
+use crate::table::block::BlockBuilder;
+use crate::table::format::{
+    FOOTER_BYTES, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, hash_check, section_checksum,
+    store_block,
+};
+use crate::table::index::IndexBuilder;
+
+/// A table being written.
+pub(crate) struct TableBuilder {
+    writer: Box<dyn TableWriter>,
+    options: TableOptions,
+    block: BlockBuilder,
+    index: IndexBuilder,
+    /// Hashes of the distinct user keys, for the filter.
+    hashes: Vec<u64>,
+    /// The key and sequence number added last.
+    last_key: Vec<u8>,
+    last_seq: Seq,
+    /// First entry of the current block.
+    block_first_key: Vec<u8>,
+    block_first_seq: Seq,
+    /// Last user key of the block before the current one.
+    block_last_key: Vec<u8>,
+    /// Counts so far; file length, tail and bounds are set at the end.
+    meta: TableMeta,
+    encoded: Vec<u8>,
+    stored: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// Memory that the builder keeps from block to block; more is given back after a huge value.
+const BUFFERS_KEPT_BYTES: usize = 2 << 20;
+
+impl TableBuilder {
+    /// Starts table `uid` in `writer`.
+    pub(crate) fn new(writer: Box<dyn TableWriter>, uid: u64, options: TableOptions) -> Self {
+        let meta = TableMeta { uid, check_uid: uid, seq_min: SEQ_MAX, ..TableMeta::empty() };
+        Self {
+            writer,
+            options,
+            block: BlockBuilder::default(),
+            index: IndexBuilder::default(),
+            hashes: Vec::new(),
+            last_key: Vec::new(),
+            last_seq: 0,
+            block_first_key: Vec::new(),
+            block_first_seq: 0,
+            block_last_key: Vec::new(),
+            meta,
+            encoded: Vec::new(),
+            stored: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Adds an entry that comes after all others in the order of `base::key`.
+    ///
+    /// # Errors
+    /// The writer's; `InvalidArgument` for a key or value above its limit. After an error the table
+    /// must be abandoned.
+    ///
+    /// # Panics
+    /// If the entry is out of order: what would be written could not be read.
+    pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> Result<()> {
+        let first = self.meta.entries == 0;
+        let key_order = key::compare(&self.last_key, key);
+        assert!(
+            first || key_order.is_lt() || (key_order.is_eq() && seq < self.last_seq),
+            "entry {} at {seq} added to table {} after {} at {}",
+            key::Printable(key),
+            self.meta.uid,
+            key::Printable(&self.last_key),
+            self.last_seq
+        );
+        assert!(kind != Kind::Delete || value.is_empty(), "a delete has no value");
+        assert!(seq <= SEQ_MAX, "sequence number {seq} exceeds {SEQ_MAX}");
+        if key.len() > limits::KEY_BYTES_MAX || value.len() > limits::VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "an entry of a {}-byte key and a {}-byte value exceeds the limits of {} and {}",
+                key.len(),
+                value.len(),
+                limits::KEY_BYTES_MAX,
+                limits::VALUE_BYTES_MAX
+            )));
+        }
+        let block_bytes = self.options.block_bytes as usize;
+        if !self.block.is_empty() && self.block.size_with(key, seq, kind, value) > block_bytes {
+            self.finish_block()?;
+        }
+        if self.block.is_empty() {
+            self.block_first_key.clear();
+            self.block_first_key.extend_from_slice(key);
+            self.block_first_seq = seq;
+        }
+        self.block.add(key, seq, kind, value);
+        self.count(key, seq, kind, value, first || key_order.is_lt());
+        if key.len() + value.len() >= block_bytes {
+            self.finish_block()?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the description up to date with an entry just added.
+    #[inline]
+    fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], new_key: bool) {
+        let meta = &mut self.meta;
+        if meta.entries == 0 {
+            meta.smallest = key.to_vec();
+        }
+        meta.entries += 1;
+        meta.deletes += u64::from(kind == Kind::Delete);
+        meta.raw_bytes += (key.len() + value.len()) as u64;
+        meta.seq_min = meta.seq_min.min(seq);
+        meta.seq_max = meta.seq_max.max(seq);
+        self.last_seq = seq;
+        if new_key {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            if self.options.bloom_bits > 0.0 {
+                self.hashes.push(hash_key(key, self.options.hash_seed));
+            }
+        }
+    }
+
+    /// Encodes, stores and indexes the current block.
+    fn finish_block(&mut self) -> Result<()> {
+        let ordinal = self.index.blocks() as u32;
+        self.encoded.clear();
+        let hash = self.block.finish(&mut self.encoded, &mut self.scratch);
+        self.stored.clear();
+        store_block(
+            &self.encoded,
+            self.options.compression,
+            self.meta.check_uid,
+            ordinal,
+            &mut self.stored,
+        )?;
+        self.writer.append(&self.stored)?;
+        let last_key = (ordinal > 0).then_some(&self.block_last_key[..]);
+        let first = (&self.block_first_key[..], self.block_first_seq);
+        self.index.add(first, last_key, self.writer.len());
+        self.block_last_key.clear();
+        self.block_last_key.extend_from_slice(&self.last_key);
+        self.meta.entry_hash = self.meta.entry_hash.wrapping_add(hash);
+        self.encoded.shrink_to(BUFFERS_KEPT_BYTES);
+        self.stored.shrink_to(BUFFERS_KEPT_BYTES);
+        Ok(())
+    }
+
+    /// Bytes of the file if it were finished now, an upper bound but for what compression saves in
+    /// the current block.
+    pub(crate) fn estimated_bytes(&self) -> u64 {
+        let filter_bits = self.hashes.len() as f64 * f64::from(self.options.bloom_bits);
+        // Both bounds, and the separator of the block that is not in the index yet.
+        let keys = self.meta.smallest.len() + self.last_key.len() + self.block_first_key.len();
+        self.writer.len()
+            + self.block.bytes_max() as u64
+            + self.index.bytes_max()
+            + filter_bits as u64 / 8
+            + (keys + TAIL_OVERHEAD_BYTES) as u64
+    }
+
+    /// Number of entries added.
+    pub(crate) fn entries(&self) -> u64 {
+        self.meta.entries
+    }
+
+    /// The user key added last; empty if there is none.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Writes the tail and makes the table durable.
+    ///
+    /// # Errors
+    /// The writer's; `InvalidArgument` for a table without entries. The table is abandoned then.
+    pub(crate) fn finish(mut self) -> Result<TableMeta> {
+        match self.finish_tail() {
+            Ok(()) => {
+                self.writer.finish()?;
+                Ok(self.meta)
+            }
+            Err(error) => {
+                self.writer.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn finish_tail(&mut self) -> Result<()> {
+        if self.meta.entries == 0 {
+            return Err(Error::invalid("a table without entries cannot be written"));
+        }
+        if !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        self.meta.largest = std::mem::take(&mut self.last_key);
+        self.meta.blocks = self.index.blocks() as u32;
+        let index = self.index.finish();
+        let filter = filter::build(&self.hashes, self.options.bloom_bits);
+        let mut properties = Vec::new();
+        self.meta.encode_content(&mut properties);
+
+        let uid = self.meta.check_uid;
+        let data_bytes = self.writer.len();
+        let mut footer = Footer {
+            check_uid: uid,
+            file_bytes: 0,
+            data_bytes,
+            index_bytes: index.len() as u64,
+            filter_bytes: filter.len() as u64,
+            properties_bytes: properties.len() as u64,
+            hash_check: hash_check(self.options.hash_seed),
+            index_checksum: section_checksum(&index, uid, KIND_INDEX),
+            filter_checksum: section_checksum(&filter, uid, KIND_FILTER),
+            properties_checksum: section_checksum(&properties, uid, KIND_PROPERTIES),
+            checksum: 0,
+        };
+        let tail_bytes = (index.len() + filter.len() + properties.len() + FOOTER_BYTES) as u64;
+        footer.file_bytes = data_bytes + tail_bytes;
+        self.writer.append(&index)?;
+        self.writer.append(&filter)?;
+        let footer_start = properties.len();
+        footer.encode(&mut properties);
+        assert_eq!(properties.len() - footer_start, FOOTER_BYTES, "a footer has one size");
+        self.writer.append(&properties)?;
+        assert_eq!(self.writer.len(), footer.file_bytes, "a table's parts must add up");
+        self.meta.bytes = footer.file_bytes;
+        self.meta.tail_bytes = tail_bytes;
+        self.meta.tail_checksum = footer.checksum;
+        Ok(())
+    }
+
+    /// Gives up: removes what was written.
+    pub(crate) fn abandon(self) {
+        self.writer.abandon();
+    }
+}
+
+/// Bytes of the tail that do not grow with the table, an upper bound: footer 88, nine properties of
+/// at most 12, one index row 24, rounding of the filter to its 64-byte blocks and its trailer 96.
+const TAIL_OVERHEAD_BYTES: usize = 88 + 9 * 12 + 24 + 96;

@@ -1,0 +1,372 @@
+//! A cursor over one table: lazy blocks, both directions, readahead that grows with the scan.
+//!
+//! Not here: merging, visibility (`merge`). Nothing is read before the first movement, and a step
+//! inside a block touches nothing but that block.
+//!
+//! Invariants: (1) `valid` implies that the current block was verified and `row < count`; (2) after
+//! an error the cursor is invalid and stays so, with the error in `status`, until the next seek
+//! (reliability.md, bugs 14 and 39); (3) the cursor owns its table and its block: it outlives the
+//! version it was made from (H32).
+
+use std::sync::Arc;
+
+use crate::base::cursor::Cursor;
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, Seq};
+use crate::base::value::{Buf, Value};
+use crate::table::CursorOptions;
+use crate::table::block::Layout;
+use crate::table::index::Extent;
+use crate::table::reader::{Opened, Table};
+
+/// Bytes that one read of a scan may ask for.
+const READAHEAD_BYTES_MAX: u64 = 256 << 10;
+/// Blocks of the first read that a scan's second missed block causes.
+const READAHEAD_BLOCKS_FIRST: usize = 2;
+
+/// A position in a table. See `base::cursor` for the contract.
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    options: CursorOptions,
+    /// The current block; empty before the first movement.
+    buf: Buf,
+    layout: Layout,
+    block: usize,
+    row: usize,
+    valid: bool,
+    error: Option<Error>,
+    /// Key of the current entry in the first `key_len` bytes.
+    key: Vec<u8>,
+    key_len: usize,
+    seq: Seq,
+    kind: Kind,
+    value_start: usize,
+    value_end: usize,
+    ahead: Ahead,
+}
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Stored blocks that were read before they are needed.
+#[derive(Default)]
+struct Ahead {
+    bytes: Vec<u8>,
+    /// Offset of `bytes` in the file.
+    offset: u64,
+    /// Blocks that the next read asks for; 0 right after a seek.
+    window_blocks: usize,
+}
+
+impl Ahead {
+    /// The stored bytes of a block, if they were read.
+    fn get(&self, extent: Extent) -> Option<&[u8]> {
+        let start = usize::try_from(extent.offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(extent.bytes)?)
+    }
+
+    fn forget(&mut self) {
+        self.bytes.clear();
+        self.window_blocks = 0;
+    }
+}
+
+impl TableCursor {
+    pub(super) fn new(table: Arc<Table>, options: CursorOptions) -> Self {
+        Self {
+            table,
+            options,
+            buf: Buf::zeroed(0),
+            layout: Layout::default(),
+            block: 0,
+            row: 0,
+            valid: false,
+            error: None,
+            key: Vec::new(),
+            key_len: 0,
+            seq: 0,
+            kind: Kind::Put,
+            value_start: 0,
+            value_end: 0,
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// The current value without copying it: it shares the block. Requires: valid.
+    pub(crate) fn shared_value(&self) -> Value {
+        debug_assert!(self.valid, "a cursor that is not valid has no value");
+        Value::shared(self.buf.clone(), self.value_start, self.value_end - self.value_start)
+    }
+
+    /// The table that the cursor walks.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Makes the cursor invalid; with an error, `status` gives it.
+    fn stop(&mut self, result: Result<()>) {
+        self.valid = false;
+        self.error = result.err();
+    }
+
+    /// Runs a movement that ends with the cursor on an entry (true) or beyond the last (false).
+    fn run(&mut self, movement: impl FnOnce(&mut Self, &Opened) -> Result<bool>) {
+        let table = Arc::clone(&self.table);
+        let moved = table.opened().and_then(|opened| movement(self, opened));
+        match moved {
+            Ok(true) => {
+                self.error = None;
+                self.valid = true;
+                self.load_row();
+            }
+            Ok(false) => self.stop(Ok(())),
+            Err(error) => self.stop(Err(error)),
+        }
+    }
+
+    /// Reads the current row's columns and builds its key. Requires: `row < count`.
+    #[inline(always)]
+    fn load_row(&mut self) {
+        let block = self.buf.bytes();
+        let row = self.layout.row(block, self.row);
+        self.key_len = self.layout.write_key(block, self.row, &row, &mut self.key);
+        self.seq = row.seq;
+        self.kind = row.kind;
+        self.value_start = row.value_start;
+        self.value_end = row.value_end;
+    }
+
+    /// Makes `block` the current block, whichever row comes.
+    fn enter(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<()> {
+        if self.block == block && self.layout.count > 0 {
+            return Ok(());
+        }
+        // Until the new block is there the cursor has none: an error must not leave the old one
+        // under the new number.
+        self.layout = Layout::default();
+        let (buf, layout) = self.fetch(opened, block, scan)?;
+        (self.buf, self.layout, self.block) = (buf, layout, block);
+        let common = self.layout.common(self.buf.bytes());
+        if self.key.len() < common.len() {
+            self.key.resize(common.len(), 0);
+        }
+        if let Some(front) = self.key.get_mut(..common.len()) {
+            front.copy_from_slice(common);
+        }
+        Ok(())
+    }
+
+    /// Gets a block from what was read ahead, from the cache, or from the device.
+    fn fetch(
+        &mut self,
+        opened: &Opened,
+        block: usize,
+        scan: Option<Direction>,
+    ) -> Result<(Buf, Layout)> {
+        let Some(direction) = scan.filter(|_| self.options.readahead) else {
+            self.ahead.window_blocks = 0;
+            let CursorOptions { purpose, fill_cache, .. } = self.options;
+            return self.table.block(opened, block, purpose, fill_cache);
+        };
+        let extent = opened.index.extent(block);
+        if self.ahead.get(extent).is_some() {
+            return self.take_ahead(opened, block, extent);
+        }
+        if let Some(cache) = self.table.cache()
+            && let Some(buf) = cache.get(self.table.meta().uid, block as u32, self.options.purpose)
+            && let Ok(layout) = Layout::parse(buf.bytes())
+        {
+            return Ok((buf, layout));
+        }
+        self.read_ahead(opened, block, direction)?;
+        self.take_ahead(opened, block, extent)
+    }
+
+    /// Decodes a block that lies in the bytes read ahead.
+    fn take_ahead(
+        &mut self,
+        opened: &Opened,
+        block: usize,
+        extent: Extent,
+    ) -> Result<(Buf, Layout)> {
+        let stored = self.ahead.get(extent).unwrap_or(&[]);
+        let buf = self.buf.refill(stored);
+        let (buf, layout) = self.table.open_block(opened, block, extent, buf)?;
+        if self.options.fill_cache
+            && let Some(cache) = self.table.cache()
+        {
+            cache.insert(self.table.meta().uid, block as u32, buf.clone());
+        }
+        Ok((buf, layout))
+    }
+
+    /// Reads `block` and, in the direction of the scan, the blocks after it that are not cached, up
+    /// to the window, which doubles each time.
+    fn read_ahead(&mut self, opened: &Opened, block: usize, direction: Direction) -> Result<()> {
+        let blocks = (self.ahead.window_blocks * 2).max(READAHEAD_BLOCKS_FIRST);
+        let extent = opened.index.extent(block);
+        let (mut start, mut end) = (extent.offset, extent.offset + extent.bytes as u64);
+        let mut taken = 1;
+        for step in 1..blocks {
+            let next = match direction {
+                Direction::Forward => Some(block + step).filter(|&b| b < opened.index.blocks()),
+                Direction::Backward => block.checked_sub(step),
+            };
+            let Some(next) = next.filter(|&b| !self.is_cached(b)) else { break };
+            let extent = opened.index.extent(next);
+            let next_start = start.min(extent.offset);
+            let next_end = end.max(extent.offset + extent.bytes as u64);
+            if next_end - next_start > READAHEAD_BYTES_MAX {
+                break;
+            }
+            (start, end, taken) = (next_start, next_end, taken + 1);
+        }
+        self.ahead.window_blocks = taken.max(READAHEAD_BLOCKS_FIRST);
+        self.ahead.bytes.clear();
+        self.ahead.bytes.resize((end - start) as usize, 0);
+        self.ahead.offset = start;
+        let read = opened.source.read_exact_at(&mut self.ahead.bytes, start);
+        if read.is_err() {
+            self.ahead.forget();
+        }
+        read
+    }
+
+    fn is_cached(&self, block: usize) -> bool {
+        let uid = self.table.meta().uid;
+        self.table.cache().is_some_and(|cache| cache.contains(uid, block as u32))
+    }
+
+    /// Moves to row 0 of `block`, or beyond the end if there is no such block.
+    fn enter_first(&mut self, opened: &Opened, block: usize, scan: bool) -> Result<bool> {
+        if block >= opened.index.blocks() {
+            return Ok(false);
+        }
+        self.enter(opened, block, scan.then_some(Direction::Forward))?;
+        self.row = 0;
+        Ok(true)
+    }
+
+    /// Moves to the last row of block `end - 1`, or before the start if `end` is 0.
+    fn enter_last(&mut self, opened: &Opened, end: usize, scan: bool) -> Result<bool> {
+        let Some(block) = end.checked_sub(1) else { return Ok(false) };
+        self.enter(opened, block, scan.then_some(Direction::Backward))?;
+        self.row = self.layout.count - 1;
+        Ok(true)
+    }
+
+    #[cold]
+    fn next_block(&mut self) {
+        self.run(|cursor, opened| cursor.enter_first(opened, cursor.block + 1, true));
+    }
+
+    #[cold]
+    fn prev_block(&mut self) {
+        self.run(|cursor, opened| cursor.enter_last(opened, cursor.block, true));
+    }
+}
+
+impl Cursor for TableCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        debug_assert!(self.valid, "a cursor that is not valid has no key");
+        self.key.get(..self.key_len).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        debug_assert!(self.valid, "a cursor that is not valid has no value");
+        self.buf.bytes().get(self.value_start..self.value_end).unwrap_or(&[])
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        self.run(|cursor, opened| {
+            let Some(block) = opened.index.find(key, seq) else {
+                return cursor.enter_first(opened, 0, false);
+            };
+            cursor.enter(opened, block, None)?;
+            cursor.row = cursor.layout.search(cursor.buf.bytes(), key, seq).index;
+            if cursor.row < cursor.layout.count {
+                return Ok(true);
+            }
+            cursor.enter_first(opened, block + 1, false)
+        });
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        self.run(|cursor, opened| {
+            let Some(block) = opened.index.find(key, seq) else { return Ok(false) };
+            cursor.enter(opened, block, None)?;
+            let found = cursor.layout.search(cursor.buf.bytes(), key, seq);
+            cursor.row = found.index;
+            // The entry itself counts; any later one does not.
+            let exact =
+                found.same_key && cursor.layout.row(cursor.buf.bytes(), found.index).seq == seq;
+            if exact {
+                return Ok(true);
+            }
+            if let Some(before) = found.index.checked_sub(1) {
+                cursor.row = before;
+                return Ok(true);
+            }
+            cursor.enter_last(opened, block, false)
+        });
+    }
+
+    fn seek_to_first(&mut self) {
+        self.run(|cursor, opened| cursor.enter_first(opened, 0, false));
+    }
+
+    fn seek_to_last(&mut self) {
+        self.run(|cursor, opened| cursor.enter_last(opened, opened.index.blocks(), false));
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        debug_assert!(self.valid, "next on a cursor that is not valid");
+        self.row += 1;
+        if self.row < self.layout.count {
+            self.load_row();
+        } else {
+            self.next_block();
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) {
+        debug_assert!(self.valid, "prev on a cursor that is not valid");
+        match self.row.checked_sub(1) {
+            Some(row) => {
+                self.row = row;
+                self.load_row();
+            }
+            None => self.prev_block(),
+        }
+    }
+
+    fn status(&self) -> Result<()> {
+        match &self.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The index of a table, its *fence*: for every data block a separator key and where the block ends.
+//!
+//! Not here: blocks themselves (`block`). Layout on disk: docs/format/table.md, "Index".
+//!
+//! The separator of block `b` is at most its first entry and greater than the last entry of block
+//! `b - 1`. It is the shortest prefix of the first key that does that; only if the versions of one
+//! user key go on from block `b - 1` into `b` it is the whole key and its sequence number (the block
+//! is *continued*). So a search by (key, sequence number) leads to one block, and a point lookup
+//! that runs off the end of that block needs the next one only if that is continued with its key.
+//!
+//! Invariants: (1) separators ascend strictly in the order of `base::key`; (2) block ends ascend
+//! strictly and the last one is the end of the data; both are checked before an index is used.
+
+use std::cmp::Ordering;
+
+use crate::base::coding::{put_u32, put_u64};
+use crate::base::key::{self, SEQ_MAX, Seq};
+use crate::table::block::shared_prefix_len;
+
+/// Bytes of the fixed header: block count, length of the common prefix, width, reserved.
+const HEADER_BYTES: usize = 4 + 2 + 1 + 1;
+/// Bytes of a sequence number behind a continued separator.
+const SEQ_BYTES: usize = 8;
+
+/// The index of an open table: the bytes as they are on disk, and a column of 8-byte prefixes.
+pub(super) struct Index {
+    bytes: Box<[u8]>,
+    /// The 8 bytes of each separator after the common prefix.
+    prefixes: Box<[u64]>,
+    common_len: usize,
+    width: usize,
+    ends_start: usize,
+    /// Column of the ends of the separators in the heap; the top bit says "continued".
+    keys_start: usize,
+    heap_start: usize,
+}
+
+/// Where a data block lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+}
+
+/// The first entry that a block may hold.
+#[derive(Clone, Copy, Debug)]
+struct Separator<'a> {
+    /// Without the common prefix.
+    suffix: &'a [u8],
+    /// `SEQ_MAX` unless the block is continued: then all versions of the key are at or after it.
+    seq: Seq,
+    continued: bool,
+}
+
+impl Index {
+    /// Takes the index section of a table with `blocks` data blocks in `data_bytes` bytes.
+    ///
+    /// # Errors
+    /// What is wrong, as the end of a sentence.
+    pub(super) fn decode(
+        bytes: Box<[u8]>,
+        blocks: u32,
+        data_bytes: u64,
+    ) -> Result<Self, &'static str> {
+        let header = *bytes.first_chunk::<HEADER_BYTES>().ok_or("is shorter than its header")?;
+        let count = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let common_len = usize::from(u16::from_le_bytes([header[4], header[5]]));
+        let width = usize::from(header[6]);
+        if count != blocks || count == 0 {
+            return Err("has another number of blocks than the table");
+        }
+        if !matches!(width, 4 | 8) || header[7] != 0 {
+            return Err("has a layout that no version writes");
+        }
+        let count = count as usize;
+        // Cannot overflow: the count is below 2^32 and the widths sum up to 16 at most.
+        let ends_start = HEADER_BYTES + common_len;
+        let keys_start = ends_start + count * width;
+        let heap_start = keys_start + count * width;
+        if heap_start > bytes.len() {
+            return Err("has an entry count that does not fit it");
+        }
+        let mut index = Self {
+            bytes,
+            prefixes: Box::default(),
+            common_len,
+            width,
+            ends_start,
+            keys_start,
+            heap_start,
+        };
+        index.check(count, data_bytes)?;
+        index.prefixes = (0..count).map(|b| key::prefix(index.separator(b).suffix)).collect();
+        Ok(index)
+    }
+
+    /// Invariants 1 and 2.
+    fn check(&self, count: usize, data_bytes: u64) -> Result<(), &'static str> {
+        let (mut block_end, mut key_end) = (0, 0);
+        let heap_bytes = (self.bytes.len() - self.heap_start) as u64;
+        for b in 0..count {
+            let end = self.number(self.ends_start, b);
+            let (next_key_end, continued) = self.key_end(b);
+            if end <= block_end || end > data_bytes {
+                return Err("has blocks out of place");
+            }
+            let seq_bytes = if continued { SEQ_BYTES as u64 } else { 0 };
+            if next_key_end < key_end + seq_bytes || next_key_end > heap_bytes {
+                return Err("has separators out of place");
+            }
+            (block_end, key_end) = (end, next_key_end);
+            if b == 0 {
+                if continued {
+                    return Err("has a first block that continues another");
+                }
+            } else if self.compare(b - 1, self.separator(b).suffix, self.separator(b).seq).is_ge() {
+                return Err("has separators out of order");
+            }
+            if self.separator(b).seq > SEQ_MAX {
+                return Err("has a sequence number above the largest");
+            }
+        }
+        if block_end != data_bytes || key_end != heap_bytes {
+            return Err("does not cover all of the table's data");
+        }
+        Ok(())
+    }
+
+    /// Number of data blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// Bytes of memory that the index holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.prefixes)
+    }
+
+    /// Number `i` of the column that begins at `start`; 0 outside.
+    #[inline]
+    fn number(&self, start: usize, i: usize) -> u64 {
+        let at = start + i * self.width;
+        let bytes = self.bytes.get(at..at + self.width).unwrap_or(&[]);
+        match *bytes {
+            [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => 0,
+        }
+    }
+
+    /// Where separator `b` ends in the heap, and whether its block is continued.
+    #[inline]
+    fn key_end(&self, b: usize) -> (u64, bool) {
+        let flag = 1u64 << (8 * self.width - 1);
+        let number = self.number(self.keys_start, b);
+        (number & (flag - 1), number & flag != 0)
+    }
+
+    #[inline]
+    fn separator(&self, b: usize) -> Separator<'_> {
+        let start = if b == 0 { 0 } else { self.key_end(b - 1).0 as usize };
+        let (end, continued) = self.key_end(b);
+        let heap = self.bytes.get(self.heap_start..).unwrap_or(&[]);
+        let stored = heap.get(start..end as usize).unwrap_or(&[]);
+        match (continued, stored.split_last_chunk::<SEQ_BYTES>()) {
+            (true, Some((suffix, seq))) => {
+                Separator { suffix, seq: u64::from_le_bytes(*seq), continued }
+            }
+            _ => Separator { suffix: stored, seq: SEQ_MAX, continued: false },
+        }
+    }
+
+    fn common(&self) -> &[u8] {
+        self.bytes.get(HEADER_BYTES..HEADER_BYTES + self.common_len).unwrap_or(&[])
+    }
+
+    /// Order of separator `b` and the entry `(common prefix + suffix, seq)`.
+    #[inline]
+    fn compare(&self, b: usize, suffix: &[u8], seq: Seq) -> Ordering {
+        let separator = self.separator(b);
+        key::compare_entries((separator.suffix, separator.seq), (suffix, seq))
+    }
+
+    /// The one block that may hold `(key, seq)`: the last whose separator is at or before it; `None`
+    /// if even the first is after it.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8], seq: Seq) -> Option<usize> {
+        let common = self.common();
+        let Some(suffix) = key.strip_prefix(common) else {
+            let after = key::compare(key, common).is_gt();
+            return after.then(|| self.blocks() - 1);
+        };
+        let target = key::prefix(suffix);
+        let upper = upper_bound(&self.prefixes, target);
+        let last = upper.checked_sub(1)?;
+        if self.prefixes.get(last).is_some_and(|&p| p < target) {
+            return Some(last);
+        }
+        self.find_among_equals(upper, target, suffix, seq)
+    }
+
+    /// As [`Index::find`] where block `upper - 1` has the prefix that was searched for.
+    fn find_among_equals(
+        &self,
+        upper: usize,
+        target: u64,
+        suffix: &[u8],
+        seq: Seq,
+    ) -> Option<usize> {
+        let (mut low, mut high) = (0, upper);
+        // Most often one block has this prefix: look at it, and at its neighbour, first.
+        if self.compare(upper - 1, suffix, seq).is_le() {
+            return Some(upper - 1);
+        }
+        let equals = self.prefixes.get(..upper).unwrap_or(&[]);
+        low = low.max(equals.partition_point(|&p| p < target));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.compare(middle, suffix, seq).is_le() {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.checked_sub(1)
+    }
+
+    /// Whether the versions of `key` go on from the block before into block `b`.
+    #[inline]
+    pub(super) fn continues(&self, b: usize, key: &[u8]) -> bool {
+        if b >= self.blocks() {
+            return false;
+        }
+        let separator = self.separator(b);
+        separator.continued && key.strip_prefix(self.common()) == Some(separator.suffix)
+    }
+
+    /// Where block `b` lies. Requires: `b < blocks()`.
+    #[inline]
+    pub(super) fn extent(&self, b: usize) -> Extent {
+        let offset = if b == 0 { 0 } else { self.number(self.ends_start, b - 1) };
+        let end = self.number(self.ends_start, b);
+        Extent { offset, bytes: end.saturating_sub(offset) as usize }
+    }
+
+    /// The separator of block `b` as a whole: key, sequence number and whether it is continued.
+    pub(super) fn separator_key(&self, b: usize) -> (Vec<u8>, Seq) {
+        let separator = self.separator(b);
+        ([self.common(), separator.suffix].concat(), separator.seq)
+    }
+}
+
+/// The number of the sorted numbers that are at most `target`.
+#[inline(always)]
+fn upper_bound(numbers: &[u64], target: u64) -> usize {
+    let mut base = 0;
+    let mut len = numbers.len();
+    while len > 1 {
+        let half = len / 2;
+        let below = numbers.get(base + half - 1).is_some_and(|&n| n <= target);
+        base = std::hint::select_unpredictable(below, base + half, base);
+        len -= half;
+    }
+    base + usize::from(numbers.get(base).is_some_and(|&n| n <= target))
+}
+
+/// Collects the separators and ends of the blocks of a table being written.
+#[derive(Default)]
+pub(super) struct IndexBuilder {
+    /// Whole separators, each followed by its sequence number if it is continued.
+    heap: Vec<u8>,
+    rows: Vec<IndexRow>,
+}
+
+struct IndexRow {
+    /// End of the stored block.
+    end: u64,
+    /// End of the separator in the builder's heap, without the sequence number.
+    key_end: usize,
+    continued: bool,
+}
+
+impl IndexBuilder {
+    pub(super) fn blocks(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Adds the next block, which begins with `first` and is stored up to `end`; `last_key` is the
+    /// last user key of the block before.
+    pub(super) fn add(&mut self, first: (&[u8], Seq), last_key: Option<&[u8]>, end: u64) {
+        let (key, seq) = first;
+        let continued = last_key == Some(key);
+        let separator_len = match last_key {
+            Some(last_key) if !continued => shared_prefix_len(last_key, key) + 1,
+            _ => key.len(),
+        };
+        self.heap.extend_from_slice(key.get(..separator_len).unwrap_or(key));
+        let key_end = self.heap.len();
+        if continued {
+            put_u64(&mut self.heap, seq);
+        }
+        self.rows.push(IndexRow { end, key_end, continued });
+    }
+
+    /// Bytes of the section, an upper bound.
+    pub(super) fn bytes_max(&self) -> u64 {
+        (HEADER_BYTES + self.heap.len() + 16 * self.rows.len()) as u64
+    }
+
+    /// The section's bytes.
+    pub(super) fn finish(&self) -> Vec<u8> {
+        let separators = || {
+            let mut start = 0;
+            self.rows.iter().map(move |row| {
+                let whole = &self.heap[start..row.key_end];
+                let seq_bytes = if row.continued { SEQ_BYTES } else { 0 };
+                start = row.key_end + seq_bytes;
+                (whole, &self.heap[row.key_end..start])
+            })
+        };
+        let first = separators().next().map_or(&[][..], |(key, _)| key);
+        let last = separators().last().map_or(&[][..], |(key, _)| key);
+        let common_len = shared_prefix_len(first, last);
+        let heap_bytes = self.heap.len() - common_len * self.rows.len();
+        let data_bytes = self.rows.last().map_or(0, |row| row.end);
+        let narrow_max = u64::from(u32::MAX >> 1);
+        let wide = heap_bytes as u64 > narrow_max || data_bytes > u64::from(u32::MAX);
+
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.rows.len() * 16 + heap_bytes);
+        put_u32(&mut out, self.rows.len() as u32);
+        out.extend_from_slice(&(common_len as u16).to_le_bytes());
+        out.extend([if wide { 8 } else { 4 }, 0]);
+        out.extend_from_slice(&first[..common_len]);
+        let number = |out: &mut Vec<u8>, value: u64| {
+            if wide { put_u64(out, value) } else { put_u32(out, value as u32) }
+        };
+        for row in &self.rows {
+            number(&mut out, row.end);
+        }
+        let flag = if wide { 1 << 63 } else { 1 << 31 };
+        let mut end = 0;
+        for (row, (key, seq)) in self.rows.iter().zip(separators()) {
+            end += (key.len() - common_len + seq.len()) as u64;
+            number(&mut out, if row.continued { end | flag } else { end });
+        }
+        for (key, seq) in separators() {
+            out.extend_from_slice(&key[common_len..]);
+            out.extend_from_slice(seq);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(blocks: &[(&[u8], Seq, Option<&[u8]>)]) -> Index {
+        let mut builder = IndexBuilder::default();
+        for (i, &(first, seq, last_key)) in blocks.iter().enumerate() {
+            builder.add((first, seq), last_key, (i as u64 + 1) * 100);
+        }
+        let bytes = builder.finish();
+        assert!(bytes.len() as u64 <= builder.bytes_max());
+        let end = blocks.len() as u64 * 100;
+        Index::decode(bytes.into(), blocks.len() as u32, end).unwrap()
+    }
+
+    /// Separators are as short as they can be; a key whose versions span blocks is found by its
+    /// sequence number, exactly.
+    #[test]
+    fn separators_are_short_and_exact() {
+        let index = index(&[
+            (b"abcde", 9, None),
+            (b"abxyz", 8, Some(b"abcdz")),
+            (b"abxyz", 5, Some(b"abxyz")),
+            (b"abxyz", 2, Some(b"abxyz")),
+            (b"ac", 7, Some(b"abxyzz")),
+        ]);
+        assert_eq!(index.common(), b"a");
+        assert_eq!(index.separator_key(0), (b"abcde".to_vec(), SEQ_MAX));
+        assert_eq!(index.separator_key(1), (b"abx".to_vec(), SEQ_MAX));
+        assert_eq!(index.separator_key(2), (b"abxyz".to_vec(), 5));
+        let find = |key: &[u8], seq| index.find(key, seq);
+        assert_eq!(find(b"abcdd", 0), None);
+        assert_eq!(find(b"", SEQ_MAX), None);
+        assert_eq!(find(b"abcde", SEQ_MAX), Some(0));
+        assert_eq!(find(b"abww", 0), Some(0));
+        assert_eq!(find(b"abxyz", SEQ_MAX), Some(1));
+        assert_eq!(find(b"abxyz", 6), Some(1));
+        assert_eq!(find(b"abxyz", 5), Some(2));
+        assert_eq!(find(b"abxyz", 3), Some(2));
+        assert_eq!(find(b"abxyz", 0), Some(3));
+        assert_eq!(find(b"abxyzz", SEQ_MAX), Some(3));
+        assert_eq!(find(b"ac", 3), Some(4));
+        assert_eq!(find(b"b", SEQ_MAX), Some(4));
+        assert!(index.continues(2, b"abxyz") && index.continues(3, b"abxyz"));
+        assert!(!index.continues(1, b"abxyz") && !index.continues(4, b"ac"));
+        assert!(!index.continues(5, b"abxyz"));
+        assert_eq!(index.extent(0), Extent { offset: 0, bytes: 100 });
+        assert_eq!(index.extent(4), Extent { offset: 400, bytes: 100 });
+    }
+
+    /// Damage that a checksum would have caught anyway must neither panic nor be accepted as an
+    /// index that points outside the file: every byte of an index is set to several values.
+    #[test]
+    fn mutated_indexes_never_panic() {
+        let mut builder = IndexBuilder::default();
+        builder.add((b"k1", 9), None, 100);
+        builder.add((b"k1", 7), Some(b"k1"), 200);
+        builder.add((b"k7", 7), Some(b"k3"), 300);
+        let bytes = builder.finish();
+        for i in 0..bytes.len() {
+            for value in [0, 1, 2, 0x7f, 0x80, 0xff] {
+                let mut mutated = bytes.clone();
+                mutated[i] = value;
+                let Ok(index) = Index::decode(mutated.into(), 3, 300) else { continue };
+                for b in 0..3 {
+                    let extent = index.extent(b);
+                    assert!(extent.offset + extent.bytes as u64 <= 300);
+                    index.separator_key(b);
+                }
+                index.find(b"k1", 8);
+                index.continues(1, b"k1");
+            }
+            assert!(Index::decode(bytes[..i].into(), 3, 300).is_err(), "cut to {i}");
+        }
+    }
+}

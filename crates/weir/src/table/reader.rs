@@ -1,0 +1,454 @@
+//! A table that can be read: opened on first use, then index and filter in memory, blocks through
+//! the cache.
+//!
+//! Not here: stepping (`cursor`), full verification (`verify`).
+//!
+//! Invariants: (1) nothing of a table is believed before its checksum, bound to the table's
+//! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
+//! description, so that another file under this name is noticed at open; (3) no answer is given
+//! after an error: a damaged block is an error for every key that it may hold; (4) a hit holds the
+//! block that it points into (H32). Locks: `opening` is held while the tail is read; nothing is
+//! locked after the first use but one shard of the cache.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Seq, compare};
+use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::sched::Mutex;
+use crate::base::table_meta::TableMeta;
+use crate::base::value::{Buf, Value};
+use crate::cache::{BlockCache, Purpose};
+use crate::filter;
+use crate::storage::{Storage, TableSource};
+use crate::table::block::{Layout, overhead_bytes_max};
+use crate::table::cursor::TableCursor;
+use crate::table::format::{
+    BlockPlace, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
+};
+use crate::table::index::{Extent, Index};
+use crate::table::{CursorOptions, TableHit};
+
+/// One table, shared by all versions and cursors that use it.
+pub(crate) struct Table {
+    meta: TableMeta,
+    storage: Arc<dyn Storage>,
+    cache: Option<Arc<BlockCache>>,
+    hash_seed: u64,
+    accountant: Option<Arc<Accountant>>,
+    opened: OnceLock<Opened>,
+    opening: Mutex<()>,
+}
+
+/// What the first use of a table reads.
+pub(super) struct Opened {
+    pub(super) source: Arc<dyn TableSource>,
+    pub(super) index: Index,
+    filter: AlignedBytes,
+    _charge: Option<Charge>,
+}
+
+impl Opened {
+    /// Whether the table may hold the key with this hash.
+    #[inline]
+    pub(super) fn may_contain(&self, key_hash: u64) -> bool {
+        filter::may_contain(self.filter.get(), key_hash)
+    }
+}
+
+/// Bytes that begin at a cache line, so that a block of the filter lies in one.
+struct AlignedBytes {
+    bytes: Box<[u8]>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBytes {
+    const LINE_BYTES: usize = 64;
+
+    fn copy_of(content: &[u8]) -> Self {
+        if content.is_empty() {
+            return Self { bytes: Box::default(), start: 0, len: 0 };
+        }
+        let mut bytes = vec![0; content.len() + Self::LINE_BYTES - 1].into_boxed_slice();
+        let start = bytes.as_ptr().align_offset(Self::LINE_BYTES).min(Self::LINE_BYTES - 1);
+        bytes[start..start + content.len()].copy_from_slice(content);
+        Self { bytes, start, len: content.len() }
+    }
+
+    #[inline]
+    fn get(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl Table {
+    /// A table of `storage` with this description. Reads nothing yet. `hash_seed` is the one that
+    /// the table was written with; index and filter are charged to `accountant`.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        meta: TableMeta,
+        cache: Option<Arc<BlockCache>>,
+        hash_seed: u64,
+        accountant: Option<Arc<Accountant>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            meta,
+            storage,
+            cache,
+            hash_seed,
+            accountant,
+            opened: OnceLock::new(),
+            opening: Mutex::new(()),
+        })
+    }
+
+    /// The table's description.
+    #[inline]
+    pub(crate) fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// Number of data blocks.
+    pub(crate) fn block_count(&self) -> u32 {
+        self.meta.blocks
+    }
+
+    /// The block cache, if the table has one.
+    pub(super) fn cache(&self) -> Option<&BlockCache> {
+        self.cache.as_deref()
+    }
+
+    pub(super) fn hash_seed(&self) -> u64 {
+        self.hash_seed
+    }
+
+    /// Source, index and filter; reads them on first use.
+    #[inline]
+    pub(super) fn opened(&self) -> Result<&Opened> {
+        match self.opened.get() {
+            Some(opened) => Ok(opened),
+            None => self.open(),
+        }
+    }
+
+    /// Locks: `opening`. A failed open is tried again by the next caller.
+    #[cold]
+    fn open(&self) -> Result<&Opened> {
+        let _guard = self.opening.lock();
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = self.load().map_err(|e| self.with_bounds(e))?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    /// Names the whole table's bounds in a corruption that has no narrower ones.
+    fn with_bounds(&self, error: Error) -> Error {
+        error.with_key_range(&self.meta.smallest, &self.meta.largest)
+    }
+
+    /// Reads and checks the tail with one read.
+    pub(super) fn load(&self) -> Result<Opened> {
+        let source = self.storage.open_table(self.meta.uid)?;
+        let meta = &self.meta;
+        let path = source.path();
+        if source.len() != meta.bytes {
+            let (found, expected) = (source.len(), meta.bytes);
+            return Err(Error::corruption(
+                path,
+                found.min(expected),
+                format_args!("a table of {expected} bytes that is {found} bytes long"),
+            ));
+        }
+        let tail_start = meta.bytes.checked_sub(meta.tail_bytes);
+        let tail_start = tail_start.ok_or_else(|| {
+            Error::corruption(&path, 0, "a table whose tail is longer than its file")
+        })?;
+        let mut tail = vec![0; meta.tail_bytes as usize];
+        source.read_exact_at(&mut tail, tail_start)?;
+        let sections = Sections::split(&tail, meta.bytes, &path)?;
+        let footer = &sections.footer;
+        let foreign = footer.check_uid != meta.check_uid
+            || footer.checksum != meta.tail_checksum
+            || footer.tail_bytes() != Some(meta.tail_bytes)
+            || footer.hash_check != hash_check(self.hash_seed)
+            || !sections.properties.same_content(meta);
+        if foreign {
+            return Err(Error::corruption(
+                path,
+                tail_start,
+                format_args!("another table (uid {}) than table {}", footer.check_uid, meta.uid),
+            ));
+        }
+        let index = sections.index(meta.blocks, &path)?;
+        let filter = AlignedBytes::copy_of(sections.filter);
+        let held = index.memory_bytes() + filter.bytes.len();
+        let charge =
+            self.accountant.as_ref().map(|a| a.charge(Category::TableMetadata, held as u64));
+        Ok(Opened { source, index, filter, _charge: charge })
+    }
+
+    /// Whether the table may hold the key with this hash (`checksum::hash_key` under the store's
+    /// seed).
+    ///
+    /// # Errors
+    /// If the table cannot be opened.
+    #[inline]
+    pub(crate) fn may_contain(&self, key_hash: u64) -> Result<bool> {
+        Ok(self.opened()?.may_contain(key_hash))
+    }
+
+    /// The newest entry of `key` with a sequence number of at most `snapshot`, a delete included.
+    ///
+    /// # Errors
+    /// `Corruption` if the block that must hold it is damaged, `Io` if it cannot be read.
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        key_hash: u64,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        if snapshot < self.meta.seq_min {
+            return Ok(None);
+        }
+        let opened = self.opened()?;
+        if !opened.may_contain(key_hash) {
+            return Ok(None);
+        }
+        let Some(block) = opened.index.find(key, snapshot) else { return Ok(None) };
+        match self.get_in_block(opened, block, key, snapshot, purpose)? {
+            Lookup::Hit(hit) => Ok(Some(hit)),
+            Lookup::Absent => Ok(None),
+            Lookup::PastEnd => self.get_in_next_block(opened, block, key, snapshot, purpose),
+        }
+    }
+
+    #[inline]
+    fn get_in_block(
+        &self,
+        opened: &Opened,
+        block: usize,
+        key: &[u8],
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Lookup> {
+        let (buf, layout) = self.block(opened, block, purpose, true)?;
+        let found = layout.search(buf.bytes(), key, snapshot);
+        if found.index >= layout.count {
+            return Ok(Lookup::PastEnd);
+        }
+        if !found.same_key {
+            return Ok(Lookup::Absent);
+        }
+        let row = layout.row(buf.bytes(), found.index);
+        let len = row.value_end - row.value_start;
+        let value = Value::shared(buf, row.value_start, len);
+        Ok(Lookup::Hit(TableHit { seq: row.seq, kind: row.kind, value }))
+    }
+
+    /// The versions of `key` that precede `(key, snapshot)` ended with block `block`; older ones
+    /// follow only if the next block is continued with the key, and then its first one is the
+    /// answer.
+    #[cold]
+    fn get_in_next_block(
+        &self,
+        opened: &Opened,
+        block: usize,
+        key: &[u8],
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        if !opened.index.continues(block + 1, key) {
+            return Ok(None);
+        }
+        match self.get_in_block(opened, block + 1, key, snapshot, purpose)? {
+            Lookup::Hit(hit) => Ok(Some(hit)),
+            Lookup::Absent | Lookup::PastEnd => Ok(None),
+        }
+    }
+
+    /// Block `block`, from the cache or from the device. Requires: `block < blocks`.
+    #[inline]
+    pub(super) fn block(
+        &self,
+        opened: &Opened,
+        block: usize,
+        purpose: Purpose,
+        fill_cache: bool,
+    ) -> Result<(Buf, Layout)> {
+        let ordinal = block as u32;
+        if let Some(cache) = &self.cache
+            && let Some(buf) = cache.get(self.meta.uid, ordinal, purpose)
+            && let Ok(layout) = Layout::parse(buf.bytes())
+        {
+            return Ok((buf, layout));
+        }
+        self.read_block(opened, block, fill_cache)
+    }
+
+    #[cold]
+    fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<(Buf, Layout)> {
+        let extent = opened.index.extent(block);
+        let mut stored = Buf::zeroed(extent.bytes);
+        if let Some(bytes) = stored.get_mut() {
+            opened.source.read_exact_at(bytes, extent.offset)?;
+        }
+        let (buf, layout) = self.open_block(opened, block, extent, stored)?;
+        if fill_cache && let Some(cache) = &self.cache {
+            cache.insert(self.meta.uid, block as u32, buf.clone());
+        }
+        Ok((buf, layout))
+    }
+
+    /// Checks and decodes a block whose stored bytes were read.
+    pub(super) fn open_block(
+        &self,
+        opened: &Opened,
+        block: usize,
+        extent: Extent,
+        stored: Buf,
+    ) -> Result<(Buf, Layout)> {
+        let place = BlockPlace {
+            check_uid: self.meta.check_uid,
+            ordinal: block as u32,
+            raw_bytes_max: self.raw_block_bytes_max(),
+            file: &|| opened.source.path(),
+            offset: extent.offset,
+        };
+        place.open(stored).map_err(|error| {
+            let (first, last) = self.block_bounds(opened, block);
+            error.with_key_range(&first, &last)
+        })
+    }
+
+    /// No block is larger than all entries of the table in one block.
+    fn raw_block_bytes_max(&self) -> u64 {
+        overhead_bytes_max(self.meta.entries).saturating_add(self.meta.raw_bytes)
+    }
+
+    /// Keys between which all keys of a block lie: its separator and the next one.
+    pub(super) fn block_bounds(&self, opened: &Opened, block: usize) -> (Vec<u8>, Vec<u8>) {
+        let (first, _) = opened.index.separator_key(block);
+        let last = if block + 1 < opened.index.blocks() {
+            opened.index.separator_key(block + 1).0
+        } else {
+            self.meta.largest.clone()
+        };
+        (first, last)
+    }
+
+    /// Bytes of the file before the block that may hold `key`: an estimate, at most one block low.
+    ///
+    /// # Errors
+    /// If the table cannot be opened.
+    pub(crate) fn approximate_offset(&self, key: &[u8]) -> Result<u64> {
+        if compare(key, &self.meta.smallest).is_le() {
+            return Ok(0);
+        }
+        if compare(key, &self.meta.largest).is_gt() {
+            return Ok(self.meta.bytes);
+        }
+        let opened = self.opened()?;
+        let block = opened.index.find(key, crate::base::key::SEQ_MAX);
+        Ok(block.map_or(0, |block| opened.index.extent(block).offset))
+    }
+
+    /// A cursor over all entries, not positioned yet. Reads nothing before its first movement.
+    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
+        TableCursor::new(Arc::clone(self), options)
+    }
+}
+
+/// How a lookup in one block ended.
+enum Lookup {
+    Hit(TableHit),
+    /// The block holds an entry after the one that was searched for, so no block holds it.
+    Absent,
+    /// Every entry of the block is before it.
+    PastEnd,
+}
+
+/// The parts of a tail, their checksums verified.
+pub(super) struct Sections<'a> {
+    pub(super) footer: Footer,
+    index: &'a [u8],
+    filter: &'a [u8],
+    properties: TableMeta,
+}
+
+impl<'a> Sections<'a> {
+    /// Splits the last bytes of a file of `file_bytes` bytes, which hold at least its tail.
+    ///
+    /// # Errors
+    /// `Corruption`; `Unsupported` for what a newer version wrote.
+    pub(super) fn split(end: &'a [u8], file_bytes: u64, path: &str) -> Result<Self> {
+        let footer = Footer::decode(end, path, file_bytes)?;
+        let cut = || Error::corruption(path, file_bytes, "a table's tail is cut off");
+        let tail_bytes = footer.tail_bytes().and_then(|bytes| usize::try_from(bytes).ok());
+        let start = tail_bytes.and_then(|bytes| end.len().checked_sub(bytes)).ok_or_else(cut)?;
+        let mut rest = end.get(start..).ok_or_else(cut)?;
+        let mut offset = footer.data_bytes;
+        let mut section = |bytes: u64, checksum: u32, kind: u8| -> Result<(&'a [u8], u64)> {
+            let split = usize::try_from(bytes).ok().and_then(|at| rest.split_at_checked(at));
+            let (content, tail) = split.ok_or_else(cut)?;
+            check_section(content, checksum, (footer.check_uid, kind), path, offset)?;
+            let start = offset;
+            rest = tail;
+            offset += bytes;
+            Ok((content, start))
+        };
+        let (index, _) = section(footer.index_bytes, footer.index_checksum, KIND_INDEX)?;
+        let (filter, _) = section(footer.filter_bytes, footer.filter_checksum, KIND_FILTER)?;
+        let (properties, properties_start) =
+            section(footer.properties_bytes, footer.properties_checksum, KIND_PROPERTIES)?;
+        let properties = TableMeta::decode_content(properties, path, properties_start)?;
+        Ok(Self { footer, index, filter, properties })
+    }
+
+    /// The index, checked.
+    pub(super) fn index(&self, blocks: u32, path: &str) -> Result<Index> {
+        let data_bytes = self.footer.data_bytes;
+        Index::decode(self.index.into(), blocks, data_bytes).map_err(|what| {
+            Error::corruption(path, data_bytes, format_args!("a table's index {what}"))
+        })
+    }
+
+    /// The description of the table whose tail this is, under the name `uid`.
+    fn into_meta(self, uid: u64) -> TableMeta {
+        TableMeta {
+            uid,
+            check_uid: self.footer.check_uid,
+            bytes: self.footer.file_bytes,
+            tail_bytes: self.footer.tail_bytes().unwrap_or(0),
+            tail_checksum: self.footer.checksum,
+            ..self.properties
+        }
+    }
+}
+
+/// Rebuilds a table's description from the file alone, for `repair`. The content of the data blocks
+/// is not looked at: follow with [`Table::verify`].
+///
+/// # Errors
+/// `Corruption` if the tail is damaged; `Unsupported` if a newer version wrote it.
+pub(crate) fn read_meta(source: &dyn TableSource, uid: u64) -> Result<TableMeta> {
+    /// Large enough for most tails; a longer one is read with a second read.
+    const FIRST_READ_BYTES: u64 = 256 << 10;
+    let path = source.path();
+    let read_end = |bytes: u64| -> Result<Vec<u8>> {
+        let mut end = vec![0; bytes as usize];
+        source.read_exact_at(&mut end, source.len() - bytes)?;
+        Ok(end)
+    };
+    let mut end = read_end(source.len().min(FIRST_READ_BYTES))?;
+    let footer = Footer::decode(&end, &path, source.len())?;
+    let tail_bytes = footer.tail_bytes().unwrap_or(u64::MAX).min(source.len());
+    if tail_bytes > end.len() as u64 {
+        end = read_end(tail_bytes)?;
+    }
+    let sections = Sections::split(&end, source.len(), &path)?;
+    Ok(sections.into_meta(uid))
+}

@@ -1,0 +1,226 @@
+//! Tables in memory, for tests: a storage that holds table bytes in a map and counts reads, and
+//! helpers that build a table from entries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, Seq};
+use crate::base::prng::Prng;
+use crate::base::sched::Mutex;
+use crate::base::table_meta::TableMeta;
+use crate::cache::{BlockCache, Purpose};
+use crate::device::{Advice, File};
+use crate::options::Compression;
+use crate::storage::{LogKind, Storage, TableSource, TableWriter};
+use crate::table::{CursorOptions, Table, TableBuilder, TableOptions};
+
+/// One entry as the tests write it.
+pub(crate) type Entry = (Vec<u8>, Seq, Kind, Vec<u8>);
+
+/// The seed of all key hashes in these tests.
+pub(crate) const SEED: u64 = 0x5eed;
+
+/// Tables of a store in memory.
+#[derive(Default)]
+pub(crate) struct MemoryTables {
+    tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
+    /// Reads and bytes read since the beginning.
+    pub(crate) reads: Arc<AtomicU64>,
+    /// The read with this number fails; 0: none does.
+    pub(crate) failing_read: Arc<AtomicU64>,
+}
+
+impl MemoryTables {
+    pub(crate) fn bytes_of(&self, uid: u64) -> Vec<u8> {
+        self.tables.lock().get(&uid).map(|bytes| bytes.to_vec()).unwrap_or_default()
+    }
+
+    pub(crate) fn put_bytes(&self, uid: u64, bytes: Vec<u8>) {
+        self.tables.lock().insert(uid, Arc::new(bytes));
+    }
+}
+
+struct MemoryWriter {
+    uid: u64,
+    bytes: Vec<u8>,
+    tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
+}
+
+impl TableWriter for MemoryWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.tables.lock().insert(self.uid, Arc::new(self.bytes));
+        Ok(())
+    }
+    fn abandon(self: Box<Self>) {}
+}
+
+struct MemorySource {
+    uid: u64,
+    bytes: Arc<Vec<u8>>,
+    reads: Arc<AtomicU64>,
+    failing_read: Arc<AtomicU64>,
+}
+
+impl TableSource for MemorySource {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let number = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+        if number == self.failing_read.load(Ordering::Relaxed) {
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!("read {number} fails as it was told to"),
+            ));
+        }
+        let start = offset as usize;
+        let Some(bytes) = self.bytes.get(start..start + buf.len()) else {
+            return Err(Error::corruption(self.path(), offset, "a table that ends too early"));
+        };
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+    fn advise(&self, _: u64, _: u64, _: Advice) {}
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+    fn path(&self) -> String {
+        format!("memory/{}", self.uid)
+    }
+}
+
+fn no_logs<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unsupported, "tables in memory have no logs and no root"))
+}
+
+impl Storage for MemoryTables {
+    fn create_table(&self, uid: u64, _: u64) -> Result<Box<dyn TableWriter>> {
+        let tables = Arc::clone(&self.tables);
+        Ok(Box::new(MemoryWriter { uid, bytes: Vec::new(), tables }))
+    }
+    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+        let bytes = self.tables.lock().get(&uid).cloned();
+        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such table"))?;
+        let (reads, failing_read) = (Arc::clone(&self.reads), Arc::clone(&self.failing_read));
+        Ok(Arc::new(MemorySource { uid, bytes, reads, failing_read }))
+    }
+    fn remove_table(&self, uid: u64) -> Result<()> {
+        self.tables.lock().remove(&uid);
+        Ok(())
+    }
+    fn list_tables(&self) -> Result<Vec<u64>> {
+        Ok(self.tables.lock().keys().copied().collect())
+    }
+    fn create_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn File>> {
+        no_logs()
+    }
+    fn recycle_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn File>> {
+        no_logs()
+    }
+    fn open_log(&self, _: LogKind, _: u64) -> Result<Arc<dyn File>> {
+        no_logs()
+    }
+    fn remove_log(&self, _: LogKind, _: u64) -> Result<()> {
+        no_logs()
+    }
+    fn list_logs(&self, _: LogKind) -> Result<Vec<u64>> {
+        no_logs()
+    }
+    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+        no_logs()
+    }
+    fn write_root(&self, _: &[u8]) -> Result<()> {
+        no_logs()
+    }
+    fn sync_names(&self) -> Result<()> {
+        Ok(())
+    }
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    fn path(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+pub(crate) fn options(block_bytes: u32) -> TableOptions {
+    let compression = Compression::None;
+    TableOptions { block_bytes, bloom_bits: 10.0, compression, hash_seed: SEED }
+}
+
+/// Writes `entries`, which are in order, as table `uid`.
+pub(crate) fn write_table(
+    storage: &MemoryTables,
+    uid: u64,
+    options: TableOptions,
+    entries: &[Entry],
+) -> TableMeta {
+    let writer = storage.create_table(uid, 0).unwrap();
+    let mut builder = TableBuilder::new(writer, uid, options);
+    for (key, seq, kind, value) in entries {
+        builder.add(key, *seq, *kind, value).unwrap();
+    }
+    let estimate = builder.estimated_bytes();
+    let meta = builder.finish().unwrap();
+    assert!(meta.bytes <= estimate, "{} bytes were estimated as {estimate}", meta.bytes);
+    meta
+}
+
+/// Opens a table of `storage`.
+pub(crate) fn open_table(
+    storage: &Arc<MemoryTables>,
+    meta: TableMeta,
+    cache: Option<Arc<BlockCache>>,
+) -> Arc<Table> {
+    Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, cache, SEED, None)
+}
+
+pub(crate) fn scan_options(fill_cache: bool, readahead: bool) -> CursorOptions {
+    CursorOptions { purpose: Purpose::Foreground, fill_cache, readahead }
+}
+
+/// Random entries in order: few distinct keys of many shapes, so that versions, shared prefixes,
+/// zero bytes and empty keys all occur.
+pub(crate) fn random_entries(prng: &mut Prng, count: usize, value_max: u64) -> Vec<Entry> {
+    let mut entries = BTreeMap::new();
+    let shape = prng.below(4);
+    let versions = 1 + prng.below(30);
+    let distinct = 1 + prng.below(count as u64);
+    for _ in 0..count {
+        let key = random_key(prng, shape, distinct);
+        let seq =
+            if prng.chance(1, 50) { prng.next_u64() >> 8 } else { 1 + prng.below(versions * 9) };
+        let kind = if prng.chance(1, 5) { Kind::Delete } else { Kind::Put };
+        let value_len = if kind == Kind::Delete { 0 } else { prng.below(value_max + 1) };
+        let fill = prng.next_u64() as u8;
+        let value = (0..value_len).map(|i| fill.wrapping_add((i / 7) as u8)).collect();
+        entries.insert((key, u64::MAX - seq), (seq, kind, value));
+    }
+    let list = entries.into_iter();
+    list.map(|((key, _), (seq, kind, value))| (key, seq, kind, value)).collect()
+}
+
+pub(crate) fn random_key(prng: &mut Prng, shape: u64, distinct: u64) -> Vec<u8> {
+    let n = prng.below(distinct);
+    match shape {
+        0 => format!("user{n:012}").into_bytes(),
+        1 => {
+            let len = prng.below(12) as usize;
+            (0..len).map(|_| [0, 1, 0xff][prng.below(3) as usize]).collect()
+        }
+        2 => {
+            [&b"a long prefix that all keys share/"[..], &n.to_be_bytes()[prng.below(8) as usize..]]
+                .concat()
+        }
+        _ => {
+            let len = if prng.chance(1, 40) { 3000 } else { prng.below(40) };
+            (0..len).map(|_| prng.below(256) as u8).collect()
+        }
+    }
+}
