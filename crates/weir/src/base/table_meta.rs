@@ -1,3 +1,4 @@
+// FORMAT: docs/format/table_meta.md sha=d664cde0020b
 //! What the tree knows about a table without reading it: identity, bounds, counts.
 //!
 //! A `TableMeta` travels in version edits; the table file repeats most of it in its properties, so
@@ -5,8 +6,8 @@
 //! (`table::format`).
 //!
 //! Invariants: (1) `smallest <= largest`, both present in the table; (2) `seq_min <= seq_max`;
-//! (3) `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` refuses what breaks
-//! them.
+//! (3) `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` refuses what
+//! breaks them.
 
 use crate::base::coding::Reader;
 use crate::base::error::{Error, Result};
@@ -103,12 +104,8 @@ impl TableMeta {
         put_field(buf, TAG_ENTRY_HASH, &self.entry_hash.to_le_bytes());
     }
 
-    /// The reverse of [`TableMeta::encode`]: takes all of `bytes`.
-    ///
-    /// # Errors
-    /// `Unsupported` for a critical field that this version does not know; otherwise `InvalidArgument`
-    /// with what is wrong: the caller knows file and offset and turns it into a corruption
-    /// ([`decode_at`](Self::decode_at) does both).
+    /// Takes all of `bytes` apart: the description, and which fields it had, as a set of
+    /// `1 << (tag / 2)`.
     fn decode_fields(bytes: &[u8]) -> Result<(Self, u32), DecodeError> {
         let mut meta = Self::empty();
         let mut seen = 0u32;

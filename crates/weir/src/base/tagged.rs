@@ -2,8 +2,8 @@
 //!
 //! A record is a sequence of fields, each a varint tag, a varint length and that many bytes. Tag 0
 //! is invalid. An *even* tag is critical: who does not know it must refuse the record by name
-//! (`Unsupported`). An *odd* tag is ignorable: who does not know it skips it. Fields may come in any
-//! order; whether one may repeat is the record's affair.
+//! (`Unsupported`). An *odd* tag is ignorable: who does not know it skips it. Fields may come in
+//! any order; whether one may repeat is the record's affair.
 
 use crate::base::coding::{Reader, put_bytes, put_varint};
 use crate::base::error::{Error, ErrorKind};

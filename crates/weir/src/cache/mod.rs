@@ -1,14 +1,14 @@
 //! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
 //!
-//! Not here: who reads a missed block (`table`), the row cache, hand-off. Invariants: (1) the key is
-//! a uid that is never reused, not a place on a device, so that a block of a removed table can never
-//! be taken for another one (H17, H29; reliability.md, bug 38); (2) only verified blocks are
+//! Not here: who reads a missed block (`table`), the row cache, hand-off. Invariants: (1) the key
+//! is a uid that is never reused, not a place on a device, so that a block of a removed table can
+//! never be taken for another one (H17, H29; reliability.md, bug 38); (2) only verified blocks are
 //! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
 //!
 //! A hit takes one shard's lock for reading and clones one handle. The eviction policy is that of
-//! the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash function and a fixed number of
-//! shards: the same calls give the same hits in every run. Everything behind [`BlockCache`] may be
-//! replaced without touching a caller.
+//! the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash function and a fixed number
+//! of shards: the same calls give the same hits in every run. Everything behind [`BlockCache`] may
+//! be replaced without touching a caller.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl BlockCache {
         self.blocks.contains_key(&BlockKey { uid, ordinal })
     }
 
-    /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger than
-    /// a shard.
+    /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
+    /// than a shard.
     pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
         self.blocks.insert(BlockKey { uid, ordinal }, buf);
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;

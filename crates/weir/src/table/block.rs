@@ -1,4 +1,4 @@
-// FORMAT: docs/format/block.md sha=000000000000
+// FORMAT: docs/format/block.md sha=7ab5821a099e
 //! One data block: entries in columns, so that entry `i` is found without touching entry `i - 1`.
 //!
 //! Not here: checksums and compression (`format`), which block holds a key (`index`).
@@ -30,9 +30,9 @@ const TRAILER_BYTES: usize = 8;
 /// Bytes of a key that the prefix column holds.
 const PREFIX_BYTES: usize = 8;
 
-/// Upper bound of a block's size over the sum of its keys and values, in bytes: header, trailer, one
-/// offset more than entries, and the widest columns for each entry. Bounds what a decompressor may
-/// allocate.
+/// Upper bound of a block's size over the sum of its keys and values, in bytes: header, trailer,
+/// one offset more than entries, and the widest columns for each entry. Bounds what a decompressor
+/// may allocate.
 pub(super) fn overhead_bytes_max(entries: u64) -> u64 {
     (HEADER_BYTES + TRAILER_BYTES + 4) as u64 + entries.saturating_mul(8 + 4 + 2 + 8 + 1)
 }
@@ -288,7 +288,8 @@ impl Layout {
     }
 
     /// Order of entry `i`'s key and a key with the common prefix whose rest is `suffix`, if their
-    /// column prefixes are equal. Padded prefixes are equal for `a` and `a\0` too, hence the lengths.
+    /// column prefixes are equal. Padded prefixes are equal for `a` and `a\0` too, hence the
+    /// lengths.
     #[inline]
     fn compare_rest(&self, block: &[u8], i: usize, suffix: &[u8]) -> Ordering {
         let suffix_len = self.suffix_len(block, i);

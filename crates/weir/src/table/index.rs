@@ -1,12 +1,14 @@
-//! The index of a table, its *fence*: for every data block a separator key and where the block ends.
+//! The index of a table, its *fence*: for every data block a separator key and where the block
+//! ends.
 //!
 //! Not here: blocks themselves (`block`). Layout on disk: docs/format/table.md, "Index".
 //!
 //! The separator of block `b` is at most its first entry and greater than the last entry of block
 //! `b - 1`. It is the shortest prefix of the first key that does that; only if the versions of one
-//! user key go on from block `b - 1` into `b` it is the whole key and its sequence number (the block
-//! is *continued*). So a search by (key, sequence number) leads to one block, and a point lookup
-//! that runs off the end of that block needs the next one only if that is continued with its key.
+//! user key go on from block `b - 1` into `b` it is the whole key and its sequence number (the
+//! block is *continued*). So a search by (key, sequence number) leads to one block, and a point
+//! lookup that runs off the end of that block needs the next one only if that is continued with its
+//! key.
 //!
 //! Invariants: (1) separators ascend strictly in the order of `base::key`; (2) block ends ascend
 //! strictly and the last one is the end of the data; both are checked before an index is used.
@@ -181,8 +183,8 @@ impl Index {
         key::compare_entries((separator.suffix, separator.seq), (suffix, seq))
     }
 
-    /// The one block that may hold `(key, seq)`: the last whose separator is at or before it; `None`
-    /// if even the first is after it.
+    /// The one block that may hold `(key, seq)`: the last whose separator is at or before it;
+    /// `None` if even the first is after it.
     #[inline]
     pub(super) fn find(&self, key: &[u8], seq: Seq) -> Option<usize> {
         let common = self.common();

@@ -1,7 +1,7 @@
 //! Tables: immutable sorted files of entries, their writer, reader and cursor.
 //!
-//! Not here: which tables exist and in which order they are asked (`version`), where a table's bytes
-//! lie (`storage`).
+//! Not here: which tables exist and in which order they are asked (`version`), where a table's
+//! bytes lie (`storage`).
 
 mod block;
 mod builder;
@@ -11,6 +11,8 @@ mod index;
 mod reader;
 mod verify;
 
+#[cfg(test)]
+mod examples;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
