@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 
+pub mod counting;
+#[cfg(feature = "sim")]
+pub mod faulty;
 pub mod real;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -396,12 +396,14 @@ impl Storage for Files {
         self.writable()?;
         assert!(root.len() <= ROOT_BYTES_MAX, "a root of {} > {ROOT_BYTES_MAX} bytes", root.len());
         let _one_at_a_time = self.root_in_work.lock();
-        match self.dir.unlink(ROOT_TMP) {
-            Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-        let file = self.dir.create(ROOT_TMP)?;
+        let file = match self.dir.create(ROOT_TMP) {
+            Err(e) if e.kind() == ErrorKind::Conflict => {
+                // Left behind by a crash, or by a write that failed.
+                self.dir.unlink(ROOT_TMP)?;
+                self.dir.create(ROOT_TMP)?
+            }
+            other => other?,
+        };
         self.fill_new(ROOT_TMP, || {
             file.write_at(&encode_root(root), 0)?;
             file.sync()

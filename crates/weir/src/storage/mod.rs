@@ -12,6 +12,8 @@ use std::sync::Arc;
 use crate::base::error::Result;
 use crate::device::{Advice, File};
 
+#[cfg(test)]
+mod contract;
 pub mod files;
 
 /// Which log a log file belongs to. The numbers are on disk.

@@ -1,0 +1,463 @@
+//! A directory whose requests fail on demand: the n-th of a kind, once, some times or for ever.
+//!
+//! Wraps any directory; the effect "a failed sync drops dirty data" needs a simulated disk below.
+//! Requests are counted by site, and so are injected failures, so that a campaign can say which pairs
+//! of site and error it has covered.
+//!
+//! Not here: damage at rest and power cuts (`device::sim`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::base::error::{Error, Result};
+use crate::base::sched::{self, Mutex};
+use crate::device::sim::SimDisk;
+use crate::device::site::{FileClass, OpKind, Site, SiteCounters};
+use crate::device::{Advice, Dir, File, Lock, Mode};
+
+/// An error of the operating system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorCode {
+    /// The medium failed.
+    Eio,
+    /// The file system is full.
+    Enospc,
+    /// The quota is used up.
+    Edquot,
+    /// The process has too many open files.
+    Emfile,
+}
+
+impl ErrorCode {
+    /// All codes.
+    pub const ALL: [Self; 4] = [Self::Eio, Self::Enospc, Self::Edquot, Self::Emfile];
+
+    fn error(self, what: &str, path: &str) -> Error {
+        // The numbers of Linux.
+        let errno = match self {
+            Self::Eio => 5,
+            Self::Enospc => 28,
+            Self::Edquot => 122,
+            Self::Emfile => 24,
+        };
+        let os = std::io::Error::from_raw_os_error(errno);
+        Error::io(format_args!("{what} {path} (injected)"), os)
+    }
+}
+
+/// What happens to a request that a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// It fails and does nothing.
+    Fail(ErrorCode),
+    /// It fails, but was done: a write is in the cache, a sync is durable, a name is changed.
+    FailButDone(ErrorCode),
+    /// A write does this many eighths of its bytes and fails; other requests fail.
+    ShortWrite(ErrorCode, u8),
+    /// A sync of a file fails with `EIO` and its dirty data is dropped: later syncs succeed without
+    /// it (fsync-gate). True: it cannot be read any more either. Other requests fail.
+    LoseDirty(bool),
+    /// It takes this many (virtual) milliseconds longer and succeeds.
+    Stall(u64),
+}
+
+/// How often a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// One request.
+    Once,
+    /// This many requests in a row.
+    Next(u64),
+    /// All requests until it is healed.
+    Forever,
+}
+
+/// A plan to make requests fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// The kind of request; `None`: any.
+    pub op: Option<OpKind>,
+    /// The class of the file; `None`: any.
+    pub class: Option<FileClass>,
+    /// How many requests that match pass before the first one that is hit.
+    pub after: u64,
+    /// How often it hits.
+    pub times: Times,
+    /// What happens.
+    pub effect: Effect,
+}
+
+struct Armed {
+    fault: Fault,
+    seen: u64,
+}
+
+/// What faults a [`FaultyDir`] has, and what it did. Shared by clones.
+#[derive(Clone, Default)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    armed: Mutex<Vec<Armed>>,
+    /// Number of armed faults: without any, a request takes no lock.
+    armed_count: AtomicUsize,
+    counters: SiteCounters,
+    calls: AtomicU64,
+    injected: Mutex<BTreeMap<(Site, Effect), u64>>,
+}
+
+impl Faults {
+    /// Adds a fault. Faults are tried in the order of their arming; the first that hits counts.
+    pub fn arm(&self, fault: Fault) {
+        let mut armed = self.shared.armed.lock();
+        armed.push(Armed { fault, seen: 0 });
+        self.shared.armed_count.store(armed.len(), Ordering::Relaxed);
+    }
+
+    /// Takes all faults back.
+    pub fn heal(&self) {
+        let mut armed = self.shared.armed.lock();
+        armed.clear();
+        self.shared.armed_count.store(0, Ordering::Relaxed);
+    }
+
+    /// Requests by site, hit or not.
+    #[must_use]
+    pub fn counters(&self) -> &SiteCounters {
+        &self.shared.counters
+    }
+
+    /// Number of requests so far: `after` of a fault that matches any request counts these.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::Relaxed)
+    }
+
+    /// How often which effect hit which site.
+    #[must_use]
+    pub fn injected(&self) -> Vec<(Site, Effect, u64)> {
+        let injected = self.shared.injected.lock();
+        injected.iter().map(|((site, effect), n)| (*site, *effect, *n)).collect()
+    }
+
+    /// How often any fault hit.
+    #[must_use]
+    pub fn injected_total(&self) -> u64 {
+        self.shared.injected.lock().values().sum()
+    }
+
+    /// Counts a request; the effect that it must suffer, if any.
+    fn request(&self, op: OpKind, class: FileClass, bytes: usize) -> Option<Effect> {
+        self.shared.counters.count(op, class, bytes);
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        if self.shared.armed_count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut hit = None;
+        for Armed { fault, seen } in self.shared.armed.lock().iter_mut() {
+            if fault.op.is_some_and(|o| o != op) || fault.class.is_some_and(|c| c != class) {
+                continue;
+            }
+            let nth = *seen;
+            *seen += 1;
+            let hits = match fault.times {
+                Times::Once => 1,
+                Times::Next(n) => n,
+                Times::Forever => u64::MAX,
+            };
+            if hit.is_none() && nth >= fault.after && nth - fault.after < hits {
+                hit = Some(fault.effect);
+            }
+        }
+        if let Some(effect) = hit {
+            let key = (Site { op, class }, effect);
+            *self.shared.injected.lock().entry(key).or_insert(0) += 1;
+        }
+        hit
+    }
+
+    /// A request without special effects of its own: `call` is the request below.
+    fn pass<T>(
+        &self,
+        op: OpKind,
+        class: FileClass,
+        path: impl FnOnce() -> String,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match self.request(op, class, 0) {
+            None => call(),
+            Some(effect) => suffer(effect, op, path, call),
+        }
+    }
+}
+
+/// The general meaning of an effect.
+fn suffer<T>(
+    effect: Effect,
+    op: OpKind,
+    path: impl FnOnce() -> String,
+    call: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let what = format!("{op:?} of");
+    match effect {
+        Effect::Fail(code) | Effect::ShortWrite(code, _) => Err(code.error(&what, &path())),
+        Effect::LoseDirty(_) => Err(ErrorCode::Eio.error(&what, &path())),
+        Effect::FailButDone(code) => {
+            call()?;
+            Err(code.error(&what, &path()))
+        }
+        Effect::Stall(millis) => {
+            sched::delay(Duration::from_millis(millis));
+            call()
+        }
+    }
+}
+
+/// A directory whose requests fail on demand.
+pub struct FaultyDir {
+    inner: Arc<dyn Dir>,
+    disk: Option<SimDisk>,
+    faults: Faults,
+}
+
+impl FaultyDir {
+    /// Wraps any directory.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Dir>) -> Self {
+        Self { inner, disk: None, faults: Faults::default() }
+    }
+
+    /// Wraps a simulated disk: failed syncs can drop dirty data.
+    #[must_use]
+    pub fn over_disk(disk: &SimDisk) -> Self {
+        Self { inner: disk.dir(), disk: Some(disk.clone()), faults: Faults::default() }
+    }
+
+    /// The handle to arm and heal faults.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    fn file(&self, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FaultyFile {
+            inner,
+            disk: self.disk.clone(),
+            name: name.to_owned(),
+            class: FileClass::of(name),
+            faults: self.faults.clone(),
+        })
+    }
+
+    fn full(&self, name: &str) -> String {
+        format!("{}/{name}", self.inner.path())
+    }
+}
+
+impl Dir for FaultyDir {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        let (class, path) = (FileClass::of(name), || self.full(name));
+        let inner = self.faults.pass(OpKind::Create, class, path, || self.inner.create(name))?;
+        Ok(self.file(name, inner))
+    }
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        let (class, path) = (FileClass::of(name), || self.full(name));
+        let inner = self.faults.pass(OpKind::Open, class, path, || self.inner.open(name, mode))?;
+        Ok(self.file(name, inner))
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (class, path) = (FileClass::of(to), || self.full(to));
+        self.faults.pass(OpKind::Rename, class, path, || self.inner.rename(from, to))
+    }
+    fn unlink(&self, name: &str) -> Result<()> {
+        let (class, path) = (FileClass::of(name), || self.full(name));
+        self.faults.pass(OpKind::Unlink, class, path, || self.inner.unlink(name))
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        let path = || self.inner.path();
+        self.faults.pass(OpKind::List, FileClass::Directory, path, || self.inner.list())
+    }
+    fn sync(&self) -> Result<()> {
+        let path = || self.inner.path();
+        self.faults.pass(OpKind::SyncDir, FileClass::Directory, path, || self.inner.sync())
+    }
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        let (class, path) = (FileClass::of(name), || self.full(name));
+        self.faults.pass(OpKind::Lock, class, path, || self.inner.lock(name))
+    }
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let path = || self.inner.path();
+        self.faults.pass(OpKind::FreeBytes, FileClass::Directory, path, || self.inner.free_bytes())
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+struct FaultyFile {
+    inner: Arc<dyn File>,
+    disk: Option<SimDisk>,
+    name: String,
+    class: FileClass,
+    faults: Faults,
+}
+
+impl FaultyFile {
+    fn pass<T>(&self, op: OpKind, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.faults.pass(op, self.class, || self.inner.path(), call)
+    }
+
+    fn write(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let call = || self.inner.write_parts_at(parts, offset);
+        match self.faults.request(OpKind::Write, self.class, bytes) {
+            None => call(),
+            Some(effect) => {
+                if let Effect::ShortWrite(_, eighths) = effect {
+                    let kept = bytes * usize::from(eighths.min(8)) / 8;
+                    let all = parts.concat();
+                    self.inner.write_at(&all[..kept], offset)?;
+                }
+                suffer(effect, OpKind::Write, || self.inner.path(), call)
+            }
+        }
+    }
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        match self.faults.request(OpKind::Read, self.class, buf.len()) {
+            None => self.inner.read_at(buf, offset),
+            Some(effect) => suffer(
+                effect,
+                OpKind::Read,
+                || self.inner.path(),
+                || self.inner.read_at(buf, offset),
+            ),
+        }
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write(&[buf], offset)
+    }
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.write(parts, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        match self.faults.request(OpKind::Sync, self.class, 0) {
+            None => self.inner.sync(),
+            Some(effect) => {
+                if let (Effect::LoseDirty(revert), Some(disk)) = (effect, &self.disk) {
+                    disk.lose_dirty(&self.name, revert);
+                }
+                suffer(effect, OpKind::Sync, || self.inner.path(), || self.inner.sync())
+            }
+        }
+    }
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.pass(OpKind::WriteBack, || self.inner.write_back(offset, bytes))
+    }
+    fn len(&self) -> Result<u64> {
+        self.pass(OpKind::Len, || self.inner.len())
+    }
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        self.pass(OpKind::Allocate, || self.inner.allocate(bytes))
+    }
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.pass(OpKind::SetLen, || self.inner.set_len(bytes))
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.pass(OpKind::Discard, || self.inner.discard(offset, bytes))
+    }
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        self.inner.advise(offset, bytes, advice);
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use crate::device::sim::crash::CrashPolicy;
+
+    fn fault(op: OpKind, after: u64, times: Times, effect: Effect) -> Fault {
+        Fault { op: Some(op), class: Some(FileClass::Wal), after, times, effect }
+    }
+
+    fn wal() -> (SimDisk, FaultyDir, Faults, Arc<dyn File>) {
+        let disk = SimDisk::default();
+        let dir = FaultyDir::over_disk(&disk);
+        let log = dir.create("wal-000001.log").expect("created");
+        dir.sync().expect("synced");
+        let faults = dir.faults();
+        (disk, dir, faults, log)
+    }
+
+    /// Goal: a fault hits exactly the requests that it names, from the n-th on, as often as it says,
+    /// and not after it is healed.
+    #[test]
+    fn hits_what_it_names() {
+        let (_disk, dir, faults, log) = wal();
+        faults.arm(fault(OpKind::Write, 2, Times::Next(2), Effect::Fail(ErrorCode::Enospc)));
+        let kinds: Vec<Option<ErrorKind>> =
+            (0..6).map(|_| log.write_at(b"x", 0).err().map(|e| e.kind())).collect();
+        let full = Some(ErrorKind::NoSpace);
+        assert_eq!(kinds, [None, None, full, full, None, None]);
+        log.sync().expect("another kind");
+        dir.create("000001.tbl").expect("created").write_at(b"x", 0).expect("another class");
+
+        faults.arm(Fault {
+            op: None,
+            class: None,
+            after: 1,
+            times: Times::Forever,
+            effect: Effect::Fail(ErrorCode::Eio),
+        });
+        dir.list().expect("the first passes");
+        assert_eq!(dir.list().err().map(|e| e.kind()), Some(ErrorKind::Io));
+        let text = log.sync().expect_err("fails").to_string();
+        assert!(text.contains("wal-000001.log") && text.contains("injected"), "{text}");
+        faults.heal();
+        log.sync().expect("healed");
+        assert_eq!(faults.injected_total(), 4);
+        assert_eq!(faults.injected().len(), 3);
+        assert_eq!(faults.counters().get(OpKind::Write, FileClass::Wal).calls, 6);
+        assert_eq!(faults.calls(), 15);
+    }
+
+    /// Goal: the effects leave what they say behind.
+    #[test]
+    fn effects() {
+        let (disk, dir, faults, log) = wal();
+        let once = |op, effect| faults.arm(fault(op, 0, Times::Once, effect));
+        once(OpKind::Write, Effect::ShortWrite(ErrorCode::Eio, 4));
+        log.write_parts_at(&[b"abcd", b"efgh"], 0).expect_err("short");
+        assert_eq!(disk.read_all("wal-000001.log").expect("there"), b"abcd");
+        once(OpKind::Write, Effect::FailButDone(ErrorCode::Eio));
+        log.write_at(b"efgh", 4).expect_err("done all the same");
+        assert_eq!(log.len().expect("length"), 8);
+        once(OpKind::Sync, Effect::FailButDone(ErrorCode::Eio));
+        log.sync().expect_err("durable all the same");
+        let durable =
+            |disk: &SimDisk| disk.crash(CrashPolicy::Nothing, 0).read_all("wal-000001.log");
+        assert_eq!(durable(&disk).expect("there"), b"abcdefgh");
+        log.write_at(b"ijkl", 8).expect("written");
+        once(OpKind::Sync, Effect::LoseDirty(false));
+        log.sync().expect_err("the gate");
+        log.sync().expect("the lie");
+        assert_eq!(durable(&disk).expect("there"), b"abcdefgh");
+        once(OpKind::Rename, Effect::FailButDone(ErrorCode::Eio));
+        dir.rename("wal-000001.log", "wal-000002.log").expect_err("done all the same");
+        assert_eq!(dir.list().expect("list"), ["wal-000002.log"]);
+        once(OpKind::Create, Effect::Fail(ErrorCode::Emfile));
+        assert_eq!(dir.create("wal-000003.log").err().map(|e| e.kind()), Some(ErrorKind::Io));
+        once(OpKind::Sync, Effect::Stall(1));
+        log.sync().expect("late, but done");
+    }
+}
