@@ -3,6 +3,7 @@
 //! A check is a pure function over [`Tree`], in a file of its own, with a test that shows a
 //! violating sample. To add one: write it, add it to [`check`], and name it in CONTRIBUTING.md.
 
+mod citations;
 pub mod formats;
 mod headers;
 mod layers;
@@ -43,7 +44,7 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with `tree`, in order of files and lines.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    const CHECKS: [fn(&Tree) -> Vec<Violation>; 9] = [
+    const CHECKS: [fn(&Tree) -> Vec<Violation>; 10] = [
         layers::check,
         formats::check,
         lengths::check,
@@ -53,6 +54,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         headers::check,
         links::check,
         promises::check,
+        citations::check,
     ];
     let mut violations: Vec<Violation> = CHECKS.iter().flat_map(|check| check(tree)).collect();
     violations.sort();
