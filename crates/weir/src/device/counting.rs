@@ -1,7 +1,7 @@
 //! A directory that counts what goes through it, by kind of request and class of file.
 //!
-//! For metrics ("bytes written to logs, to tables, ..."), in every build: a request costs two relaxed
-//! additions more. Failed requests are counted too; bytes are those asked for.
+//! For metrics ("bytes written to logs, to tables, ..."), in every build: a request costs two
+//! relaxed additions more. Failed requests are counted too; bytes are those asked for.
 
 use std::sync::Arc;
 

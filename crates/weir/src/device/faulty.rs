@@ -1,8 +1,8 @@
 //! A directory whose requests fail on demand: the n-th of a kind, once, some times or for ever.
 //!
 //! Wraps any directory; the effect "a failed sync drops dirty data" needs a simulated disk below.
-//! Requests are counted by site, and so are injected failures, so that a campaign can say which pairs
-//! of site and error it has covered.
+//! Requests are counted by site, and so are injected failures, so that a campaign can say which
+//! pairs of site and error it has covered.
 //!
 //! Not here: damage at rest and power cuts (`device::sim`).
 
@@ -399,8 +399,8 @@ mod tests {
         (disk, dir, faults, log)
     }
 
-    /// Goal: a fault hits exactly the requests that it names, from the n-th on, as often as it says,
-    /// and not after it is healed.
+    /// Goal: a fault hits exactly the requests that it names, from the n-th on, as often as it
+    /// says, and not after it is healed.
     #[test]
     fn hits_what_it_names() {
         let (_disk, dir, faults, log) = wal();

@@ -1,8 +1,8 @@
 //! The one door to I/O: directories and files, real, simulated or wrapped.
 //!
-//! Names and directory syncs are part of the interface, so that they are inside the fault model too:
-//! a created, renamed or removed name is durable only after [`Dir::sync`], written bytes only after
-//! [`File::sync`]. Nothing here knows what the bytes mean.
+//! Names and directory syncs are part of the interface, so that they are inside the fault model
+//! too: a created, renamed or removed name is durable only after [`Dir::sync`], written bytes only
+//! after [`File::sync`]. Nothing here knows what the bytes mean.
 //!
 //! Errors: every error names the path and the operation. A full disk or quota is
 //! `ErrorKind::NoSpace`, a missing name `ErrorKind::NotFound`, an existing one (on `create`)
@@ -34,9 +34,9 @@ pub trait Dir: Send + Sync {
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> Result<()>;
-    /// Takes the exclusive lock file `name`, creating it if need be: held until the value is dropped
-    /// or the process ends. A second taker, in this process or another, also through another path to
-    /// the same directory, gets `Locked`.
+    /// Takes the exclusive lock file `name`, creating it if need be: held until the value is
+    /// dropped or the process ends. A second taker, in this process or another, also through
+    /// another path to the same directory, gets `Locked`.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
     /// Bytes that can still be written, where the device knows. An upper bound.
     fn free_bytes(&self) -> Result<Option<u64>>;

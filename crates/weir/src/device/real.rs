@@ -65,7 +65,8 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             format!("{what}: the name is taken"),
             std::io::Error::from(errno),
         ),
-        // A file-size limit (RLIMIT_FSIZE, or the file system's own) is lack of space to the writer.
+        // A file-size limit (RLIMIT_FSIZE, or the file system's own) is lack of space to the
+        // writer.
         Errno::FBIG => Error::with_source(
             ErrorKind::NoSpace,
             format!("{what}: the file may not grow any further"),
@@ -372,16 +373,16 @@ type Identity = (u64, u64);
 
 /// The identities locked by this process.
 ///
-/// The one global state of the engine: `flock` already refuses a second descriptor in one process on
-/// local file systems, but where it is emulated by record locks (NFS) a process never conflicts with
-/// itself.
+/// The one global state of the engine: `flock` already refuses a second descriptor in one process
+/// on local file systems, but where it is emulated by record locks (NFS) a process never conflicts
+/// with itself.
 static LOCKED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 /// The lock on a store: the lock file, and the directory itself.
 ///
 /// The lock file alone would not do: it can be removed, and a second opener would then lock a new
-/// one. The directory alone would not do either: a copy made of hard links is another directory with
-/// the same files.
+/// one. The directory alone would not do either: a copy made of hard links is another directory
+/// with the same files.
 struct RealLock {
     // Field order is drop order: the claims are given back after the descriptors are closed.
     _descriptors: Vec<OwnedFd>,

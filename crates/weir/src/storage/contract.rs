@@ -203,8 +203,8 @@ mod forms {
         }
 
         /// Goal: what a call made durable survives every power cut after it, and the root is always
-        /// the old or the new one (bug 30). Method: every boundary of a short run, every policy, some
-        /// seeds.
+        /// the old or the new one (bug 30). Method: every boundary of a short run, every policy,
+        /// some seeds.
         #[test]
         fn durable_means_durable() {
             let disk = SimDisk::new(SimOptions { record: true, ..SimOptions::default() });
@@ -242,8 +242,8 @@ mod forms {
         }
 
         /// Goal: no failed call leaves the store unusable, and a root that was written is not lost.
-        /// Method: fail every call of the run, once, with every kind of effect; heal, cut the power,
-        /// open again, run again on fresh numbers.
+        /// Method: fail every call of the run, once, with every kind of effect; heal, cut the
+        /// power, open again, run again on fresh numbers.
         #[test]
         fn every_call_may_fail() {
             let effects = [

@@ -1,10 +1,10 @@
 //! The one door to waiting: mutexes, condition variables, threads and delays.
 //!
 //! On a real machine these are the operating system's. In simulation (feature `sim`, see [`sim`])
-//! exactly one actor runs at a time, every lock, wait and simulated device request is a switch point
-//! chosen by the seed, and delays move the virtual clock. The code above cannot tell the difference:
-//! whether the calling thread is an actor is found through a thread-local. Without the feature this
-//! is a thin skin that the compiler removes.
+//! exactly one actor runs at a time, every lock, wait and simulated device request is a switch
+//! point chosen by the seed, and delays move the virtual clock. The code above cannot tell the
+//! difference: whether the calling thread is an actor is found through a thread-local. Without the
+//! feature this is a thin skin that the compiler removes.
 //!
 //! INVARIANT: code that runs in a simulation waits through this module only. An actor that waits on
 //! anything else (a `OnceLock` whose initialiser does I/O, a channel, a foreign mutex held across a

@@ -8,13 +8,13 @@
 //!
 //! Not here: what actors do; simulated devices (`device::sim`).
 //!
-//! Invariants: (1) one actor is `Running`, all others are parked; (2) an actor is in `runnable`, or in
-//! `waiting` under what it waits for and/or in `timers`, or has ended; (3) nothing observable depends
-//! on addresses, thread ids or real time: addresses are compared for equality only.
+//! Invariants: (1) one actor is `Running`, all others are parked; (2) an actor is in `runnable`, or
+//! in `waiting` under what it waits for and/or in `timers`, or has ended; (3) nothing observable
+//! depends on addresses, thread ids or real time: addresses are compared for equality only.
 //!
-//! Failure: a panic in an actor, a deadlock, or a run beyond its limits ends the run with a message.
-//! The other actors' threads stay parked for ever, because unwinding them would run engine code
-//! outside the rules; a failed run leaks them.
+//! Failure: a panic in an actor, a deadlock, or a run beyond its limits ends the run with a
+//! message. The other actors' threads stay parked for ever, because unwinding them would run engine
+//! code outside the rules; a failed run leaks them.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -28,8 +28,8 @@ use std::time::Duration;
 use crate::base::prng::Prng;
 use crate::base::sched::Condvar;
 
-/// Real time without a switch point after which a run is given up: an actor waits outside `sched`, or
-/// loops for ever.
+/// Real time without a switch point after which a run is given up: an actor waits outside `sched`,
+/// or loops for ever.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Where the virtual clock starts: 1 s, so that code may subtract from it.
@@ -43,8 +43,8 @@ pub struct Settings {
     /// Mean number of switch points from one possible switch to the next; at least 1. A switch that
     /// moves the baton costs about 10 µs of real time, the others a few nanoseconds.
     pub switch_every: u64,
-    /// Virtual time after which the run fails: somebody waits for what never comes while timers keep
-    /// the clock going.
+    /// Virtual time after which the run fails: somebody waits for what never comes while timers
+    /// keep the clock going.
     pub virtual_limit: Duration,
 }
 
@@ -143,8 +143,8 @@ impl Simulation {
         self.shared.countdown.store(state.draw_countdown(), Ordering::Relaxed);
     }
 
-    /// Number of decisions so far and a hash over all of them: who got the baton, and when. Equal for
-    /// equal seeds, or something is not deterministic.
+    /// Number of decisions so far and a hash over all of them: who got the baton, and when. Equal
+    /// for equal seeds, or something is not deterministic.
     #[must_use]
     pub fn schedule(&self) -> (u64, u64) {
         (self.shared.decisions.load(Ordering::Relaxed), self.shared.state.lock().schedule_hash)

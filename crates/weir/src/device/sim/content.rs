@@ -104,8 +104,9 @@ mod tests {
     use super::*;
     use crate::base::prng::Prng;
 
-    /// Goal: content behaves as a vector of bytes, and clones are independent. Method: random writes,
-    /// cuts, extensions and zeroings against a `Vec`, with a clone now and then checked later.
+    /// Goal: content behaves as a vector of bytes, and clones are independent. Method: random
+    /// writes, cuts, extensions and zeroings against a `Vec`, with a clone now and then checked
+    /// later.
     #[test]
     fn content_is_a_vector() {
         for seed in 0..50 {

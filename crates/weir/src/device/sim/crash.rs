@@ -1,9 +1,9 @@
 //! What a power cut may leave behind: policies that choose which un-synced changes survive.
 //!
 //! The unit of survival is the 512-byte sector for content, one number for a file's length, and one
-//! entry operation for names; nothing un-synced is ordered. A surviving sector holds the state after
-//! one of the writes that touched it (the cache writes back whole sectors, never an older write
-//! without the newer one below it). Synced content, lengths and names always survive.
+//! entry operation for names; nothing un-synced is ordered. A surviving sector holds the state
+//! after one of the writes that touched it (the cache writes back whole sectors, never an older
+//! write without the newer one below it). Synced content, lengths and names always survive.
 //!
 //! Source: reliability.md §4.2.
 

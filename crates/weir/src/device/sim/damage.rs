@@ -1,7 +1,7 @@
 //! Damage at rest: what a medium does to bytes and names while nobody looks.
 //!
-//! Damage is durable at once, is seen by open files, and is not recorded. Every function says whether
-//! there was something to damage.
+//! Damage is durable at once, is seen by open files, and is not recorded. Every function says
+//! whether there was something to damage.
 
 use std::sync::Arc;
 

@@ -53,8 +53,8 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// About an NVMe disk with a cache: 1 µs a call, 20 µs a read, 2 µs a write, 100 µs a sync, 1 µs a
-    /// page; nobody waits.
+    /// About an NVMe disk with a cache: 1 µs a call, 20 µs a read, 2 µs a write, 100 µs a sync, 1
+    /// µs a page; nobody waits.
     fn default() -> Self {
         Self {
             call_nanos: 1_000,
@@ -164,7 +164,8 @@ impl SimDisk {
         Self::from_model(image, SimOptions { record: false, ..self.shared.options.clone() })
     }
 
-    /// An independent copy of the disk as it can be read now, all of it durable. It does not record.
+    /// An independent copy of the disk as it can be read now, all of it durable. It does not
+    /// record.
     #[must_use]
     pub fn copy(&self) -> Self {
         self.crash(CrashPolicy::All, 0)
@@ -183,8 +184,8 @@ impl SimDisk {
         self.shared.state.lock().model.used_bytes()
     }
 
-    /// A sync that failed (fsync-gate): the un-synced changes of `name` are never written. `revert`:
-    /// they cannot be read any more either.
+    /// A sync that failed (fsync-gate): the un-synced changes of `name` are never written.
+    /// `revert`: they cannot be read any more either.
     pub fn lose_dirty(&self, name: &str, revert: bool) {
         let mut state = self.shared.state.lock();
         if let Some(&inode) = state.model.names.get(name) {

@@ -4,8 +4,8 @@
 //! Every change is an [`Op`]; the live disk applies ops as they come, the replayer applies the same
 //! ops again. Reads change nothing and are no ops.
 //!
-//! INVARIANT: `current` is `durable` plus `pending` in order (unless dirty data was `lost`); `names`
-//! is `durable_names` plus `pending_names` in order.
+//! INVARIANT: `current` is `durable` plus `pending` in order (unless dirty data was `lost`);
+//! `names` is `durable_names` plus `pending_names` in order.
 
 use std::collections::BTreeMap;
 use std::fmt;

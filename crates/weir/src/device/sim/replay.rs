@@ -124,8 +124,8 @@ impl Replayer {
         SimDisk::from_model(crash::image(&self.model, policy, seed), options)
     }
 
-    /// Number of sectors of the newest un-synced write: `TornAt` takes boundaries below it. 0 if there
-    /// is none.
+    /// Number of sectors of the newest un-synced write: `TornAt` takes boundaries below it. 0 if
+    /// there is none.
     #[must_use]
     pub fn torn_sectors(&self) -> u64 {
         crash::newest_write(&self.model).map_or(0, |(_, sectors)| sectors)

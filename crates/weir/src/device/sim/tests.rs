@@ -59,9 +59,9 @@ impl History {
     }
 }
 
-/// Goal: for every policy, a surviving sector is a state that it had, a surviving length is a length
-/// that the file had, and what was synced is there. Method: random writes, syncs and extensions of two
-/// files against the set of all states since the last sync.
+/// Goal: for every policy, a surviving sector is a state that it had, a surviving length is a
+/// length that the file had, and what was synced is there. Method: random writes, syncs and
+/// extensions of two files against the set of all states since the last sync.
 #[test]
 fn images_are_allowed_by_the_model() {
     for seed in 0..60 {
@@ -184,8 +184,8 @@ fn rename_is_atomic() {
     assert_eq!(seen.len(), 2);
 }
 
-/// Goal: the replayer walks through the same states as the disk did, forwards and backwards, gives the
-/// marks set before a boundary, and a second crash can be recorded on an image.
+/// Goal: the replayer walks through the same states as the disk did, forwards and backwards, gives
+/// the marks set before a boundary, and a second crash can be recorded on an image.
 #[test]
 fn replay_equals_the_run() {
     let disk = recording();
@@ -231,8 +231,8 @@ fn replay_equals_the_run() {
     assert_eq!((again.trace_len(), again.replayer().len()), (1, 1));
 }
 
-/// Goal: the fsync-gate: after a failed sync the dirty data is gone, although a later sync succeeds,
-/// and can or cannot be read until the power cut.
+/// Goal: the fsync-gate: after a failed sync the dirty data is gone, although a later sync
+/// succeeds, and can or cannot be read until the power cut.
 #[test]
 fn lost_dirty_data_stays_lost() {
     for revert in [false, true] {

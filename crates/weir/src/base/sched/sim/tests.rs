@@ -1,5 +1,5 @@
-//! Goal: the scheduler is deterministic, exclusive and honest about failures. Method: small programs
-//! whose interleaving can be seen.
+//! Goal: the scheduler is deterministic, exclusive and honest about failures. Method: small
+//! programs whose interleaving can be seen.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -37,7 +37,8 @@ fn interleaving(seed: u64, switch_every: u64) -> (Vec<u32>, (u64, u64)) {
     .expect("it ends")
 }
 
-/// Goal: the same seed gives the same schedule, other seeds give others, at any density of switches.
+/// Goal: the same seed gives the same schedule, other seeds give others, at any density of
+/// switches.
 #[test]
 fn same_seed_same_schedule() {
     let mut seen = BTreeSet::new();
@@ -56,8 +57,8 @@ fn same_seed_same_schedule() {
     assert!(seen.len() > 30, "only {} schedules out of 40", seen.len());
 }
 
-/// Goal: virtual time costs no real time, and timeouts fire in its order. Method: an hour of delays;
-/// two waits, one notified, one not.
+/// Goal: virtual time costs no real time, and timeouts fire in its order. Method: an hour of
+/// delays; two waits, one notified, one not.
 #[test]
 fn time_is_virtual() {
     let order = Simulation::run(1, |sim| {
@@ -81,8 +82,8 @@ fn time_is_virtual() {
     assert_eq!(order, 3_605_000_000_000);
 }
 
-/// Goal: a notification is never lost between release and wait. Method: a bounded queue of one slot,
-/// two producers, two consumers, many seeds.
+/// Goal: a notification is never lost between release and wait. Method: a bounded queue of one
+/// slot, two producers, two consumers, many seeds.
 #[test]
 fn condition_variables_lose_nothing() {
     for seed in 0..50 {
