@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::engine::{Batch, Engine, EngineError, Result};
 use crate::keys::{KeySpace, Permutation};
 use crate::prng::Prng;
+use crate::report::latency_histogram;
 use crate::session::Progress;
 use crate::values::Values;
 use crate::workload::Workload;
@@ -23,9 +24,6 @@ const PROGRESS_STEP: u64 = 256;
 /// Entries whose time is one latency of `readseq`.
 const READSEQ_STEP: u64 = 1024;
 
-/// The longest latency that is told apart: one hour.
-const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
-
 /// The PRNG stream of the background writer; clients use their number.
 const WRITER_STREAM: u64 = 1 << 32;
 
@@ -39,6 +37,8 @@ pub(crate) struct Totals {
     pub(crate) missing: u64,
     pub(crate) scanned: u64,
     pub(crate) user_bytes: u64,
+    /// When the client began and when its last operation was acknowledged, in nanoseconds.
+    span: (u64, u64),
     read: Histogram<u64>,
     write: Histogram<u64>,
     scan: Histogram<u64>,
@@ -55,10 +55,11 @@ impl Totals {
             missing: 0,
             scanned: 0,
             user_bytes: 0,
-            read: histogram(),
-            write: histogram(),
-            scan: histogram(),
-            background_write: histogram(),
+            span: (u64::MAX, 0),
+            read: latency_histogram(),
+            write: latency_histogram(),
+            scan: latency_histogram(),
+            background_write: latency_histogram(),
         }
     }
 
@@ -78,17 +79,12 @@ impl Totals {
         self.missing += other.missing;
         self.scanned += other.scanned;
         self.user_bytes += other.user_bytes;
+        self.span = (self.span.0.min(other.span.0), self.span.1.max(other.span.1));
         self.read.add(&other.read).map_err(EngineError::new)?;
         self.write.add(&other.write).map_err(EngineError::new)?;
         self.scan.add(&other.scan).map_err(EngineError::new)?;
         self.background_write.add(&other.background_write).map_err(EngineError::new)
     }
-}
-
-/// Nanoseconds with three significant digits; longer than [`LATENCY_MAX_NANOS`] counts as that.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_MAX_NANOS, 3)
-        .expect("bounds and digits are within hdrhistogram's range")
 }
 
 /// Operations that `workload` will do, for the progress line.
@@ -142,19 +138,18 @@ pub(crate) fn run(
             .then(|| scope.spawn(move || Client::new(shared, WRITER_STREAM).write_in_background()));
         // Threads are started and values prepared before the time counts.
         shared.start.wait();
-        let begin = Stopwatch::start();
         let results: Vec<_> = clients.into_iter().map(join).collect();
-        let seconds = begin.seconds();
         shared.finished.store(true, Ordering::Relaxed);
         let writer = writer.map(join).transpose();
         let mut totals = Totals::new();
         for result in results {
             totals.add(&result?)?;
         }
+        let (begin, end) = totals.span;
+        totals.seconds = end.saturating_sub(begin) as f64 / 1e9;
         if let Some(background) = writer? {
             totals.add(&background)?;
         }
-        totals.seconds = seconds;
         Ok(totals)
     })
 }
@@ -221,6 +216,7 @@ impl<'a> Client<'a> {
     fn begin(&mut self) {
         self.shared.start.wait();
         self.last = self.shared.clock.nanos();
+        self.totals.span.0 = self.last;
         if let Some(seconds) = self.shared.config.seconds
             && !self.shared.workload.starts_empty()
         {
@@ -235,6 +231,7 @@ impl<'a> Client<'a> {
         self.shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
         result?;
         self.report(self.unreported);
+        self.totals.span.1 = self.last;
         Ok(self.totals)
     }
 
@@ -391,6 +388,7 @@ impl<'a> Client<'a> {
                 }
             })?;
             self.totals.scanned += returned;
+            self.lap();
             self.done(returned);
             left -= returned.min(left);
             if returned < count {

@@ -72,7 +72,7 @@ impl Default for Settings {
 pub struct Counters {
     /// Bytes that the engine wrote to its files, for every cause together.
     pub bytes_written: Option<u64>,
-    /// The same, by cause, such as `wal`, `flush`, `compaction`.
+    /// The same, by cause, such as `log`, `flush`, `compaction`.
     pub written_by_cause: Vec<(String, u64)>,
     /// Block reads by users that the cache answered.
     pub cache_hits: Option<u64>,

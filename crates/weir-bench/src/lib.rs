@@ -27,7 +27,7 @@ pub use engine::{Batch, Counters, Engine, EngineError, EngineKind, Result, Setti
 pub use keys::{KeySpace, Permutation};
 pub use prng::Prng;
 pub use process::{ProcessIo, anonymous_bytes, directory_bytes};
-pub use report::{Latency, Measurement};
+pub use report::{Latency, Measurement, latency_histogram};
 pub use session::{Phase, Progress, Session};
 pub use values::Values;
 pub use workload::Workload;

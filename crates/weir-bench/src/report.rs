@@ -4,6 +4,20 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The longest latency that is told apart: one hour.
+const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
+
+/// An empty histogram of nanoseconds with three significant digits. Its range is fixed: longer than
+/// an hour counts as an hour with `saturating_record`.
+///
+/// # Panics
+/// Never: bounds and digits are constants within hdrhistogram's range.
+#[must_use]
+pub fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_MAX_NANOS, 3)
+        .expect("bounds and digits are within hdrhistogram's range")
+}
+
 /// Latencies of one kind of operation, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
