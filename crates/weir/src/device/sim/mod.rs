@@ -164,6 +164,14 @@ impl SimDisk {
         Self::from_model(image, SimOptions { record: false, ..self.shared.options.clone() })
     }
 
+    /// An independent disk in the same state, un-synced changes and all: what a process finds that
+    /// starts after the one before was killed. It does not record.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let model = self.shared.state.lock().model.detached();
+        Self::from_model(model, SimOptions { record: false, ..self.shared.options.clone() })
+    }
+
     /// An independent copy of the disk as it can be read now, all of it durable. It does not
     /// record.
     #[must_use]
