@@ -61,6 +61,12 @@ pub enum Effect {
     LoseDirty(bool),
     /// It takes this many (virtual) milliseconds longer and succeeds.
     Stall(u64),
+    /// A read gives, or a write leaves, this bit (modulo its length) inverted, and says nothing.
+    /// Other requests succeed.
+    FlipBit(u64),
+    /// A write or a sync is not done and says that it was: a lost write, a lying disk. Other
+    /// requests succeed.
+    PretendDone,
 }
 
 /// How often a fault hits.
@@ -214,6 +220,7 @@ fn suffer<T>(
             sched::delay(Duration::from_millis(millis));
             call()
         }
+        Effect::FlipBit(_) | Effect::PretendDone => call(),
     }
 }
 
@@ -316,6 +323,12 @@ impl FaultyFile {
         let call = || self.inner.write_parts_at(parts, offset);
         match self.faults.request(OpKind::Write, self.class, bytes) {
             None => call(),
+            Some(Effect::PretendDone) => Ok(()),
+            Some(Effect::FlipBit(bit)) => {
+                let mut all = parts.concat();
+                flip(&mut all, bit);
+                self.inner.write_at(&all, offset)
+            }
             Some(effect) => {
                 if let Effect::ShortWrite(_, eighths) = effect {
                     let kept = bytes * usize::from(eighths.min(8)) / 8;
@@ -328,10 +341,22 @@ impl FaultyFile {
     }
 }
 
+fn flip(bytes: &mut [u8], bit: u64) {
+    if !bytes.is_empty() {
+        let bit = bit % (bytes.len() as u64 * 8);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
 impl File for FaultyFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         match self.faults.request(OpKind::Read, self.class, buf.len()) {
             None => self.inner.read_at(buf, offset),
+            Some(Effect::FlipBit(bit)) => {
+                let got = self.inner.read_at(buf, offset)?;
+                flip(&mut buf[..got], bit);
+                Ok(got)
+            }
             Some(effect) => suffer(
                 effect,
                 OpKind::Read,
@@ -349,6 +374,7 @@ impl File for FaultyFile {
     fn sync(&self) -> Result<()> {
         match self.faults.request(OpKind::Sync, self.class, 0) {
             None => self.inner.sync(),
+            Some(Effect::PretendDone) => Ok(()),
             Some(effect) => {
                 if let (Effect::LoseDirty(revert), Some(disk)) = (effect, &self.disk) {
                     disk.lose_dirty(&self.name, revert);
@@ -459,5 +485,15 @@ mod tests {
         assert_eq!(dir.create("wal-000003.log").err().map(|e| e.kind()), Some(ErrorKind::Io));
         once(OpKind::Sync, Effect::Stall(1));
         log.sync().expect("late, but done");
+        once(OpKind::Write, Effect::PretendDone);
+        log.write_at(b"lost", 0).expect("it says so");
+        once(OpKind::Sync, Effect::PretendDone);
+        log.sync().expect("it says so");
+        once(OpKind::Write, Effect::FlipBit(16 + 1));
+        log.write_at(b"ab", 0).expect("it says so");
+        once(OpKind::Read, Effect::FlipBit(0));
+        let mut read = [0; 4];
+        log.read_exact_at(&mut read, 0).expect("it says so");
+        assert_eq!(&read, b"bbcd", "bit 1 flipped when written, bit 0 when read");
     }
 }
