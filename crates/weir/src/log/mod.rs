@@ -25,6 +25,8 @@ mod replay;
 mod writer;
 
 #[cfg(test)]
+pub(crate) mod test_storage;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};

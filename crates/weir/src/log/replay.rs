@@ -21,6 +21,9 @@ use crate::storage::{LogKind, Storage};
 /// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
 const WINDOW_BYTES: u64 = 256 << 10;
 
+/// Most bytes of a `SegmentStart` group in any format to come.
+const START_BYTES_MAX: u64 = 4096;
+
 /// A group (or a batch put together from its fragments) as replay hands it out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupView<'a> {
@@ -165,25 +168,24 @@ impl Segment {
 
     /// The `SegmentStart` of this segment, if it verifies.
     fn segment_start(&mut self, kind: LogKind, lineage: u64) -> Result<Option<Start>> {
-        let wanted = (GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64;
         let path = self.file.path();
         let (number, own_seed) = (self.number, self.seed);
-        let bytes = self.bytes(0, wanted)?;
+        let bytes = self.bytes(0, START_BYTES_MAX)?;
         let Some(start) = bytes.get(GROUP_HEADER_BYTES..).and_then(SegmentStart::decode) else {
             return Ok(None);
         };
         let Some((header, crc)) = Header::decode(own_seed, bytes) else {
             return foreign(bytes, &start, kind, lineage, &path).map_or(Ok(None), Err);
         };
-        if header.ty != GroupType::SegmentStart {
+        let payload = bytes.get(GROUP_HEADER_BYTES..header.group_bytes() as usize);
+        let whole = payload.is_some_and(|p| header.payload_crc == mask(crc_append(0, p)));
+        if header.ty != GroupType::SegmentStart || !whole {
             return Ok(None);
         }
         if start.format > LATEST {
             return Err(newer_format(&path, start.format));
         }
-        let payload = bytes.get(GROUP_HEADER_BYTES..).unwrap_or(&[]);
         let sound = header.payload_len as usize == SegmentStart::BYTES
-            && header.payload_crc == mask(crc_append(0, payload))
             && start.format != 0
             && (start.segment, start.lineage, start.kind) == (number, lineage, kind as u8)
             && (header.lsn, header.prev_crc) == (start.prev.lsn, start.prev.crc);
@@ -484,4 +486,5 @@ fn scan(segment: &mut Segment, from: u64, missing: u64, epoch: u32) -> Result<Op
 }
 
 const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES as u64);
-const _: () = assert!(WINDOW_BYTES > (GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64);
+const _: () = assert!(WINDOW_BYTES > START_BYTES_MAX);
+const _: () = assert!(START_BYTES_MAX as usize >= GROUP_HEADER_BYTES + SegmentStart::BYTES);

@@ -90,7 +90,8 @@ impl SegmentWriter {
         Ok(writer)
     }
 
-    /// Payload bytes that still fit in one group; 0 if none do or the segment is sealed.
+    /// Payload bytes that still fit in one group; 0 if nothing more is to be appended: the segment is
+    /// full or sealed.
     pub(crate) fn room(&self) -> u64 {
         if self.sealed {
             return 0;
@@ -145,7 +146,7 @@ impl SegmentWriter {
     }
 
     /// Appends one group and gives its LSN. `parts` together are the payload and must fit
-    /// [`room`](Self::room); `count` is the number of entries in it. `pad_after`: the caller is going
+    /// [`room`](Self::room), which must not be 0; `count` is the number of entries in it. `pad_after`: the caller is going
     /// to sync this group, so that the next one starts in a sector of its own (H37); an empty group
     /// with `pad_after` does that for groups already written. `durable_lsn`: the last LSN of which
     /// the caller knows that it and all before are on stable storage.
@@ -186,7 +187,8 @@ impl SegmentWriter {
             self.chain.lsn
         );
         let payload_len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        assert!(payload_len <= self.room(), "{payload_len} bytes in a room of {}", self.room());
+        let room = self.room();
+        assert!(room > 0 && payload_len <= room, "{payload_len} bytes in a room of {room}");
         let header = Header {
             ty,
             pad_after,
