@@ -31,7 +31,7 @@ use crate::table::{CursorOptions, TableHit};
 
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
-    meta: TableMeta,
+    meta: Arc<TableMeta>,
     storage: Arc<dyn Storage>,
     cache: Option<Arc<BlockCache>>,
     hash_seed: u64,
@@ -82,18 +82,24 @@ impl AlignedBytes {
     }
 }
 
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("uid", &self.meta.uid).finish_non_exhaustive()
+    }
+}
+
 impl Table {
     /// A table of `storage` with this description. Reads nothing yet. `hash_seed` is the one that
     /// the table was written with; index and filter are charged to `accountant`.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
-        meta: TableMeta,
+        meta: impl Into<Arc<TableMeta>>,
         cache: Option<Arc<BlockCache>>,
         hash_seed: u64,
         accountant: Option<Arc<Accountant>>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            meta,
+            meta: meta.into(),
             storage,
             cache,
             hash_seed,

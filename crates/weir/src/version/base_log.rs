@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Table;
 use super::check;
 use super::edit::{AddedTable, Flushed, KeyspaceEdit, VersionEdit};
 use super::record::RootRecord;
@@ -16,6 +15,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
 use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter, replay};
 use crate::storage::{LogKind, Storage};
+use crate::table::Table;
 
 /// Tables described in one edit of a base: some 100 KiB at common key lengths, at most 130 MiB.
 const BASE_EDIT_TABLES: usize = 1000;

@@ -10,9 +10,7 @@ pub(crate) mod options;
 pub(crate) mod record;
 pub(crate) mod root;
 pub(crate) mod run;
+pub(crate) mod run_cursor;
 pub(crate) mod set;
 pub(crate) mod shape;
-mod stand_in;
 pub(crate) mod tables;
-
-use stand_in::Table;

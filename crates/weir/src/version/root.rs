@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Table;
 use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, VersionEdit};
 use super::run::{Run, Version};
 use super::shape::Shape;
@@ -21,6 +20,7 @@ use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
+use crate::table::Table;
 
 /// One keyspace at one moment.
 #[derive(Clone, Debug)]

@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::Table;
 use super::base_log::{self, BaseLog};
 use super::check;
 use super::edit::{KeyspaceId, VersionEdit};
@@ -34,6 +33,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
 use crate::storage::{LogKind, Storage};
+use crate::table::Table;
 
 /// Why it does not matter if an old version log cannot be removed.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
@@ -53,8 +53,13 @@ pub(crate) struct Context {
 
 impl Context {
     fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
-        let _ = hash_seed;
-        Table::new(Arc::clone(meta))
+        Table::new(
+            Arc::clone(&self.storage),
+            Arc::clone(meta),
+            self.cache.clone(),
+            hash_seed,
+            self.accountant.clone(),
+        )
     }
 }
 

@@ -1,0 +1,164 @@
+//! Walking a run: its tables one after the other, as one cursor.
+//!
+//! Lazy: a table's blocks are read when the cursor stands in it, and only one table has a cursor at a
+//! time. Not here: which entries a reader may see (`merge`).
+//!
+//! Invariants: (1) the order of entries is that of the tables, because they share no user key; (2) an
+//! error in a table makes the cursor invalid and stays in `status` until the next seek: the cursor
+//! never steps over a damaged table.
+
+use std::sync::Arc;
+
+use super::run::Run;
+use crate::base::cursor::Cursor;
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq, compare};
+use crate::base::value::Value;
+use crate::table::{CursorOptions, TableCursor};
+
+/// A position in a run.
+pub(crate) struct RunCursor {
+    run: Arc<Run>,
+    options: CursorOptions,
+    /// Index of the table that `inner` walks.
+    index: usize,
+    inner: Option<TableCursor>,
+}
+
+impl RunCursor {
+    pub(super) fn new(run: Arc<Run>, options: CursorOptions) -> Self {
+        Self { run, options, index: 0, inner: None }
+    }
+
+    /// The current value without copying it; `None` if the cursor is not valid.
+    pub(crate) fn shared_value(&self) -> Option<Value> {
+        self.inner.as_ref().filter(|inner| inner.valid()).map(TableCursor::shared_value)
+    }
+
+    /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.
+    fn enter(&mut self, index: usize) -> Option<&mut TableCursor> {
+        if self.inner.is_none() || self.index != index {
+            let options = self.options;
+            self.inner = self.run.tables.get(index).map(|(_, table)| table.cursor(options));
+            self.index = index;
+        }
+        self.inner.as_mut()
+    }
+
+    /// Whether the current table has been walked to its end without an error.
+    fn is_exhausted(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| !inner.valid() && inner.status().is_ok())
+    }
+
+    fn skip_forward(&mut self) {
+        while self.is_exhausted() {
+            if let Some(inner) = self.enter(self.index + 1) {
+                inner.seek_to_first();
+            }
+        }
+    }
+
+    fn skip_backward(&mut self) {
+        while self.is_exhausted() {
+            let Some(index) = self.index.checked_sub(1) else {
+                self.inner = None;
+                return;
+            };
+            if let Some(inner) = self.enter(index) {
+                inner.seek_to_last();
+            }
+        }
+    }
+}
+
+impl Cursor for RunCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.inner.as_ref().is_some_and(TableCursor::valid)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.inner.as_ref().map_or(&[], TableCursor::key)
+    }
+
+    #[inline]
+    fn seq(&self) -> Seq {
+        self.inner.as_ref().map_or(0, TableCursor::seq)
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.inner.as_ref().map_or(Kind::Put, TableCursor::kind)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.inner.as_ref().map_or(&[], TableCursor::value)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        let index = self.run.tables.lower_bound(key);
+        if let Some(inner) = self.enter(index) {
+            inner.seek(key, seq);
+        }
+        self.skip_forward();
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        let index = self.run.tables.lower_bound(key);
+        let starts_before =
+            self.run.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
+        if starts_before {
+            if let Some(inner) = self.enter(index) {
+                inner.seek_for_prev(key, seq);
+            }
+        } else if let Some(before) = index.checked_sub(1) {
+            if let Some(inner) = self.enter(before) {
+                inner.seek_to_last();
+            }
+        } else {
+            self.inner = None;
+        }
+        self.skip_backward();
+    }
+
+    fn seek_to_first(&mut self) {
+        if let Some(inner) = self.enter(0) {
+            inner.seek_to_first();
+        }
+        self.skip_forward();
+    }
+
+    fn seek_to_last(&mut self) {
+        let Some(last) = self.run.tables.len().checked_sub(1) else { return };
+        if let Some(inner) = self.enter(last) {
+            inner.seek_to_last();
+        }
+        self.skip_backward();
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.next();
+            if !inner.valid() {
+                self.skip_forward();
+            }
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.prev();
+            if !inner.valid() {
+                self.skip_backward();
+            }
+        }
+    }
+
+    fn status(&self) -> Result<()> {
+        self.inner.as_ref().map_or(Ok(()), TableCursor::status)
+    }
+}
