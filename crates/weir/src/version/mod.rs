@@ -14,3 +14,6 @@ pub(crate) mod run_cursor;
 pub(crate) mod set;
 pub(crate) mod shape;
 pub(crate) mod tables;
+
+#[cfg(test)]
+mod tests;

@@ -10,14 +10,13 @@ use crate::base::coding::{Reader, put_u32};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_number, unknown};
 
-/// First bytes of the record.
-const MAGIC: &[u8; 8] = b"WEIRROOT";
-
 /// Format of the store, written by this version. 1: the first.
 pub(crate) const LATEST: u32 = 1;
 
-/// Bytes before the fields: magic 8, format 4, length of the fields 4.
-const HEAD_BYTES: usize = 8 + 4 + 4;
+/// Bytes before the fields: format 4.
+const HEAD_BYTES: usize = 4;
+/// Bytes after the fields: checksum 4.
+const CHECKSUM_BYTES: usize = 4;
 
 /// What the root record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,38 +43,30 @@ const RECORD: &str = "root record";
 impl RootRecord {
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut fields = Vec::new();
-        put_number(&mut fields, TAG_LINEAGE, self.lineage);
-        put_number(&mut fields, TAG_VERSION_LOG, self.version_log);
-        put_number(&mut fields, TAG_LOG_EPOCH, u64::from(self.log_epoch));
-        put_number(&mut fields, TAG_BASE_LSN, self.base_lsn);
-        let mut buf = Vec::with_capacity(HEAD_BYTES + fields.len() + 4);
-        buf.extend_from_slice(MAGIC);
+        let mut buf = Vec::new();
         put_u32(&mut buf, LATEST);
-        put_u32(&mut buf, fields.len() as u32);
-        buf.extend_from_slice(&fields);
+        put_number(&mut buf, TAG_LINEAGE, self.lineage);
+        put_number(&mut buf, TAG_VERSION_LOG, self.version_log);
+        put_number(&mut buf, TAG_LOG_EPOCH, u64::from(self.log_epoch));
+        put_number(&mut buf, TAG_BASE_LSN, self.base_lsn);
         let checksum = mask(crc(&buf));
         put_u32(&mut buf, checksum);
         buf
     }
 
-    /// Decodes the record; `file` is for messages. Bytes after the record are ignored.
+    /// Decodes the record; which is all of `bytes`; `file` is for messages.
     ///
     /// # Errors
     /// `Unsupported` for a newer format or an unknown critical field; `Corruption` otherwise.
     pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<Self> {
         let damaged = |what: &str| Error::corruption(file, 0, format_args!("a {RECORD} {what}"));
-        let mut reader = Reader::new(bytes);
-        if reader.take(MAGIC.len()) != Some(MAGIC) {
-            return Err(damaged("does not start with its magic bytes"));
-        }
         let cut_off = || damaged("is cut off");
+        let fields_bytes = bytes.len().checked_sub(HEAD_BYTES + CHECKSUM_BYTES);
+        let mut reader = Reader::new(bytes);
         let format = reader.u32().ok_or_else(cut_off)?;
-        let len = reader.u32().ok_or_else(cut_off)? as usize;
-        let fields = reader.take(len).ok_or_else(cut_off)?;
-        let checksum = reader.u32().ok_or_else(cut_off)?;
-        let covered = bytes.get(..HEAD_BYTES + len).ok_or_else(cut_off)?;
-        if checksum != mask(crc(covered)) {
+        let fields = fields_bytes.and_then(|n| reader.take(n)).ok_or_else(cut_off)?;
+        let covered = bytes.get(..HEAD_BYTES + fields.len()).ok_or_else(cut_off)?;
+        if reader.u32() != Some(mask(crc(covered))) {
             return Err(damaged("has a wrong checksum"));
         }
         if format > LATEST {

@@ -288,6 +288,17 @@ impl<T> TableList<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> TableList<T> {
+    /// How many chunks are shared with `other`, and how many there are.
+    pub(crate) fn shared_chunks(&self, other: &Self) -> (usize, usize) {
+        let theirs: std::collections::BTreeSet<_> =
+            other.0.chunks.iter().map(Arc::as_ptr).collect();
+        let shared = self.0.chunks.iter().filter(|c| theirs.contains(&Arc::as_ptr(c))).count();
+        (shared, self.0.chunks.len())
+    }
+}
+
 impl<T> Default for TableList<T> {
     fn default() -> Self {
         Self::from_chunks(Vec::new())

@@ -1,0 +1,146 @@
+//! Bytes on disk: edits, options, the root record, and the worked examples of docs/format.
+
+use std::sync::Arc;
+
+use super::{meta, random_edit, set};
+use crate::base::error::ErrorKind;
+use crate::base::prng::Prng;
+use crate::base::tagged::{put_field, put_number};
+use crate::log::LogPosition;
+use crate::options::{Compression, Options};
+use crate::version::edit::{Flushed, VersionEdit};
+use crate::version::options::{decode_options, encode_options};
+use crate::version::record::RootRecord;
+
+/// The hex bytes of the block that follows `heading` in a format page.
+pub(super) fn example(page: &str, heading: &str) -> Vec<u8> {
+    let (_, rest) = page.split_once(heading).expect("the page has the example");
+    let block = rest.split("```").nth(1).expect("the example is a code block");
+    let mut bytes = Vec::new();
+    for line in block.lines().skip(1) {
+        let hex = line.split("  ").next().unwrap_or("");
+        for pair in hex.split_whitespace() {
+            bytes.push(u8::from_str_radix(pair, 16).expect("two hex digits"));
+        }
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> crate::base::error::Result<VersionEdit> {
+    VersionEdit::decode(bytes, "file", 7)
+}
+
+#[test]
+fn random_edits_round_trip() {
+    let (set, _) = set::fresh(1 << 20);
+    let mut prng = Prng::new(3);
+    for _ in 0..200 {
+        let edit = random_edit(&set, &mut prng);
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        assert_eq!(decode(&bytes).unwrap(), edit);
+        set.apply(edit).unwrap();
+    }
+}
+
+/// Every cut and every flip of an edit is an error or another edit, never a panic.
+#[test]
+fn damaged_edits_are_refused_or_decoded() {
+    let mut edit = VersionEdit::default();
+    let part = edit.keyspace(3);
+    part.create = Some("users".into());
+    part.options = Some(Arc::new(Options::default()));
+    part.add_table(1, 5, meta(9, "a", "b", (1, 2)));
+    part.remove_table(1, 8);
+    part.set_cursor(1, Some(b"k".to_vec()));
+    part.flushed = Some(Flushed { log_start: LogPosition::ORIGIN, flushed_seq: 9, durable_lsn: 0 });
+    let mut bytes = Vec::new();
+    edit.encode(&mut bytes);
+    assert_eq!(decode(&bytes).unwrap(), edit);
+    for len in 1..bytes.len() {
+        assert_eq!(decode(&bytes[..len]).unwrap_err().kind(), ErrorKind::Corruption, "{len}");
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Err(error) = decode(&flipped) {
+            assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported));
+        }
+    }
+}
+
+#[test]
+fn unknown_tags_are_refused_by_name_or_skipped() {
+    let mut bytes = Vec::new();
+    put_field(&mut bytes, 101, b"from the future");
+    put_number(&mut bytes, 2, 77);
+    assert_eq!(decode(&bytes).unwrap().next_uid, Some(77));
+    put_field(&mut bytes, 102, b"");
+    let error = decode(&bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("version edit") && error.to_string().contains("102"));
+    // The same one level down.
+    let mut part = Vec::new();
+    put_number(&mut part, 2, 1);
+    put_field(&mut part, 36, b"claim");
+    let mut bytes = Vec::new();
+    put_field(&mut bytes, 16, &part);
+    assert_eq!(decode(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+    // Another key order than the one that exists.
+    let mut part = Vec::new();
+    put_number(&mut part, 2, 1);
+    put_field(&mut part, 18, b"reverse");
+    let mut bytes = Vec::new();
+    put_field(&mut bytes, 16, &part);
+    let error = decode(&bytes).unwrap_err();
+    assert!(error.to_string().contains("reverse"), "{error}");
+}
+
+#[test]
+fn options_round_trip() {
+    let options = Options {
+        write_buffer_entries: Some(12),
+        bloom_bits: vec![10.0, 0.5, 0.0],
+        compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
+        l0_trigger: 9,
+        ..Options::default()
+    };
+    for options in [options, Options::default()] {
+        let mut bytes = Vec::new();
+        encode_options(&options, &mut bytes);
+        assert_eq!(decode_options(&bytes, "file", 0).unwrap(), options);
+        put_number(&mut bytes, 99, 5);
+        assert_eq!(decode_options(&bytes, "file", 0).unwrap(), options);
+    }
+    assert_eq!(decode_options(&[], "file", 0).unwrap(), Options::default());
+    let mut bytes = Vec::new();
+    put_field(&mut bytes, 4, &[0, 9]);
+    assert_eq!(decode_options(&bytes, "file", 0).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn root_records_notice_every_flip_and_cut() {
+    let record = RootRecord { lineage: u64::MAX - 5, version_log: 12, log_epoch: 3, base_lsn: 400 };
+    let bytes = record.encode();
+    assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
+    for len in 0..bytes.len() {
+        assert!(RootRecord::decode(&bytes[..len], "ROOT").is_err());
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let error = RootRecord::decode(&flipped, "ROOT").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "bit {bit}");
+    }
+}
+
+#[test]
+fn root_records_of_a_newer_format_are_refused() {
+    let mut bytes = RootRecord { lineage: 1, version_log: 1, log_epoch: 1, base_lsn: 1 }.encode();
+    bytes.truncate(bytes.len() - 4);
+    bytes[0] = 2;
+    let checksum = crate::base::checksum::mask(crate::base::checksum::crc(&bytes));
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    let error = RootRecord::decode(&bytes, "ROOT").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}

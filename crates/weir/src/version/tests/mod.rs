@@ -1,0 +1,206 @@
+//! The version set against simple oracles. Here: random edits of a plausible tree, and a dump of a
+//! root that two equal roots share.
+
+mod check;
+mod codec;
+#[cfg(feature = "sim")]
+mod crash;
+mod cursor;
+mod set;
+mod tables;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, VersionEdit};
+use super::root::{KeyspaceVersion, Root};
+use super::set::{Context, VersionSet};
+use crate::base::prng::Prng;
+use crate::base::table_meta::TableMeta;
+use crate::log::LogPosition;
+use crate::options::Options;
+use crate::storage::Storage;
+
+const LINEAGE: u64 = 0xabcd;
+const HASH_SEED: u64 = 0x5eed;
+
+fn context(storage: Arc<dyn Storage>, version_log_bytes: u64) -> Context {
+    Context { storage, cache: None, accountant: None, version_log_bytes }
+}
+
+/// A table that holds keys from `smallest` to `largest` and sequences from `seqs.0` to `seqs.1`.
+fn meta(uid: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableMeta> {
+    Arc::new(TableMeta {
+        uid,
+        check_uid: uid,
+        bytes: 1000 + uid,
+        tail_bytes: 100,
+        tail_checksum: uid as u32,
+        raw_bytes: 800,
+        entries: 10,
+        deletes: 1,
+        blocks: 1,
+        seq_min: seqs.0,
+        seq_max: seqs.1,
+        smallest: smallest.as_bytes().to_vec(),
+        largest: largest.as_bytes().to_vec(),
+        entry_hash: uid.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    })
+}
+
+fn key(number: u64) -> String {
+    format!("{number:04}")
+}
+
+/// Everything about a root that an edit sets, as text: equal for equal roots.
+fn dump(root: &Root) -> String {
+    let mut text = format!(
+        "lineage {:x} seed {:x} last_seq {} wal {} next_keyspace {}\n",
+        root.lineage, root.hash_seed, root.last_seq, root.wal_durable_lsn, root.next_keyspace
+    );
+    for (id, keyspace) in &root.keyspaces {
+        assert_eq!(*id, keyspace.id);
+        writeln!(
+            text,
+            "keyspace {id} {:?} trigger {} log_start {:?} flushed {}",
+            keyspace.name, keyspace.options.l0_trigger, keyspace.log_start, keyspace.flushed_seq
+        )
+        .unwrap();
+        for (number, level) in keyspace.version.levels.iter().enumerate() {
+            if let Some(cursor) = &level.cursor {
+                writeln!(text, " cursor {number} {cursor:?}").unwrap();
+            }
+            for run in &level.runs {
+                let metas: Vec<_> = run.tables.iter().map(|(m, _)| (**m).clone()).collect();
+                writeln!(text, " level {number} epoch {} {metas:?}", run.epoch).unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// Disjoint tables that span `range`, in key order.
+fn outputs(
+    set: &VersionSet,
+    prng: &mut Prng,
+    range: (u64, u64),
+    seqs: (u64, u64),
+) -> Vec<Arc<TableMeta>> {
+    let mut tables = Vec::new();
+    let mut low = range.0;
+    while low <= range.1 && (tables.is_empty() || prng.chance(3, 4)) {
+        let high = (low + prng.below(60)).min(range.1);
+        tables.push(meta(set.new_uid(), &key(low), &key(high), seqs));
+        low = high + 1 + prng.below(20);
+    }
+    tables
+}
+
+fn number_of(key: &[u8]) -> u64 {
+    std::str::from_utf8(key).unwrap().parse().unwrap()
+}
+
+/// Merges some tables of `level` and all of the next level that they overlap.
+fn compaction(
+    set: &VersionSet,
+    prng: &mut Prng,
+    keyspace: &KeyspaceVersion,
+    level: usize,
+) -> KeyspaceEdit {
+    let mut edit = KeyspaceEdit::default();
+    let levels = &keyspace.version.levels;
+    let mut range = (u64::MAX, 0);
+    let mut seqs = (u64::MAX, 0);
+    let mut take = |edit: &mut KeyspaceEdit, level: usize, table: &TableMeta| {
+        edit.remove_table(level, table.uid);
+        range.0 = range.0.min(number_of(&table.smallest));
+        range.1 = range.1.max(number_of(&table.largest));
+        seqs.0 = seqs.0.min(table.seq_min);
+        seqs.1 = seqs.1.max(table.seq_max);
+        range
+    };
+    let mut inputs = (u64::MAX, 0);
+    if level == 0 {
+        for (table, _) in levels[0].runs.iter().flat_map(|run| run.tables.iter()) {
+            inputs = take(&mut edit, 0, table);
+        }
+    } else if let Some(run) = levels[level].runs.first() {
+        let (table, _) = run.tables.get(prng.below(run.tables.len() as u64) as usize).unwrap();
+        inputs = take(&mut edit, level, table);
+        edit.set_cursor(level, Some(table.largest.clone()));
+    }
+    if edit.removed.is_empty() {
+        return edit;
+    }
+    let (low, high) = (key(inputs.0), key(inputs.1));
+    let newest = levels[level].runs[0].epoch;
+    let target = levels[level + 1].runs.first();
+    let epoch = target.map_or(newest, |run| run.epoch);
+    if let Some(run) = target {
+        let lower = std::ops::Bound::Included(low.as_bytes());
+        let upper = std::ops::Bound::Included(high.as_bytes());
+        for table in run.overlapping(lower, upper) {
+            take(&mut edit, level + 1, table.meta());
+        }
+    }
+    if edit.removed.len() == 1 && prng.chance(1, 2) {
+        let uid = edit.removed[0].uid;
+        let found = keyspace.version.tables().find(|t| t.meta().uid == uid).unwrap();
+        edit.add_table(level + 1, epoch, Arc::new(found.meta().clone()));
+        return edit;
+    }
+    for table in outputs(set, prng, range, seqs) {
+        edit.add_table(level + 1, epoch, table);
+    }
+    edit
+}
+
+/// A flush of one table, as the next memtable's would be.
+fn flush(set: &VersionSet, prng: &mut Prng, root: &Root, keyspace: &KeyspaceVersion) -> KeyspaceEdit {
+    let low = prng.below(900);
+    let seqs = (root.last_seq + 1, root.last_seq + 1 + prng.below(10));
+    let table = meta(set.new_uid(), &key(low), &key(low + prng.below(99)), seqs);
+    let mut edit = KeyspaceEdit::default();
+    edit.add_table(0, set.new_epoch(), table);
+    let lsn = keyspace.log_start.lsn + prng.below(5);
+    let log_start = LogPosition { segment: 1 + lsn / 10, offset: lsn * 100, lsn, ..LogPosition::ORIGIN };
+    edit.flushed = Some(Flushed { log_start, flushed_seq: seqs.1, durable_lsn: lsn - 1 });
+    edit
+}
+
+/// An edit that a running store might make of the current root.
+fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
+    let root = set.current();
+    let mut edit = VersionEdit::default();
+    let ids: Vec<KeyspaceId> = root.keyspaces.keys().copied().collect();
+    let choice = prng.below(20);
+    if ids.is_empty() || (choice == 0 && ids.len() < 4) {
+        let id = set.new_keyspace_id().unwrap();
+        let options = Options { l0_trigger: prng.below(50) as usize, ..Options::default() };
+        let part = edit.keyspace(id);
+        part.create = Some(format!("keyspace {id}"));
+        part.options = Some(Arc::new(options));
+        return edit;
+    }
+    let id = ids[prng.below(ids.len() as u64) as usize];
+    let keyspace = &root.keyspaces[&id];
+    let part = match choice {
+        1 => KeyspaceEdit { drop: ids.len() > 1, ..KeyspaceEdit::default() },
+        2 => {
+            let options = Options { l0_trigger: prng.below(50) as usize, ..Options::default() };
+            KeyspaceEdit { options: Some(Arc::new(options)), ..KeyspaceEdit::default() }
+        }
+        3..9 => {
+            let level = prng.below(3) as usize;
+            compaction(set, prng, keyspace, level)
+        }
+        _ => flush(set, prng, &root, keyspace),
+    };
+    edit.keyspaces.insert(id, part);
+    if choice == 15 && ids.len() > 1 {
+        // One atomic change of two keyspaces.
+        let other = ids[(ids.iter().position(|&i| i == id).unwrap() + 1) % ids.len()];
+        edit.keyspaces.insert(other, compaction(set, prng, &root.keyspaces[&other], 0));
+    }
+    edit
+}
