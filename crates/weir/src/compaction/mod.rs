@@ -19,6 +19,7 @@
 //! level-0 table along (H23); (4) entries read = entries written + entries dropped for a reason, by
 //! count and by hash, or the job fails and leaves nothing behind.
 
+pub(crate) mod execute;
 pub(crate) mod pacing;
 pub(crate) mod policy;
 pub(crate) mod task;

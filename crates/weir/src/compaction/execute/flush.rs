@@ -1,0 +1,150 @@
+//! A flush: the entries of one or more memtables become one run of level 0.
+//!
+//! Generic over the cursor, so that memtables stay outside this layer: `db` hands over one memtable's
+//! cursor, or a merge of several, newest first.
+//!
+//! Invariants: (1) deletes are kept: what they hide lies in tables; (2) the run carries the data epoch
+//! drawn at the freeze of the newest memtable in it.
+
+use crate::base::cursor::Cursor;
+use crate::base::error::Result;
+use crate::base::key::Seq;
+use crate::compaction::execute::outputs::Outputs;
+use crate::compaction::execute::{
+    Finished, Job, JobContext, JobStats, Progress, STEP_BYTES, Stopwatch, check_conservation,
+    tally_of,
+};
+use crate::compaction::policy::{Placement, Plan};
+use crate::merge::Retain;
+use crate::options::Options;
+use crate::table::TableOptions;
+use crate::version::edit::{KeyspaceId, VersionEdit};
+
+/// What a flush needs to know besides its entries.
+pub(crate) struct FlushSpec {
+    /// Whose memtables.
+    pub(crate) keyspace: KeyspaceId,
+    /// Where the run goes, as the policy says.
+    pub(crate) placement: Placement,
+    /// Data epoch of the run.
+    pub(crate) epoch: u64,
+    /// Number of entries in the memtables.
+    pub(crate) entries: u64,
+    /// Live snapshots, ascending, read after the memtables were frozen (H47).
+    pub(crate) snapshots: Vec<Seq>,
+    /// Size at which the run is cut into tables.
+    pub(crate) table_bytes: u64,
+    /// How tables of this level are written.
+    pub(crate) table: TableOptions,
+}
+
+impl FlushSpec {
+    /// The table options of `level` in a keyspace.
+    pub(crate) fn table_options(options: &Options, level: usize, hash_seed: u64) -> TableOptions {
+        TableOptions {
+            block_bytes: options.block_bytes,
+            bloom_bits: options.bloom_bits_at(level),
+            compression: options.compression_at(level),
+            hash_seed,
+        }
+    }
+}
+
+/// A flush in steps.
+pub(crate) struct FlushJob<C> {
+    name: String,
+    keyspace: KeyspaceId,
+    placement: Placement,
+    epoch: u64,
+    entries: u64,
+    retain: Retain<C, fn(&[u8]) -> bool>,
+    outputs: Outputs,
+    started: bool,
+    stats: JobStats,
+}
+
+fn keep_deletes(_: &[u8]) -> bool {
+    false
+}
+
+impl<C: Cursor> FlushJob<C> {
+    /// A flush of everything that `entries` yields.
+    pub(crate) fn new(context: JobContext, spec: FlushSpec, entries: C) -> Self {
+        let name = format!("flush of keyspace {} in {}", spec.keyspace, context.storage.path());
+        let plan =
+            Plan { table_bytes: spec.table_bytes, below_bytes_max: u64::MAX, below: Vec::new() };
+        Self {
+            name,
+            keyspace: spec.keyspace,
+            placement: spec.placement,
+            epoch: spec.epoch,
+            entries: spec.entries,
+            retain: Retain::new(entries, spec.snapshots, keep_deletes as fn(&[u8]) -> bool),
+            outputs: Outputs::new(context, spec.table, plan),
+            started: false,
+            stats: JobStats::default(),
+        }
+    }
+
+    fn advance(&mut self) -> Result<Progress> {
+        if !std::mem::replace(&mut self.started, true) {
+            self.retain.seek_to_first();
+        }
+        let mut bytes = 0;
+        while self.retain.valid() {
+            let (key, value) = (self.retain.key(), self.retain.value());
+            bytes += (key.len() + value.len()) as u64;
+            let (seq, kind, hash) = (self.retain.seq(), self.retain.kind(), self.retain.hash());
+            self.outputs.add(key, seq, kind, value, hash)?;
+            self.retain.next();
+            if bytes >= STEP_BYTES {
+                return Ok(Progress::Continue);
+            }
+        }
+        self.retain.status()?;
+        self.outputs.finish_table()?;
+        if self.outputs.verify_next()? {
+            return Ok(Progress::Continue);
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Progress> {
+        let counts = self.retain.counts();
+        let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
+        let mut promised = counts.read;
+        promised.entries = self.entries;
+        check_conservation(&self.name, Some(promised), &counts, written)?;
+        let mut edit = VersionEdit::default();
+        let changes = edit.keyspace(self.keyspace);
+        for table in self.outputs.finished() {
+            changes.add_table(self.placement.level, self.epoch, table.clone());
+        }
+        self.stats.finish(&counts, self.outputs.finished());
+        Ok(Progress::Done(Box::new(Finished {
+            edit,
+            outputs: self.outputs.take(),
+            stats: self.stats,
+        })))
+    }
+}
+
+impl<C: Cursor + Send> Job for FlushJob<C> {
+    fn step(&mut self) -> Result<Progress> {
+        let watch = Stopwatch::start();
+        let result = self.advance();
+        self.stats.nanos += watch.nanos();
+        if result.is_err() {
+            self.abandon();
+        }
+        result.map(|progress| progress.with_nanos(self.stats.nanos))
+    }
+
+    fn abandon(&mut self) {
+        self.outputs.abandon();
+    }
+
+    fn stats(&self) -> JobStats {
+        self.stats
+    }
+}

@@ -1,0 +1,226 @@
+//! A merge: input tables of several runs become tables of one level.
+//!
+//! The inputs are pinned by their `Arc`s: they stay readable whatever is installed meanwhile. The
+//! snapshots must have been read after the version was pinned (H47): a snapshot taken later sees
+//! nothing older than what every input holds.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::key::{self, Seq};
+use crate::base::memory::{Category, Charge};
+use crate::base::table_meta::TableMeta;
+use crate::compaction::execute::input::{InputCursor, tables_of};
+use crate::compaction::execute::outputs::Outputs;
+use crate::compaction::execute::{
+    Finished, Job, JobContext, JobKind, JobStats, Progress, STEP_BYTES, Stopwatch,
+    check_conservation, set_cursor, tally_of,
+};
+use crate::compaction::policy::Plan;
+use crate::compaction::task::{Merge as MergeTask, Task};
+use crate::merge::{Merge, Retain, Tally};
+use crate::table::{Table, TableOptions};
+use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::run::Version;
+
+/// Memory of one input while it is merged: its readahead and two blocks.
+const INPUT_MEMORY_BYTES: u64 = 512 << 10;
+
+/// What a merge needs to know besides its context.
+pub(crate) struct MergeSpec {
+    /// Whose tree.
+    pub(crate) keyspace: KeyspaceId,
+    /// What to merge.
+    pub(crate) task: MergeTask,
+    /// How to cut the outputs, as the policy says.
+    pub(crate) plan: Plan,
+    /// Live snapshots, ascending, read after the version was pinned (H47).
+    pub(crate) snapshots: Vec<Seq>,
+    /// How tables of the output level are written.
+    pub(crate) table: TableOptions,
+}
+
+/// Whether a delete may be dropped: asks, for ascending keys, whether any table outside the inputs
+/// may hold an older entry (H9).
+struct BaseTest {
+    /// Per run that is older than the newest input: its tables that are no inputs, in key order.
+    older: Vec<OlderRun>,
+}
+
+struct OlderRun {
+    tables: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Index of the first table that does not end before the last key asked for.
+    at: usize,
+}
+
+impl BaseTest {
+    /// All runs of `version` but those that are newer than every input, without the inputs.
+    fn new(version: &Version, task: &MergeTask) -> Self {
+        let source_level = task.inputs.iter().map(|slice| slice.level).min().unwrap_or(0);
+        let newest = task.inputs.iter().filter(|slice| slice.level == source_level);
+        let newest_epoch = newest.map(|slice| slice.epoch).max().unwrap_or(u64::MAX);
+        let is_input = |level: usize, uid: u64| {
+            task.inputs.iter().any(|slice| slice.level == level && slice.uids.contains(&uid))
+        };
+        let mut older = Vec::new();
+        for (level, runs) in version.levels.iter().enumerate().skip(source_level) {
+            for run in &runs.runs {
+                if level == source_level && run.epoch > newest_epoch {
+                    continue;
+                }
+                let tables = run.tables.iter().map(|(meta, _)| meta);
+                let tables: Vec<(Vec<u8>, Vec<u8>)> = tables
+                    .filter(|meta| !is_input(level, meta.uid))
+                    .map(|meta| (meta.smallest.clone(), meta.largest.clone()))
+                    .collect();
+                if !tables.is_empty() {
+                    older.push(OlderRun { tables, at: 0 });
+                }
+            }
+        }
+        Self { older }
+    }
+
+    /// Whether no table outside the inputs may hold an older entry of `key`. Keys must not descend.
+    fn is_base(&mut self, key: &[u8]) -> bool {
+        self.older.iter_mut().all(|run| !run.may_hold(key))
+    }
+}
+
+impl OlderRun {
+    fn may_hold(&mut self, key: &[u8]) -> bool {
+        while let Some((smallest, largest)) = self.tables.get(self.at) {
+            if key::compare(largest, key).is_ge() {
+                return key::compare(smallest, key).is_le();
+            }
+            self.at += 1;
+        }
+        false
+    }
+}
+
+type DropDeletes = Box<dyn FnMut(&[u8]) -> bool + Send>;
+
+/// A merge in steps.
+pub(crate) struct CompactionJob {
+    name: String,
+    keyspace: KeyspaceId,
+    task: MergeTask,
+    promised: Tally,
+    retain: Retain<Merge<InputCursor>, DropDeletes>,
+    outputs: Outputs,
+    started: bool,
+    stats: JobStats,
+    _memory: Option<Charge>,
+}
+
+impl CompactionJob {
+    /// A merge of tables of `version`.
+    ///
+    /// # Errors
+    /// `Conflict` if an input is not in `version`.
+    pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
+        let MergeSpec { keyspace, task, plan, snapshots, table } = spec;
+        let mut inputs: Vec<Vec<Arc<Table>>> = Vec::with_capacity(task.inputs.len());
+        for slice in &task.inputs {
+            inputs.push(tables_of(version, slice)?);
+        }
+        let metas: Vec<&TableMeta> = inputs.iter().flatten().map(|table| table.meta()).collect();
+        let promised = tally_of(metas.iter().copied());
+        let stats = JobStats {
+            bytes_read: metas.iter().map(|meta| meta.bytes).sum(),
+            tables_read: metas.len() as u64,
+            ..JobStats::default()
+        };
+        let memory = context.accountant.as_ref().map(|accountant| {
+            accountant.charge(Category::Jobs, INPUT_MEMORY_BYTES * inputs.len() as u64)
+        });
+        let mut base = BaseTest::new(version, &task);
+        let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
+        let merge = Merge::new(inputs.into_iter().map(InputCursor::new).collect());
+        Ok(Self {
+            name: format!(
+                "{} of keyspace {keyspace} in {}",
+                Task::Merge(task.clone()),
+                context.storage.path()
+            ),
+            keyspace,
+            task,
+            promised,
+            retain: Retain::new(merge, snapshots, drop_deletes),
+            outputs: Outputs::new(context, table, plan),
+            started: false,
+            stats,
+            _memory: memory,
+        })
+    }
+
+    /// What kind of job it is, for the counters.
+    pub(crate) fn kind(&self) -> JobKind {
+        JobKind::Merge(self.task.cause)
+    }
+
+    fn advance(&mut self) -> Result<Progress> {
+        if !std::mem::replace(&mut self.started, true) {
+            self.retain.seek_to_first();
+        }
+        let mut bytes = 0;
+        while self.retain.valid() {
+            let (key, value) = (self.retain.key(), self.retain.value());
+            bytes += (key.len() + value.len()) as u64;
+            let (seq, kind, hash) = (self.retain.seq(), self.retain.kind(), self.retain.hash());
+            self.outputs.add(key, seq, kind, value, hash)?;
+            self.retain.next();
+            if bytes >= STEP_BYTES {
+                return Ok(Progress::Continue);
+            }
+        }
+        self.retain.status()?;
+        self.outputs.finish_table()?;
+        if self.outputs.verify_next()? {
+            return Ok(Progress::Continue);
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Progress> {
+        let counts = self.retain.counts();
+        let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
+        check_conservation(&self.name, Some(self.promised), &counts, written)?;
+        let mut edit = VersionEdit::default();
+        let changes = edit.keyspace(self.keyspace);
+        for slice in &self.task.inputs {
+            slice.uids.iter().for_each(|&uid| changes.remove_table(slice.level, uid));
+        }
+        for table in self.outputs.finished() {
+            changes.add_table(self.task.output_level, self.task.output_epoch, table.clone());
+        }
+        set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
+        self.stats.finish(&counts, self.outputs.finished());
+        Ok(Progress::Done(Box::new(Finished {
+            edit,
+            outputs: self.outputs.take(),
+            stats: self.stats,
+        })))
+    }
+}
+
+impl Job for CompactionJob {
+    fn step(&mut self) -> Result<Progress> {
+        let watch = Stopwatch::start();
+        let result = self.advance();
+        self.stats.nanos += watch.nanos();
+        if result.is_err() {
+            self.abandon();
+        }
+        result.map(|progress| progress.with_nanos(self.stats.nanos))
+    }
+
+    fn abandon(&mut self) {
+        self.outputs.abandon();
+    }
+
+    fn stats(&self) -> JobStats {
+        self.stats
+    }
+}

@@ -1,0 +1,215 @@
+//! Jobs: one flush or one merge, executed in bounded steps, ending in one edit.
+//!
+//! The executor is dumb: a policy has said what to merge and how to cut it (`task`, `policy`), the
+//! merge knows what survives (`merge::Retain`); here bytes are moved and counted. Not here: when a
+//! job runs (`db`), applying its edit (`version::set`), freeing its inputs (the reclaimer).
+//!
+//! ```text
+//! flush:  memtable cursors -> Merge -> Retain(keep deletes) -> Outputs -> edit: add tables
+//! merge:  input runs       -> Merge -> Retain(base test)    -> Outputs -> edit: remove, add, cursor
+//! move:   no job: `move_edit` is the edit
+//! ```
+//!
+//! Invariants: (1) the conservation law: entries read = entries the inputs' descriptions promise, and
+//! entries read = written + shadowed + deletes dropped, each by count and by sum of entry hashes; the
+//! written side is hashed from the encoded blocks. A job that breaks it fails with `Corruption`.
+//! (2) A job that fails or is abandoned removes every table it wrote. (3) After `Done` the tables
+//! belong to the edit: whoever applies it may remove them only if the edit cannot have become durable
+//! (bug museum 32). (4) A delete is dropped only where no table outside the inputs can hold an older
+//! entry of its key (H9).
+//!
+//! Source: LevelDB `DoCompactionWork`; the conservation law is DESIGN §3 (bug museum 39).
+
+use std::sync::Arc;
+
+use crate::base::clock;
+use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::memory::Accountant;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::task::{CursorMove, Move};
+use crate::merge::{RetainCounts, Tally};
+use crate::storage::Storage;
+use crate::table::Table;
+use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::run::Version;
+
+mod counters;
+mod flush;
+mod input;
+mod merge;
+mod outputs;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use counters::{Counters, JobKind, JobStats};
+pub(crate) use flush::{FlushJob, FlushSpec};
+pub(crate) use merge::{CompactionJob, MergeSpec};
+
+/// Bytes of keys and values that one step handles: some milliseconds of work, so that a worker can
+/// turn to a more urgent job, or a simulation to another actor, between two steps.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// What every job of a store needs.
+#[derive(Clone)]
+pub(crate) struct JobContext {
+    /// Where tables are written.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Who counts the memory of open tables and of the jobs themselves.
+    pub(crate) accountant: Option<Arc<Accountant>>,
+    /// Seed of the key hashes in filters: the store's.
+    pub(crate) hash_seed: u64,
+    /// Whether every output is read again and compared with what was meant.
+    pub(crate) verify_outputs: bool,
+    /// Draws the uid of a new table; never the same twice.
+    pub(crate) new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// How a step ended.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// There is more to do.
+    Continue,
+    /// The job is finished.
+    Done(Box<Finished>),
+}
+
+/// What a finished job hands over.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// The change of the keyspace's tree, to be applied as it is (a flush adds how far the log is
+    /// covered).
+    pub(crate) edit: VersionEdit,
+    /// The tables that were written, in key order.
+    pub(crate) outputs: Vec<Arc<TableMeta>>,
+    /// What it cost.
+    pub(crate) stats: JobStats,
+}
+
+impl Progress {
+    /// The same, with the time of all steps in the stats.
+    fn with_nanos(mut self, nanos: u64) -> Self {
+        if let Self::Done(finished) = &mut self {
+            finished.stats.nanos = nanos;
+        }
+        self
+    }
+}
+
+impl Finished {
+    /// Removes the outputs. Requires: the edit was refused before it was written to any log.
+    pub(crate) fn discard(self, storage: &dyn Storage) {
+        for table in &self.outputs {
+            storage.remove_table(table.uid).ignore_error("recovery removes what no root names");
+        }
+    }
+}
+
+/// A flush or a merge.
+pub(crate) trait Job: Send {
+    /// Works for some milliseconds.
+    ///
+    /// # Errors
+    /// Of the inputs, of the device, or `Corruption` if entries were lost or changed. The outputs are
+    /// removed then, nothing is changed, and the job is over.
+    fn step(&mut self) -> Result<Progress>;
+    /// Gives up: removes the outputs. The job is over.
+    fn abandon(&mut self);
+    /// What it has cost so far.
+    fn stats(&self) -> JobStats;
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// The failing step's.
+pub(crate) fn run(job: &mut dyn Job) -> Result<Finished> {
+    loop {
+        if let Progress::Done(finished) = job.step()? {
+            return Ok(*finished);
+        }
+    }
+}
+
+/// The edit of a move: the tables change their level, their bytes stay where they are.
+///
+/// # Errors
+/// `Conflict` if a table is not where the task says.
+pub(crate) fn move_edit(
+    keyspace: KeyspaceId,
+    version: &Version,
+    task: &Move,
+) -> Result<VersionEdit> {
+    let tables = input::tables_of(version, &task.input)?;
+    let mut edit = VersionEdit::default();
+    let changes = edit.keyspace(keyspace);
+    for table in tables {
+        changes.remove_table(task.input.level, table.meta().uid);
+        changes.add_table(task.output_level, task.output_epoch, Arc::new(table.meta().clone()));
+    }
+    set_cursor(&mut edit, keyspace, task.cursor.as_ref());
+    Ok(edit)
+}
+
+fn set_cursor(edit: &mut VersionEdit, keyspace: KeyspaceId, cursor: Option<&CursorMove>) {
+    if let Some(CursorMove { level, key }) = cursor {
+        edit.keyspace(keyspace).set_cursor(*level, Some(key.clone()));
+    }
+}
+
+/// Entries that a set of tables holds, as their descriptions say.
+fn tally_of<'a>(tables: impl IntoIterator<Item = &'a TableMeta>) -> Tally {
+    tables.into_iter().fold(Tally::default(), |sum, table| {
+        sum.plus(Tally { entries: table.entries, hash: table.entry_hash })
+    })
+}
+
+/// Invariant (1). `promised` is what the inputs' descriptions say, where they say it.
+fn check_conservation(
+    job: &str,
+    promised: Option<Tally>,
+    counts: &RetainCounts,
+    written: Tally,
+) -> Result<()> {
+    let broken = |what: &str, expected: Tally, got: Tally| {
+        Error::corruption(
+            job,
+            0,
+            format_args!(
+                "entries were lost or changed {what} ({} expected with hash {:016x}, {} found with \
+                 hash {:016x}); nothing was installed",
+                expected.entries, expected.hash, got.entries, got.hash
+            ),
+        )
+    };
+    if let Some(promised) = promised
+        && promised != counts.read
+    {
+        return Err(broken("while the inputs were read", promised, counts.read));
+    }
+    let accounted = written.plus(counts.dropped());
+    if accounted != counts.read {
+        return Err(broken("between inputs and outputs", counts.read, accounted));
+    }
+    Ok(())
+}
+
+/// Reads a table that was just written and compares it with its description.
+fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
+    let storage = Arc::clone(&context.storage);
+    let accountant = context.accountant.clone();
+    let table = Table::new(storage, meta.clone(), None, context.hash_seed, accountant);
+    table.verify().map(|_| ())
+}
+
+/// Measures a step.
+struct Stopwatch(u64);
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self(clock::now_nanos())
+    }
+
+    fn nanos(&self) -> u64 {
+        clock::now_nanos().saturating_sub(self.0)
+    }
+}

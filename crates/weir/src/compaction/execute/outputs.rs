@@ -1,0 +1,190 @@
+//! The tables that a job writes: cut, finished, compared with what was meant, or removed.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::key::{self, Kind, Printable, Seq};
+use crate::base::table_meta::TableMeta;
+use crate::compaction::execute::{JobContext, verify};
+use crate::compaction::policy::Plan;
+use crate::compaction::policy::cut::Cutter;
+use crate::merge::Tally;
+use crate::table::{TableBuilder, TableOptions};
+
+/// The builder's estimate of its size is asked again after this many bytes of keys and values.
+const ESTIMATE_BYTES: u64 = 32 << 10;
+
+/// One table in the making.
+struct Open {
+    builder: TableBuilder,
+    uid: u64,
+    /// Entries passed to the builder.
+    meant: Tally,
+    first_key: Vec<u8>,
+    /// The builder's estimate, and bytes of keys and values added since.
+    estimated_bytes: u64,
+    since_bytes: u64,
+}
+
+/// The outputs of one job, in key order.
+pub(super) struct Outputs {
+    context: JobContext,
+    options: TableOptions,
+    cutter: Cutter,
+    table_bytes: u64,
+    open: Option<Open>,
+    finished: Vec<Arc<TableMeta>>,
+    /// How many of the finished tables were read again.
+    verified: usize,
+}
+
+impl Outputs {
+    pub(super) fn new(context: JobContext, options: TableOptions, plan: Plan) -> Self {
+        let table_bytes = plan.table_bytes;
+        let cutter = Cutter::new(plan);
+        Self {
+            context,
+            options,
+            cutter,
+            table_bytes,
+            open: None,
+            finished: Vec::new(),
+            verified: 0,
+        }
+    }
+
+    /// Writes an entry, which comes after all others. `hash` is its entry hash as it was read.
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        seq: Seq,
+        kind: Kind,
+        value: &[u8],
+        hash: u64,
+    ) -> Result<()> {
+        let bytes = self.open.as_mut().map_or(0, |open| open.bytes(self.table_bytes));
+        let last_key = self.open.as_ref().map(|open| open.builder.last_key());
+        if self.cutter.ends_before(key, last_key, bytes) {
+            self.finish_table()?;
+        }
+        if self.open.is_none() {
+            self.open = Some(self.create_table(key)?);
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.builder.add(key, seq, kind, value)?;
+        open.meant.add(hash);
+        open.since_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn create_table(&self, first_key: &[u8]) -> Result<Open> {
+        let uid = (self.context.new_uid)();
+        let writer = self.context.storage.create_table(uid, self.table_bytes)?;
+        Ok(Open {
+            builder: TableBuilder::new(writer, uid, self.options),
+            uid,
+            meant: Tally::default(),
+            first_key: first_key.to_vec(),
+            estimated_bytes: 0,
+            since_bytes: 0,
+        })
+    }
+
+    /// Makes the open table durable and compares its description with what was meant.
+    pub(super) fn finish_table(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let last_key = open.builder.last_key().to_vec();
+        let meta = match open.builder.finish() {
+            Ok(meta) => Arc::new(meta),
+            Err(error) => {
+                // The bytes may be there under their name although the sync failed.
+                self.remove(open.uid);
+                return Err(error);
+            }
+        };
+        self.finished.push(Arc::clone(&meta));
+        let same = meta.uid == open.uid
+            && meta.entries == open.meant.entries
+            && meta.entry_hash == open.meant.hash
+            && meta.smallest == open.first_key
+            && meta.largest == last_key;
+        let before = self.finished.len().checked_sub(2).and_then(|i| self.finished.get(i));
+        let after_previous =
+            before.is_none_or(|before| key::compare(&before.largest, &meta.smallest).is_lt());
+        if same && after_previous {
+            return Ok(());
+        }
+        Err(Error::corruption(
+            self.name(open.uid),
+            0,
+            format_args!(
+                "the table does not hold what was meant for it ({} entries from {} to {} became {} \
+                 from {} to {})",
+                open.meant.entries,
+                Printable(&open.first_key),
+                Printable(&last_key),
+                meta.entries,
+                Printable(&meta.smallest),
+                Printable(&meta.largest)
+            ),
+        ))
+    }
+
+    /// Reads the next finished table again, if the store wants that. False when none is left.
+    pub(super) fn verify_next(&mut self) -> Result<bool> {
+        if !self.context.verify_outputs {
+            return Ok(false);
+        }
+        let Some(meta) = self.finished.get(self.verified) else { return Ok(false) };
+        verify(&self.context, meta)?;
+        self.verified += 1;
+        Ok(true)
+    }
+
+    /// The finished tables, in key order.
+    pub(super) fn finished(&self) -> &[Arc<TableMeta>] {
+        &self.finished
+    }
+
+    /// Hands the finished tables over: from now on they are not removed any more.
+    pub(super) fn take(&mut self) -> Vec<Arc<TableMeta>> {
+        debug_assert!(self.open.is_none(), "a table is still being written");
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Removes everything that was written and not taken.
+    pub(super) fn abandon(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.builder.abandon();
+        }
+        for meta in std::mem::take(&mut self.finished) {
+            self.remove(meta.uid);
+        }
+    }
+
+    fn remove(&self, uid: u64) {
+        self.context
+            .storage
+            .remove_table(uid)
+            .ignore_error("no version names it, and recovery removes what no version names");
+    }
+
+    fn name(&self, uid: u64) -> String {
+        format!("{}, table {uid}", self.context.storage.path())
+    }
+}
+
+impl Open {
+    /// Bytes of the table if it were finished now: at most a few blocks too high, as long as
+    /// compression does not save more than it did so far.
+    #[inline]
+    fn bytes(&mut self, table_bytes: u64) -> u64 {
+        let bytes = self.estimated_bytes + self.since_bytes;
+        if self.since_bytes < ESTIMATE_BYTES && bytes < table_bytes {
+            return bytes;
+        }
+        self.estimated_bytes = self.builder.estimated_bytes();
+        self.since_bytes = 0;
+        self.estimated_bytes
+    }
+}

@@ -1,0 +1,691 @@
+//! Whole trees in memory: flushes and merges by the policy's picks, against an oracle of all versions.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::base::cursor::Cursor;
+use crate::base::error::ErrorKind;
+use crate::base::key::{Kind, SEQ_MAX, Seq};
+use crate::base::prng::Prng;
+use crate::compaction::policy::leveled::Leveled;
+use crate::compaction::policy::{Policy, RangePick};
+use crate::compaction::task::{Merge as MergeTask, Task};
+use crate::device::File;
+use crate::device::real::RealDir;
+use crate::memtable::Memtable;
+use crate::merge::{Merge, Visible};
+use crate::options::Options;
+use crate::storage::files::{Files, FilesOptions};
+use crate::storage::{LogKind, TableSource, TableWriter};
+use crate::table::testing::MemoryTables;
+use crate::version::run::Run;
+use crate::version::set::{Context, VersionSet};
+use crate::version::shape::Shape;
+
+const HASH_SEED: u64 = 77;
+const KEYSPACE: KeyspaceId = 0;
+
+/// Tables in memory, logs and root in a directory; writing calls can be told to fail.
+struct TestStorage {
+    tables: Arc<MemoryTables>,
+    files: Files,
+    /// The table-writing call with this number fails; 0: none does.
+    failing_write: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+    _dir: tempfile::TempDir,
+}
+
+impl TestStorage {
+    fn new() -> Arc<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let device = RealDir::open(dir.path(), true).expect("the directory opens");
+        let options = FilesOptions { create: true, read_only: false };
+        let files = Files::open(device, options).expect("an empty store");
+        Arc::new(Self {
+            tables: Arc::default(),
+            files,
+            failing_write: Arc::default(),
+            writes: Arc::default(),
+            _dir: dir,
+        })
+    }
+
+    fn write_call(writes: &AtomicU64, failing: &AtomicU64) -> Result<()> {
+        let number = writes.fetch_add(1, Ordering::Relaxed) + 1;
+        if number == failing.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::NoSpace, format!("write {number} was told to fail")));
+        }
+        Ok(())
+    }
+}
+
+struct FailingWriter {
+    inner: Box<dyn TableWriter>,
+    writes: Arc<AtomicU64>,
+    failing: Arc<AtomicU64>,
+}
+
+impl TableWriter for FailingWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        TestStorage::write_call(&self.writes, &self.failing)?;
+        self.inner.append(bytes)
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn finish(self: Box<Self>) -> Result<()> {
+        // The worst case: the bytes are there, but the sync fails.
+        let result = TestStorage::write_call(&self.writes, &self.failing);
+        self.inner.finish()?;
+        result
+    }
+    fn abandon(self: Box<Self>) {
+        self.inner.abandon();
+    }
+}
+
+impl Storage for TestStorage {
+    fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
+        Self::write_call(&self.writes, &self.failing_write)?;
+        let inner = self.tables.create_table(uid, bytes_hint)?;
+        let (writes, failing) = (Arc::clone(&self.writes), Arc::clone(&self.failing_write));
+        Ok(Box::new(FailingWriter { inner, writes, failing }))
+    }
+    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+        self.tables.open_table(uid)
+    }
+    fn remove_table(&self, uid: u64) -> Result<()> {
+        self.tables.remove_table(uid)
+    }
+    fn list_tables(&self) -> Result<Vec<u64>> {
+        self.tables.list_tables()
+    }
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+        self.files.create_log(kind, number, bytes)
+    }
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
+        self.files.recycle_log(kind, old, new)
+    }
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
+        self.files.open_log(kind, number)
+    }
+    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
+        self.files.remove_log(kind, number)
+    }
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>> {
+        self.files.list_logs(kind)
+    }
+    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+        self.files.read_root()
+    }
+    fn write_root(&self, root: &[u8]) -> Result<()> {
+        self.files.write_root(root)
+    }
+    fn sync_names(&self) -> Result<()> {
+        self.files.sync_names()
+    }
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.files.free_bytes()
+    }
+    fn path(&self) -> String {
+        "test".to_owned()
+    }
+}
+
+/// All versions of all keys: `None` is a delete.
+type Oracle = BTreeMap<Vec<u8>, BTreeMap<Reverse<Seq>, Option<Vec<u8>>>>;
+type Content = Vec<(Vec<u8>, Vec<u8>)>;
+
+struct RunningJob {
+    task: Task,
+    job: CompactionJob,
+}
+
+/// One keyspace with its memtable, its jobs and its oracle.
+struct Store {
+    storage: Arc<TestStorage>,
+    set: Arc<VersionSet>,
+    context: JobContext,
+    options: Arc<Options>,
+    memtable: Arc<Memtable>,
+    seq: Seq,
+    snapshots: Vec<Seq>,
+    oracle: Oracle,
+    jobs: Vec<RunningJob>,
+    counters: Counters,
+}
+
+impl Store {
+    fn new(options: Options) -> Self {
+        let storage = TestStorage::new();
+        let set_context = Context {
+            storage: storage.clone(),
+            cache: None,
+            accountant: None,
+            version_log_bytes: 1 << 20,
+        };
+        let options = Arc::new(options);
+        let mut initial = VersionEdit::default();
+        let keyspace = initial.keyspace(KEYSPACE);
+        keyspace.create = Some("test".to_owned());
+        keyspace.options = Some(Arc::clone(&options));
+        let set = VersionSet::create(set_context, 1, HASH_SEED, &initial).expect("a version set");
+        let set = Arc::new(set);
+        let uids = Arc::clone(&set);
+        let context = JobContext {
+            storage: storage.clone(),
+            accountant: None,
+            hash_seed: HASH_SEED,
+            verify_outputs: true,
+            new_uid: Arc::new(move || uids.new_uid()),
+        };
+        Self {
+            storage,
+            set,
+            context,
+            options,
+            memtable: Arc::new(Memtable::new(4096)),
+            seq: 0,
+            snapshots: Vec::new(),
+            oracle: Oracle::new(),
+            jobs: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.set.current().keyspaces[&KEYSPACE].version)
+    }
+
+    fn busy(&self) -> BTreeSet<u64> {
+        self.jobs.iter().flat_map(|running| running.task.input_uids()).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let keyspace = Arc::clone(&self.set.current().keyspaces[&KEYSPACE]);
+        keyspace.shape(self.busy(), self.snapshots.clone(), None)
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        self.seq += 1;
+        let kind = if value.is_some() { Kind::Put } else { Kind::Delete };
+        self.memtable.insert(key, self.seq, kind, value.as_deref().unwrap_or(&[]));
+        self.oracle.entry(key.to_vec()).or_default().insert(Reverse(self.seq), value);
+    }
+
+    fn flush_job(&self) -> FlushJob<crate::memtable::MemtableCursor> {
+        let spec = FlushSpec {
+            keyspace: KEYSPACE,
+            placement: Leveled.place_flush(&self.shape()),
+            epoch: self.set.new_epoch(),
+            entries: self.memtable.entries(),
+            snapshots: self.snapshots.clone(),
+            table_bytes: self.options.table_bytes,
+            table: FlushSpec::table_options(&self.options, 0, HASH_SEED),
+        };
+        FlushJob::new(self.context.clone(), spec, self.memtable.cursor())
+    }
+
+    fn apply(&mut self, edit: VersionEdit) {
+        let installed = self.set.apply(edit).map_err(|failed| failed.error).expect("a sound edit");
+        for table in installed.removed {
+            self.storage.remove_table(table.meta().uid).expect("the table is there");
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.memtable.is_empty() {
+            return;
+        }
+        let finished = run(&mut self.flush_job()).expect("the flush succeeds");
+        self.counters.record(JobKind::Flush, &finished.stats);
+        self.apply(finished.edit);
+        self.memtable = Arc::new(Memtable::new(4096));
+    }
+
+    fn merge_job(&self, shape: &Shape, task: &MergeTask) -> CompactionJob {
+        let version = self.version();
+        let spec = MergeSpec {
+            keyspace: KEYSPACE,
+            task: task.clone(),
+            plan: Leveled.plan(shape, task),
+            snapshots: self.snapshots.clone(),
+            table: FlushSpec::table_options(&self.options, task.output_level, HASH_SEED),
+        };
+        CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
+    }
+
+    fn start(&mut self, task: Task) {
+        match &task {
+            Task::Move(moved) => {
+                let edit = move_edit(KEYSPACE, &self.version(), moved).expect("the inputs exist");
+                self.apply(edit);
+            }
+            Task::Merge(merge) => {
+                let job = self.merge_job(&self.shape(), merge);
+                self.jobs.push(RunningJob { task, job });
+            }
+        }
+    }
+
+    /// One step of one job. True if it ended.
+    fn step(&mut self, index: usize) -> bool {
+        let running = &mut self.jobs[index];
+        match running.job.step().expect("the job succeeds") {
+            Progress::Continue => false,
+            Progress::Done(finished) => {
+                let running = self.jobs.swap_remove(index);
+                self.counters.record(running.job.kind(), &finished.stats);
+                self.apply(finished.edit);
+                true
+            }
+        }
+    }
+
+    fn finish_jobs(&mut self) {
+        while !self.jobs.is_empty() {
+            self.step(0);
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.finish_jobs();
+            let Some(task) = Leveled.pick(&self.shape()).into_iter().next() else { return };
+            self.start(task);
+        }
+        panic!("the policy does not come to rest");
+    }
+
+    fn content(&self, snapshot: Seq) -> Content {
+        let version = self.version();
+        let mut sources: Vec<Box<dyn Cursor>> = vec![Box::new(self.memtable.cursor())];
+        for run in version.runs_newest_first() {
+            sources.push(Box::new(cursor_of(run)));
+        }
+        let merge = Merge::new(sources);
+        let mut view = Visible::new(merge, snapshot, Bound::Unbounded, Bound::Unbounded);
+        let mut content = Vec::new();
+        view.seek_to_first();
+        while view.valid() {
+            content.push((view.key().to_vec(), view.value().to_vec()));
+            view.next();
+        }
+        view.status().expect("everything can be read");
+        content
+    }
+
+    fn expected(&self, snapshot: Seq) -> Content {
+        let newest = |versions: &BTreeMap<Reverse<Seq>, Option<Vec<u8>>>| {
+            versions.range(Reverse(snapshot)..).next().and_then(|(_, value)| value.clone())
+        };
+        let keys = self.oracle.iter();
+        keys.filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
+    }
+
+    fn check(&self) {
+        for &snapshot in self.snapshots.iter().chain([&self.seq]) {
+            assert_eq!(self.content(snapshot), self.expected(snapshot), "at snapshot {snapshot}");
+        }
+        let shape = self.shape();
+        assert_eq!(Leveled.check(&shape), Vec::<String>::new());
+    }
+}
+
+fn cursor_of(run: &Arc<Run>) -> impl Cursor + use<> {
+    super::input::cursor_over(Arc::clone(run))
+}
+
+fn small_options(prng: &mut Prng) -> Options {
+    Options {
+        write_buffer_bytes: 1,
+        block_bytes: 512,
+        table_bytes: 1024 << prng.below(3),
+        base_level_bytes: 2048 << prng.below(3),
+        level_ratio: 2 + prng.below(4) as u32,
+        l0_trigger: 1 + prng.below(4) as usize,
+        bloom_bits: vec![prng.below(12) as f32],
+        ..Options::default()
+    }
+}
+
+fn random_write(store: &mut Store, prng: &mut Prng, keys: u64) {
+    let key = format!("key{:05}", prng.below(keys)).into_bytes();
+    let value = match prng.below(4) {
+        0 => None,
+        1 => Some(vec![b'v'; prng.below(300) as usize]),
+        _ => Some(format!("{}", prng.next_u64()).into_bytes()),
+    };
+    store.write(&key, value);
+}
+
+/// Goal: whatever is flushed, merged and moved, in whatever order jobs step and end, every live
+/// snapshot and the present read what the oracle says; the policy comes to rest; nothing is left on
+/// disk but the tables of the version. Method: random operations over few keys, several jobs in
+/// flight, outputs read again.
+#[test]
+fn random_trees_read_like_the_oracle_at_every_snapshot() {
+    for seed in 0..12u64 {
+        println!("seed {seed}");
+        let mut prng = Prng::new(seed);
+        let mut store = Store::new(small_options(&mut prng));
+        let keys = 20 + prng.below(300);
+        for _ in 0..400 {
+            match prng.below(12) {
+                0..=3 => {
+                    (0..prng.below(30)).for_each(|_| random_write(&mut store, &mut prng, keys))
+                }
+                4 => store.flush(),
+                5 if store.snapshots.len() < 5 => {
+                    store.snapshots.push(store.seq);
+                    store.snapshots.dedup();
+                }
+                6 if !store.snapshots.is_empty() => {
+                    let index = prng.below(store.snapshots.len() as u64) as usize;
+                    store.snapshots.remove(index);
+                }
+                7 | 8 => {
+                    let tasks = Leveled.pick(&store.shape());
+                    let take = prng.below(tasks.len() as u64 + 1) as usize;
+                    tasks.into_iter().take(take).for_each(|task| store.start(task));
+                }
+                9 if prng.chance(1, 5) => {
+                    let all = Bound::Unbounded;
+                    if let RangePick::Task(task) = Leveled.pick_range(&store.shape(), all, all) {
+                        store.start(task);
+                    }
+                }
+                _ if !store.jobs.is_empty() => {
+                    let index = prng.below(store.jobs.len() as u64) as usize;
+                    if store.step(index) {
+                        store.check();
+                    }
+                }
+                _ => {}
+            }
+        }
+        store.flush();
+        store.settle();
+        store.check();
+        let live: Vec<u64> = store.set.live_tables().into_iter().collect();
+        assert_eq!(store.storage.list_tables().expect("a list"), live);
+        assert_deletes_end(&mut store);
+    }
+}
+
+/// With no snapshot left, compacting everything leaves one entry per live key and no delete.
+fn assert_deletes_end(store: &mut Store) {
+    store.snapshots.clear();
+    let all = Bound::Unbounded;
+    while let RangePick::Task(task) = Leveled.pick_range(&store.shape(), all, all) {
+        store.start(task);
+        store.finish_jobs();
+    }
+    store.settle();
+    store.check();
+    let totals = store.version().totals();
+    assert_eq!(totals.deletes, 0);
+    if store.version().levels[..6].iter().all(|level| level.totals().tables == 0) {
+        // Versions in the bottom level that were kept for a snapshot stay until it is rewritten.
+        assert!(totals.entries >= store.expected(SEQ_MAX).len() as u64);
+    }
+}
+
+/// A store with a few overlapping runs in level 0, ready to be merged.
+fn store_with_level0(seed: u64) -> Store {
+    let mut prng = Prng::new(seed);
+    let mut store = Store::new(Options {
+        write_buffer_bytes: 1,
+        block_bytes: 512,
+        table_bytes: 4096,
+        base_level_bytes: 1 << 20,
+        l0_trigger: 3,
+        ..Options::default()
+    });
+    for _ in 0..3 {
+        (0..120).for_each(|_| random_write(&mut store, &mut prng, 150));
+        store.flush();
+    }
+    store
+}
+
+fn first_merge(store: &Store) -> MergeTask {
+    match Leveled.pick(&store.shape()).into_iter().next() {
+        Some(Task::Merge(merge)) => merge,
+        other => panic!("a merge is due, not {other:?}"),
+    }
+}
+
+/// The version's tables as if they had never been opened.
+fn reopened(store: &Store) -> Version {
+    let mut version = Version::default();
+    for (level, old) in store.version().levels.iter().enumerate() {
+        for run in &old.runs {
+            let tables = run.tables.iter().map(|(meta, _)| {
+                let storage: Arc<dyn Storage> = store.storage.clone();
+                let table = Table::new(storage, (**meta).clone(), None, HASH_SEED, None);
+                (Arc::clone(meta), table)
+            });
+            let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
+            version.levels[level].runs.push(Arc::new(Run { epoch: run.epoch, tables }));
+        }
+    }
+    version
+}
+
+fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob {
+    let spec = MergeSpec {
+        keyspace: KEYSPACE,
+        task: task.clone(),
+        plan: Leveled.plan(&store.shape(), task),
+        snapshots: Vec::new(),
+        table: FlushSpec::table_options(&store.options, task.output_level, HASH_SEED),
+    };
+    CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
+}
+
+/// Bug museum 39: an input that cannot be read is taken for one that has ended, and its entries are
+/// lost. Method: fail every single read of a merge in turn; each time the job must fail, remove its
+/// outputs and leave the tree as it was.
+#[test]
+fn every_failing_read_fails_the_job() {
+    let mut store = store_with_level0(1);
+    store.context.verify_outputs = false;
+    let task = first_merge(&store);
+    let before = store.storage.list_tables().expect("a list");
+    let expected = store.expected(SEQ_MAX);
+    let tables = Arc::clone(&store.storage.tables);
+    for failing in 1..10_000 {
+        let version = reopened(&store);
+        let reads = tables.reads.load(Ordering::Relaxed);
+        tables.failing_read.store(reads + failing, Ordering::Relaxed);
+        let result = run(&mut job_over(&store, &version, &task));
+        tables.failing_read.store(0, Ordering::Relaxed);
+        if tables.reads.load(Ordering::Relaxed) < reads + failing {
+            assert!(failing > 6, "only {failing} reads");
+            let finished = result.expect("no read failed");
+            store.apply(finished.edit);
+            store.check();
+            return;
+        }
+        let error = result.err().unwrap_or_else(|| panic!("read {failing} failed unnoticed"));
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert_eq!(store.storage.list_tables().expect("a list"), before, "read {failing}");
+        assert_eq!(store.content(SEQ_MAX), expected);
+    }
+    panic!("the merge does not end");
+}
+
+/// Goal: a full or failing device costs nothing but the job. Method: fail every single writing call
+/// of a merge in turn, the sync at a table's end as if the bytes were there all the same.
+#[test]
+fn every_failing_write_fails_the_job() {
+    let store = store_with_level0(2);
+    let task = first_merge(&store);
+    let before = store.storage.list_tables().expect("a list");
+    let storage = Arc::clone(&store.storage);
+    for failing in 1..10_000 {
+        let writes = storage.writes.load(Ordering::Relaxed);
+        storage.failing_write.store(writes + failing, Ordering::Relaxed);
+        let result = run(&mut job_over(&store, &store.version(), &task));
+        if storage.writes.load(Ordering::Relaxed) < writes + failing {
+            assert!(failing > 6, "only {failing} writes");
+            result.expect("no write failed").discard(&*storage);
+            assert_eq!(storage.list_tables().expect("a list"), before);
+            return;
+        }
+        let error = result.err().unwrap_or_else(|| panic!("write {failing} failed unnoticed"));
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert_eq!(storage.list_tables().expect("a list"), before, "write {failing}");
+    }
+    panic!("the merge does not end");
+}
+
+/// Goal: a job given up after any number of steps leaves nothing behind.
+#[test]
+fn an_abandoned_job_leaves_no_table() {
+    let store = store_with_level0(3);
+    let task = first_merge(&store);
+    let before = store.storage.list_tables().expect("a list");
+    for steps in 0..100 {
+        let mut job = job_over(&store, &store.version(), &task);
+        let done = (0..steps).find_map(|_| match job.step().expect("the job succeeds") {
+            Progress::Done(finished) => Some(finished),
+            Progress::Continue => None,
+        });
+        job.abandon();
+        if let Some(finished) = done {
+            assert!(steps > 2, "the merge is too small for this test");
+            // The tables belong to the edit now.
+            assert_ne!(store.storage.list_tables().expect("a list"), before);
+            finished.discard(&*store.storage);
+            assert_eq!(store.storage.list_tables().expect("a list"), before);
+            return;
+        }
+        assert_eq!(store.storage.list_tables().expect("a list"), before);
+    }
+    panic!("the merge does not end");
+}
+
+/// Goal: the conservation law sees an input that yields other entries than its description promises.
+/// Method: descriptions that are off by one entry, or by one bit of the hash.
+#[test]
+fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
+    let store = store_with_level0(4);
+    let task = first_merge(&store);
+    let before = store.storage.list_tables().expect("a list");
+    let lies: [fn(&mut TableMeta); 2] = [|meta| meta.entries += 1, |meta| meta.entry_hash ^= 1];
+    for lie in lies {
+        let mut version = reopened(&store);
+        let run_of = &mut version.levels[0].runs[1];
+        let tables = run_of.tables.iter().enumerate().map(|(i, (meta, _))| {
+            let mut meta = (**meta).clone();
+            if i == 0 {
+                lie(&mut meta);
+            }
+            let storage: Arc<dyn Storage> = store.storage.clone();
+            let table = Table::new(storage, meta.clone(), None, HASH_SEED, None);
+            (Arc::new(meta), table)
+        });
+        let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
+        *run_of = Arc::new(Run { epoch: run_of.epoch, tables });
+        let error = run(&mut job_over(&store, &version, &task)).expect_err("a lie is found");
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert_eq!(store.storage.list_tables().expect("a list"), before);
+    }
+}
+
+/// Goal: a memtable cursor that loses an entry does not lose data. Method: promise one entry more.
+#[test]
+fn a_flush_that_loses_an_entry_fails() {
+    let mut store = store_with_level0(5);
+    store.write(b"a", Some(b"1".to_vec()));
+    let spec = FlushSpec {
+        keyspace: KEYSPACE,
+        placement: Leveled.place_flush(&store.shape()),
+        epoch: store.set.new_epoch(),
+        entries: store.memtable.entries() + 1,
+        snapshots: Vec::new(),
+        table_bytes: 4096,
+        table: FlushSpec::table_options(&store.options, 0, HASH_SEED),
+    };
+    let before = store.storage.list_tables().expect("a list");
+    let mut job = FlushJob::new(store.context.clone(), spec, store.memtable.cursor());
+    let error = run(&mut job).expect_err("an entry is missing");
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert_eq!(store.storage.list_tables().expect("a list"), before);
+}
+
+/// Goal: a task picked for another version is refused, not executed on what happens to be there.
+#[test]
+fn a_task_for_tables_that_are_gone_is_refused() {
+    let mut store = store_with_level0(6);
+    let task = first_merge(&store);
+    store.settle();
+    let spec = MergeSpec {
+        keyspace: KEYSPACE,
+        plan: Leveled.plan(&store.shape(), &task),
+        task,
+        snapshots: Vec::new(),
+        table: FlushSpec::table_options(&store.options, 6, HASH_SEED),
+    };
+    let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
+    assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);
+}
+
+/// Goal: the costs that jobs report are those that tables show. Method: a fill, and the sums of the
+/// counters against the tables of the version.
+#[test]
+fn counters_add_up() {
+    let mut store = store_with_level0(7);
+    store.settle();
+    let flush = store.counters.of(JobKind::Flush);
+    let merge = store.counters.of(JobKind::Merge(crate::compaction::task::Cause::RunCount));
+    let totals = store.version().totals();
+    assert_eq!((flush.jobs, flush.entries_read), (3, 360));
+    assert_eq!(merge.entries_read, flush.entries_written);
+    assert_eq!(
+        merge.entries_read,
+        merge.entries_written + merge.entries_shadowed + merge.deletes_dropped
+    );
+    assert_eq!(merge.bytes_read, flush.bytes_written);
+    assert_eq!((merge.bytes_written, merge.entries_written), (totals.bytes, totals.entries));
+    assert_eq!(store.counters.merged_bytes(), totals.bytes);
+}
+
+/// Goal: the speed of a merge, for people. Method: four runs of 100,000 entries of 116 bytes in
+/// memory into one level; run with `--release -- --ignored --nocapture merge_speed`.
+#[test]
+#[ignore = "prints a number, checks nothing"]
+fn merge_speed() {
+    let mut store =
+        Store::new(Options { table_bytes: 8 << 20, l0_trigger: 4, ..Options::default() });
+    store.context.verify_outputs = false;
+    let mut prng = Prng::new(9);
+    for _ in 0..4 {
+        for _ in 0..250_000 {
+            let key = prng.next_u64().to_be_bytes();
+            let value = vec![key[0]; 100];
+            store.seq += 1;
+            store.memtable.insert(&[key, key].concat(), store.seq, Kind::Put, &value);
+        }
+        store.flush();
+    }
+    let task = first_merge(&store);
+    for _ in 0..3 {
+        let finished = run(&mut job_over(&store, &store.version(), &task)).expect("it succeeds");
+        let stats = finished.stats;
+        println!(
+            "{:.2} M entries/s, {:.0} MB/s",
+            stats.entries_read as f64 * 1e3 / stats.nanos as f64,
+            stats.bytes_read as f64 * 1e3 / stats.nanos as f64
+        );
+        finished.discard(&*store.storage);
+    }
+    let flush = store.counters.of(JobKind::Flush);
+    println!("flush {:.2} M entries/s", flush.entries_read as f64 * 1e3 / flush.nanos as f64);
+}
