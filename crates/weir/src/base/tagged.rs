@@ -47,7 +47,8 @@ pub(crate) fn unknown(record: &str, tag: u64) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::Unsupported,
         format!(
-            "a {record} has the critical field {tag}, which this version does not know; use a newer Weir"
+            "a {record} has the critical field {tag}, which this version does not know; \
+             use a newer Weir"
         ),
     ))
 }

@@ -12,7 +12,11 @@ mod reader;
 mod verify;
 
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod speed;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

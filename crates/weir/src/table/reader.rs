@@ -150,7 +150,7 @@ impl Table {
     }
 
     /// Names the whole table's bounds in a corruption that has no narrower ones.
-    fn with_bounds(&self, error: Error) -> Error {
+    pub(super) fn with_bounds(&self, error: Error) -> Error {
         error.with_key_range(&self.meta.smallest, &self.meta.largest)
     }
 

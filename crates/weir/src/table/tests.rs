@@ -1,6 +1,5 @@
 //! Tables against an oracle, on every kind of damage, and by the number of their reads.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +9,6 @@ use crate::base::error::ErrorKind;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare_entries};
 use crate::base::memory::{Accountant, Category};
 use crate::base::prng::Prng;
-use crate::base::table_meta::TableMeta;
 use crate::cache::{BlockCache, Purpose};
 use crate::options::Compression;
 use crate::storage::Storage;
@@ -158,4 +156,183 @@ fn tables_agree_with_a_sorted_list() {
         let source = storage.open_table(1).unwrap();
         assert_eq!(read_meta(&*source, 1).unwrap(), meta, "seed {seed}");
     }
+}
+
+/// Entries far larger than a block get blocks of their own, and empty keys and values are entries
+/// like others.
+#[test]
+fn extreme_entries_are_entries() {
+    for compression in [Compression::None, Compression::Lz4] {
+        if compression.available().is_err() {
+            continue;
+        }
+        let mut prng = Prng::new(5);
+        let noise: Vec<u8> = (0..3_000_000).map(|_| prng.next_u64() as u8).collect();
+        let entries: Vec<Entry> = vec![
+            (Vec::new(), SEQ_MAX, Kind::Put, Vec::new()),
+            (Vec::new(), 0, Kind::Delete, Vec::new()),
+            (b"\0".to_vec(), 7, Kind::Put, vec![1; 70_000]),
+            (b"a".to_vec(), 9, Kind::Put, b"small".to_vec()),
+            (b"a".to_vec(), 8, Kind::Put, noise),
+            (b"a".to_vec(), 7, Kind::Put, b"small".to_vec()),
+            (vec![b'k'; 65_535], 1, Kind::Put, Vec::new()),
+            (vec![b'l'; 65_535], 1, Kind::Put, vec![2; 5]),
+        ];
+        let storage = Arc::new(MemoryTables::default());
+        let options = TableOptions { compression, ..options(512) };
+        let meta = write_table(&storage, 1, options, &entries);
+        assert_eq!(meta.blocks, 7);
+        let table = open_table(&storage, meta, Some(Arc::new(BlockCache::new(1 << 20))));
+        table.verify().unwrap();
+        for (key, seq, kind, value) in &entries {
+            let expected = Some((*seq, *kind, value.clone()));
+            assert_eq!(get(&table, key, *seq).unwrap(), expected);
+        }
+        let mut cursor = table.cursor(scan_options(true, true));
+        cursor.seek_to_first();
+        for entry in &entries {
+            assert_eq!(current(&cursor).as_ref(), Some(entry));
+            cursor.next();
+        }
+        assert_eq!(current(&cursor), None);
+    }
+}
+
+/// Compression that saves less than an eighth is not used; what it saves is saved.
+#[test]
+fn compression_must_pay() {
+    let mut prng = Prng::new(6);
+    for (noisy, compression) in [(true, Compression::Lz4), (false, Compression::Lz4)] {
+        if compression.available().is_err() {
+            return;
+        }
+        let entries: Vec<Entry> = (0..500u64)
+            .map(|n| {
+                let value = (0..100).map(|_| if noisy { prng.next_u64() as u8 } else { 7 });
+                (format!("{n:08}").into_bytes(), n + 1, Kind::Put, value.collect())
+            })
+            .collect();
+        let storage = MemoryTables::default();
+        let plain = write_table(&storage, 1, options(4096), &entries).bytes;
+        let packed = TableOptions { compression, ..options(4096) };
+        let packed = write_table(&storage, 2, packed, &entries).bytes;
+        if noisy {
+            assert_eq!(packed, plain);
+        } else {
+            assert!(packed * 3 < plain, "{packed} of {plain}");
+        }
+    }
+}
+
+/// Nothing is read before it is needed: opening costs one read of the tail, a cached get none, a
+/// get that the filter excludes none, and a scan reads ahead in ever larger pieces.
+#[test]
+fn reads_are_lazy_and_grow() {
+    let entries: Vec<Entry> = (0..20_000u64)
+        .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
+        .collect();
+    let storage = Arc::new(MemoryTables::default());
+    let meta = write_table(&storage, 1, options(4096), &entries);
+    assert!(meta.blocks > 500);
+    let cache = Arc::new(BlockCache::new(64 << 20));
+    let accountant = Accountant::new(1 << 30);
+    let shared = Arc::clone(&storage) as Arc<dyn Storage>;
+    let table =
+        Table::new(shared, meta.clone(), Some(Arc::clone(&cache)), SEED, Some(accountant.clone()));
+    let reads = || storage.reads.swap(0, Ordering::Relaxed);
+    let mut idle = table.cursor(scan_options(true, true));
+    assert_eq!((reads(), accountant.used(Category::TableMetadata)), (0, 0));
+    assert!(get(&table, b"0000000000000077x", SEQ_MAX).unwrap().is_none());
+    assert_eq!(reads(), 1, "the tail, and no block: the filter excludes the key");
+    assert!(accountant.used(Category::TableMetadata) > meta.entries);
+    assert!(get(&table, b"0000000000000077", 5).unwrap().is_none());
+    assert!(get(&table, b"0000000000000077", 500).unwrap().is_some());
+    assert_eq!(reads(), 1);
+    assert!(get(&table, b"0000000000000078", 500).unwrap().is_some());
+    assert_eq!(reads(), 0);
+    assert_eq!((cache.counters().hits, cache.counters().misses), ([2, 0], [1, 0]));
+
+    idle.seek_to_first();
+    while idle.valid() {
+        idle.next();
+    }
+    idle.status().unwrap();
+    let scan_reads = reads();
+    assert!(scan_reads < 30, "{scan_reads} reads for {} blocks", meta.blocks);
+    idle.seek_to_last();
+    while idle.valid() {
+        idle.prev();
+    }
+    assert_eq!(reads(), 0, "the scan has filled the cache");
+
+    let mut background = table.cursor(scan_options(false, true));
+    cache.erase_table(1, meta.blocks);
+    background.seek_to_last();
+    while background.valid() {
+        background.prev();
+    }
+    assert!(reads() < 30);
+    assert_eq!(cache.bytes(), 0, "a cursor that must not fill the cache did");
+    drop((idle, background, table));
+    assert_eq!(accountant.used(Category::TableMetadata), 0);
+}
+
+/// Offsets grow with keys and are right within a block or two.
+#[test]
+fn offsets_are_estimated_within_a_block() {
+    let entries: Vec<Entry> = (0..5000u64)
+        .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
+        .collect();
+    let storage = Arc::new(MemoryTables::default());
+    let meta = write_table(&storage, 1, options(4096), &entries);
+    let table = open_table(&storage, meta.clone(), None);
+    let offset = |key: &[u8]| table.approximate_offset(key).unwrap();
+    assert_eq!(offset(b""), 0);
+    assert_eq!(offset(b"1"), meta.bytes);
+    let middle = offset(b"0000000000002500");
+    let data = meta.bytes - meta.tail_bytes;
+    assert!(middle.abs_diff(data / 2) < 8192, "{middle} of {data}");
+}
+
+/// Many versions of one key over many blocks: every snapshot finds its own.
+#[test]
+fn one_key_may_fill_many_blocks() {
+    let mut entries: Vec<Entry> = vec![(b"a".to_vec(), 3, Kind::Put, b"x".to_vec())];
+    for seq in (1..=3000u64).rev() {
+        let kind = if seq % 3 == 0 { Kind::Delete } else { Kind::Put };
+        let value = if kind == Kind::Put { seq.to_le_bytes().to_vec() } else { Vec::new() };
+        entries.push((b"key".to_vec(), seq * 2, kind, value));
+    }
+    entries.push((b"key0".to_vec(), 1, Kind::Put, Vec::new()));
+    let storage = Arc::new(MemoryTables::default());
+    let meta = write_table(&storage, 1, options(512), &entries);
+    assert!(meta.blocks > 50);
+    let table = open_table(&storage, meta, None);
+    table.verify().unwrap();
+    for snapshot in (0..6010).chain([SEQ_MAX]) {
+        let expected = expected_get(&entries, b"key", snapshot);
+        assert_eq!(get(&table, b"key", snapshot).unwrap(), expected, "{snapshot}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "added to table 1 after")]
+fn entries_out_of_order_are_a_bug() {
+    let entries: Vec<Entry> =
+        vec![(b"a".to_vec(), 5, Kind::Put, Vec::new()), (b"a".to_vec(), 5, Kind::Put, Vec::new())];
+    write_table(&MemoryTables::default(), 1, options(512), &entries);
+}
+
+/// A table without entries is refused, an oversized key too, and the writer is told to give up.
+#[test]
+fn what_cannot_be_a_table_is_refused() {
+    let storage = MemoryTables::default();
+    let writer = storage.create_table(1, 0).unwrap();
+    let error = TableBuilder::new(writer, 1, options(512)).finish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    let mut builder = TableBuilder::new(storage.create_table(2, 0).unwrap(), 2, options(512));
+    let error = builder.add(&[1; 65_536], 1, Kind::Put, b"").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    builder.abandon();
+    assert!(storage.list_tables().unwrap().is_empty());
 }

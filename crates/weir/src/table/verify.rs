@@ -23,7 +23,7 @@ impl Table {
     /// # Errors
     /// The first thing that is wrong: `Corruption` with file, offset and key range, or `Io`.
     pub(crate) fn verify(&self) -> Result<VerifyStats> {
-        let opened = self.load()?;
+        let opened = self.load().map_err(|e| self.with_bounds(e))?;
         let blocks = opened.index.blocks();
         let mut content = Content::new();
         let mut chunk = Vec::new();
