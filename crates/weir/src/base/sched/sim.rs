@@ -28,10 +28,6 @@ use std::time::Duration;
 use crate::base::prng::Prng;
 use crate::base::sched::Condvar;
 
-/// Real time without a switch point after which a run is given up: an actor waits outside `sched`,
-/// or loops for ever.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
-
 /// Where the virtual clock starts: 1 s, so that code may subtract from it.
 const CLOCK_START_NANOS: u64 = 1_000_000_000;
 
@@ -46,13 +42,21 @@ pub struct Settings {
     /// Virtual time after which the run fails: somebody waits for what never comes while timers
     /// keep the clock going.
     pub virtual_limit: Duration,
+    /// Real time without a switch point after which the run fails: an actor waits outside `sched`,
+    /// or loops for ever.
+    pub stuck_after: Duration,
 }
 
 impl Settings {
-    /// A switch at every 16th switch point on average, and one virtual day.
+    /// A switch at every 16th switch point on average, one virtual day, one real minute.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, switch_every: 16, virtual_limit: Duration::from_secs(86_400) }
+        Self {
+            seed,
+            switch_every: 16,
+            virtual_limit: Duration::from_secs(86_400),
+            stuck_after: Duration::from_secs(60),
+        }
     }
 }
 
@@ -242,6 +246,7 @@ struct Shared {
     countdown: AtomicU64,
     /// Actors that wait for a mutex: while there are none, unlocking costs nothing.
     waiting_for_mutex: AtomicU64,
+    stuck_after: Duration,
     decisions: AtomicU64,
     /// Switch points passed, for the watchdog.
     passed: AtomicU64,
@@ -268,7 +273,9 @@ fn with_actor<R>(f: impl FnOnce(&Actor) -> R) -> Option<R> {
 }
 
 impl Shared {
-    fn new(settings: Settings) -> Self {
+    fn new(mut settings: Settings) -> Self {
+        settings.switch_every = settings.switch_every.max(1);
+        let stuck_after = settings.stuck_after;
         let mut state = State {
             prng: Prng::new(settings.seed),
             settings,
@@ -285,6 +292,7 @@ impl Shared {
             clock: AtomicU64::new(CLOCK_START_NANOS),
             countdown: AtomicU64::new(state.draw_countdown()),
             waiting_for_mutex: AtomicU64::new(0),
+            stuck_after,
             decisions: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             state: parking_lot::Mutex::new(state),
@@ -303,15 +311,15 @@ impl Shared {
         let mut outcome = self.outcome.lock();
         let mut progress = self.progress();
         while outcome.is_none() {
-            let quiet = self.outcome_known.wait_for(&mut outcome, STUCK_AFTER).timed_out();
+            let quiet = self.outcome_known.wait_for(&mut outcome, self.stuck_after).timed_out();
             if quiet && progress == self.progress() && outcome.is_none() {
                 // Actors take the outcome's lock under the state's.
                 drop(outcome);
                 let state = self.state.lock();
                 return Err(format!(
-                    "no switch point for {} s of real time: the running actor waits outside \
+                    "no switch point for {:?} of real time: the running actor waits outside \
                      base::sched or never ends\n{}",
-                    STUCK_AFTER.as_secs(),
+                    self.stuck_after,
                     state.describe(self.clock.load(Ordering::Relaxed))
                 ));
             }

@@ -179,6 +179,15 @@ fn failures_are_reported() {
     });
     let why: Result<(), String> = why;
     assert!(why.expect_err("it never ends").contains("virtual ns"));
+
+    let settings = Settings { stuck_after: Duration::from_millis(50), ..Settings::new(1) };
+    let why = Simulation::run_with(settings, |_| {
+        loop {
+            std::thread::park();
+        }
+    });
+    let why: Result<(), String> = why;
+    assert!(why.expect_err("it waits outside").contains("\"main\" runs"));
 }
 
 /// Goal: outside a simulation nothing is simulated, also in a build with the feature.
