@@ -67,7 +67,7 @@ pub struct Files {
     dir: Arc<dyn Dir>,
     read_only: bool,
     root_in_work: Mutex<()>,
-    _lock: Box<dyn Lock>,
+    lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
 /// What a name in the directory stands for.
@@ -196,7 +196,12 @@ impl Files {
                 dir.sync()?;
             }
         }
-        Ok(Self { dir, read_only: options.read_only, root_in_work: Mutex::new(()), _lock: lock })
+        Ok(Self {
+            dir,
+            read_only: options.read_only,
+            root_in_work: Mutex::new(()),
+            lock: Mutex::new(Some(lock)),
+        })
     }
 
     /// Removes the store in `dir`, damaged or not: every file with a name of ours, and no other.
@@ -419,6 +424,10 @@ impl Storage for Files {
 
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.dir.free_bytes()
+    }
+
+    fn unlock(&self) {
+        self.lock.lock().take();
     }
 
     fn path(&self) -> String {

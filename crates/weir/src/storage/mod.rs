@@ -59,6 +59,9 @@ pub trait Storage: Send + Sync {
     fn sync_names(&self) -> Result<()>;
     /// Bytes that can still be written, where known. An upper bound.
     fn free_bytes(&self) -> Result<Option<u64>>;
+    /// Lets others open the store. Nothing is written afterwards; what is open can still be read. A
+    /// storage that nothing locks has nothing to do.
+    fn unlock(&self) {}
     /// Where the store is, for messages.
     fn path(&self) -> String;
 }
