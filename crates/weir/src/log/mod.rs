@@ -22,6 +22,7 @@
 
 mod group;
 mod replay;
+pub(crate) mod wal;
 mod writer;
 
 #[cfg(test)]

@@ -1,0 +1,412 @@
+//! The write-ahead log of a running store: a ring of segments with one appender.
+//!
+//! Segments are created, zeroed and recycled off the write path by [`Wal::prepare`]; the appender
+//! only takes the one that is ready. Not here: framing (`segment`), replay (`replay`).
+//!
+//! Invariants:
+//! 1. One caller appends at a time (the leader of the commit queue).
+//! 2. A sync makes every older segment durable before it acknowledges anything in a younger one
+//!    (reliability.md, bug 23).
+//! 3. A failed sync is final: every later sync fails with the same error (H43).
+//! 4. A failed write seals its segment at the last good group; the next segment names that group as
+//!    its predecessor, so that whatever the device kept of the failed one is never replayed.
+//! 5. A segment number is never used twice; a segment is reused, under a new number, only when the
+//!    durable log start of every keyspace has passed it (H35).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::sched::{Condvar, Mutex};
+use crate::device::File;
+use crate::log::{
+    Chain, GROUP_HEADER_BYTES, GroupType, LogPosition, SegmentIdentity, SegmentWriter,
+};
+use crate::storage::{LogKind, Storage};
+
+/// Obsolete segments kept for reuse: one ready and one in hand cover a steady stream of writes.
+const SPARE_MAX: usize = 2;
+
+/// How the log is laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalOptions {
+    pub(crate) lineage: u64,
+    pub(crate) epoch: u32,
+    pub(crate) segment_bytes: u64,
+}
+
+impl WalOptions {
+    fn identity(&self, segment: u64) -> SegmentIdentity {
+        SegmentIdentity { kind: LogKind::Wal, segment, lineage: self.lineage, epoch: self.epoch }
+    }
+}
+
+/// Called when the appender needs a segment that is not ready.
+pub(crate) type WantSegment = Box<dyn Fn() + Send + Sync>;
+
+/// The write-ahead log. Locks, in order: `active`, `ring`, `sync`.
+pub(crate) struct Wal {
+    storage: Arc<dyn Storage>,
+    options: WalOptions,
+    active: Mutex<SegmentWriter>,
+    ring: Mutex<Ring>,
+    ring_changed: Condvar,
+    sync: Mutex<SyncState>,
+    synced: Condvar,
+    /// Largest LSN that was written to a segment.
+    written_lsn: AtomicU64,
+    /// Largest LSN that is known to be durable.
+    durable_lsn: AtomicU64,
+    appended_bytes: AtomicU64,
+    want_segment: WantSegment,
+}
+
+struct Ring {
+    /// Segments that a recovery would read, ascending; the last is active.
+    live: VecDeque<u64>,
+    /// Obsolete segments, to be recycled.
+    spare: Vec<u64>,
+    ready: Option<(u64, Arc<dyn File>)>,
+    next_number: u64,
+    preparing: bool,
+    /// Why the last preparation failed.
+    failed: Option<Error>,
+    /// Nobody prepares segments any more.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct SyncState {
+    running: bool,
+    /// Segments with groups that were not synced since, oldest first; the last is active.
+    dirty: Vec<(u64, Arc<dyn File>)>,
+    failed: Option<Error>,
+}
+
+impl Wal {
+    /// Starts the log of an opened store after `chain`, in a fresh segment. `live` are the segments
+    /// that the keyspaces still need; `next_number` is above every number ever used.
+    ///
+    /// # Errors
+    /// The device's, with nothing appended.
+    pub(crate) fn start(
+        storage: Arc<dyn Storage>,
+        options: WalOptions,
+        live: Vec<u64>,
+        next_number: u64,
+        chain: Chain,
+        want_segment: WantSegment,
+    ) -> Result<Self> {
+        let file = storage.create_log(LogKind::Wal, next_number, options.segment_bytes)?;
+        let writer = SegmentWriter::start(
+            Arc::clone(&file),
+            options.identity(next_number),
+            options.segment_bytes,
+            chain,
+            chain.lsn,
+        )?;
+        let last_lsn = writer.chain().lsn;
+        let mut live: VecDeque<u64> = live.into();
+        live.push_back(next_number);
+        Ok(Self {
+            storage,
+            options,
+            active: Mutex::new(writer),
+            ring: Mutex::new(Ring {
+                live,
+                spare: Vec::new(),
+                ready: None,
+                next_number: next_number + 1,
+                preparing: false,
+                failed: None,
+                closed: false,
+            }),
+            ring_changed: Condvar::new(),
+            sync: Mutex::new(SyncState {
+                running: false,
+                dirty: vec![(next_number, file)],
+                failed: None,
+            }),
+            synced: Condvar::new(),
+            written_lsn: AtomicU64::new(last_lsn),
+            // What was replayed was synced before the log was started.
+            durable_lsn: AtomicU64::new(chain.lsn),
+            appended_bytes: AtomicU64::new(0),
+            want_segment,
+        })
+    }
+
+    /// Appends one group; its log sequence number. `pad` starts the next group on a fresh 4 KiB unit,
+    /// because this one will be synced (H37).
+    ///
+    /// Requires: the caller leads the commit queue.
+    ///
+    /// # Errors
+    /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if no
+    /// segment could be prepared.
+    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
+        let bytes: usize = parts.iter().map(|p| p.len()).sum();
+        let mut active = self.active.lock();
+        let lsn = if active.is_sealed() || active.room() < bytes as u64 {
+            self.append_in_next(&mut active, parts, bytes as u64, count, pad)?
+        } else {
+            active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
+        };
+        self.written_lsn.store(lsn, Ordering::Release);
+        let written = (bytes + GROUP_HEADER_BYTES) as u64;
+        self.appended_bytes.fetch_add(written, Ordering::Relaxed);
+        Ok(lsn)
+    }
+
+    /// Appends a group that does not fit the active segment: in the next one or, if it is larger
+    /// than a segment, in fragments over several.
+    fn append_in_next(
+        &self,
+        active: &mut SegmentWriter,
+        parts: &[&[u8]],
+        bytes: u64,
+        count: u32,
+        pad: bool,
+    ) -> Result<u64> {
+        self.next_segment(active)?;
+        let durable = self.durable_lsn();
+        if bytes <= active.room() {
+            return active.append(GroupType::Full, parts, count, pad, durable);
+        }
+        let whole: Vec<u8> = parts.concat();
+        let mut rest = whole.as_slice();
+        let mut lsn = 0;
+        let mut ty = GroupType::First;
+        while !rest.is_empty() {
+            if ty != GroupType::First {
+                self.next_segment(active)?;
+            }
+            let (piece, tail) = rest.split_at(rest.len().min(active.room() as usize));
+            rest = tail;
+            if rest.is_empty() {
+                ty = GroupType::Last;
+            }
+            // The entries are counted once, in the last fragment.
+            let (count, pad) = if rest.is_empty() { (count, pad) } else { (0, false) };
+            lsn = active.append(ty, &[piece], count, pad, durable)?;
+            ty = GroupType::Middle;
+        }
+        Ok(lsn)
+    }
+
+    /// Makes the prepared segment the active one; waits for it if need be.
+    fn next_segment(&self, active: &mut SegmentWriter) -> Result<()> {
+        let (number, file) = {
+            let mut ring = self.ring.lock();
+            ring.failed = None;
+            loop {
+                if let Some(ready) = ring.ready.take() {
+                    break ready;
+                }
+                if let Some(error) = ring.failed.take() {
+                    return Err(error);
+                }
+                if ring.closed {
+                    return Err(Error::new(ErrorKind::Closed, "the store is being closed"));
+                }
+                (self.want_segment)();
+                self.ring_changed.wait(&mut ring);
+            }
+        };
+        (self.want_segment)();
+        let next = SegmentWriter::start(
+            Arc::clone(&file),
+            self.options.identity(number),
+            self.options.segment_bytes,
+            active.chain(),
+            self.durable_lsn(),
+        );
+        let next = match next {
+            Ok(next) => next,
+            Err(error) => {
+                // The segment holds an unknown piece of its first group: it is not used again.
+                self.ring.lock().live.push_back(number);
+                return Err(error);
+            }
+        };
+        self.ring.lock().live.push_back(number);
+        self.sync.lock().dirty.push((number, file));
+        *active = next;
+        Ok(())
+    }
+
+    /// Whether a segment should be prepared.
+    pub(crate) fn wants_segment(&self) -> bool {
+        let ring = self.ring.lock();
+        ring.ready.is_none() && !ring.preparing
+    }
+
+    /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write path.
+    ///
+    /// # Errors
+    /// The device's; a waiting appender gets the same error.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let (number, spare) = {
+            let mut ring = self.ring.lock();
+            if ring.ready.is_some() || ring.preparing {
+                return Ok(());
+            }
+            ring.preparing = true;
+            ring.next_number += 1;
+            (ring.next_number - 1, ring.spare.pop())
+        };
+        let made = match spare {
+            Some(old) => self.storage.recycle_log(LogKind::Wal, old, number),
+            None => self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes),
+        };
+        let mut ring = self.ring.lock();
+        ring.preparing = false;
+        let result = match made {
+            Ok(file) => {
+                ring.ready = Some((number, file));
+                Ok(())
+            }
+            Err(error) => {
+                ring.failed = Some(error.clone());
+                Err(error)
+            }
+        };
+        drop(ring);
+        self.ring_changed.notify_all();
+        result
+    }
+
+    /// Makes the log durable up to `lsn`.
+    ///
+    /// # Errors
+    /// The device's; final (invariant 3): the caller poisons the store.
+    pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+        if self.durable_lsn() >= lsn {
+            return Ok(());
+        }
+        let mut state = self.sync.lock();
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if self.durable_lsn() >= lsn {
+                return Ok(());
+            }
+            if !state.running {
+                break;
+            }
+            self.synced.wait(&mut state);
+        }
+        state.running = true;
+        // Everything up to here was written to a segment that is in the list by now.
+        let target = self.written_lsn.load(Ordering::Acquire);
+        let dirty = state.dirty.clone();
+        drop(state);
+        let result = dirty.iter().try_for_each(|(_, file)| file.sync());
+        let mut state = self.sync.lock();
+        state.running = false;
+        match &result {
+            Ok(()) => {
+                // The newest of the synced segments may have been appended to since: it stays.
+                let newest = dirty.last().map_or(0, |(number, _)| *number);
+                state.dirty.retain(|(number, _)| *number >= newest);
+                self.durable_lsn.fetch_max(target, Ordering::AcqRel);
+            }
+            Err(error) => state.failed = Some(error.clone()),
+        }
+        drop(state);
+        self.synced.notify_all();
+        result
+    }
+
+    /// Largest LSN that was written.
+    pub(crate) fn written_lsn(&self) -> u64 {
+        self.written_lsn.load(Ordering::Acquire)
+    }
+
+    /// Largest LSN that is known to be durable.
+    pub(crate) fn durable_lsn(&self) -> u64 {
+        self.durable_lsn.load(Ordering::Acquire)
+    }
+
+    /// Position of the next group.
+    ///
+    /// Requires: no group is being appended (the caller leads the commit queue).
+    pub(crate) fn position(&self) -> LogPosition {
+        self.active.lock().position()
+    }
+
+    /// Makes segments before `segment` reusable: the durable log start of every keyspace is there or
+    /// later.
+    pub(crate) fn release_before(&self, segment: u64) {
+        let released: Vec<u64> = {
+            let mut ring = self.ring.lock();
+            let active = ring.live.back().copied().unwrap_or(0);
+            let mut released = Vec::new();
+            while ring.live.front().is_some_and(|&n| n < segment && n < active) {
+                released.extend(ring.live.pop_front());
+            }
+            released
+        };
+        if released.is_empty() {
+            return;
+        }
+        // What they held is in durable tables: nobody waits for their sync any more.
+        self.sync.lock().dirty.retain(|(number, _)| !released.contains(number));
+        for number in released {
+            let keep = {
+                let mut ring = self.ring.lock();
+                let keep = ring.spare.len() < SPARE_MAX;
+                if keep {
+                    ring.spare.push(number);
+                }
+                keep
+            };
+            if !keep {
+                let reason = "recovery removes logs that no keyspace needs";
+                self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
+            }
+        }
+    }
+
+    /// Ends the waiting for segments: nobody prepares them any more.
+    pub(crate) fn close(&self) {
+        self.ring.lock().closed = true;
+        self.ring_changed.notify_all();
+    }
+
+    /// Whether a sync has failed: nothing will be durable any more (invariant 3).
+    pub(crate) fn is_failed(&self) -> bool {
+        self.sync.lock().failed.is_some()
+    }
+
+    /// Bytes appended since the start, padding not counted.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Live segments, ascending; the last is active.
+    pub(crate) fn live_segments(&self) -> Vec<u64> {
+        self.ring.lock().live.iter().copied().collect()
+    }
+
+    /// Bytes that the live segments take on the device. An upper bound.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.ring.lock().live.len() as u64 * self.options.segment_bytes
+    }
+
+    /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN, so
+    /// that damage to any earlier group is told from the end of the log.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.sync_to(self.written_lsn())?;
+        if self.active.lock().room() == 0 {
+            self.prepare()?;
+        }
+        let lsn = self.append(&[&[]], 0, true)?;
+        self.sync_to(lsn)
+    }
+}
