@@ -1,0 +1,123 @@
+//! Counters of what the engine does: relaxed atomics, striped where many threads count at once.
+//!
+//! Estimates: a reader of several counters sees each as of slightly different moments.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Stripes of a [`Striped`] counter: more than the threads that usually read at once on small
+/// machines, few enough to sum quickly.
+const STRIPES: usize = 16;
+
+/// A counter that many threads add to: each adds to a cache line of its own.
+#[derive(Default)]
+pub(crate) struct Striped {
+    stripes: [Line; STRIPES],
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// The stripe of this thread.
+#[inline]
+fn stripe() -> usize {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        mine.get()
+    })
+}
+
+impl Striped {
+    /// Adds `n`.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.stripes[stripe()].0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum over all threads.
+    pub(crate) fn get(&self) -> u64 {
+        self.stripes.iter().map(|s| s.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// A counter that few threads add to.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything that is counted for a whole store since it was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Entries put and deleted, and the bytes of their keys and values.
+    pub(crate) puts: Counter,
+    pub(crate) deletes: Counter,
+    pub(crate) user_bytes_written: Counter,
+    /// Batches committed, and commit groups that carried them.
+    pub(crate) batches: Counter,
+    pub(crate) groups: Counter,
+    /// Point lookups, those that found a value, and the bytes of these values.
+    pub(crate) gets: Striped,
+    pub(crate) gets_found: Striped,
+    pub(crate) bytes_found: Striped,
+    /// Cursor positionings and steps.
+    pub(crate) seeks: Striped,
+    pub(crate) steps: Striped,
+    /// Bytes written, by cause.
+    pub(crate) log_bytes: Counter,
+    pub(crate) flush_bytes: Counter,
+    pub(crate) compaction_bytes: Counter,
+    pub(crate) compaction_bytes_read: Counter,
+    /// Syncs of the log that writers waited for.
+    pub(crate) log_syncs: Counter,
+    /// Background jobs that were installed.
+    pub(crate) flushes: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) trivial_moves: Counter,
+    /// Entries that compactions dropped.
+    pub(crate) entries_dropped: Counter,
+    /// Time spent in background jobs, in nanoseconds.
+    pub(crate) flush_nanos: Counter,
+    pub(crate) compaction_nanos: Counter,
+    /// Waits of writers: smooth delays and full stops, with their time in nanoseconds.
+    pub(crate) delays: Counter,
+    pub(crate) delay_nanos: Counter,
+    pub(crate) stalls: Counter,
+    pub(crate) stall_nanos: Counter,
+    /// Tables whose bytes were freed.
+    pub(crate) tables_freed: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_sum_up() {
+        let counter = Striped::default();
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| (0..1000).for_each(|_| counter.add(2)));
+            }
+        });
+        assert_eq!(counter.get(), 40_000);
+    }
+}

@@ -1,0 +1,132 @@
+//! What every part of a running store can reach, and the signal that wakes its background work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::memory::Accountant;
+use crate::base::sched::{Condvar, Mutex};
+use crate::state::counters::Counters;
+use crate::state::health::Health;
+use crate::state::snapshots::SnapshotList;
+
+/// Shared state of a store. Locks: `signal` is a leaf.
+pub(crate) struct Shared {
+    /// Largest sequence number that readers may see.
+    visible: AtomicU64,
+    /// Live snapshots.
+    pub(crate) snapshots: SnapshotList,
+    /// Whether writes are accepted.
+    pub(crate) health: Health,
+    /// What was done so far.
+    pub(crate) counters: Counters,
+    /// Who holds memory.
+    pub(crate) accountant: Arc<Accountant>,
+    /// Seed of key hashes in filters.
+    pub(crate) hash_seed: u64,
+    work: Signal,
+    progress: Signal,
+}
+
+/// A generation counter that can be waited for.
+#[derive(Default)]
+struct Signal {
+    generation: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn raise(&self) {
+        *self.generation.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// Shared state of a store whose last sequence number is `visible`.
+    pub(crate) fn new(accountant: Arc<Accountant>, hash_seed: u64, visible: u64) -> Self {
+        Self {
+            visible: AtomicU64::new(visible),
+            snapshots: SnapshotList::default(),
+            health: Health::default(),
+            counters: Counters::default(),
+            accountant,
+            hash_seed,
+            work: Signal::default(),
+            progress: Signal::default(),
+        }
+    }
+
+    /// Largest sequence number that readers may see. Read it *after* taking a super-version (H45).
+    #[inline]
+    pub(crate) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// The cell behind [`visible`](Self::visible), for the snapshot list.
+    pub(crate) fn visible_cell(&self) -> &AtomicU64 {
+        &self.visible
+    }
+
+    /// Lets readers see everything up to `seq`.
+    ///
+    /// Requires: every entry up to `seq` is in a memtable (H46); one caller at a time.
+    #[inline]
+    pub(crate) fn publish(&self, seq: u64) {
+        debug_assert!(seq >= self.visible());
+        self.visible.store(seq, Ordering::Release);
+    }
+
+    /// Tells the background threads that there may be work.
+    pub(crate) fn wake_workers(&self) {
+        self.work.raise();
+    }
+
+    /// The generation of the work signal, to be passed to [`wait_for_work`](Self::wait_for_work).
+    pub(crate) fn work_generation(&self) -> u64 {
+        *self.work.generation.lock()
+    }
+
+    /// Waits until the work signal was raised after `seen`, for at most `timeout` if one is given.
+    pub(crate) fn wait_for_work(&self, seen: u64, timeout: Option<std::time::Duration>) {
+        let mut generation = self.work.generation.lock();
+        if *generation != seen {
+            return;
+        }
+        match timeout {
+            Some(timeout) => {
+                self.work.changed.wait_for(&mut generation, timeout);
+            }
+            None => self.work.changed.wait(&mut generation),
+        }
+    }
+
+    /// Tells waiting writers and flush callers that a job has ended or the health has changed.
+    pub(crate) fn announce_progress(&self) {
+        self.progress.raise();
+    }
+
+    /// Waits until `done` holds; it is looked at again after every announced progress.
+    pub(crate) fn wait_until<T>(&self, mut done: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let seen = self.progress_generation();
+            if let Some(result) = done() {
+                return result;
+            }
+            self.wait_for_progress(seen);
+        }
+    }
+
+    /// The generation of the progress signal, to be passed to
+    /// [`wait_for_progress`](Self::wait_for_progress).
+    pub(crate) fn progress_generation(&self) -> u64 {
+        *self.progress.generation.lock()
+    }
+
+    /// Waits until progress was announced after `seen`.
+    pub(crate) fn wait_for_progress(&self, seen: u64) {
+        let mut generation = self.progress.generation.lock();
+        while *generation == seen {
+            self.progress.changed.wait(&mut generation);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One open keyspace: its memtables and its version, published together as a super-version.
+//!
+//! Invariants:
+//! 1. Memtables are ordered newest first and are younger than everything in the version.
+//! 2. A memtable is frozen between two commit groups: all its sequence numbers are below those of
+//!    its successor. It gets its data epoch at that moment (DESIGN §3, H22).
+//! 3. Whoever changes the super-version holds `install`, and takes the version from the version set
+//!    under it, so that an older version never replaces a newer one.
+//! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;
+//!    the keyspace's log start on disk never passes that of its oldest memtable (H38).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::base::key::Seq;
+use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::sched::Mutex;
+use crate::log::LogPosition;
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::version::edit::KeyspaceId;
+use crate::version::run::Version;
+
+/// A memtable with what its flush needs to know.
+pub(crate) struct Buffer {
+    /// The entries.
+    pub(crate) memtable: Arc<Memtable>,
+    /// First log group that can hold its entries.
+    pub(crate) log_start: LogPosition,
+    /// Whether it holds entries that are in no log.
+    pub(crate) holds_unlogged: AtomicBool,
+    /// Data epoch; 0 until it is frozen.
+    epoch: AtomicU64,
+    charged: AtomicU64,
+    charge: Mutex<Charge>,
+}
+
+/// How far the account of a memtable may lag behind: little beside the smallest useful write buffer.
+const CHARGE_STEP_BYTES: u64 = 64 << 10;
+
+impl Buffer {
+    /// An empty, active buffer.
+    pub(crate) fn new(hint: u64, log_start: LogPosition, accountant: &Arc<Accountant>) -> Self {
+        Self {
+            memtable: Arc::new(Memtable::new(hint as usize)),
+            log_start,
+            holds_unlogged: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
+            charge: Mutex::new(accountant.charge(Category::Memtables, 0)),
+        }
+    }
+
+    /// The data epoch that it got when it was frozen.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Charges the accountant with what the memtable holds now, once it has grown by
+    /// [`CHARGE_STEP_BYTES`].
+    #[inline]
+    pub(crate) fn update_charge(&self) {
+        let bytes = self.memtable.bytes();
+        if bytes >= self.charged.load(Ordering::Relaxed) + CHARGE_STEP_BYTES {
+            self.charged.store(bytes, Ordering::Relaxed);
+            self.charge.lock().resize(bytes);
+        }
+    }
+}
+
+/// What a reader needs, as of one moment.
+#[derive(Clone)]
+pub(crate) struct SuperVersion {
+    /// Takes the writes.
+    pub(crate) active: Arc<Buffer>,
+    /// Frozen, waiting for their flush, newest first.
+    pub(crate) immutables: Vec<Arc<Buffer>>,
+    /// The tables.
+    pub(crate) version: Arc<Version>,
+    /// Options of the keyspace as of this version.
+    pub(crate) options: Arc<Options>,
+}
+
+/// An open keyspace.
+pub(crate) struct Tree {
+    /// Number of the keyspace, never reused.
+    pub(crate) id: KeyspaceId,
+    /// Name of the keyspace.
+    pub(crate) name: String,
+    super_version: ArcSwap<SuperVersion>,
+    install: Mutex<()>,
+    dropped: AtomicBool,
+    /// Delay that writers owe, in nanoseconds per byte; set after every install.
+    pub(crate) delay_nanos_per_byte: AtomicU64,
+    /// Whether writers must wait for a flush or a compaction.
+    pub(crate) stopped: AtomicBool,
+}
+
+impl Tree {
+    /// An open keyspace in this state.
+    pub(crate) fn new(id: KeyspaceId, name: String, first: SuperVersion) -> Self {
+        Self {
+            id,
+            name,
+            super_version: ArcSwap::from_pointee(first),
+            install: Mutex::new(()),
+            dropped: AtomicBool::new(false),
+            delay_nanos_per_byte: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// The current super-version, for a short look (a point lookup).
+    #[inline]
+    pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<SuperVersion>> {
+        self.super_version.load()
+    }
+
+    /// The current super-version, to keep.
+    pub(crate) fn pin(&self) -> Arc<SuperVersion> {
+        self.super_version.load_full()
+    }
+
+    /// Replaces the super-version by what `change` makes of the current one.
+    /// Locks: `install`.
+    pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
+        let guard = self.install.lock();
+        let next = change(&self.super_version.load());
+        self.super_version.store(Arc::new(next));
+        drop(guard);
+    }
+
+    /// Freezes the active memtable under `epoch` and puts an empty one in its place, whose entries
+    /// will be at or after `log_start`.
+    ///
+    /// Requires: no commit group is being inserted (the caller leads the commit queue).
+    pub(crate) fn freeze(
+        &self,
+        epoch: u64,
+        log_start: LogPosition,
+        hint: u64,
+        accountant: &Arc<Accountant>,
+    ) {
+        let fresh = Arc::new(Buffer::new(hint, log_start, accountant));
+        self.update(|current| {
+            current.active.epoch.store(epoch, Ordering::Release);
+            current.active.update_charge();
+            let mut immutables = Vec::with_capacity(current.immutables.len() + 1);
+            immutables.push(Arc::clone(&current.active));
+            immutables.extend(current.immutables.iter().cloned());
+            SuperVersion {
+                active: fresh,
+                immutables,
+                version: Arc::clone(&current.version),
+                options: Arc::clone(&current.options),
+            }
+        });
+    }
+
+    /// Lets the empty active memtable begin at `log_start`.
+    ///
+    /// Requires: no commit group is being inserted; the memtables are empty.
+    pub(crate) fn restart_log_at(&self, log_start: LogPosition, accountant: &Arc<Accountant>) {
+        self.update(|current| {
+            let hint = current.options.write_buffer_bytes;
+            let active = Arc::new(Buffer::new(hint, log_start, accountant));
+            SuperVersion { active, ..current.clone() }
+        });
+    }
+
+    /// First log group that a memtable of this keyspace may still need.
+    pub(crate) fn oldest_log_start(&self) -> LogPosition {
+        let current = self.peek();
+        current.immutables.last().unwrap_or(&current.active).log_start
+    }
+
+    /// Lets go of all memtables and tables, after a drop. Cursors keep what they pinned.
+    pub(crate) fn clear(&self, accountant: &Arc<Accountant>) {
+        self.update(|current| SuperVersion {
+            active: Arc::new(Buffer::new(0, current.active.log_start, accountant)),
+            immutables: Vec::new(),
+            version: Arc::new(Version::default()),
+            options: Arc::clone(&current.options),
+        });
+    }
+
+    /// Whether the keyspace was dropped.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Marks the keyspace as dropped.
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+/// Largest sequence number in a memtable, 0 if it is empty.
+pub(crate) fn last_seq(buffer: &Buffer) -> Seq {
+    buffer.memtable.seq_range().map_or(0, |(_, last)| last)
+}
