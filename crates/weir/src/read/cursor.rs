@@ -1,0 +1,217 @@
+//! The engine's cursor: one merge over memtables and runs, seen through the user's eyes.
+//!
+//! [`TreeCursor`] is what the public cursor and iterator are made of; it pins a super-version and a
+//! sequence number and checks at every step that the store is still open.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::cursor::Cursor;
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq};
+use crate::cache::Purpose;
+use crate::memtable::MemtableCursor;
+use crate::merge::{Merge, Visible};
+use crate::state::health;
+use crate::state::shared::Shared;
+use crate::state::tree::{SuperVersion, Tree};
+use crate::table::{CursorOptions, TableCursor};
+use crate::version::run_cursor::RunCursor;
+
+/// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a merge holds a handful of them, built once per scan"
+)]
+pub(crate) enum Source {
+    Memtable(MemtableCursor),
+    Table(TableCursor),
+    Run(RunCursor),
+}
+
+macro_rules! each {
+    ($self:expr, $c:ident => $body:expr) => {
+        match $self {
+            Source::Memtable($c) => $body,
+            Source::Table($c) => $body,
+            Source::Run($c) => $body,
+        }
+    };
+}
+
+impl Cursor for Source {
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, c => c.valid())
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, c => c.key())
+    }
+    #[inline]
+    fn seq(&self) -> Seq {
+        each!(self, c => c.seq())
+    }
+    #[inline]
+    fn kind(&self) -> Kind {
+        each!(self, c => c.kind())
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        each!(self, c => c.value())
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        each!(self, c => c.seek(key, seq));
+    }
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        each!(self, c => c.seek_for_prev(key, seq));
+    }
+    fn seek_to_first(&mut self) {
+        each!(self, c => c.seek_to_first());
+    }
+    fn seek_to_last(&mut self) {
+        each!(self, c => c.seek_to_last());
+    }
+    #[inline]
+    fn next(&mut self) {
+        each!(self, c => c.next());
+    }
+    #[inline]
+    fn prev(&mut self) {
+        each!(self, c => c.prev());
+    }
+    fn status(&self) -> Result<()> {
+        each!(self, c => c.status())
+    }
+}
+
+/// The sources of a super-version, newest first; runs that cannot meet the bounds are left out.
+fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Source> {
+    let options = CursorOptions { purpose: Purpose::Foreground, fill_cache: true, readahead: true };
+    let mut sources = Vec::with_capacity(2 + current.immutables.len());
+    for buffer in std::iter::once(&current.active).chain(&current.immutables) {
+        if !buffer.memtable.is_empty() {
+            sources.push(Source::Memtable(buffer.memtable.cursor()));
+        }
+    }
+    for run in current.version.runs_newest_first() {
+        match (run.tables.len(), run.tables.get(0)) {
+            (1, Some((_, table))) => {
+                let meta = table.meta();
+                let below = match upper {
+                    Bound::Included(key) => meta.smallest > *key,
+                    Bound::Excluded(key) => meta.smallest >= *key,
+                    Bound::Unbounded => false,
+                };
+                let above = match lower {
+                    Bound::Included(key) | Bound::Excluded(key) => meta.largest < *key,
+                    Bound::Unbounded => false,
+                };
+                if !below && !above {
+                    sources.push(Source::Table(table.cursor(options)));
+                }
+            }
+            _ => sources.push(Source::Run(run.cursor(options))),
+        }
+    }
+    sources
+}
+
+/// A cursor over the visible entries of one keyspace within bounds.
+pub(crate) struct TreeCursor {
+    inner: Visible<Merge<Source>>,
+    shared: Arc<Shared>,
+    /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
+    _pinned: Arc<SuperVersion>,
+    closed: bool,
+}
+
+impl TreeCursor {
+    /// A cursor in the newest state, or in the state at `snapshot`. Not positioned.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        tree: &Tree,
+        snapshot: Option<Seq>,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+    ) -> Self {
+        let pinned = tree.pin();
+        // After the super-version: H45.
+        let seq = snapshot.unwrap_or_else(|| shared.visible());
+        let merge = Merge::new(sources(&pinned, &lower, &upper));
+        Self {
+            inner: Visible::new(merge, seq, lower, upper),
+            shared: Arc::clone(shared),
+            _pinned: pinned,
+            closed: false,
+        }
+    }
+
+    /// Whether the store is open; remembers when it is not.
+    #[inline]
+    fn check_open(&mut self) -> bool {
+        self.closed = self.shared.health.is_closed();
+        !self.closed
+    }
+
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        !self.closed && self.inner.valid()
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        if self.check_open() {
+            self.shared.counters.seeks.add(1);
+            self.inner.seek(key);
+        }
+    }
+
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) {
+        if self.check_open() {
+            self.shared.counters.seeks.add(1);
+            self.inner.seek_for_prev(key);
+        }
+    }
+
+    pub(crate) fn seek_to_first(&mut self) {
+        if self.check_open() {
+            self.shared.counters.seeks.add(1);
+            self.inner.seek_to_first();
+        }
+    }
+
+    pub(crate) fn seek_to_last(&mut self) {
+        if self.check_open() {
+            self.shared.counters.seeks.add(1);
+            self.inner.seek_to_last();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) {
+        if self.check_open() && self.inner.valid() {
+            self.inner.next();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn prev(&mut self) {
+        if self.check_open() && self.inner.valid() {
+            self.inner.prev();
+        }
+    }
+
+    pub(crate) fn status(&self) -> Result<()> {
+        if self.closed { Err(health::closed_error()) } else { self.inner.status() }
+    }
+}

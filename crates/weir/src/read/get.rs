@@ -1,0 +1,74 @@
+//! Point lookups.
+
+use crate::base::checksum;
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq};
+use crate::base::value::Value;
+use crate::cache::Purpose;
+use crate::state::shared::Shared;
+use crate::state::tree::{SuperVersion, Tree};
+
+/// The value of `key` in the newest state, or in the state at `snapshot`.
+#[inline]
+pub(crate) fn get(
+    shared: &Shared,
+    tree: &Tree,
+    key: &[u8],
+    snapshot: Option<Seq>,
+) -> Result<Option<Value>> {
+    let current = tree.peek();
+    // After the super-version: H45.
+    let seq = snapshot.unwrap_or_else(|| shared.visible());
+    let found = get_in(shared, &current, key, seq)?;
+    shared.counters.gets.add(1);
+    if let Some(value) = &found {
+        shared.counters.gets_found.add(1);
+        shared.counters.bytes_found.add(value.len() as u64);
+    }
+    Ok(found)
+}
+
+/// The values of `keys`, all in the same state. Keys are looked up in key order, so that
+/// neighbouring keys meet the same blocks while they are hot; the answers come in the order asked.
+pub(crate) fn multi_get<K: AsRef<[u8]>>(
+    shared: &Shared,
+    tree: &Tree,
+    keys: &[K],
+    snapshot: Option<Seq>,
+) -> Result<Vec<Option<Value>>> {
+    let current = tree.pin();
+    let seq = snapshot.unwrap_or_else(|| shared.visible());
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by(|&a, &b| keys[a].as_ref().cmp(keys[b].as_ref()));
+    let mut answers: Vec<Option<Value>> = vec![None; keys.len()];
+    let (mut found, mut bytes) = (0, 0);
+    for i in order {
+        answers[i] = get_in(shared, &current, keys[i].as_ref(), seq)?;
+        if let Some(value) = &answers[i] {
+            found += 1;
+            bytes += value.len() as u64;
+        }
+    }
+    shared.counters.gets.add(keys.len() as u64);
+    shared.counters.gets_found.add(found);
+    shared.counters.bytes_found.add(bytes);
+    Ok(answers)
+}
+
+/// The value of `key` at `seq` in this super-version: memtables, then runs, newest first.
+fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Result<Option<Value>> {
+    let buffers = std::iter::once(&current.active).chain(&current.immutables);
+    for buffer in buffers {
+        if let Some(found) = buffer.memtable.get(key, seq) {
+            return Ok((found.kind == Kind::Put).then(|| Value::from(found.value)));
+        }
+    }
+    let hash = checksum::hash_key(key, shared.hash_seed);
+    for run in current.version.runs_newest_first() {
+        let Some(table) = run.find(key) else { continue };
+        if let Some(hit) = table.get(key, hash, seq, Purpose::Foreground)? {
+            return Ok((hit.kind == Kind::Put).then_some(hit.value));
+        }
+    }
+    Ok(None)
+}
