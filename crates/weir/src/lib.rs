@@ -33,3 +33,17 @@ pub mod sim {
     pub use crate::device::site::{FileClass, OpKind, Site, SiteCount, SiteCounters};
     pub use crate::device::{Advice, Dir, File, Lock, Mode, ReadRequest};
 }
+pub use base::error::Damage;
+pub use base::value::Value;
+pub use db::batch::{BatchRecord, Commit, WriteBatch};
+pub use db::inspect::{
+    Description, KeyspaceDescription, LevelDescription, RunDescription, TableDescription,
+    VerifyReport,
+};
+pub use db::iter::{Cursor, Iter};
+pub use db::keyspace::{Keyspace, Snapshot};
+pub use db::metrics::{
+    BytesWritten, CacheMetrics, KeyspaceMetrics, LevelMetrics, MemoryMetrics, Metrics,
+};
+pub use db::{Builder, Db};
+pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Options};

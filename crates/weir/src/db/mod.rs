@@ -1,1 +1,452 @@
-//! See DESIGN.
+//! The store as its users see it: opening, keyspaces, batches, snapshots, maintenance.
+//!
+//! Not here: how anything works. `engine` ties the layers together, `open` recovers, `jobs` runs in
+//! the background.
+
+use std::ops::RangeBounds;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::value::Value;
+use crate::options::{DbOptions, Durability, Options};
+
+pub(crate) mod batch;
+pub(crate) mod engine;
+pub(crate) mod inspect;
+pub(crate) mod iter;
+pub(crate) mod jobs;
+pub(crate) mod keyspace;
+pub(crate) mod metrics;
+pub(crate) mod open;
+
+use batch::{Commit, WriteBatch};
+use engine::{Handle, KeyspaceAsk};
+use inspect::{Description, VerifyReport};
+use iter::{Cursor, Iter, SnapshotRef};
+use keyspace::{Keyspace, Snapshot};
+use metrics::Metrics;
+
+/// An open store. Cheap to clone and to share between threads; the last clone that is dropped closes
+/// it.
+///
+/// The methods for single keys and ranges work on the keyspace `default`.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = weir::Db::open(&path)?;
+/// db.put(b"key", b"value")?;
+/// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
+/// for entry in db.range(b"a"..b"z") {
+///     let (key, value) = entry?;
+///     println!("{key:?} = {value:?}");
+/// }
+/// db.close()?;
+/// # weir::Result::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) default: Keyspace,
+}
+
+/// Opens a store with options of its own.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = weir::Db::builder(&path).memory_budget(64 << 20).background_threads(1).open()?;
+/// # weir::Result::Ok(())
+/// ```
+#[must_use = "a builder does nothing until `open`"]
+pub struct Builder {
+    pub(crate) path: std::path::PathBuf,
+    pub(crate) options: DbOptions,
+    pub(crate) default_options: Option<Options>,
+    pub(crate) device: Option<Arc<dyn crate::device::Dir>>,
+    pub(crate) seed: Option<u64>,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
+        $($(#[$doc])*
+        pub fn $name(mut self, $name: $ty) -> Self {
+            self.options.$name = $name;
+            self
+        })*
+    };
+}
+
+impl Builder {
+    setters! {
+        /// Sets [`DbOptions::create_if_missing`].
+        create_if_missing: bool,
+        /// Sets [`DbOptions::error_if_exists`].
+        error_if_exists: bool,
+        /// Sets [`DbOptions::read_only`].
+        read_only: bool,
+        /// Sets [`DbOptions::memory_budget`], in bytes.
+        memory_budget: u64,
+        /// Sets [`DbOptions::background_threads`].
+        background_threads: usize,
+        /// Sets [`DbOptions::log_segment_bytes`].
+        log_segment_bytes: u64,
+        /// Sets [`DbOptions::log_area_bytes`].
+        log_area_bytes: u64,
+        /// Sets [`DbOptions::verify_outputs`].
+        verify_outputs: bool,
+        /// Sets [`DbOptions::version_log_bytes`].
+        version_log_bytes: u64,
+    }
+
+    /// Sets [`DbOptions::block_cache_bytes`].
+    pub fn block_cache_bytes(mut self, bytes: u64) -> Self {
+        self.options.block_cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets all options of the store at once.
+    pub fn options(mut self, options: DbOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Options of the keyspace `default`, now and from now on. Without this call a new one gets
+    /// [`Options::default`] and an existing one keeps what it has.
+    pub fn default_options(mut self, options: Options) -> Self {
+        self.default_options = Some(options);
+        self
+    }
+
+    /// Puts the store on this device instead of the directory at the path. For simulations.
+    #[cfg(feature = "sim")]
+    pub fn device(mut self, device: Arc<dyn crate::device::Dir>) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// Fixes what is otherwise drawn by chance for a new store: its lineage and hash seed. For
+    /// simulations.
+    #[cfg(feature = "sim")]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the store: creates it or recovers it, and starts its background threads.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an option outside its range or a directory that is somebody else's;
+    /// `NotFound`, `Conflict` as `create_if_missing` and `error_if_exists` ask for; `Locked` if it is
+    /// open elsewhere; `Corruption` if the log or the version log is damaged below what was durable;
+    /// `Unsupported` if a newer version wrote it; `NoSpace`, `Io`. What is there is left as it is.
+    pub fn open(self) -> Result<Db> {
+        open::open(self)
+    }
+}
+
+impl Db {
+    /// Opens the store in the directory `path` with default options, creating it if there is none.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open()
+    }
+
+    /// A builder for the store in the directory `path`.
+    pub fn builder(path: impl AsRef<Path>) -> Builder {
+        Builder {
+            path: path.as_ref().to_owned(),
+            options: DbOptions::default(),
+            default_options: None,
+            device: None,
+            seed: None,
+        }
+    }
+
+    /// Removes the store in the directory `path`, and only what is its own.
+    ///
+    /// # Errors
+    /// `Locked` if it is open, `InvalidArgument` if the directory is not a store's, `Io`. No store:
+    /// nothing happens.
+    pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
+        open::destroy(path.as_ref())
+    }
+
+    /// Opens the keyspace `name` and gives it these options, or creates it with them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a name or an option outside its range, `Unsupported` for a compression
+    /// that was not built in, and those of a write.
+    pub fn keyspace(&self, name: &str, options: Options) -> Result<Keyspace> {
+        self.ask(name, KeyspaceAsk::OpenOrCreate(options))
+    }
+
+    /// Creates the keyspace `name`.
+    ///
+    /// # Errors
+    /// As [`keyspace`](Self::keyspace); `Conflict` if it exists.
+    pub fn create_keyspace(&self, name: &str, options: Options) -> Result<Keyspace> {
+        self.ask(name, KeyspaceAsk::Create(options))
+    }
+
+    /// Opens the keyspace `name` with the options that it has.
+    ///
+    /// # Errors
+    /// `NotFound` if it does not exist, `Closed`.
+    pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.ask(name, KeyspaceAsk::Open)
+    }
+
+    fn ask(&self, name: &str, ask: KeyspaceAsk) -> Result<Keyspace> {
+        let tree = self.handle.engine.keyspace(name, ask)?;
+        Ok(Keyspace { handle: Arc::clone(&self.handle), tree })
+    }
+
+    /// Drops the keyspace `name` with everything in it. Handles of it answer `Closed` from then on;
+    /// cursors that are open keep what they see.
+    ///
+    /// # Errors
+    /// `NotFound`, `InvalidArgument` for `default`, and those of a write.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.handle.engine.drop_keyspace(name)
+    }
+
+    /// Names of all keyspaces, in order.
+    #[must_use]
+    pub fn keyspaces(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.handle.engine.trees.lock().values().map(|t| t.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The keyspace `default`, which always exists.
+    #[must_use]
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.default
+    }
+
+    /// Writes a batch: all of it or nothing, as durable as asked for when the call returns.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_with`]; `InvalidArgument` also for a batch over several keyspaces with
+    /// [`Durability::None`], and for records of another store.
+    pub fn write(&self, mut batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.admit(&mut batch, durability)?;
+        self.handle.engine.write_batch(&mut batch.pending)
+    }
+
+    /// Starts writing a batch and returns a handle to wait for it.
+    pub fn commit(&self, mut batch: WriteBatch, durability: Durability) -> Commit {
+        let ticket = self
+            .admit(&mut batch, durability)
+            .and_then(|()| self.handle.engine.submit_batch(&mut batch.pending))
+            .unwrap_or_else(crate::write::queue::Ticket::failed);
+        Commit { handle: Arc::clone(&self.handle), ticket, durability }
+    }
+
+    fn admit(&self, batch: &mut WriteBatch, durability: Durability) -> Result<()> {
+        if let Some(error) = batch.invalid.take() {
+            return Err(error);
+        }
+        if batch.handle.as_ref().is_some_and(|h| !Arc::ptr_eq(h, &self.handle)) {
+            return Err(Error::invalid("the batch holds records for another store"));
+        }
+        batch.pending.durability = durability;
+        Ok(())
+    }
+
+    /// Makes every write that has returned so far durable (except those with [`Durability::None`]).
+    ///
+    /// # Errors
+    /// `Poisoned`, `Io`, `ReadOnly`, `Closed`.
+    pub fn sync(&self) -> Result<()> {
+        let engine = &self.handle.engine;
+        engine.shared.health.check_writable()?;
+        engine.sync_to(engine.writer()?.wal.written_lsn())
+    }
+
+    /// A snapshot of the whole store as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { inner: SnapshotRef::take(&self.handle), handle: Arc::clone(&self.handle) }
+    }
+
+    /// Writes the memtables of all keyspaces out and waits until that is durable.
+    ///
+    /// # Errors
+    /// As [`Keyspace::flush`].
+    pub fn flush(&self) -> Result<()> {
+        let engine = &self.handle.engine;
+        engine.shared.health.check_open()?;
+        let trees: Vec<_> = engine.trees.lock().values().cloned().collect();
+        trees.iter().try_for_each(|tree| engine.flush(tree))
+    }
+
+    /// Waits until no flush and no compaction is due or running.
+    ///
+    /// # Errors
+    /// `Poisoned`, `NoSpace`, `Closed`: the background work cannot go on.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.handle.engine.wait_idle()
+    }
+
+    /// Counters and sizes as of now.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        metrics::collect(&self.handle.engine)
+    }
+
+    /// A property as text; `None` if there is none of that name. See [`Description`] for the
+    /// structured form. Names: `weir.stats`, `weir.levels`, `weir.num-tables`, `weir.num-keyspaces`,
+    /// `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`, `weir.memory-usage`,
+    /// `weir.block-cache-usage`, `weir.background-error`, `weir.prometheus`.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<String> {
+        inspect::property(&self.handle.engine, name)
+    }
+
+    /// What the store consists of: keyspaces, levels, runs, tables, logs.
+    #[must_use]
+    pub fn describe(&self) -> Description {
+        inspect::describe(&self.handle.engine)
+    }
+
+    /// Reads every table of every keyspace and checks all checksums and invariants. Costs one read of
+    /// the whole store; runs beside other work.
+    ///
+    /// # Errors
+    /// `Closed`. Damage is not an error of the call: it is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        inspect::verify(&self.handle.engine)
+    }
+
+    /// The path it was opened with.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.handle.engine.path
+    }
+
+    /// Ends background work, makes the log durable and releases the lock. Other clones of this
+    /// handle, its keyspaces, snapshots and cursors answer `Closed` from then on.
+    ///
+    /// # Errors
+    /// `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`. The store is
+    /// closed in any case.
+    pub fn close(self) -> Result<()> {
+        self.handle.close()
+    }
+}
+
+/// The methods of the default keyspace.
+impl Db {
+    /// See [`Keyspace::put`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default.put(key, value)
+    }
+
+    /// See [`Keyspace::put_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.default.put_with(key, value, durability)
+    }
+
+    /// See [`Keyspace::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default.delete(key)
+    }
+
+    /// See [`Keyspace::delete_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.default.delete_with(key, durability)
+    }
+
+    /// See [`Keyspace::get`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default.get(key)
+    }
+
+    /// See [`Keyspace::get_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
+        self.default.get_into(key, buf)
+    }
+
+    /// See [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        self.default.multi_get(keys)
+    }
+
+    /// See [`Keyspace::iter`].
+    #[must_use]
+    pub fn iter(&self) -> Iter {
+        self.default.iter()
+    }
+
+    /// See [`Keyspace::range`].
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+        self.default.range(range)
+    }
+
+    /// See [`Keyspace::prefix`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        self.default.prefix(prefix)
+    }
+
+    /// See [`Keyspace::cursor`].
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.default.cursor()
+    }
+
+    /// See [`Keyspace::compact_range`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.default.compact_range(range)
+    }
+
+    /// See [`Keyspace::approximate_size`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        self.default.approximate_size(range)
+    }
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db").field("path", &self.path()).finish_non_exhaustive()
+    }
+}

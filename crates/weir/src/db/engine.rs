@@ -1,0 +1,444 @@
+//! The running store: what all handles share.
+//!
+//! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a tree's
+//! install lock, `trees`; everything in `state` is a leaf.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::key::Kind;
+use crate::base::limits;
+use crate::base::memory::Category;
+use crate::base::sched::{Mutex, Thread};
+use crate::cache::BlockCache;
+use crate::db::jobs::Jobs;
+use crate::log::wal::Wal;
+use crate::options::{DbOptions, Durability, Options};
+use crate::state::reclaimer::Reclaimer;
+use crate::state::shared::Shared;
+use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::storage::Storage;
+use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::set::VersionSet;
+use crate::write::queue::{Committed, Committer, Pending, Ticket};
+
+/// Name of the keyspace that `Db`'s own methods use.
+pub(crate) const DEFAULT_KEYSPACE: &str = "default";
+
+/// Called when a log sync that nobody waits for has ended.
+pub(crate) type SyncCallback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A running store.
+pub(crate) struct Engine {
+    pub(crate) options: DbOptions,
+    pub(crate) storage: Mutex<Option<Arc<dyn Storage>>>,
+    pub(crate) set: Arc<VersionSet>,
+    /// Absent in a store that is open for reading only.
+    pub(crate) writer: Option<Writer>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) reclaimer: Reclaimer,
+    pub(crate) trees: Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>,
+    /// Held while a keyspace is created or dropped. Taken before everything else.
+    pub(crate) ddl: Mutex<()>,
+    pub(crate) jobs: Jobs,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) path: String,
+    pub(crate) opened_nanos: u64,
+}
+
+/// What only a store that accepts writes has.
+pub(crate) struct Writer {
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) committer: Committer,
+    pub(crate) sync_requests: Mutex<Vec<(u64, SyncCallback)>>,
+}
+
+/// Keeps a store open: the last handle that goes closes it.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) workers: Mutex<Vec<Thread>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close().ignore_error("who wants to know calls close");
+    }
+}
+
+impl Handle {
+    /// Ends background work, makes the log durable, releases the lock. Later calls do nothing.
+    ///
+    /// # Errors
+    /// `Poisoned` if an earlier failure left the log's state unknown; the device's.
+    pub(crate) fn close(&self) -> Result<()> {
+        let engine = &self.engine;
+        if engine.shared.health.is_closed() {
+            return Ok(());
+        }
+        let flushed = engine.flush_unlogged();
+        engine.shared.health.close();
+        engine.jobs.stop();
+        if let Some(writer) = &engine.writer {
+            writer.wal.close();
+        }
+        engine.shared.wake_workers();
+        engine.shared.announce_progress();
+        for worker in self.workers.lock().drain(..) {
+            worker.join();
+        }
+        let finished = engine.finish_log();
+        if let Some(storage) = engine.storage.lock().take() {
+            storage.unlock();
+        }
+        flushed.and(finished)
+    }
+}
+
+thread_local! {
+    /// The memory of the last single write of this thread.
+    static SCRATCH: Cell<Option<Box<Pending>>> = const { Cell::new(None) };
+}
+
+/// A scratch batch that grew beyond this is not kept: 1 MiB.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+impl Engine {
+    /// The storage, while the store is open.
+    pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>> {
+        self.storage.lock().clone().ok_or_else(crate::state::health::closed_error)
+    }
+
+    /// The writing half, or `ReadOnly`.
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::ReadOnly,
+                "the store was opened for reading only; open it without read_only to write",
+            )
+        })
+    }
+
+    /// Refuses keys and values over their limits.
+    #[inline]
+    pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > limits::KEY_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "a key of {} bytes is too long; the limit is {} bytes",
+                key.len(),
+                limits::KEY_BYTES_MAX
+            )));
+        }
+        if value.len() > self.value_bytes_max {
+            return Err(Error::invalid(format!(
+                "a value of {} bytes is too long; this store takes up to {} bytes (the least of 1 \
+                 GiB, memory_budget / 8 and log_area_bytes / 4)",
+                value.len(),
+                self.value_bytes_max
+            )));
+        }
+        Ok(())
+    }
+
+    /// Commits one put or delete.
+    pub(crate) fn write_one(
+        &self,
+        tree: &Arc<Tree>,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<()> {
+        let writer = self.writer()?;
+        let mut pending = SCRATCH.take().unwrap_or_default();
+        pending.durability = durability;
+        pending.push(tree, kind, key, value);
+        let outcome = writer.committer.write(&mut pending);
+        pending.clear();
+        if pending.bytes.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(Some(pending));
+        }
+        outcome.map(|_| ()).map_err(|e| self.note_write_error(e))
+    }
+
+    /// Commits a batch and waits for it.
+    pub(crate) fn write_batch(&self, pending: &mut Pending) -> Result<()> {
+        if pending.count == 0 {
+            return self.shared.health.check_writable();
+        }
+        let outcome = self.writer()?.committer.write(pending);
+        outcome.map(|_| ()).map_err(|e| self.note_write_error(e))
+    }
+
+    /// Commits a batch without waiting for more than its turn.
+    pub(crate) fn submit_batch(&self, pending: &mut Pending) -> Result<Arc<Ticket>> {
+        self.writer()?.committer.submit(pending)
+    }
+
+    /// Waits for the durability that a committed batch asked for.
+    pub(crate) fn make_durable(&self, committed: &Committed, durability: Durability) -> Result<()> {
+        if durability != Durability::Sync {
+            return Ok(());
+        }
+        self.sync_to(committed.lsn)
+    }
+
+    /// Makes the log durable up to `lsn`; a failure poisons the store (H43).
+    pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+        let wal = &self.writer()?.wal;
+        if wal.durable_lsn() >= lsn {
+            return Ok(());
+        }
+        self.shared.counters.log_syncs.add(1);
+        wal.sync_to(lsn).inspect_err(|error| {
+            self.shared.health.poison(error);
+            self.shared.announce_progress();
+        })
+    }
+
+    /// Whether the log is durable up to `lsn`.
+    pub(crate) fn wal_is_durable(&self, lsn: u64) -> bool {
+        self.writer.as_ref().is_none_or(|w| w.wal.durable_lsn() >= lsn)
+    }
+
+    /// Has a background thread sync the log up to `lsn` and call back.
+    pub(crate) fn sync_later(&self, lsn: u64, callback: SyncCallback) {
+        match &self.writer {
+            Some(writer) if !self.shared.health.is_closed() => {
+                writer.sync_requests.lock().push((lsn, callback));
+                self.shared.wake_workers();
+            }
+            _ => callback(Err(crate::state::health::closed_error())),
+        }
+    }
+
+    /// A write failed: a sync error poisons, the others are the caller's alone.
+    fn note_write_error(&self, error: Error) -> Error {
+        if self.writer.as_ref().is_some_and(|w| w.wal.is_failed()) {
+            self.shared.health.poison(&error);
+            self.shared.announce_progress();
+        }
+        error
+    }
+
+    /// Frees obsolete tables soon, if some wait.
+    pub(crate) fn reclaim_soon(&self) {
+        if self.reclaimer.waiting() > 0 {
+            self.shared.wake_workers();
+        }
+    }
+
+    /// Options as the engine uses them: the write buffer bounded by the memory budget.
+    pub(crate) fn effective(&self, options: &Arc<Options>) -> Arc<Options> {
+        effective_options(&self.options, options)
+    }
+
+    /// Opens a keyspace, creating it if `create`, or if it is missing and `create` is not exclusive.
+    pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
+        self.shared.health.check_open()?;
+        check_name(name)?;
+        let existing = self.trees.lock().values().find(|t| t.name == name).cloned();
+        match (existing, ask) {
+            (Some(_), KeyspaceAsk::Create(_)) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("keyspace {name:?} exists; open it, or choose another name"),
+            )),
+            (Some(tree), KeyspaceAsk::Open) => Ok(tree),
+            (Some(tree), KeyspaceAsk::OpenOrCreate(options)) => {
+                self.change_options(&tree, options)?;
+                Ok(tree)
+            }
+            (None, KeyspaceAsk::Open) => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no keyspace {name:?}; create it with Db::keyspace"),
+            )),
+            (None, KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options)) => {
+                self.create_keyspace(name, options)
+            }
+        }
+    }
+
+    fn change_options(&self, tree: &Arc<Tree>, options: Options) -> Result<()> {
+        options.validate()?;
+        let stored = {
+            let root = self.set.current();
+            root.keyspaces.get(&tree.id).map(|k| Arc::clone(&k.options))
+        };
+        if stored.is_some_and(|s| *s == options) || self.writer.is_none() {
+            return Ok(());
+        }
+        self.shared.health.check_writable()?;
+        let mut edit = VersionEdit::default();
+        edit.keyspace(tree.id).options = Some(Arc::new(options));
+        self.install_outputs(edit, &[], None).map_err(|e| self.note_install_error(e))?;
+        self.shared.wake_workers();
+        Ok(())
+    }
+
+    fn create_keyspace(&self, name: &str, options: Options) -> Result<Arc<Tree>> {
+        options.validate()?;
+        let writer = self.writer()?;
+        self.shared.health.check_writable()?;
+        let _ddl = self.ddl.lock();
+        if let Some(tree) = self.trees.lock().values().find(|t| t.name == name) {
+            return Ok(Arc::clone(tree));
+        }
+        if self.trees.lock().len() >= limits::KEYSPACES_MAX {
+            return Err(Error::invalid(format!(
+                "a store has at most {} keyspaces; drop some, or put a prefix on the keys",
+                limits::KEYSPACES_MAX
+            )));
+        }
+        // No group before this position can hold an entry of the new keyspace.
+        let position = writer.committer.exclusively(|lead| lead.log_position());
+        self.sync_to(position.lsn - 1)?;
+        let id = self.set.new_keyspace_id().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
+        })?;
+        let mut edit = VersionEdit::default();
+        let created = edit.keyspace(id);
+        created.create = Some(name.to_owned());
+        created.options = Some(Arc::new(options));
+        created.flushed =
+            Some(Flushed { log_start: position, flushed_seq: 0, durable_lsn: position.lsn - 1 });
+        let installed = self.set.apply(edit).map_err(|e| self.note_install_error(e.error))?;
+        let state = installed.root.keyspaces.get(&id).ok_or_else(|| {
+            Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
+        })?;
+        let options = self.effective(&state.options);
+        let buffer = Buffer::new(options.write_buffer_bytes, position, &self.shared.accountant);
+        let tree = Arc::new(Tree::new(
+            id,
+            name.to_owned(),
+            SuperVersion {
+                active: Arc::new(buffer),
+                immutables: Vec::new(),
+                version: Arc::clone(&state.version),
+                options,
+            },
+        ));
+        self.trees.lock().insert(id, Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// Drops a keyspace with everything in it.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.shared.health.check_writable()?;
+        self.writer()?;
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid(
+                "the keyspace \"default\" cannot be dropped; delete its keys",
+            ));
+        }
+        let _ddl = self.ddl.lock();
+        let tree = self.keyspace(name, KeyspaceAsk::Open)?;
+        // Jobs of the keyspace end first, so that no edit names it after it is gone.
+        self.jobs.close_keyspace(&self.shared, tree.id);
+        let mut edit = VersionEdit::default();
+        edit.keyspace(tree.id).drop = true;
+        let installed = match self.set.apply(edit) {
+            Ok(installed) => installed,
+            Err(failed) => {
+                self.jobs.reopen_keyspace(tree.id);
+                return Err(self.note_install_error(failed.error));
+            }
+        };
+        tree.set_dropped();
+        self.trees.lock().remove(&tree.id);
+        for table in &installed.removed {
+            self.reclaimer.retire(table);
+        }
+        drop(installed);
+        tree.clear(&self.shared.accountant);
+        self.shared.announce_progress();
+        self.shared.wake_workers();
+        Ok(())
+    }
+
+    /// An edit failed: unless only space was missing, what is on the device is unknown.
+    pub(crate) fn note_install_error(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::NoSpace | ErrorKind::InvalidArgument | ErrorKind::Closed => {}
+            _ => {
+                self.shared.health.poison(&error);
+                self.shared.announce_progress();
+            }
+        }
+        error
+    }
+
+    /// On a clean close, entries that are in no log become tables.
+    fn flush_unlogged(&self) -> Result<()> {
+        if self.writer.is_none() || self.shared.health.check_writable().is_err() {
+            return Ok(());
+        }
+        let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
+        let holds_unlogged = |tree: &Tree| {
+            let current = tree.peek();
+            std::iter::once(&current.active)
+                .chain(&current.immutables)
+                .any(|b| b.holds_unlogged.load(std::sync::atomic::Ordering::Relaxed))
+        };
+        trees.iter().filter(|t| holds_unlogged(t)).try_for_each(|tree| self.flush(tree))
+    }
+
+    /// The end of the log of a clean close.
+    fn finish_log(&self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        for (_, callback) in std::mem::take(&mut *writer.sync_requests.lock()) {
+            callback(Err(crate::state::health::closed_error()));
+        }
+        if self.shared.health.is_poisoned() {
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                "the store was closed after a failure; what was not acknowledged as durable before \
+                 it may be missing when it is opened again",
+            ));
+        }
+        writer.wal.finish()
+    }
+
+    /// Bytes of the memory budget that the block cache may use now.
+    pub(crate) fn cache_share(&self) -> u64 {
+        if let Some(bytes) = self.options.block_cache_bytes {
+            return bytes;
+        }
+        let accountant = &self.shared.accountant;
+        let others = accountant.used_total() - accountant.used(Category::BlockCache);
+        let budget = accountant.budget_bytes();
+        budget.saturating_sub(others).max(budget / 4)
+    }
+}
+
+/// How a keyspace is asked for.
+pub(crate) enum KeyspaceAsk {
+    Open,
+    Create(Options),
+    OpenOrCreate(Options),
+}
+
+/// A name that people can read and that fits its length field.
+fn check_name(name: &str) -> Result<()> {
+    let max = limits::KEYSPACE_NAME_BYTES_MAX;
+    if name.is_empty() || name.len() > max || name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "{name:?} cannot name a keyspace; use 1 to {max} bytes without control characters"
+        )));
+    }
+    Ok(())
+}
+
+/// The write buffer that the budget allows: with a second one being flushed, memtables stay within
+/// half of the budget, and the cache keeps at least a quarter.
+pub(crate) fn effective_options(db: &DbOptions, options: &Arc<Options>) -> Arc<Options> {
+    let allowed = (db.memory_budget / 4).max(4 << 10);
+    if options.write_buffer_bytes <= allowed {
+        return Arc::clone(options);
+    }
+    let mut bounded = (**options).clone();
+    bounded.write_buffer_bytes = allowed;
+    Arc::new(bounded)
+}

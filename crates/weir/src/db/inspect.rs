@@ -1,0 +1,314 @@
+//! Looking at a store: its structure, its properties, its checksums.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::compaction;
+use crate::db::engine::Engine;
+use crate::db::metrics;
+use crate::options::Options;
+use crate::state::tree::Tree;
+
+/// What a store consists of.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Description {
+    /// Identity of the store, drawn when it was created.
+    pub lineage: u64,
+    /// Last sequence number that readers see.
+    pub last_sequence: u64,
+    /// The keyspaces, by number.
+    pub keyspaces: Vec<KeyspaceDescription>,
+    /// Numbers of the live write-ahead log segments.
+    pub log_segments: Vec<u64>,
+    /// Bytes that they take.
+    pub log_bytes: u64,
+    /// Number of the version log; `None` in a store that is open for reading only.
+    pub version_log: Option<u64>,
+}
+
+/// One keyspace of a [`Description`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyspaceDescription {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its options.
+    pub options: Options,
+    /// Sequence numbers up to here are in tables.
+    pub flushed_sequence: u64,
+    /// First log segment that it needs.
+    pub log_start_segment: u64,
+    /// Bytes in memtables.
+    pub memtable_bytes: u64,
+    /// The levels, from 0 on.
+    pub levels: Vec<LevelDescription>,
+}
+
+/// One level of a keyspace: its runs, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelDescription {
+    /// The runs, newest first.
+    pub runs: Vec<RunDescription>,
+}
+
+/// One run of a level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunDescription {
+    /// Data epoch: larger is newer.
+    pub epoch: u64,
+    /// The tables, in key order.
+    pub tables: Vec<TableDescription>,
+}
+
+/// One table of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableDescription {
+    /// Number of the table, never reused.
+    pub uid: u64,
+    /// Bytes on the device.
+    pub bytes: u64,
+    /// Entries, deletes included.
+    pub entries: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// Data blocks.
+    pub blocks: u32,
+    /// Smallest user key.
+    pub smallest: Vec<u8>,
+    /// Largest user key.
+    pub largest: Vec<u8>,
+    /// Smallest and largest sequence number.
+    pub sequences: (u64, u64),
+}
+
+/// What [`Db::verify`](crate::Db::verify) found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Tables read.
+    pub tables: u64,
+    /// Blocks read.
+    pub blocks: u64,
+    /// Entries read.
+    pub entries: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// What is damaged, one error per table or invariant.
+    pub damages: Vec<Error>,
+}
+
+/// Takes the structure of a store.
+pub(crate) fn describe(engine: &Engine) -> Description {
+    let root = engine.set.current();
+    let trees = engine.trees.lock().clone();
+    let keyspaces = root.keyspaces.values().map(|state| {
+        let memtable_bytes = trees.get(&state.id).map_or(0, |tree| {
+            let current = tree.pin();
+            let buffers = std::iter::once(&current.active).chain(&current.immutables);
+            buffers.map(|b| b.memtable.bytes()).sum()
+        });
+        KeyspaceDescription {
+            id: state.id,
+            name: state.name.to_string(),
+            options: (*state.options).clone(),
+            flushed_sequence: state.flushed_seq,
+            log_start_segment: state.log_start.segment,
+            memtable_bytes,
+            levels: state.version.levels.iter().map(describe_level).collect(),
+        }
+    });
+    Description {
+        lineage: root.lineage,
+        last_sequence: engine.shared.visible(),
+        keyspaces: keyspaces.collect(),
+        log_segments: engine.writer.as_ref().map_or_else(Vec::new, |w| w.wal.live_segments()),
+        log_bytes: engine.writer.as_ref().map_or(0, |w| w.wal.live_bytes()),
+        version_log: engine.set.version_log(),
+    }
+}
+
+fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
+    let run = |run: &Arc<crate::version::run::Run>| RunDescription {
+        epoch: run.epoch,
+        tables: run
+            .tables
+            .iter()
+            .map(|(meta, _)| TableDescription {
+                uid: meta.uid,
+                bytes: meta.bytes,
+                entries: meta.entries,
+                deletes: meta.deletes,
+                blocks: meta.blocks,
+                smallest: meta.smallest.clone(),
+                largest: meta.largest.clone(),
+                sequences: (meta.seq_min, meta.seq_max),
+            })
+            .collect(),
+    };
+    LevelDescription { runs: level.runs.iter().map(run).collect() }
+}
+
+/// Reads and checks every table.
+pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
+    engine.shared.health.check_open()?;
+    let mut report = VerifyReport::default();
+    let trees: Vec<Arc<Tree>> = engine.trees.lock().values().cloned().collect();
+    for tree in trees {
+        let current = tree.pin();
+        for table in current.version.tables() {
+            engine.shared.health.check_open()?;
+            report.tables += 1;
+            match table.verify() {
+                Ok(stats) => {
+                    report.blocks += u64::from(table.meta().blocks);
+                    report.entries += stats.entries;
+                    report.bytes += table.meta().bytes;
+                }
+                Err(error) => report.damages.push(error),
+            }
+        }
+        let root = engine.set.current();
+        if let Some(state) = root.keyspaces.get(&tree.id) {
+            let shape = state.shape(BTreeSet::new(), Vec::new(), None);
+            let policy = compaction::policy_of(shape.options.compaction);
+            for violation in policy.check(&shape) {
+                let what = format_args!("keyspace {:?}: {violation}", tree.name);
+                report.damages.push(Error::corruption(&engine.path, 0, what));
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Bytes on disk between two bounds.
+pub(crate) fn approximate_size(
+    tree: &Tree,
+    lower: &Bound<Vec<u8>>,
+    upper: &Bound<Vec<u8>>,
+) -> Result<u64> {
+    let current = tree.pin();
+    let mut bytes = 0;
+    for run in current.version.runs_newest_first() {
+        let lower = lower.as_ref().map(Vec::as_slice);
+        let upper = upper.as_ref().map(Vec::as_slice);
+        for table in run.overlapping(lower, upper) {
+            let offset = |bound: &Bound<&[u8]>, open: u64| match bound {
+                Bound::Included(key) | Bound::Excluded(key) => table.approximate_offset(key),
+                Bound::Unbounded => Ok(open),
+            };
+            let start = offset(&lower, 0)?;
+            let end = offset(&upper, table.meta().bytes)?;
+            bytes += end.saturating_sub(start);
+        }
+    }
+    Ok(bytes)
+}
+
+/// A property as text.
+pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
+    let name = name.strip_prefix("weir.")?;
+    let snapshots = engine.shared.snapshots.summary();
+    Some(match name {
+        "stats" => stats(engine),
+        "levels" => levels(engine),
+        "num-tables" => engine.set.current().tables().count().to_string(),
+        "num-keyspaces" => engine.trees.lock().len().to_string(),
+        "num-snapshots" => snapshots.0.to_string(),
+        "oldest-snapshot" => snapshots.1.map_or_else(String::new, |s| s.to_string()),
+        "last-sequence" => engine.shared.visible().to_string(),
+        "memory-usage" => engine.shared.accountant.used_total().to_string(),
+        "block-cache-usage" => engine.cache.bytes().to_string(),
+        "background-error" => engine
+            .shared
+            .health
+            .check_writable()
+            .err()
+            .or_else(|| engine.shared.health.full())
+            .map_or_else(String::new, |e| e.to_string()),
+        "prometheus" => metrics::collect(engine).prometheus(),
+        _ => return None,
+    })
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// A table of the levels of all keyspaces.
+fn levels(engine: &Engine) -> String {
+    let mut text = String::from("keyspace          level   runs  tables        MiB      entries\n");
+    for keyspace in metrics::collect(engine).keyspaces {
+        for (level, l) in keyspace.levels.iter().enumerate().filter(|(_, l)| l.tables > 0) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{:<16} {level:>6} {:>6} {:>7} {:>10.1} {:>12}",
+                keyspace.name,
+                l.runs,
+                l.tables,
+                l.bytes as f64 / MIB,
+                l.entries
+            );
+        }
+    }
+    text
+}
+
+/// A page for people.
+fn stats(engine: &Engine) -> String {
+    let m = metrics::collect(engine);
+    let mut text = levels(engine);
+    let user = m.user_bytes_written.max(1) as f64;
+    let lines = [
+        format!("uptime {:.1} s", m.uptime_seconds),
+        format!(
+            "writes {} puts, {} deletes, {:.1} MiB in {} groups; delayed {:.3} s, stalled {:.3} s",
+            m.puts,
+            m.deletes,
+            m.user_bytes_written as f64 / MIB,
+            m.commit_groups,
+            m.write_delay_seconds,
+            m.write_stall_seconds
+        ),
+        format!(
+            "written log {:.1}, flush {:.1}, compaction {:.1}, versions {:.1} MiB ({:.2} per user byte)",
+            m.bytes_written.log as f64 / MIB,
+            m.bytes_written.flush as f64 / MIB,
+            m.bytes_written.compaction as f64 / MIB,
+            m.bytes_written.versions as f64 / MIB,
+            m.bytes_written.total() as f64 / user
+        ),
+        format!(
+            "jobs {} flushes ({:.2} s), {} compactions ({:.2} s), {} moves",
+            m.flushes, m.flush_seconds, m.compactions, m.compaction_seconds, m.trivial_moves
+        ),
+        format!(
+            "reads {} gets ({} found), {} seeks; cache hits {:.2} % of {} lookups",
+            m.gets,
+            m.gets_found,
+            m.seeks,
+            100.0 * m.cache_foreground.hit_ratio(),
+            m.cache_foreground.hits + m.cache_foreground.misses
+        ),
+        format!(
+            "memory {:.1} of {:.1} MiB: memtables {:.1}, cache {:.1}, indexes and filters {:.1}",
+            m.memory.total() as f64 / MIB,
+            m.memory.budget as f64 / MIB,
+            m.memory.memtables as f64 / MIB,
+            m.memory.block_cache as f64 / MIB,
+            m.memory.table_metadata as f64 / MIB
+        ),
+    ];
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}

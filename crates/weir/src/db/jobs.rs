@@ -1,0 +1,672 @@
+//! Background work: which job runs next, and how its result is shown to readers.
+//!
+//! Jobs are steps, so that a long compaction lets urgent work pass between two of them: log segments
+//! first, then flushes, then compactions.
+//!
+//! Invariants: (1) a table is input of one job at most (`busy`); (2) one flush per keyspace at a
+//! time, oldest memtable first (DESIGN §3); (3) before a flush edit is issued, the log is durable up
+//! to the last sequence number of its memtable (H52); (4) the outputs of a job whose edit may have
+//! reached the device are never deleted (reliability.md, bug 32).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::key::Seq;
+use crate::base::sched::{self, Mutex};
+use crate::base::table_meta::TableMeta;
+use crate::compaction;
+use crate::compaction::execute::{
+    self, CompactionJob, Finished, FlushJob, FlushSpec, Job, JobContext, MergeSpec, Progress,
+};
+use crate::compaction::pacing::{self, Memory};
+use crate::compaction::policy::{Placement, RangePick};
+use crate::compaction::task::Task;
+use crate::db::engine::Engine;
+use crate::memtable::MemtableCursor;
+use crate::state::shared::Shared;
+use crate::state::tree::{Buffer, SuperVersion, Tree, last_seq};
+use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::root::Root;
+use crate::version::set::VersionSet;
+use crate::version::shape::Shape;
+
+/// How long jobs rest after the device was full, before they try again.
+const RETRY_NANOS: u64 = 200_000_000;
+
+/// Who is working on what.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    stopping: bool,
+    /// Inputs of running compactions.
+    busy: BTreeSet<u64>,
+    /// Keyspaces whose oldest memtable is being flushed.
+    flushing: BTreeSet<KeyspaceId>,
+    /// Running jobs per keyspace.
+    running: BTreeMap<KeyspaceId, usize>,
+    /// Keyspaces that are being dropped: no new jobs.
+    closed: BTreeSet<KeyspaceId>,
+    /// Space was missing: jobs that need it rest until then.
+    rest_until: Option<u64>,
+}
+
+impl Jobs {
+    /// Lets no new job start, and running ones give up at their next step.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopping = true;
+    }
+
+    fn stopping(&self) -> bool {
+        self.state.lock().stopping
+    }
+
+    /// Lets no new job of a keyspace start, and waits for the running ones.
+    pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
+        self.state.lock().closed.insert(id);
+        shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
+    }
+
+    /// Takes [`close_keyspace`](Self::close_keyspace) back.
+    pub(crate) fn reopen_keyspace(&self, id: KeyspaceId) {
+        self.state.lock().closed.remove(&id);
+    }
+
+    fn is_closed(&self, id: KeyspaceId) -> bool {
+        let state = self.state.lock();
+        state.stopping || state.closed.contains(&id)
+    }
+
+    /// How long jobs still have to rest.
+    fn rest(&self) -> Option<Duration> {
+        let until = self.state.lock().rest_until?;
+        let now = clock::now_nanos();
+        (until > now).then(|| Duration::from_nanos(until - now))
+    }
+}
+
+impl State {
+    fn begin(&mut self, id: KeyspaceId) -> bool {
+        if self.stopping || self.closed.contains(&id) {
+            return false;
+        }
+        *self.running.entry(id).or_insert(0) += 1;
+        true
+    }
+
+    fn end(&mut self, id: KeyspaceId) {
+        if let Some(n) = self.running.get_mut(&id) {
+            *n -= 1;
+            if *n == 0 {
+                self.running.remove(&id);
+            }
+        }
+    }
+}
+
+/// A background thread.
+pub(crate) fn work(engine: &Arc<Engine>) {
+    loop {
+        let seen = engine.shared.work_generation();
+        if engine.jobs.stopping() {
+            return;
+        }
+        if !engine.run_one() {
+            engine.shared.wait_for_work(seen, engine.jobs.rest());
+        }
+    }
+}
+
+/// The job that makes tables of a frozen memtable.
+pub(crate) fn flush_job(
+    context: JobContext,
+    set: &VersionSet,
+    tree: &Tree,
+    buffer: &Buffer,
+    snapshots: Vec<Seq>,
+) -> FlushJob<MemtableCursor> {
+    let current = tree.peek();
+    let root = set.current();
+    let placement = root.keyspaces.get(&tree.id).map_or(Placement { level: 0 }, |state| {
+        let shape = state.shape(BTreeSet::new(), Vec::new(), None);
+        compaction::policy_of(shape.options.compaction).place_flush(&shape)
+    });
+    let spec = FlushSpec {
+        keyspace: tree.id,
+        placement,
+        epoch: buffer.epoch(),
+        entries: buffer.memtable.entries(),
+        snapshots,
+        table_bytes: current.options.table_bytes.max(current.options.write_buffer_bytes * 2),
+        table: FlushSpec::table_options(&current.options, placement.level, context.hash_seed),
+    };
+    FlushJob::new(context, spec, buffer.memtable.cursor())
+}
+
+/// What a compaction that was picked has to do.
+struct Claim {
+    tree: Arc<Tree>,
+    task: Task,
+    shape: Shape,
+    root: Arc<Root>,
+}
+
+impl Engine {
+    /// Runs the most urgent job, if there is one.
+    fn run_one(&self) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        if self.run_syncs() {
+            return true;
+        }
+        self.reclaim();
+        if self.jobs.rest().is_some() {
+            return false;
+        }
+        // Also in a poisoned store: a writer may be waiting for the segment.
+        if writer.wal.wants_segment() {
+            let prepared = writer.wal.prepare();
+            self.note_job(prepared);
+            return true;
+        }
+        if self.shared.health.is_poisoned() {
+            return false;
+        }
+        let flushed = self.flush_one();
+        if flushed.as_ref().is_ok_and(|done| *done) {
+            self.note_job(Ok(()));
+            return true;
+        }
+        if let Err(error) = flushed {
+            self.note_job(Err(error));
+            return true;
+        }
+        self.shorten_log();
+        match self.compact_one() {
+            Ok(false) => false,
+            Ok(true) => {
+                self.note_job(Ok(()));
+                true
+            }
+            Err(error) => {
+                self.note_job(Err(error));
+                true
+            }
+        }
+    }
+
+    /// What must not wait for a compaction to end: called between its steps.
+    fn run_urgent(&self) {
+        let Some(writer) = &self.writer else { return };
+        self.run_syncs();
+        if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
+            return;
+        }
+        if writer.wal.wants_segment() {
+            let prepared = writer.wal.prepare();
+            self.note_job(prepared);
+        }
+        match self.flush_one() {
+            Ok(_) => {}
+            Err(error) => self.note_job(Err(error)),
+        }
+    }
+
+    /// Draws the consequences of how a job ended.
+    fn note_job(&self, result: Result<()>) {
+        match result {
+            Ok(()) => {
+                self.shared.health.clear_full();
+                self.jobs.state.lock().rest_until = None;
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Closed | ErrorKind::Conflict => {}
+                ErrorKind::NoSpace => {
+                    self.jobs.state.lock().rest_until = Some(clock::now_nanos() + RETRY_NANOS);
+                    self.shared.health.set_full(&error);
+                }
+                _ => self.shared.health.poison(&error),
+            },
+        }
+        self.shared.announce_progress();
+    }
+
+    /// Syncs the log for commits that nobody waits for.
+    fn run_syncs(&self) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        let requests = std::mem::take(&mut *writer.sync_requests.lock());
+        let Some(last) = requests.iter().map(|(lsn, _)| *lsn).max() else { return false };
+        let result = self.sync_to(last);
+        for (_, callback) in requests {
+            callback(result.clone());
+        }
+        true
+    }
+
+    /// Frees tables that nobody holds any more.
+    fn reclaim(&self) {
+        if self.reclaimer.waiting() == 0 {
+            return;
+        }
+        let Ok(storage) = self.storage() else { return };
+        // What cannot be removed now is tried again, at the latest when the store is opened.
+        if let Ok(freed) = self.reclaimer.run(&*storage, &self.cache) {
+            self.shared.counters.tables_freed.add(freed);
+        }
+    }
+
+    fn all_trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.lock().values().cloned().collect()
+    }
+
+    /// Flushes the oldest memtable of some keyspace; false if none waits.
+    fn flush_one(&self) -> Result<bool> {
+        for tree in self.all_trees() {
+            let Some(buffer) = tree.peek().immutables.last().cloned() else { continue };
+            {
+                let mut state = self.jobs.state.lock();
+                if state.flushing.contains(&tree.id) || !state.begin(tree.id) {
+                    continue;
+                }
+                state.flushing.insert(tree.id);
+            }
+            // Another thread may have flushed it before the claim.
+            let current = tree.peek().immutables.last().cloned();
+            let result = match current {
+                Some(current) if Arc::ptr_eq(&current, &buffer) => {
+                    self.flush_buffer(&tree, &buffer).map(|()| true)
+                }
+                _ => Ok(true),
+            };
+            {
+                let mut state = self.jobs.state.lock();
+                state.flushing.remove(&tree.id);
+                state.end(tree.id);
+            }
+            self.update_pressure();
+            self.shared.announce_progress();
+            // More memtables may wait, and a new table may make a compaction due.
+            self.shared.wake_workers();
+            return result;
+        }
+        Ok(false)
+    }
+
+    /// Makes a table of a frozen memtable and installs it.
+    fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
+        let started = clock::now_nanos();
+        let writer = self.writer()?;
+        // (a) Keyspaces without data need nothing of the log so far: found out between two groups.
+        // Never waited for: the leader may be waiting for this very flush.
+        let idle = writer
+            .committer
+            .try_exclusively(|lead| self.idle_log_starts(tree, lead.log_position()))
+            .unwrap_or_default();
+        // (b) H52.
+        let durable = writer.wal.written_lsn();
+        self.sync_to(durable)?;
+        let mut job = {
+            // Read after the freeze: H47.
+            let snapshots = self.shared.snapshots.live();
+            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
+        };
+        let mut finished = self.run_job(&mut job, &|| false)?;
+        // (c) The keyspace needs the log from its next younger memtable on.
+        let log_start = {
+            let current = tree.peek();
+            let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
+            match at {
+                Some(0) | None => current.active.log_start,
+                Some(at) => current.immutables[at - 1].log_start,
+            }
+        };
+        finished.edit.keyspace(tree.id).flushed =
+            Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
+        for (id, flushed) in idle {
+            let flushed = Flushed { durable_lsn: durable, ..flushed };
+            finished.edit.keyspace(id).flushed = Some(flushed);
+        }
+        self.install_outputs(finished.edit, &finished.outputs, Some((tree, buffer)))?;
+        let counters = &self.shared.counters;
+        counters.flushes.add(1);
+        counters.flush_bytes.add(finished.stats.bytes_written);
+        counters.flush_nanos.add(clock::now_nanos() - started);
+        self.release_log();
+        Ok(())
+    }
+
+    /// Log starts of keyspaces (but `besides`) whose memtables are empty: they need nothing before
+    /// `position`.
+    fn idle_log_starts(
+        &self,
+        besides: &Tree,
+        position: crate::log::LogPosition,
+    ) -> Vec<(KeyspaceId, Flushed)> {
+        let root = self.set.current();
+        let mut starts = Vec::new();
+        for tree in self.all_trees() {
+            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
+            let idle = {
+                let current = tree.peek();
+                current.immutables.is_empty() && current.active.memtable.is_empty()
+            };
+            if tree.id == besides.id || !idle || state.log_start.segment >= position.segment {
+                continue;
+            }
+            tree.restart_log_at(position, &self.shared.accountant);
+            let flushed =
+                Flushed { log_start: position, flushed_seq: state.flushed_seq, durable_lsn: 0 };
+            starts.push((tree.id, flushed));
+        }
+        starts
+    }
+
+    /// Applies the edit of a job. If it certainly did not reach the device, the job's outputs are
+    /// removed; otherwise they stay (bug 32).
+    pub(crate) fn install_outputs(
+        &self,
+        edit: VersionEdit,
+        outputs: &[Arc<TableMeta>],
+        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
+    ) -> Result<()> {
+        let installed = match self.set.apply(edit) {
+            Ok(installed) => installed,
+            Err(failed) => {
+                if !failed.maybe_persisted
+                    && let Ok(storage) = self.storage()
+                {
+                    for table in outputs {
+                        let reason = "recovery removes tables that no version names";
+                        storage.remove_table(table.uid).ignore_error(reason);
+                    }
+                }
+                return Err(failed.error);
+            }
+        };
+        for tree in self.all_trees() {
+            tree.update(|current| {
+                let newest = self.set.current();
+                let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
+                let mut immutables = current.immutables.clone();
+                if let Some((of, buffer)) = flushed
+                    && Arc::ptr_eq(of, &tree)
+                {
+                    immutables.retain(|b| !Arc::ptr_eq(b, buffer));
+                }
+                SuperVersion {
+                    active: Arc::clone(&current.active),
+                    immutables,
+                    version: Arc::clone(&state.version),
+                    options: self.effective(&state.options),
+                }
+            });
+        }
+        for table in &installed.removed {
+            self.reclaimer.retire(table);
+        }
+        drop(installed);
+        self.cache.set_capacity(self.cache_share());
+        Ok(())
+    }
+
+    /// Lets go of log segments that no keyspace needs.
+    fn release_log(&self) {
+        let Some(writer) = &self.writer else { return };
+        if let Some(start) = self.set.current().wal_start() {
+            writer.wal.release_before(start.segment);
+        }
+    }
+
+    /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38).
+    fn shorten_log(&self) {
+        let Some(writer) = &self.writer else { return };
+        if writer.wal.live_bytes() <= self.options.log_area_bytes / 2 {
+            return;
+        }
+        let root = self.set.current();
+        let Some(oldest) = root.wal_start() else { return };
+        let pinning = root.keyspaces.values().filter(|k| k.log_start.segment == oldest.segment);
+        let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
+        for tree in self.all_trees().into_iter().filter(|t| ids.contains(&t.id)) {
+            writer.committer.request_freeze(&tree);
+        }
+    }
+
+    /// Runs the most urgent compaction of some keyspace; false if none is due.
+    fn compact_one(&self) -> Result<bool> {
+        let Some(claim) = self.claim_compaction() else { return Ok(false) };
+        self.run_claim(&claim).map(|()| true)
+    }
+
+    /// The shape of a keyspace as deciders see it.
+    fn shape_of(&self, root: &Root, id: KeyspaceId, busy: &BTreeSet<u64>) -> Option<Shape> {
+        let state = root.keyspaces.get(&id)?;
+        let free = self.storage().ok().and_then(|s| s.free_bytes().ok().flatten());
+        // After the version is pinned: H47.
+        Some(state.shape(busy.clone(), self.shared.snapshots.live(), free))
+    }
+
+    /// Picks a task and reserves its inputs.
+    fn claim_compaction(&self) -> Option<Claim> {
+        for tree in self.all_trees() {
+            let mut state = self.jobs.state.lock();
+            let root = self.set.current();
+            let shape = self.shape_of(&root, tree.id, &state.busy)?;
+            let policy = compaction::policy_of(shape.options.compaction);
+            let Some(task) = policy.pick(&shape).into_iter().next() else { continue };
+            if !state.begin(tree.id) {
+                continue;
+            }
+            state.busy.extend(task.input_uids());
+            return Some(Claim { tree, task, shape, root });
+        }
+        None
+    }
+
+    /// Runs a claimed task and gives its inputs free.
+    fn run_claim(&self, claim: &Claim) -> Result<()> {
+        // There may be more to do beside this task.
+        self.shared.wake_workers();
+        let result = self.execute(claim);
+        {
+            let mut state = self.jobs.state.lock();
+            for uid in claim.task.input_uids() {
+                state.busy.remove(&uid);
+            }
+            state.end(claim.tree.id);
+        }
+        self.update_pressure();
+        self.shared.announce_progress();
+        self.shared.wake_workers();
+        result
+    }
+
+    fn execute(&self, claim: &Claim) -> Result<()> {
+        let id = claim.tree.id;
+        let Some(state) = claim.root.keyspaces.get(&id) else { return Ok(()) };
+        let counters = &self.shared.counters;
+        let merge = match &claim.task {
+            Task::Move(task) => {
+                let edit = execute::move_edit(id, &state.version, task)?;
+                self.install_outputs(edit, &[], None)?;
+                counters.trivial_moves.add(1);
+                return Ok(());
+            }
+            Task::Merge(merge) => merge,
+        };
+        let policy = compaction::policy_of(claim.shape.options.compaction);
+        let level = merge.output_level;
+        let entries = claim.task.input_uids().count() as u64;
+        let mut table = FlushSpec::table_options(&state.options, level, claim.root.hash_seed);
+        table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
+        let spec = MergeSpec {
+            keyspace: id,
+            task: merge.clone(),
+            plan: policy.plan(&claim.shape, merge),
+            snapshots: claim.shape.snapshots.clone(),
+            table,
+        };
+        let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
+        let finished = self.run_job(&mut job, &|| self.jobs.is_closed(id))?;
+        let stats = finished.stats;
+        self.install_outputs(finished.edit, &finished.outputs, None)?;
+        counters.compactions.add(1);
+        counters.compaction_bytes.add(stats.bytes_written);
+        counters.compaction_bytes_read.add(stats.bytes_read);
+        counters.compaction_nanos.add(stats.nanos);
+        counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
+        Ok(())
+    }
+
+    /// What every job of this store needs.
+    fn job_context(&self) -> Result<JobContext> {
+        let set = Arc::clone(&self.set);
+        Ok(JobContext {
+            storage: self.storage()?,
+            accountant: Some(Arc::clone(&self.shared.accountant)),
+            hash_seed: self.shared.hash_seed,
+            verify_outputs: self.options.verify_outputs,
+            new_uid: Arc::new(move || set.new_uid()),
+        })
+    }
+
+    /// Runs a job to its end, letting urgent work pass between two steps of a merge.
+    fn run_job(&self, job: &mut dyn Job, give_up: &dyn Fn() -> bool) -> Result<Finished> {
+        let is_merge = job.stats().tables_read > 0;
+        loop {
+            match job.step()? {
+                Progress::Done(finished) => return Ok(*finished),
+                Progress::Continue if give_up() => {
+                    job.abandon();
+                    return Err(crate::state::health::closed_error());
+                }
+                Progress::Continue if is_merge => self.run_urgent(),
+                Progress::Continue => {}
+            }
+            sched::switch_point();
+        }
+    }
+
+    /// Sets the delay of writers by the state of the trees.
+    pub(crate) fn update_pressure(&self) {
+        let root = self.set.current();
+        let no_busy = BTreeSet::new();
+        for tree in self.all_trees() {
+            let Some(shape) = self.shape_of(&root, tree.id, &no_busy) else { continue };
+            let policy = compaction::policy_of(shape.options.compaction);
+            let pressure = policy.pressure(&shape);
+            let current = tree.peek();
+            let memory = Memory {
+                immutables: current.immutables.len(),
+                immutables_max: current.options.immutables_max,
+                active_fill: 0.0,
+            };
+            let nanos = pacing::delay_nanos_per_byte(&pressure, &memory);
+            tree.delay_nanos_per_byte.store(nanos as u64, Ordering::Relaxed);
+            let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
+            tree.stopped.store(full, Ordering::Release);
+        }
+    }
+
+    /// Freezes the memtable of a keyspace and waits until it is a table.
+    pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
+        self.shared.health.check_writable()?;
+        let writer = self.writer()?;
+        writer.committer.exclusively(|lead| lead.freeze(tree));
+        let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
+            return Ok(());
+        };
+        self.shared.wake_workers();
+        self.shared.wait_until(|| {
+            let oldest = tree.peek().immutables.last().map(|b| b.epoch());
+            if oldest.is_none_or(|oldest| oldest > newest) {
+                return Some(Ok(()));
+            }
+            self.cannot_go_on().map(Err)
+        })
+    }
+
+    /// Why a caller who waits for background work would wait for ever.
+    fn cannot_go_on(&self) -> Option<Error> {
+        self.shared.health.check_writable().err().or_else(|| self.shared.health.full())
+    }
+
+    /// Waits until no job is due or running.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        self.shared.health.check_open()?;
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        self.shared.wake_workers();
+        self.shared.wait_until(|| {
+            if self.is_idle() {
+                return Some(Ok(()));
+            }
+            self.cannot_go_on().map(Err)
+        })
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.jobs.state.lock();
+        if !state.running.is_empty() {
+            return false;
+        }
+        let root = self.set.current();
+        self.all_trees().iter().all(|tree| {
+            let picked = self.shape_of(&root, tree.id, &state.busy).is_some_and(|shape| {
+                !compaction::policy_of(shape.options.compaction).pick(&shape).is_empty()
+            });
+            tree.peek().immutables.is_empty() && !picked
+        })
+    }
+
+    /// Brings a key range of a keyspace down to one run.
+    pub(crate) fn compact_range(
+        &self,
+        tree: &Arc<Tree>,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+    ) -> Result<()> {
+        self.flush(tree)?;
+        let lower = lower.as_ref().map(Vec::as_slice);
+        let upper = upper.as_ref().map(Vec::as_slice);
+        loop {
+            let seen = self.shared.progress_generation();
+            if let Some(error) = self.cannot_go_on() {
+                return Err(error);
+            }
+            let claim = {
+                let mut state = self.jobs.state.lock();
+                let root = self.set.current();
+                let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { return Ok(()) };
+                let policy = compaction::policy_of(shape.options.compaction);
+                match policy.pick_range(&shape, lower, upper) {
+                    RangePick::Done => return Ok(()),
+                    RangePick::Wait => None,
+                    RangePick::Task(task) => {
+                        if !state.begin(tree.id) {
+                            return Err(crate::state::health::closed_error());
+                        }
+                        state.busy.extend(task.input_uids());
+                        Some(Claim { tree: Arc::clone(tree), task, shape, root })
+                    }
+                }
+            };
+            match claim {
+                Some(claim) => {
+                    let result = self.run_claim(&claim);
+                    self.note_job(result.clone());
+                    result?;
+                }
+                None => self.shared.wait_for_progress(seen),
+            }
+        }
+    }
+}

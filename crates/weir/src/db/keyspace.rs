@@ -1,0 +1,337 @@
+//! Handles of keyspaces and snapshots.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Kind;
+use crate::base::value::Value;
+use crate::db::engine::Handle;
+use crate::db::iter::{Cursor, Iter, Scan, SnapshotRef};
+use crate::options::{Durability, Options};
+use crate::read::get;
+use crate::state::tree::Tree;
+
+/// A named, ordered map of byte strings inside a store (a *column family*, in the words of other
+/// engines). Cheap to clone; every clone is the same keyspace.
+///
+/// All keyspaces of a store share one log, one cache and one memory budget; each has a tree and
+/// options of its own. A [`WriteBatch`](crate::WriteBatch) over several is atomic.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+/// Bounds of any kind of key as owned byte bounds.
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    (own(range.start_bound()), own(range.end_bound()))
+}
+
+/// The bounds of all keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let mut end = prefix.to_vec();
+    // The smallest key above all keys with the prefix: drop trailing 0xff, then add one.
+    while end.last() == Some(&0xff) {
+        end.pop();
+    }
+    let upper = match end.last_mut() {
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(end)
+        }
+        None => Bound::Unbounded,
+    };
+    (Bound::Included(prefix.to_vec()), upper)
+}
+
+impl Keyspace {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.tree.name
+    }
+
+    /// Its options as of now.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        (*self.tree.peek().options).clone()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.handle.engine.shared.health.check_open()?;
+        if !self.tree.is_dropped() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Closed,
+            format!("keyspace {:?} was dropped; create it again to use the name", self.tree.name),
+        ))
+    }
+
+    /// Gives `key` a value; it survives a crash of the process ([`Durability::Buffered`]).
+    ///
+    /// # Errors
+    /// `InvalidArgument` if key or value exceed their limits, `NoSpace` if the device is full,
+    /// `Poisoned` after an earlier failed sync, `Io`, `Closed`, `ReadOnly`. Nothing was written then.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, Durability::Buffered)
+    }
+
+    /// Gives `key` a value that is as durable as asked for when the call returns.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). With [`Durability::Sync`], an error of the sync leaves it open whether
+    /// the write will be there after a crash.
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.write_one(Kind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Takes the value of `key` away, if it has one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, Durability::Buffered)
+    }
+
+    /// As [`delete`](Self::delete), as durable as asked for.
+    ///
+    /// # Errors
+    /// As [`put_with`](Self::put_with).
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write_one(Kind::Delete, key.as_ref(), &[], durability)
+    }
+
+    fn write_one(
+        &self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<()> {
+        self.check()?;
+        self.handle.engine.check_sizes(key, value)?;
+        self.handle.engine.write_one(&self.tree, kind, key, value, durability)
+    }
+
+    /// The value of `key`, if it has one. The bytes may share a cached block: they stay valid for as
+    /// long as the value lives.
+    ///
+    /// # Errors
+    /// `Corruption` with file, offset and key range if the block that should hold it is damaged; `Io`;
+    /// `Closed`.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.check()?;
+        get::get(&self.handle.engine.shared, &self.tree, key.as_ref(), None)
+    }
+
+    /// Copies the value of `key` into `buf` (cleared first); false if it has none.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
+        buf.clear();
+        match self.get(key)? {
+            Some(value) => {
+                buf.extend_from_slice(&value);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// The values of several keys, all in the same state of the store, in the order asked.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        self.check()?;
+        get::multi_get(&self.handle.engine.shared, &self.tree, keys, None)
+    }
+
+    /// All entries in key order.
+    #[must_use]
+    pub fn iter(&self) -> Iter {
+        Iter::new(self.scan(None, (Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    /// The entries whose keys lie in `range`.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+        Iter::new(self.scan(None, owned_bounds(&range)))
+    }
+
+    /// The entries whose keys begin with `prefix`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
+        Iter::new(self.scan(None, prefix_bounds(prefix.as_ref())))
+    }
+
+    /// A cursor over all entries, not positioned.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(self.scan(None, (Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    /// A cursor over the entries in `range`, not positioned.
+    pub fn cursor_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Cursor {
+        Cursor::new(self.scan(None, owned_bounds(&range)))
+    }
+
+    fn scan(
+        &self,
+        snapshot: Option<SnapshotRef>,
+        (lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    ) -> Scan {
+        Scan {
+            handle: Arc::clone(&self.handle),
+            tree: Arc::clone(&self.tree),
+            snapshot,
+            lower,
+            upper,
+        }
+    }
+
+    /// Writes the memtable out as a table and waits until that is durable.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Poisoned`, `Io`, `Closed`.
+    pub fn flush(&self) -> Result<()> {
+        self.check()?;
+        self.handle.engine.flush(&self.tree)
+    }
+
+    /// Merges everything in `range` down to one level and waits for it. Frees the space of deleted
+    /// and overwritten entries that no snapshot needs. Cost: reads and writes the range once per
+    /// level.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), and `Corruption` if an input is damaged.
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.check()?;
+        let (lower, upper) = owned_bounds(&range);
+        self.handle.engine.compact_range(&self.tree, lower, upper)
+    }
+
+    /// Bytes on disk of the entries in `range`: an estimate from table fences, off by up to a block
+    /// per table, without what is still in memtables.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` if a table cannot be opened.
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        self.check()?;
+        let (lower, upper) = owned_bounds(&range);
+        crate::db::inspect::approximate_size(&self.tree, &lower, &upper)
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.tree.name).finish_non_exhaustive()
+    }
+}
+
+/// A state of the whole store that does not change: everything committed before it was taken, and
+/// nothing after. Cheap to take and to clone; while it lives, compaction keeps the entries that it
+/// can see.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) inner: SnapshotRef,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Snapshot {
+    /// Number of the last write that it can see. Later snapshots have the same or a larger number.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.inner.seq
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        keyspace.check()?;
+        if Arc::ptr_eq(&self.handle, &keyspace.handle) {
+            return Ok(());
+        }
+        Err(Error::invalid("the snapshot belongs to another store"))
+    }
+
+    fn scan(&self, keyspace: &Keyspace, bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Scan {
+        assert!(
+            Arc::ptr_eq(&self.handle, &keyspace.handle),
+            "the snapshot belongs to another store than keyspace {:?}",
+            keyspace.name()
+        );
+        keyspace.scan(Some(self.inner.clone()), bounds)
+    }
+
+    /// The value that `key` had.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`]; `InvalidArgument` for a keyspace of another store.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.check(keyspace)?;
+        let shared = &self.handle.engine.shared;
+        get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq))
+    }
+
+    /// The values that several keys had, in the order asked.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<Value>>> {
+        self.check(keyspace)?;
+        let shared = &self.handle.engine.shared;
+        get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq))
+    }
+
+    /// All entries that the keyspace had.
+    ///
+    /// # Panics
+    /// For a keyspace of another store, as do `range`, `prefix` and `cursor`.
+    #[must_use]
+    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
+        Iter::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
+    }
+
+    /// The entries that the keyspace had in `range`.
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
+        Iter::new(self.scan(keyspace, owned_bounds(&range)))
+    }
+
+    /// The entries that the keyspace had under `prefix`.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
+        Iter::new(self.scan(keyspace, prefix_bounds(prefix.as_ref())))
+    }
+
+    /// A cursor over what the keyspace had, not positioned.
+    #[must_use]
+    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
+        Cursor::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_bounds_end_right_after_the_prefix() {
+        let upper = |p: &[u8]| prefix_bounds(p).1;
+        assert_eq!(upper(b"ab"), Bound::Excluded(b"ac".to_vec()));
+        assert_eq!(upper(b"a\xff\xff"), Bound::Excluded(b"b".to_vec()));
+        assert_eq!(upper(b"\xff\xff"), Bound::Unbounded);
+        assert_eq!(upper(b""), Bound::Unbounded);
+    }
+}

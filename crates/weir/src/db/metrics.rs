@@ -1,0 +1,441 @@
+//! What the engine did and holds, as a struct and as Prometheus text.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::base::clock;
+use crate::base::memory::Category;
+use crate::cache::Purpose;
+use crate::db::engine::Engine;
+
+/// Counters since the store was opened, and sizes as of now. The figures are taken one after the
+/// other: sums of them can be off by what happened meanwhile.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Seconds since the store was opened.
+    pub uptime_seconds: f64,
+    /// Entries written by users.
+    pub puts: u64,
+    /// Deletes written by users.
+    pub deletes: u64,
+    /// Bytes of the batches that users wrote: keys, values and about 5 bytes per record.
+    pub user_bytes_written: u64,
+    /// Batches committed.
+    pub batches: u64,
+    /// Log groups that carried them.
+    pub commit_groups: u64,
+    /// Point lookups.
+    pub gets: u64,
+    /// Point lookups that found a value.
+    pub gets_found: u64,
+    /// Bytes of the values found.
+    pub bytes_found: u64,
+    /// Cursor positionings.
+    pub seeks: u64,
+    /// Bytes written, by cause.
+    pub bytes_written: BytesWritten,
+    /// Bytes of tables that compactions read.
+    pub compaction_bytes_read: u64,
+    /// Cache lookups for users.
+    pub cache_foreground: CacheMetrics,
+    /// Cache lookups for compactions.
+    pub cache_background: CacheMetrics,
+    /// Bytes that the block cache holds, and may hold.
+    pub cache_bytes: u64,
+    /// Bytes that the block cache may hold now.
+    pub cache_capacity: u64,
+    /// Syncs of the log that writers asked for.
+    pub log_syncs: u64,
+    /// Bytes of live log segments.
+    pub log_bytes_live: u64,
+    /// Flushes installed.
+    pub flushes: u64,
+    /// Compactions installed.
+    pub compactions: u64,
+    /// Tables moved to another level without being rewritten.
+    pub trivial_moves: u64,
+    /// Entries that compactions dropped: overwritten or deleted.
+    pub entries_dropped: u64,
+    /// Time spent in flushes, in seconds.
+    pub flush_seconds: f64,
+    /// Time spent in compactions, in seconds.
+    pub compaction_seconds: f64,
+    /// Smooth delays of writers.
+    pub write_delays: u64,
+    /// Time that they took, in seconds.
+    pub write_delay_seconds: f64,
+    /// Full stops of writers.
+    pub write_stalls: u64,
+    /// Time that they took, in seconds.
+    pub write_stall_seconds: f64,
+    /// Memory held, by holder.
+    pub memory: MemoryMetrics,
+    /// Live snapshots.
+    pub snapshots: u64,
+    /// Tables whose bytes were freed.
+    pub tables_freed: u64,
+    /// Tables that were removed and are still held by a reader.
+    pub tables_waiting: u64,
+    /// The keyspaces, by name.
+    pub keyspaces: Vec<KeyspaceMetrics>,
+}
+
+/// Bytes written to the device, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BytesWritten {
+    /// Write-ahead log.
+    pub log: u64,
+    /// Tables written by flushes.
+    pub flush: u64,
+    /// Tables written by compactions.
+    pub compaction: u64,
+    /// Version log.
+    pub versions: u64,
+}
+
+impl BytesWritten {
+    /// All causes together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.log + self.flush + self.compaction + self.versions
+    }
+}
+
+/// Cache lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheMetrics {
+    /// Blocks found in the cache.
+    pub hits: u64,
+    /// Blocks read from the device.
+    pub misses: u64,
+}
+
+impl CacheMetrics {
+    /// Hits per lookup, 0 to 1; 0 without lookups.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        let lookups = self.hits + self.misses;
+        if lookups == 0 { 0.0 } else { self.hits as f64 / lookups as f64 }
+    }
+}
+
+/// Bytes of memory, by holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryMetrics {
+    /// The budget.
+    pub budget: u64,
+    /// Memtables.
+    pub memtables: u64,
+    /// Block cache.
+    pub block_cache: u64,
+    /// Indexes and filters.
+    pub table_metadata: u64,
+    /// Buffers of jobs.
+    pub jobs: u64,
+    /// Blocks held outside the cache.
+    pub pinned: u64,
+}
+
+impl MemoryMetrics {
+    /// All holders together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.memtables + self.block_cache + self.table_metadata + self.jobs + self.pinned
+    }
+}
+
+/// One keyspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyspaceMetrics {
+    /// Its name.
+    pub name: String,
+    /// Bytes in the active memtable.
+    pub memtable_bytes: u64,
+    /// Memtables that wait for their flush.
+    pub immutable_memtables: u64,
+    /// Delay that writers owe, in nanoseconds per byte.
+    pub delay_nanos_per_byte: u64,
+    /// The levels, from 0 on.
+    pub levels: Vec<LevelMetrics>,
+}
+
+/// One level of a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelMetrics {
+    /// Runs.
+    pub runs: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Bytes of the tables.
+    pub bytes: u64,
+    /// Entries in the tables, deletes included.
+    pub entries: u64,
+}
+
+const NANOS: f64 = 1e9;
+
+/// Takes the figures of a store.
+pub(crate) fn collect(engine: &Engine) -> Metrics {
+    let shared = &engine.shared;
+    let c = &shared.counters;
+    let cache = engine.cache.counters();
+    let lookups = |purpose: Purpose| CacheMetrics {
+        hits: cache.hits[purpose as usize],
+        misses: cache.misses[purpose as usize],
+    };
+    let used = |category| shared.accountant.used(category);
+    Metrics {
+        uptime_seconds: (clock::now_nanos() - engine.opened_nanos) as f64 / NANOS,
+        puts: c.puts.get(),
+        deletes: c.deletes.get(),
+        user_bytes_written: c.user_bytes_written.get(),
+        batches: c.batches.get(),
+        commit_groups: c.groups.get(),
+        gets: c.gets.get(),
+        gets_found: c.gets_found.get(),
+        bytes_found: c.bytes_found.get(),
+        seeks: c.seeks.get(),
+        bytes_written: BytesWritten {
+            log: engine.writer.as_ref().map_or(0, |w| w.wal.appended_bytes()),
+            flush: c.flush_bytes.get(),
+            compaction: c.compaction_bytes.get(),
+            versions: engine.set.log_bytes_written(),
+        },
+        compaction_bytes_read: c.compaction_bytes_read.get(),
+        cache_foreground: lookups(Purpose::Foreground),
+        cache_background: lookups(Purpose::Background),
+        cache_bytes: engine.cache.bytes(),
+        cache_capacity: engine.cache.capacity(),
+        log_syncs: c.log_syncs.get(),
+        log_bytes_live: engine.writer.as_ref().map_or(0, |w| w.wal.live_bytes()),
+        flushes: c.flushes.get(),
+        compactions: c.compactions.get(),
+        trivial_moves: c.trivial_moves.get(),
+        entries_dropped: c.entries_dropped.get(),
+        flush_seconds: c.flush_nanos.get() as f64 / NANOS,
+        compaction_seconds: c.compaction_nanos.get() as f64 / NANOS,
+        write_delays: c.delays.get(),
+        write_delay_seconds: c.delay_nanos.get() as f64 / NANOS,
+        write_stalls: c.stalls.get(),
+        write_stall_seconds: c.stall_nanos.get() as f64 / NANOS,
+        memory: MemoryMetrics {
+            budget: shared.accountant.budget_bytes(),
+            memtables: used(Category::Memtables),
+            block_cache: used(Category::BlockCache),
+            table_metadata: used(Category::TableMetadata),
+            jobs: used(Category::Jobs),
+            pinned: used(Category::Pinned),
+        },
+        snapshots: shared.snapshots.summary().0 as u64,
+        tables_freed: c.tables_freed.get(),
+        tables_waiting: engine.reclaimer.waiting() as u64,
+        keyspaces: keyspaces(engine),
+    }
+}
+
+fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
+    let mut trees: Vec<_> = engine.trees.lock().values().cloned().collect();
+    trees.sort_by(|a, b| a.name.cmp(&b.name));
+    let metrics = |tree: &Arc<crate::state::tree::Tree>| {
+        let current = tree.pin();
+        let levels = current.version.levels.iter().map(|level| {
+            let mut sum = LevelMetrics { runs: level.runs.len() as u64, ..Default::default() };
+            for run in &level.runs {
+                let totals = run.tables.totals();
+                sum.tables += run.tables.len() as u64;
+                sum.bytes += totals.bytes;
+                sum.entries += totals.entries;
+            }
+            sum
+        });
+        KeyspaceMetrics {
+            name: tree.name.clone(),
+            memtable_bytes: current.active.memtable.bytes(),
+            immutable_memtables: current.immutables.len() as u64,
+            delay_nanos_per_byte: tree
+                .delay_nanos_per_byte
+                .load(std::sync::atomic::Ordering::Relaxed),
+            levels: levels.collect(),
+        }
+    };
+    trees.iter().map(metrics).collect()
+}
+
+/// Writes one metric in Prometheus text form.
+struct Exposition(String);
+
+impl Exposition {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.0.push_str(name);
+        for (i, (label, content)) in labels.iter().enumerate() {
+            self.0.push(if i == 0 { '{' } else { ',' });
+            let escaped = content.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{label}=\"{escaped}\"");
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+        let _ = writeln!(self.0, " {value}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+}
+
+impl Metrics {
+    /// The metrics in the Prometheus text exposition format, version 0.0.4.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let mut out = Exposition(String::new());
+        self.expose_counters(&mut out);
+        self.expose_labelled(&mut out);
+        self.expose_keyspaces(&mut out);
+        out.0
+    }
+
+    fn expose_counters(&self, out: &mut Exposition) {
+        let counters: [(&str, &str, f64); 22] = [
+            ("weir_puts_total", "Entries written.", self.puts as f64),
+            ("weir_deletes_total", "Deletes written.", self.deletes as f64),
+            (
+                "weir_user_bytes_written_total",
+                "Bytes of written batches.",
+                self.user_bytes_written as f64,
+            ),
+            ("weir_batches_total", "Batches committed.", self.batches as f64),
+            ("weir_commit_groups_total", "Commit groups.", self.commit_groups as f64),
+            ("weir_gets_total", "Point lookups.", self.gets as f64),
+            ("weir_gets_found_total", "Point lookups that found a value.", self.gets_found as f64),
+            ("weir_bytes_found_total", "Bytes of values found.", self.bytes_found as f64),
+            ("weir_seeks_total", "Cursor positionings.", self.seeks as f64),
+            (
+                "weir_compaction_bytes_read_total",
+                "Bytes that compactions read.",
+                self.compaction_bytes_read as f64,
+            ),
+            ("weir_log_syncs_total", "Log syncs asked for.", self.log_syncs as f64),
+            ("weir_flushes_total", "Flushes installed.", self.flushes as f64),
+            ("weir_compactions_total", "Compactions installed.", self.compactions as f64),
+            ("weir_trivial_moves_total", "Tables moved unchanged.", self.trivial_moves as f64),
+            ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
+            ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
+            ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),
+            ("weir_write_delays_total", "Smooth delays of writers.", self.write_delays as f64),
+            ("weir_write_delay_seconds_total", "Time in smooth delays.", self.write_delay_seconds),
+            ("weir_write_stalls_total", "Full stops of writers.", self.write_stalls as f64),
+            ("weir_write_stall_seconds_total", "Time in full stops.", self.write_stall_seconds),
+            ("weir_tables_freed_total", "Tables freed.", self.tables_freed as f64),
+        ];
+        for (name, help, value) in counters {
+            out.counter(name, help, value);
+        }
+        out.gauge("weir_uptime_seconds", "Time since the store was opened.", self.uptime_seconds);
+        out.gauge("weir_cache_bytes", "Bytes in the block cache.", self.cache_bytes as f64);
+        out.gauge("weir_cache_capacity_bytes", "Most of it.", self.cache_capacity as f64);
+        out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
+        out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
+        out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
+        out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
+    }
+
+    fn expose_labelled(&self, out: &mut Exposition) {
+        let name = "weir_bytes_written_total";
+        out.family(name, "counter", "Bytes written to the device, by cause.");
+        let written = &self.bytes_written;
+        for (cause, bytes) in [
+            ("log", written.log),
+            ("flush", written.flush),
+            ("compaction", written.compaction),
+            ("versions", written.versions),
+        ] {
+            out.sample(name, &[("cause", cause)], bytes as f64);
+        }
+        let name = "weir_cache_lookups_total";
+        out.family(name, "counter", "Block cache lookups, by who asked and what became of it.");
+        for (who, cache) in
+            [("foreground", &self.cache_foreground), ("background", &self.cache_background)]
+        {
+            out.sample(name, &[("purpose", who), ("result", "hit")], cache.hits as f64);
+            out.sample(name, &[("purpose", who), ("result", "miss")], cache.misses as f64);
+        }
+        let name = "weir_memory_bytes";
+        out.family(name, "gauge", "Memory held, by holder.");
+        let memory = &self.memory;
+        for (holder, bytes) in [
+            ("memtables", memory.memtables),
+            ("block_cache", memory.block_cache),
+            ("table_metadata", memory.table_metadata),
+            ("jobs", memory.jobs),
+            ("pinned", memory.pinned),
+        ] {
+            out.sample(name, &[("holder", holder)], bytes as f64);
+        }
+    }
+
+    fn expose_keyspaces(&self, out: &mut Exposition) {
+        type Figure = fn(&LevelMetrics) -> u64;
+        let families: [(&str, &str, Figure); 4] = [
+            ("weir_level_runs", "Runs, by keyspace and level.", |l| l.runs),
+            ("weir_level_tables", "Tables, by keyspace and level.", |l| l.tables),
+            ("weir_level_bytes", "Bytes, by keyspace and level.", |l| l.bytes),
+            ("weir_level_entries", "Entries, by keyspace and level.", |l| l.entries),
+        ];
+        for (name, help, figure) in families {
+            out.family(name, "gauge", help);
+            for keyspace in &self.keyspaces {
+                for (level, metrics) in keyspace.levels.iter().enumerate() {
+                    let level = level.to_string();
+                    let labels = [("keyspace", keyspace.name.as_str()), ("level", &level)];
+                    out.sample(name, &labels, figure(metrics) as f64);
+                }
+            }
+        }
+        let name = "weir_memtable_bytes";
+        out.family(name, "gauge", "Bytes in the active memtable, by keyspace.");
+        for keyspace in &self.keyspaces {
+            out.sample(name, &[("keyspace", &keyspace.name)], keyspace.memtable_bytes as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every line is a comment or `name{labels} number`, and hostile names are escaped.
+    #[test]
+    fn exposition_is_well_formed() {
+        let metrics = Metrics {
+            keyspaces: vec![KeyspaceMetrics {
+                name: "a\"b\\c\nd".into(),
+                levels: vec![LevelMetrics::default(); 2],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let text = metrics.prometheus();
+        assert!(text.contains(r#"keyspace="a\"b\\c\nd",level="1"} 0"#), "{text}");
+        for line in text.lines() {
+            let sample = line.rsplit_once(' ').is_some_and(|(_, v)| v.parse::<f64>().is_ok());
+            assert!(line.starts_with("# ") || sample, "{line}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Opening a store: creation, or recovery of what is there (DESIGN §8, hazards H34, H38, H52).
+//!
+//! Steps of a recovery, each harmless to repeat after a crash in the middle:
+//! (a) the version set recovers and starts a fresh version log under a new epoch;
+//! (b) every log segment that may be needed is synced, so that nothing which is shown to readers now
+//!     can be lost by the next power cut;
+//! (c) the log is replayed from the earliest log start; each keyspace skips what its tables cover;
+//!     memtables that grow beyond the write buffer become tables on the way;
+//! (d) a fresh segment is started, naming the last good group as its predecessor;
+//! (e) what no keyspace needs is removed: tables of unfinished jobs, old logs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::base::clock;
+use crate::base::coding::Reader;
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::key::Seq;
+use crate::base::limits;
+use crate::base::memory::Accountant;
+use crate::base::prng::Prng;
+use crate::base::sched::{self, Mutex};
+use crate::cache::BlockCache;
+use crate::compaction::execute::{self, JobContext};
+use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Handle, Writer, effective_options};
+use crate::db::jobs::{self, Jobs};
+use crate::db::keyspace::Keyspace;
+use crate::db::{Builder, Db};
+use crate::device::real::RealDir;
+use crate::log::wal::{Wal, WalOptions};
+use crate::log::{Chain, GroupView, LogPosition, ReplayEnd, replay};
+use crate::options::{DbOptions, Options};
+use crate::state::reclaimer::Reclaimer;
+use crate::state::shared::Shared;
+use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::storage::files::{Files, FilesOptions};
+use crate::storage::{LogKind, Storage};
+use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::set::{Context, VersionSet};
+use crate::write::batch::Records;
+use crate::write::queue::{Committer, Limits};
+
+/// Opens the store that `builder` describes.
+pub(crate) fn open(builder: Builder) -> Result<Db> {
+    let options = builder.options;
+    options.validate()?;
+    if let Some(defaults) = &builder.default_options {
+        defaults.validate()?;
+    }
+    let path = builder.path.display().to_string();
+    let create = options.create_if_missing && !options.read_only;
+    let dir = match builder.device {
+        Some(device) => device,
+        None => RealDir::open(&builder.path, create)?,
+    };
+    let files = Files::open(dir, FilesOptions { create, read_only: options.read_only })?;
+    let storage: Arc<dyn Storage> = Arc::new(files);
+    let root = storage.read_root()?;
+    if root.is_some() && options.error_if_exists {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!("there is a store in {path}; open it without error_if_exists, or destroy it"),
+        ));
+    }
+    let accountant = Accountant::new(options.memory_budget);
+    let cache_bytes = options.block_cache_bytes.unwrap_or(options.memory_budget / 2);
+    let cache = Arc::new(BlockCache::with_accountant(cache_bytes, Arc::clone(&accountant)));
+    let context = Context {
+        storage: Arc::clone(&storage),
+        cache: Some(Arc::clone(&cache)),
+        accountant: Some(Arc::clone(&accountant)),
+        version_log_bytes: options.version_log_bytes,
+    };
+    let set = match (root.is_some(), options.read_only) {
+        (true, true) => VersionSet::open_read_only(context)?,
+        (true, false) => VersionSet::recover(context)?,
+        (false, _) => {
+            let mut prng = Prng::new(builder.seed.unwrap_or_else(Prng::entropy));
+            let mut initial = VersionEdit::default();
+            let default = initial.keyspace(0);
+            default.create = Some(DEFAULT_KEYSPACE.to_owned());
+            default.options = Some(Arc::new(builder.default_options.clone().unwrap_or_default()));
+            VersionSet::create(context, prng.next_u64(), prng.next_u64(), &initial)?
+        }
+    };
+    let set = Arc::new(set);
+    let opening = Opening { options, storage, accountant, cache, set, path };
+    opening.run(builder.default_options)
+}
+
+/// Removes the store in a directory.
+pub(crate) fn destroy(path: &std::path::Path) -> Result<()> {
+    match RealDir::open(path, false) {
+        Ok(dir) => Files::destroy(&*dir),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A store between its version set and its first reader.
+struct Opening {
+    options: DbOptions,
+    storage: Arc<dyn Storage>,
+    accountant: Arc<Accountant>,
+    cache: Arc<BlockCache>,
+    set: Arc<VersionSet>,
+    path: String,
+}
+
+impl Opening {
+    fn run(self, default_options: Option<Options>) -> Result<Db> {
+        self.set_default_options(default_options)?;
+        let trees = self.make_trees();
+        let replayed = self.replay(&trees)?;
+        let root = self.set.current();
+        let last_seq = root.last_seq.max(replayed.last_seq);
+        let shared = Arc::new(Shared::new(Arc::clone(&self.accountant), root.hash_seed, last_seq));
+        let writer = if self.options.read_only {
+            None
+        } else {
+            Some(self.start_log(&shared, &replayed.end, last_seq)?)
+        };
+        let value_bytes_max = (limits::VALUE_BYTES_MAX as u64)
+            .min(self.options.memory_budget / 8)
+            .min(self.options.log_area_bytes / 4);
+        let engine = Arc::new(Engine {
+            storage: Mutex::new(Some(self.storage)),
+            set: self.set,
+            writer,
+            shared,
+            cache: self.cache,
+            reclaimer: Reclaimer::default(),
+            trees: Mutex::new(trees),
+            ddl: Mutex::new(()),
+            jobs: Jobs::default(),
+            value_bytes_max: value_bytes_max as usize,
+            path: self.path,
+            opened_nanos: clock::now_nanos(),
+            options: self.options,
+        });
+        engine.remove_orphans()?;
+        engine.update_pressure();
+        let default =
+            engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned().ok_or_else(
+                || Error::new(ErrorKind::NotFound, "the store has no default keyspace; repair it"),
+            )?;
+        let handle = Arc::new(Handle { engine: Arc::clone(&engine), workers: Mutex::default() });
+        if engine.writer.is_some() {
+            for number in 0..engine.options.background_threads {
+                let engine = Arc::clone(&engine);
+                let worker =
+                    sched::spawn(&format!("weir-worker-{number}"), move || jobs::work(&engine))
+                        .map_err(|e| Error::io("starting a background thread", e))?;
+                handle.workers.lock().push(worker);
+            }
+        }
+        Ok(Db { default: Keyspace { handle: Arc::clone(&handle), tree: default }, handle })
+    }
+
+    /// Gives the default keyspace the options asked for.
+    fn set_default_options(&self, options: Option<Options>) -> Result<()> {
+        let root = self.set.current();
+        let existing = root.keyspace_named(DEFAULT_KEYSPACE).cloned();
+        let mut edit = VersionEdit::default();
+        match (existing, options) {
+            (Some(keyspace), Some(options))
+                if *keyspace.options != options && !self.options.read_only =>
+            {
+                edit.keyspace(keyspace.id).options = Some(Arc::new(options));
+                self.set.apply(edit)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One tree per keyspace, with empty memtables.
+    fn make_trees(&self) -> BTreeMap<KeyspaceId, Arc<Tree>> {
+        let root = self.set.current();
+        let tree = |state: &Arc<crate::version::root::KeyspaceVersion>| {
+            let options = effective_options(&self.options, &state.options);
+            let active = Buffer::new(options.write_buffer_bytes, state.log_start, &self.accountant);
+            let first = SuperVersion {
+                active: Arc::new(active),
+                immutables: Vec::new(),
+                version: Arc::clone(&state.version),
+                options,
+            };
+            Arc::new(Tree::new(state.id, state.name.to_string(), first))
+        };
+        root.keyspaces.iter().map(|(&id, state)| (id, tree(state))).collect()
+    }
+
+    /// Replays the write-ahead log into the memtables.
+    fn replay(&self, trees: &BTreeMap<KeyspaceId, Arc<Tree>>) -> Result<Replayed> {
+        let root = self.set.current();
+        let start = root.wal_start().unwrap_or(LogPosition::ORIGIN);
+        if !self.options.read_only {
+            for number in self.storage.list_logs(LogKind::Wal)? {
+                if number >= start.segment {
+                    self.storage.open_log(LogKind::Wal, number)?.sync()?;
+                }
+            }
+        }
+        let mut last_seq = root.last_seq;
+        let flushed: BTreeMap<KeyspaceId, Seq> =
+            root.keyspaces.iter().map(|(&id, k)| (id, k.flushed_seq)).collect();
+        let mut on_group = |group: GroupView<'_>| {
+            last_seq = last_seq.max(self.replay_group(trees, &flushed, &group)?);
+            Ok(())
+        };
+        let end = replay(
+            &*self.storage,
+            LogKind::Wal,
+            start,
+            root.wal_durable_lsn,
+            root.lineage,
+            &mut on_group,
+        )?;
+        Ok(Replayed { end, last_seq })
+    }
+
+    /// Inserts the records of one group; the last sequence number in it.
+    fn replay_group(
+        &self,
+        trees: &BTreeMap<KeyspaceId, Arc<Tree>>,
+        flushed: &BTreeMap<KeyspaceId, Seq>,
+        group: &GroupView<'_>,
+    ) -> Result<Seq> {
+        if group.count == 0 {
+            return Ok(0);
+        }
+        let damaged = |what: &str| {
+            Error::corruption(
+                format!("wal segment {} of {}", group.position.segment, self.path),
+                group.position.offset,
+                format_args!("log group {} {what}", group.lsn),
+            )
+        };
+        let mut reader = Reader::new(group.payload);
+        let first = reader.u64().ok_or_else(|| damaged("has no sequence number"))?;
+        let mut records = Records::new(reader.rest());
+        let mut seq = first;
+        for record in records.by_ref() {
+            // Keyspaces that were dropped since are skipped: their ids are never used again (H38).
+            if let Some(tree) = trees.get(&record.keyspace)
+                && seq > flushed.get(&record.keyspace).copied().unwrap_or(0)
+            {
+                tree.peek().active.memtable.insert(record.key, seq, record.kind, record.value);
+            }
+            seq += 1;
+        }
+        if records.damaged() || seq - first != group.count {
+            return Err(damaged("holds something that is not a batch of this version"));
+        }
+        if !self.options.read_only {
+            for tree in trees.values() {
+                self.flush_if_full(tree, group)?;
+            }
+        }
+        Ok(seq - 1)
+    }
+
+    /// Turns a memtable that outgrew the write buffer into a table.
+    fn flush_if_full(&self, tree: &Arc<Tree>, group: &GroupView<'_>) -> Result<()> {
+        let buffer = Arc::clone(&tree.peek().active);
+        let limit = tree.peek().options.write_buffer_bytes;
+        if buffer.memtable.bytes() < limit {
+            return Ok(());
+        }
+        let epoch = self.set.new_epoch();
+        tree.freeze(epoch, group.next, limit, &self.accountant);
+        let set = Arc::clone(&self.set);
+        let context = JobContext {
+            storage: Arc::clone(&self.storage),
+            accountant: Some(Arc::clone(&self.accountant)),
+            hash_seed: self.set.current().hash_seed,
+            verify_outputs: self.options.verify_outputs,
+            new_uid: Arc::new(move || set.new_uid()),
+        };
+        let mut job = jobs::flush_job(context, &self.set, tree, &buffer, Vec::new());
+        let mut edit = execute::run(&mut job)?.edit;
+        edit.keyspace(tree.id).flushed = Some(Flushed {
+            log_start: group.next,
+            flushed_seq: crate::state::tree::last_seq(&buffer),
+            durable_lsn: group.lsn,
+        });
+        let root = self.set.apply(edit)?.root;
+        let Some(state) = root.keyspaces.get(&tree.id) else { return Ok(()) };
+        tree.update(|current| SuperVersion {
+            active: Arc::clone(&current.active),
+            immutables: Vec::new(),
+            version: Arc::clone(&state.version),
+            options: Arc::clone(&current.options),
+        });
+        Ok(())
+    }
+
+    /// Starts the log of this opening and the commit queue on top of it.
+    fn start_log(&self, shared: &Arc<Shared>, end: &ReplayEnd, last_seq: Seq) -> Result<Writer> {
+        let root = self.set.current();
+        let start = root.wal_start().map_or(0, |s| s.segment);
+        let existing = self.storage.list_logs(LogKind::Wal)?;
+        // Segments behind the end of the log hold nothing; their numbers are not used again.
+        let live: BTreeSet<u64> =
+            end.segments_seen.iter().copied().filter(|&n| n >= start).collect();
+        let next_number =
+            existing.last().copied().unwrap_or(0).max(start).max(end.chain.segment) + 1;
+        let segment_bytes = self.options.log_segment_bytes.min(self.options.log_area_bytes / 4);
+        let wal_options = WalOptions {
+            lineage: root.lineage,
+            epoch: root.log_epoch,
+            segment_bytes: segment_bytes.max(4 << 10),
+        };
+        let waker = Arc::downgrade(shared);
+        let want_segment = Box::new(move || {
+            if let Some(shared) = waker.upgrade() {
+                shared.wake_workers();
+            }
+        });
+        let chain: Chain = end.chain;
+        let wal = Arc::new(Wal::start(
+            Arc::clone(&self.storage),
+            wal_options,
+            live.iter().copied().collect(),
+            next_number,
+            chain,
+            want_segment,
+        )?);
+        for number in existing {
+            if !live.contains(&number) {
+                self.storage
+                    .remove_log(LogKind::Wal, number)
+                    .ignore_error("the next opening removes it");
+            }
+        }
+        let set = Arc::clone(&self.set);
+        let limits = Limits { memtable_bytes_max: self.options.memory_budget / 2 };
+        let committer = Committer::new(
+            Arc::clone(&wal),
+            Arc::clone(shared),
+            Box::new(move || set.new_epoch()),
+            limits,
+            last_seq,
+        );
+        Ok(Writer { wal, committer, sync_requests: Mutex::default() })
+    }
+}
+
+/// What the log gave.
+struct Replayed {
+    end: ReplayEnd,
+    last_seq: Seq,
+}
+
+impl Engine {
+    /// Removes tables that no version names: outputs of jobs that a crash interrupted.
+    fn remove_orphans(&self) -> Result<()> {
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        let storage = self.storage()?;
+        let root = self.set.current();
+        let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
+        for uid in storage.list_tables()? {
+            if !named.contains(&uid) {
+                storage.remove_table(uid)?;
+            }
+        }
+        Ok(())
+    }
+}
