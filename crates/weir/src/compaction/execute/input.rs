@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{self, Kind, Seq};
 use crate::cache::Purpose;
 use crate::compaction::task::Slice;
-use crate::table::{CursorOptions, Table, TableCursor};
-use crate::version::run::Version;
+use crate::table::{CursorOptions, Table};
+use crate::version::run::{Run, Version};
+use crate::version::run_cursor::RunCursor;
+use crate::version::tables::TableList;
 
 /// Compactions look into the cache but do not fill it, and read ahead.
 const CURSOR_OPTIONS: CursorOptions =
@@ -45,113 +45,18 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
     ))
 }
 
-/// Tables with disjoint ranges in key order, one after the other. Only the current one is open.
-pub(super) struct InputCursor {
-    tables: Vec<Arc<Table>>,
-    at: usize,
-    cursor: Option<TableCursor>,
-}
-
-impl InputCursor {
-    pub(super) fn new(tables: Vec<Arc<Table>>) -> Self {
-        Self { tables, at: 0, cursor: None }
-    }
-
-    /// Opens table `at` and positions in it; at the end of it, goes on in `direction`.
-    fn enter(&mut self, at: Option<usize>, position: impl FnOnce(&mut TableCursor)) {
-        self.cursor = at.and_then(|at| self.tables.get(at)).map(|t| t.cursor(CURSOR_OPTIONS));
-        self.at = at.unwrap_or(0);
-        if let Some(cursor) = &mut self.cursor {
-            position(cursor);
-        }
-    }
-
-    /// Whether the current table was read to its end without an error.
-    fn is_at_end(&self) -> bool {
-        self.cursor.as_ref().is_some_and(|cursor| !cursor.valid() && cursor.status().is_ok())
-    }
-
-    fn skip_ended_forward(&mut self) {
-        while self.is_at_end() {
-            let next = self.at + 1;
-            self.enter((next < self.tables.len()).then_some(next), Cursor::seek_to_first);
-        }
-    }
-
-    fn skip_ended_backward(&mut self) {
-        while self.is_at_end() {
-            self.enter(self.at.checked_sub(1), Cursor::seek_to_last);
-        }
-    }
-
-    fn current(&self) -> &TableCursor {
-        self.cursor.as_ref().expect("a valid cursor stands in a table")
-    }
-}
-
-impl Cursor for InputCursor {
-    #[inline]
-    fn valid(&self) -> bool {
-        self.cursor.as_ref().is_some_and(Cursor::valid)
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.current().key()
-    }
-    #[inline]
-    fn seq(&self) -> Seq {
-        self.current().seq()
-    }
-    #[inline]
-    fn kind(&self) -> Kind {
-        self.current().kind()
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        self.current().value()
-    }
-    fn seek(&mut self, key: &[u8], seq: Seq) {
-        let at = self.tables.partition_point(|t| key::compare(&t.meta().largest, key).is_lt());
-        self.enter((at < self.tables.len()).then_some(at), |cursor| cursor.seek(key, seq));
-        self.skip_ended_forward();
-    }
-    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
-        let after = self.tables.partition_point(|t| key::compare(&t.meta().smallest, key).is_le());
-        self.enter(after.checked_sub(1), |cursor| cursor.seek_for_prev(key, seq));
-        self.skip_ended_backward();
-    }
-    fn seek_to_first(&mut self) {
-        self.enter((!self.tables.is_empty()).then_some(0), Cursor::seek_to_first);
-        self.skip_ended_forward();
-    }
-    fn seek_to_last(&mut self) {
-        self.enter(self.tables.len().checked_sub(1), Cursor::seek_to_last);
-        self.skip_ended_backward();
-    }
-    #[inline]
-    fn next(&mut self) {
-        if let Some(cursor) = &mut self.cursor {
-            cursor.next();
-            if !cursor.valid() {
-                self.skip_ended_forward();
-            }
-        }
-    }
-    fn prev(&mut self) {
-        if let Some(cursor) = &mut self.cursor {
-            cursor.prev();
-            if !cursor.valid() {
-                self.skip_ended_backward();
-            }
-        }
-    }
-    fn status(&self) -> Result<()> {
-        self.cursor.as_ref().map_or(Ok(()), Cursor::status)
-    }
-}
-
-/// All of a run, as a reader would see it.
-#[cfg(test)]
-pub(super) fn cursor_over(run: Arc<crate::version::run::Run>) -> InputCursor {
-    InputCursor::new(run.tables.iter().map(|(_, table)| Arc::clone(table)).collect())
+/// A cursor over these tables, which are some of one run, in key order.
+///
+/// # Errors
+/// `Corruption` if they overlap: the version's check would have to be broken.
+pub(super) fn cursor_over(slice: &Slice, tables: &[Arc<Table>]) -> Result<RunCursor> {
+    let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
+    let tables = TableList::new(tables.collect()).map_err(|overlap| {
+        Error::corruption(
+            format!("level {}, run {}", slice.level, slice.epoch),
+            0,
+            format_args!("tables {} and {} overlap", overlap.0.uid, overlap.1.uid),
+        )
+    })?;
+    Ok(Arc::new(Run { epoch: slice.epoch, tables }).cursor(CURSOR_OPTIONS))
 }

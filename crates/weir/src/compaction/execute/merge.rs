@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::key::{self, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::input::{InputCursor, tables_of};
+use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobKind, JobStats, Progress, STEP_BYTES, Stopwatch,
@@ -22,6 +22,7 @@ use crate::merge::{Merge, Retain, Tally};
 use crate::table::{Table, TableOptions};
 use crate::version::edit::{KeyspaceId, VersionEdit};
 use crate::version::run::Version;
+use crate::version::run_cursor::RunCursor;
 
 /// Memory of one input while it is merged: its readahead and two blocks.
 const INPUT_MEMORY_BYTES: u64 = 512 << 10;
@@ -107,7 +108,7 @@ pub(crate) struct CompactionJob {
     keyspace: KeyspaceId,
     task: MergeTask,
     promised: Tally,
-    retain: Retain<Merge<InputCursor>, DropDeletes>,
+    retain: Retain<Merge<RunCursor>, DropDeletes>,
     outputs: Outputs,
     started: bool,
     stats: JobStats,
@@ -137,7 +138,10 @@ impl CompactionJob {
         });
         let mut base = BaseTest::new(version, &task);
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
-        let merge = Merge::new(inputs.into_iter().map(InputCursor::new).collect());
+        let slices = task.inputs.iter().zip(&inputs);
+        let cursors: Result<Vec<RunCursor>> =
+            slices.map(|(slice, tables)| cursor_over(slice, tables)).collect();
+        let merge = Merge::new(cursors?);
         Ok(Self {
             name: format!(
                 "{} of keyspace {keyspace} in {}",

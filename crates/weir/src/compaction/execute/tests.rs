@@ -11,6 +11,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::prng::Prng;
+use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
 use crate::compaction::policy::{Policy, RangePick};
 use crate::compaction::task::{Merge as MergeTask, Task};
@@ -21,6 +22,7 @@ use crate::merge::{Merge, Visible};
 use crate::options::Options;
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, TableSource, TableWriter};
+use crate::table::CursorOptions;
 use crate::table::testing::MemoryTables;
 use crate::version::run::Run;
 use crate::version::set::{Context, VersionSet};
@@ -337,7 +339,9 @@ impl Store {
 }
 
 fn cursor_of(run: &Arc<Run>) -> impl Cursor + use<> {
-    super::input::cursor_over(Arc::clone(run))
+    let options =
+        CursorOptions { purpose: Purpose::Foreground, fill_cache: false, readahead: false };
+    run.cursor(options)
 }
 
 fn small_options(prng: &mut Prng) -> Options {
