@@ -6,6 +6,8 @@
 
 mod losers;
 mod retain;
+#[cfg(test)]
+mod tests;
 mod visible;
 
 pub(crate) use losers::Merge;
