@@ -13,14 +13,14 @@ use std::sync::Arc;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
-use crate::memtable::list::{EntryRef, Node};
+use crate::memtable::entry::{Entry, EntryRef};
 use crate::memtable::{Memtable, unpack_own};
 
 /// A cursor over a memtable. It never fails.
 pub(crate) struct MemtableCursor {
     memtable: Arc<Memtable>,
-    node: *const Node,
-    back: Vec<*const Node>,
+    node: *const Entry,
+    back: Vec<*const Entry>,
 }
 
 // SAFETY: the pointers are to nodes of `memtable`'s list, which is Sync and kept alive by the Arc;
@@ -41,7 +41,7 @@ impl MemtableCursor {
         unsafe { self.memtable.list.entry(self.node) }
     }
 
-    fn move_to(&mut self, node: *const Node) {
+    fn move_to(&mut self, node: *const Entry) {
         self.node = node;
         self.back.clear();
     }

@@ -16,6 +16,8 @@
 
 mod arena;
 mod cursor;
+mod entry;
+mod index;
 mod list;
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,8 @@ mod tests;
 use std::sync::Arc;
 
 use crate::base::key::{Kind, Seq, unpack};
-use crate::memtable::list::{EntryRef, List};
+use crate::memtable::entry::EntryRef;
+use crate::memtable::list::List;
 
 pub(crate) use crate::memtable::cursor::MemtableCursor;
 

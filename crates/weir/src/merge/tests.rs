@@ -501,8 +501,10 @@ fn retain_reports_a_failed_input() {
         }
     };
     let fuse = Rc::new(Cell::new(50));
-    let fused =
-        |rows: &Vec<Row>| VecCursor { fuse: Some(Rc::clone(&fuse)), ..VecCursor::new(rows.clone()) };
+    let fused = |rows: &Vec<Row>| VecCursor {
+        fuse: Some(Rc::clone(&fuse)),
+        ..VecCursor::new(rows.clone())
+    };
     let merge = Merge::new(world.sources.iter().map(fused).collect());
     let mut retain = Retain::new(merge, Vec::new(), |_| true);
     retain.seek_to_first();
