@@ -2,10 +2,12 @@
 //!
 //! Not here: which entries a reader may see (`merge::Visible`).
 //!
-//! Invariants: (1) `node` is null or a node of `memtable`'s list, which `memtable` keeps alive;
-//! (2) `back` holds nodes before `node`, in list order, the nearest one last, and is empty after any
-//! move but `prev`. The list has no backward links: `prev` gathers about 16 predecessors with one
-//! search and then takes them one by one.
+//! Invariants: (1) `at` is null or an entry of `memtable`'s list, which `memtable` keeps alive;
+//! (2) `back` holds entries before `at`, in list order, the nearest one last, and is empty after any
+//! move but `prev`. The list has no backward links: `prev` gathers half a page of predecessors with
+//! one search and then takes them one by one.
+//! Entries lie in the order of their inserts, so a walk in key order misses the cache at each step:
+//! a long one brings the entries of a whole page of the index at a time.
 
 use std::ptr;
 use std::sync::Arc;
@@ -16,14 +18,19 @@ use crate::base::key::{Kind, Seq};
 use crate::memtable::entry::{Entry, EntryRef};
 use crate::memtable::{Memtable, unpack_own};
 
+/// Steps in a row after which a walk is long: a short scan does not pay for what it does not read.
+const SHORT_WALK_STEPS: usize = 6;
+
 /// A cursor over a memtable. It never fails.
 pub(crate) struct MemtableCursor {
     memtable: Arc<Memtable>,
-    node: *const Entry,
+    at: *const Entry,
     back: Vec<*const Entry>,
+    /// Steps forward until the next entries are brought into the cache.
+    steps_left: usize,
 }
 
-// SAFETY: the pointers are to nodes of `memtable`'s list, which is Sync and kept alive by the Arc;
+// SAFETY: the pointers are to entries of `memtable`'s list, which is Sync and kept alive by the Arc;
 // the cursor has no other state that is tied to a thread.
 unsafe impl Send for MemtableCursor {}
 // SAFETY: `&MemtableCursor` allows reading published entries only.
@@ -31,26 +38,27 @@ unsafe impl Sync for MemtableCursor {}
 
 impl MemtableCursor {
     pub(super) fn new(memtable: Arc<Memtable>) -> Self {
-        Self { memtable, node: ptr::null(), back: Vec::new() }
+        Self { memtable, at: ptr::null(), back: Vec::new(), steps_left: SHORT_WALK_STEPS }
     }
 
     #[inline]
     fn entry(&self) -> EntryRef<'_> {
-        assert!(!self.node.is_null(), "the cursor does not stand on an entry");
-        // SAFETY: `node` is a node of the memtable's list (invariant 1, not null).
-        unsafe { self.memtable.list.entry(self.node) }
+        assert!(!self.at.is_null(), "the cursor does not stand on an entry");
+        // SAFETY: `at` is an entry of the memtable's list (invariant 1, not null).
+        unsafe { self.memtable.list.entry(self.at) }
     }
 
-    fn move_to(&mut self, node: *const Entry) {
-        self.node = node;
+    fn move_to(&mut self, entry: *const Entry) {
+        self.at = entry;
         self.back.clear();
+        self.steps_left = SHORT_WALK_STEPS;
     }
 }
 
 impl Cursor for MemtableCursor {
     #[inline]
     fn valid(&self) -> bool {
-        !self.node.is_null()
+        !self.at.is_null()
     }
 
     #[inline]
@@ -91,19 +99,25 @@ impl Cursor for MemtableCursor {
 
     #[inline]
     fn next(&mut self) {
-        assert!(!self.node.is_null(), "next needs a valid cursor");
-        // SAFETY: `node` is a node of the memtable's list (invariant 1, not null).
-        let next = unsafe { self.memtable.list.next(self.node) };
-        self.move_to(next);
+        assert!(!self.at.is_null(), "next needs a valid cursor");
+        // SAFETY: `at` is an entry of the memtable's list (invariant 1, not null).
+        self.at = unsafe { self.memtable.list.next(self.at) };
+        self.back.clear();
+        if self.steps_left > 0 {
+            self.steps_left -= 1;
+        } else if !self.at.is_null() {
+            // SAFETY: as above.
+            self.steps_left = unsafe { self.memtable.list.prefetch_from(self.at) }.max(1) - 1;
+        }
     }
 
     fn prev(&mut self) {
-        assert!(!self.node.is_null(), "prev needs a valid cursor");
+        assert!(!self.at.is_null(), "prev needs a valid cursor");
         if self.back.is_empty() {
-            // SAFETY: `node` is a node of the memtable's list (invariant 1, not null).
-            unsafe { self.memtable.list.gather_before(self.node, &mut self.back) };
+            // SAFETY: `at` is an entry of the memtable's list (invariant 1, not null).
+            unsafe { self.memtable.list.gather_before(self.at, &mut self.back) };
         }
-        self.node = self.back.pop().unwrap_or(ptr::null());
+        self.at = self.back.pop().unwrap_or(ptr::null());
     }
 
     fn status(&self) -> Result<()> {

@@ -129,7 +129,9 @@ impl<'a> PageRef<'a> {
     fn child(self, slot: usize) -> Self {
         let child = self.children()[slot].load(Ordering::Acquire).cast_const();
         assert!(!child.is_null(), "a slot below the count has a child");
-        for line in 0..size_of::<Page>() / 2 / 64 {
+        // The heads of an inner page; of the last one, which is rarely cached, all of it.
+        let bytes = if self.fixed().level == 1 { size_of::<Page>() } else { size_of::<Page>() / 2 };
+        for line in 0..bytes / 64 {
             prefetch(child.wrapping_byte_add(line * 64));
         }
         // SAFETY: children hold pages of the same index only.
@@ -256,10 +258,28 @@ impl<'a> Place<'a> {
         if self.slot < self.page.count() { self.page.entry(self.slot) } else { ptr::null() }
     }
 
+    /// Brings the page's entries from the place on into the cache: their number.
+    pub(super) fn prefetch_from(self) -> usize {
+        let count = self.page.count();
+        (self.slot..count).for_each(|slot| prefetch_entry(self.page.entry(slot)));
+        count.saturating_sub(self.slot)
+    }
+
+    /// Brings the page's entries before the place into the cache.
+    pub(super) fn prefetch_before(self) {
+        (0..self.slot).rev().for_each(|slot| prefetch_entry(self.page.entry(slot)));
+    }
+
     /// The page's first entry.
     pub(super) fn first_of_page(self) -> *const Entry {
         self.page.entry(0)
     }
+}
+
+/// Header, key and the start of the value: two cache lines.
+fn prefetch_entry(entry: *const Entry) {
+    prefetch(entry);
+    prefetch(entry.wrapping_byte_add(64));
 }
 
 /// The index. Its entries belong to the list that owns it.
@@ -433,6 +453,46 @@ impl Index {
                 place.cast::<Inner>().write(Inner { page, children });
             }
             PageRef::new(place.cast())
+        }
+    }
+}
+
+#[cfg(test)]
+impl Index {
+    /// All entries in slots of level 0, after a check of invariants 1 and 3: order, heads, separators,
+    /// levels, and that what a page skips is shared by all its keys.
+    pub(super) fn check(&self) -> Vec<*const Entry> {
+        let mut entries = Vec::new();
+        if let Some(root) = self.root() {
+            root.check(&mut entries);
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+impl PageRef<'_> {
+    fn check(self, entries: &mut Vec<*const Entry>) {
+        let page = self.fixed();
+        let skip = usize::from(page.skip.load(Ordering::Relaxed));
+        assert!((1..=SLOTS).contains(&self.count()), "a page with {} slots", self.count());
+        // SAFETY: slots below the count hold complete entries.
+        let key = |slot: usize| unsafe { read(self.entry(slot)) }.key;
+        for slot in 0..self.count() {
+            let head = page.heads[slot].load(Ordering::Relaxed);
+            let shared = key(slot).iter().zip(key(0)).take_while(|(a, b)| a == b).count();
+            if page.level == 0 || slot > 0 {
+                assert_eq!(head, head_after(key(slot), skip), "head of slot {slot}");
+            }
+            assert!(skip == 0 || shared >= skip, "slot {slot} does not share {skip} bytes");
+            if page.level == 0 {
+                entries.push(self.entry(slot));
+                continue;
+            }
+            let child = self.child(slot);
+            assert_eq!(child.fixed().level + 1, page.level);
+            assert!(slot == 0 || child.entry(0) == self.entry(slot), "separator of slot {slot}");
+            child.check(entries);
         }
     }
 }

@@ -3,16 +3,21 @@
 //! Not here: which entries a reader may see (`merge::Visible`), when a memtable is frozen and flushed
 //! (`state`, `db`), the log that makes it durable.
 //!
-//! Threads: any number may insert and any number may read at the same time; nobody waits, except for
-//! the moment in which a chunk of memory is added. A reader sees every entry whose insert happened
-//! before its search, and may or may not see one that is being inserted; hiding those is the work of
-//! the visible sequence number (H46).
+//! Threads: any number may insert and any number may read at the same time. Inserts copy their bytes
+//! side by side and are linked one at a time, under a lock that is held for a fraction of a
+//! microsecond and never across a switch point of the simulation. Readers take no lock. A reader sees
+//! every entry whose insert happened before its search, and may or may not see one that is being
+//! inserted; hiding those is the work of the visible sequence number (H46).
 //!
 //! Invariants: (1) two entries never share key and sequence number (the caller's promise); (2) an
 //! entry is copied once and never moved or changed: what a cursor or a get returns is good as long
-//! as the memtable; (3) the order of inserts alone fixes the shape: no thread's randomness.
+//! as the memtable; (3) the order of inserts alone fixes the shape: no chance is involved.
 //!
-//! `list` holds the skiplist, `arena` its memory, `cursor` the way through it.
+//! ```text
+//! mod     what others use              cursor  the way through, both directions
+//! list    sorted entries: the truth    index   a B+-tree of hints into the list
+//! entry   an entry in memory           arena   memory, given back all at once
+//! ```
 
 mod arena;
 mod cursor;
@@ -51,8 +56,8 @@ impl Memtable {
         Self { list: List::new(arena_bytes_hint) }
     }
 
-    /// Adds an entry: about 50 ns beside the last one, a few hundred at a random place. Any thread may
-    /// call it at any time. Requires: `seq` was not used with this key before; key and value are
+    /// Adds an entry: about 40 ns in ascending order, 0.5 us at a random place among 0.5 M. Any thread
+    /// may call it at any time. Requires: `seq` was not used with this key before; key and value are
     /// within `base::limits`.
     pub(crate) fn insert(&self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) {
         self.list.insert(key, seq, kind, value);
@@ -71,7 +76,7 @@ impl Memtable {
         MemtableCursor::new(Arc::clone(self))
     }
 
-    /// Bytes of entries and nodes. Upper bound while nobody inserts: the unused ends of full chunks
+    /// Bytes of entries and index. Upper bound while nobody inserts: the unused ends of full chunks
     /// count as used; inserts that have begun may be missing.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
