@@ -28,6 +28,7 @@ pub use base::error::{Error, ErrorKind, Result};
 pub mod sim {
     pub use crate::base::prng::Prng;
     pub use crate::base::sched::sim::{ActorHandle, Settings, Simulation, switch_point};
+    pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};
     pub use crate::device::site::{FileClass, OpKind, Site, SiteCount, SiteCounters};

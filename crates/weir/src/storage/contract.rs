@@ -36,7 +36,12 @@ fn root(open: Open<'_>) {
         assert_eq!(store.read_root().expect("readable").as_deref(), Some(root));
     }
     assert_eq!(kind(open()), Some(ErrorKind::Locked), "one handle only");
-    drop(store);
+    store.unlock();
+    assert_eq!(kind(store.write_root(b"late")), Some(ErrorKind::Closed));
+    assert_eq!(kind(store.create_table(1, 0)), Some(ErrorKind::Closed));
+    let next = open().expect("opens again");
+    assert_eq!(store.read_root().expect("what is open reads on").as_deref(), Some(&b"two"[..]));
+    drop((store, next));
     let store = open().expect("opens again");
     assert_eq!(store.read_root().expect("readable").as_deref(), Some(&b"two"[..]));
 }

@@ -12,8 +12,8 @@
 //! | `wal-000123.log`, `versions-000123.log` | logs by number |
 //!
 //! Invariants: (1) every file is created exclusively, and no uid or number is used twice; (2) when
-//! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable;
-//! (3) the root is replaced by rename of a synced file, so that it is the old or the new one, and its
+//! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable; (3)
+//! the root is replaced by rename of a synced file, so that it is the old or the new one, and its
 //! checksum turns anything else into `Corruption`; (4) a directory that is not a store's is left
 //! untouched.
 //!
@@ -230,14 +230,16 @@ impl Files {
         dir.sync()
     }
 
+    /// Refuses changes of a store that was opened for reading, or that others may have open by now.
     fn writable(&self) -> Result<()> {
-        if !self.read_only {
+        let (kind, why) = if self.read_only {
+            (ErrorKind::ReadOnly, "was opened for reading only")
+        } else if self.lock.lock().is_none() {
+            (ErrorKind::Closed, "was closed")
+        } else {
             return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::ReadOnly,
-            format!("the store {} was opened for reading only", self.dir.path()),
-        ))
+        };
+        Err(Error::new(kind, format!("the store {} {why}", self.dir.path())))
     }
 
     fn list_names<T: Ord>(&self, pick: impl Fn(Name) -> Option<T>) -> Result<Vec<T>> {
@@ -298,8 +300,8 @@ fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "{path} has frame version {version}, this program knows {ROOT_FRAME_VERSION}; use a \
-                 newer Weir"
+                "{path} has frame version {version}, this program knows {ROOT_FRAME_VERSION}; use \
+                 a newer Weir"
             ),
         ));
     }

@@ -3,9 +3,9 @@
 //! Storage never sees an edit or a key order. Two forms: `files` (a directory) and, later, `slots`
 //! (LDS: a raw device or one pre-allocated file). Both pass the tests in `contract`.
 //!
-//! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a table
-//! whose writer `finish`ed is durable under its name; (3) `write_root` is atomic: after a crash the
-//! root is the old one or the new one; (4) nothing is removed but through `remove_*`.
+//! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a
+//! table whose writer `finish`ed is durable under its name; (3) `write_root` is atomic: after a
+//! crash the root is the old one or the new one; (4) nothing is removed but through `remove_*`.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub trait Storage: Send + Sync {
     /// All tables with a name, finished or not, ascending.
     fn list_tables(&self) -> Result<Vec<u64>>;
 
-    /// Creates a log of `bytes` zeroed and allocated bytes (0: grows as it is written), durable under
-    /// its name before this returns. Exclusive.
+    /// Creates a log of `bytes` zeroed and allocated bytes (0: grows as it is written), durable
+    /// under its name before this returns. Exclusive.
     fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>>;
     /// Gives an unused log a new number, keeping its (stale) bytes and their allocation; durable
     /// before this returns.

@@ -1,6 +1,6 @@
 //! The one door to waiting: mutexes, condition variables, threads and delays.
 //!
-//! On a real machine these are the operating system's. In simulation (feature `sim`, see [`sim`])
+//! On a real machine these are the operating system's. In simulation (feature `sim`, module `sim`)
 //! exactly one actor runs at a time, every lock, wait and simulated device request is a switch
 //! point chosen by the seed, and delays move the virtual clock. The code above cannot tell the
 //! difference: whether the calling thread is an actor is found through a thread-local. Without the
