@@ -7,8 +7,8 @@ use crate::base::coding::{Reader, put_u32, put_u64};
 use crate::log::Chain;
 use crate::storage::LogKind;
 
-/// First bytes of every group. The first byte is rare in text and in small numbers, so that scanning
-/// for a header is cheap.
+/// First bytes of every group. The first byte is rare in text and in small numbers, so that
+/// scanning for a header is cheap.
 pub(super) const MAGIC: [u8; 4] = [0x9d, b'W', b'L', b'G'];
 
 /// Bytes of a group header: magic 4, type 1, flags 1, zero 2, epoch 4, count 4, payload length 4,
@@ -163,8 +163,8 @@ pub(super) struct SegmentStart {
 }
 
 impl SegmentStart {
-    /// Bytes of the payload: format 4, kind 1, zero 3, segment 8, lineage 8, predecessor's number 8,
-    /// its last LSN 8, its last checksum 4.
+    /// Bytes of the payload: format 4, kind 1, zero 3, segment 8, lineage 8, predecessor's number
+    /// 8, its last LSN 8, its last checksum 4.
     pub(super) const BYTES: usize = 4 + 1 + 3 + 8 + 8 + 8 + 8 + 4;
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=000000000000
+// FORMAT: docs/format/log.md sha=32e1b1eedb4b
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!
@@ -14,9 +14,9 @@
 //! before it, the fragments of one batch share theirs; (5) replay hands out a prefix of the chain;
 //! it ends without an error only where nothing proves that the next group was durable.
 //!
-//! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under new
-//! numbers, and each group carries the durable LSN known when it was written, so that a damaged body
-//! is told from a lost tail.
+//! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under
+//! new numbers, and each group carries the durable LSN known when it was written, so that a damaged
+//! body is told from a lost tail.
 //!
 //! Single writer; the caller serialises.
 
@@ -58,8 +58,8 @@ impl Chain {
 pub(crate) struct LogPosition {
     /// Number of the segment; 0 before the first segment of a log.
     pub(crate) segment: u64,
-    /// Offset in the segment, in bytes. If nothing starts there, the log goes on in the segment that
-    /// names the group before as its predecessor.
+    /// Offset in the segment, in bytes. If nothing starts there, the log goes on in the segment
+    /// that names the group before as its predecessor.
     pub(crate) offset: u64,
     /// LSN of the group.
     pub(crate) lsn: u64,

@@ -2,9 +2,9 @@
 //!
 //! The end is where no group follows in the chain. Whether that is the end or damage is decided by
 //! evidence: the missing group's LSN against the greatest durable LSN that the caller knows or that
-//! any intact header of this log states, also behind the break (reliability.md, P7). A header proves
-//! that even where its payload is torn, because it has a checksum of its own; so looking for evidence
-//! is one pass over the rest of the log.
+//! any intact header of this log states, also behind the break (reliability.md, P7). A header
+//! proves that even where its payload is torn, because it has a checksum of its own; so looking for
+//! evidence is one pass over the rest of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,8 +58,9 @@ pub(crate) struct ReplayEnd {
 ///
 /// # Errors
 /// `Corruption` with file and offset if a group is missing or broken of which something proves that
-/// it was durable, or if the log belongs to another store; `Unsupported` for a newer log format; the
-/// device's for a failed read, which is never taken for the end (bug 26); what `on_group` returns.
+/// it was durable, or if the log belongs to another store; `Unsupported` for a newer log format;
+/// the device's for a failed read, which is never taken for the end (bug 26); what `on_group`
+/// returns.
 pub(crate) fn replay(
     storage: &dyn Storage,
     kind: LogKind,
@@ -142,8 +143,8 @@ impl Segment {
         Ok(Header::decode(seed, self.bytes(offset, GROUP_HEADER_BYTES as u64)?))
     }
 
-    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies. Grows
-    /// by what was really read, whatever the header claims.
+    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies.
+    /// Grows by what was really read, whatever the header claims.
     fn payload(&mut self, offset: u64, header: &Header, payload: &mut Vec<u8>) -> Result<bool> {
         let start = payload.len();
         let mut at = offset + GROUP_HEADER_BYTES as u64;
@@ -197,8 +198,8 @@ fn newer_format(path: &str, format: u32) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{path} has log format {format}, this version knows up to {LATEST}; open the store with \
-             the version that wrote it"
+            "{path} has log format {format}, this version knows up to {LATEST}; open the store \
+             with the version that wrote it"
         ),
     )
 }
@@ -248,9 +249,9 @@ struct Replay<'a> {
     lineage: u64,
     /// Segments from the start on, ascending.
     numbers: Vec<u64>,
-    /// Which segment goes on after a group: by predecessor, (epoch, number), the greatest if several
-    /// name the same one. An earlier attempt that lost is one whose start failed or was never seen
-    /// by the recovery after it.
+    /// Which segment goes on after a group: by predecessor, (epoch, number), the greatest if
+    /// several name the same one. An earlier attempt that lost is one whose start failed or was
+    /// never seen by the recovery after it.
     successors: BTreeMap<Chain, (u32, u64)>,
     current: Option<Segment>,
     chain: Chain,

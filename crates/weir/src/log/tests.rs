@@ -100,6 +100,30 @@ fn replay_gives_back_what_was_appended_from_every_position() {
     assert_eq!(read(&storage, 1).unwrap_err().kind(), ErrorKind::Corruption);
 }
 
+/// The worked example of the format page is what the code writes and reads.
+#[test]
+fn worked_example() {
+    let page = include_str!("../../../../docs/format/log.md");
+    let (_, text) = page.split_once("## Example").unwrap();
+    let block = text.split("```").nth(1).unwrap();
+    let digits = block.lines().skip(1).flat_map(|line| {
+        line.split("  ").next().unwrap_or("").split_whitespace().collect::<Vec<_>>()
+    });
+    let bytes: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+    let storage = MemStorage::default();
+    let file = storage.create_log(LogKind::Wal, 7, 0).unwrap();
+    let prev = Chain { segment: 6, lsn: 41, crc: 0xaabb_ccdd };
+    let mut writer = SegmentWriter::start(file, identity(7, 3), 0, prev, 41).unwrap();
+    let start = LogPosition { offset: 0, ..writer.position() };
+    let start = LogPosition { prev_crc: prev.crc, ..start };
+    writer.append(GroupType::Full, &[b"abc"], 1, true, 41).unwrap();
+    let written = storage.bytes(LogKind::Wal, 7);
+    assert_eq!(written.len(), 4096);
+    assert_eq!(written[..bytes.len()], bytes);
+    storage.set_bytes(LogKind::Wal, 7, bytes);
+    assert_eq!(read_from(&storage, start, 42).unwrap().0, [b"abc"]);
+}
+
 #[test]
 fn synced_groups_end_their_sector() {
     let storage = MemStorage::default();
@@ -146,8 +170,8 @@ fn torn_at_every_byte() {
     }
 }
 
-/// Goal: never a wrong payload; a flip at or below the durable LSN is an error. Method: every bit of
-/// a log whose last group states that group 3 was durable.
+/// Goal: never a wrong payload; a flip at or below the durable LSN is an error. Method: every bit
+/// of a log whose last group states that group 3 was durable.
 #[test]
 fn flipped_at_every_bit() {
     let full = MemStorage::default();
@@ -175,7 +199,8 @@ fn flipped_at_every_bit() {
     assert!(errors > 0 && prefixes > 0, "{errors} {prefixes}");
 }
 
-/// A torn group followed by groups that say it was durable is damage; by groups that do not, the end.
+/// A torn group followed by groups that say it was durable is damage; by groups that do not, the
+/// end.
 #[test]
 fn evidence_behind_a_break_decides() {
     for (states, kind) in [(0, None), (1, None), (2, Some(ErrorKind::Corruption))] {
@@ -222,9 +247,9 @@ fn missing_middle_segment() {
     }
 }
 
-/// Goal: what a recycled segment still holds never comes back (bug 20). Method: recycle a full segment
-/// and stop after every group, with payloads of equal length so that old groups lie at the offsets
-/// where new ones would.
+/// Goal: what a recycled segment still holds never comes back (bug 20). Method: recycle a full
+/// segment and stop after every group, with payloads of equal length so that old groups lie at the
+/// offsets where new ones would.
 #[test]
 fn stale_tail_of_a_recycled_segment_is_harmless() {
     for stop in 0..6 {
@@ -268,7 +293,8 @@ fn sealed_segment_ends_where_its_successor_says() {
             assert!(writer.is_sealed() && writer.room() == 0);
             assert!(writer.append(GroupType::Full, &[b"no"], 1, false, 0).is_err());
             if effect == Effect::All {
-                // As long as no successor says otherwise, the group counts: it may have been synced.
+                // As long as no successor says otherwise, the group counts: it may have been
+                // synced.
                 assert_eq!(read(&storage, 0).unwrap().0.len(), 3);
             }
             let mut next = segment(&storage, 2, 1, 0, writer.chain());
@@ -340,8 +366,8 @@ fn append_fragmented(
     writer
 }
 
-/// Goal: a batch larger than a segment is whole or absent. Method: stop after every fragment, and go
-/// on with another batch behind what was given up.
+/// Goal: a batch larger than a segment is whole or absent. Method: stop after every fragment, and
+/// go on with another batch behind what was given up.
 #[test]
 fn fragmented_batches_are_whole_or_absent() {
     let batch = payload(9, 3000);

@@ -47,10 +47,10 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before. `capacity` is
-    /// the allocated length of `file`, 0 if it grows; `durable_lsn` as in [`append`](Self::append).
-    /// On an error the segment's number must not be
-    /// used again; the next attempt takes a new one and the same `prev`.
+    /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before. `capacity`
+    /// is the allocated length of `file`, 0 if it grows; `durable_lsn` as in
+    /// [`append`](Self::append). On an error the segment's number must not be used again; the next
+    /// attempt takes a new one and the same `prev`.
     ///
     /// # Errors
     /// The device's; `InvalidArgument` if the capacity does not hold a `SegmentStart` and a header.
@@ -90,8 +90,8 @@ impl SegmentWriter {
         Ok(writer)
     }
 
-    /// Payload bytes that still fit in one group; 0 if nothing more is to be appended: the segment is
-    /// full or sealed.
+    /// Payload bytes that still fit in one group; 0 if nothing more is to be appended: the segment
+    /// is full or sealed.
     pub(crate) fn room(&self) -> u64 {
         if self.sealed {
             return 0;
@@ -146,10 +146,11 @@ impl SegmentWriter {
     }
 
     /// Appends one group and gives its LSN. `parts` together are the payload and must fit
-    /// [`room`](Self::room), which must not be 0; `count` is the number of entries in it. `pad_after`: the caller is going
-    /// to sync this group, so that the next one starts in a sector of its own (H37); an empty group
-    /// with `pad_after` does that for groups already written. `durable_lsn`: the last LSN of which
-    /// the caller knows that it and all before are on stable storage.
+    /// [`room`](Self::room), which must not be 0; `count` is the number of entries in it.
+    /// `pad_after`: the caller is going to sync this group, so that the next one starts in a sector
+    /// of its own (H37); an empty group with `pad_after` does that for groups already written.
+    /// `durable_lsn`: the last LSN of which the caller knows that it and all before are on stable
+    /// storage.
     ///
     /// # Errors
     /// The device's: the segment is sealed then, and the group may or may not be on disk; it counts
@@ -231,8 +232,8 @@ impl SegmentWriter {
         Ok(checksum)
     }
 
-    /// After a failed append to a log that grows: cuts the file back to its last good group, durably,
-    /// and opens the segment again. Nothing of the failed group is left then (bug 31).
+    /// After a failed append to a log that grows: cuts the file back to its last good group,
+    /// durably, and opens the segment again. Nothing of the failed group is left then (bug 31).
     ///
     /// # Errors
     /// The device's: what of the failed group is on disk stays unknown, and the segment sealed.

@@ -1,8 +1,8 @@
 //! A version log from its base on: writing a whole root as a base, and reading a log back.
 //!
 //! A version log is one growing segment, which starts a chain of its own. The base is a sequence of
-//! ordinary edits to an empty root; the root record names the last of them, so that a log which ends
-//! inside its base is damaged, never short.
+//! ordinary edits to an empty root; the root record names the last of them, so that a log which
+//! ends inside its base is damaged, never short.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -146,19 +146,21 @@ pub(super) fn read(
             }
             Ok((next, changes))
         });
-        let (next, changes) = applied.map_err(|error| match error.kind() {
-            ErrorKind::Conflict | ErrorKind::Closed | ErrorKind::InvalidArgument => {
-                Error::corruption(
-                    &file,
-                    offset,
-                    format_args!("an edit that does not fit ({error})"),
-                )
-            }
-            _ => error,
-        })?;
+        let (next, changes) = applied.map_err(|error| unfit(&file, offset, error))?;
         changes.install(&mut places);
         root = next;
         Ok(())
     })?;
+    check::check_root(&root).map_err(|error| unfit(&file, 0, error))?;
     Ok((root, places))
+}
+
+/// An edit from disk that does not fit is damage, not a caller's mistake.
+fn unfit(file: &str, offset: u64, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Conflict | ErrorKind::Closed | ErrorKind::InvalidArgument => {
+            Error::corruption(file, offset, format_args!("an edit that does not fit ({error})"))
+        }
+        _ => error,
+    }
 }

@@ -4,10 +4,10 @@
 //! not there, overlapping tables in a run, a uid in use) is refused there.
 //!
 //! The rules: (1) a table's bounds, counts and sequence numbers make sense; (2) level 0 is newest
-//! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run of
-//! level 0 and holds nothing that was flushed before (DESIGN §3: flushes install oldest first);
-//! (4) no overtaking: between the place that data leaves and the place that it comes to, no run holds
-//! a table over the same keys (H23, H48; LevelDB #320 is the same user key on both sides).
+//! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run
+//! of level 0 and holds nothing that was flushed before (DESIGN §3: flushes install oldest first);
+//! (4) no overtaking: between the place that data leaves and the place that it comes to, no run
+//! holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both sides).
 
 use std::cmp::Reverse;
 use std::ops::Bound;
@@ -57,6 +57,17 @@ pub(super) fn check(
     Ok(())
 }
 
+/// The rules that hold for a root by itself: for one that was read from a base.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_root(root: &Root) -> Result<()> {
+    root.keyspaces.values().try_for_each(|keyspace| {
+        check_level_0(keyspace)?;
+        keyspace.version.tables().try_for_each(|table| check_table(root, table.meta()))
+    })
+}
+
 /// Rule 1, for the tables that an edit adds.
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
     changes.added.iter().try_for_each(|place| check_table(new, &place.meta))
@@ -84,8 +95,8 @@ fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
         let [newer, older] = pair else { continue };
         if newer.epoch <= older.epoch || newer.seq_min() <= older.seq_max() {
             return Err(refused(format_args!(
-                "level 0 of keyspace {:?} would not be newest first: the run of epoch {} begins with \
-                 sequence {}, the older run of epoch {} ends with {}",
+                "level 0 of keyspace {:?} would not be newest first: the run of epoch {} begins \
+                 with sequence {}, the older run of epoch {} ends with {}",
                 keyspace.name,
                 newer.epoch,
                 newer.seq_min(),

@@ -1,9 +1,9 @@
-// FORMAT: docs/format/edit.md sha=000000000000
+// FORMAT: docs/format/edit.md sha=53c6e8bb9ea4
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
-//! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from the
-//! base on gives the same root. Not here: applying an edit (`root`), judging it (`check`), making it
-//! durable (`set`).
+//! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
+//! the base on gives the same root. Not here: applying an edit (`root`), judging it (`check`),
+//! making it durable (`set`).
 //!
 //! Invariants: (1) every field is tagged, even tags are critical (`base::tagged`); (2) within a
 //! keyspace removals come before additions, so a table that moves is both removed and added;
@@ -52,7 +52,8 @@ pub(crate) struct VersionEdit {
 /// What changes in one keyspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KeyspaceEdit {
-    /// The keyspace begins to exist, under this name.
+    /// The keyspace begins to exist, under this name. Without `flushed` it needs the write-ahead
+    /// log from the latest log start of the others on.
     pub(crate) create: Option<String>,
     /// The keyspace ends; its id is never used again. Nothing else may be set.
     pub(crate) drop: bool,

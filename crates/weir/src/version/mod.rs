@@ -1,7 +1,10 @@
 //! The tree as data: versions, the edits that change them, and the log that makes edits durable.
 //!
-//! Not here: deciding (`compaction`), reading and writing entries (`read`, `table`), freeing what no
-//! version names any more (`state`).
+//! Not here: deciding (`compaction`), reading and writing entries (`read`, `table`), freeing what
+//! no version names any more (`state`).
+//!
+//! An edit (`edit`) is applied to a root (`root`), judged (`check`), made durable (`set`,
+//! `base_log`) and published; deciders see shapes (`shape`), readers runs (`run`, `run_cursor`).
 
 mod base_log;
 mod check;

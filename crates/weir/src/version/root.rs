@@ -1,7 +1,7 @@
 //! The root: all keyspaces' versions together, and how an edit makes the next one.
 //!
-//! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), whether an edit
-//! keeps the tree sound (`check`).
+//! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), whether an
+//! edit keeps the tree sound (`check`).
 //!
 //! Invariants: (1) a root never changes; (2) a table is in one place: one keyspace, one level, one
 //! run; (3) `next_*` and `last_seq` never go down, so uids, data epochs and keyspace ids are never
@@ -95,10 +95,11 @@ impl Root {
         self.keyspaces.values().find(|keyspace| &*keyspace.name == name)
     }
 
-    /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs; `None`
-    /// if there is no keyspace. Segments before its segment are needed by nobody.
+    /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs;
+    /// `None` if there is no keyspace. Segments before its segment are needed by nobody.
     pub(crate) fn wal_start(&self) -> Option<LogPosition> {
-        self.keyspaces.values().map(|k| k.log_start).min_by_key(|start| start.lsn)
+        let starts = self.keyspaces.values().map(|keyspace| keyspace.log_start);
+        starts.min_by_key(|start| (start.lsn, start.segment))
     }
 
     /// All tables of all keyspaces.
@@ -204,6 +205,7 @@ impl Root {
     }
 
     fn create_keyspace(&mut self, id: KeyspaceId, edit: &KeyspaceEdit) -> Result<()> {
+        const ORIGIN: LogPosition = LogPosition::ORIGIN;
         let name = edit.create.as_deref().unwrap_or_default();
         if self.keyspace_named(name).is_some() {
             return Err(refused(format_args!("there is already a keyspace {name:?}")));
@@ -220,12 +222,16 @@ impl Root {
             return Err(refused(format_args!("keyspace {name:?} is created without options")));
         };
         self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+        // It has no entry before its creation, so it needs no more of the write-ahead log than any
+        // other keyspace does.
+        let starts = self.keyspaces.values().map(|keyspace| keyspace.log_start);
+        let log_start = starts.max_by_key(|start| (start.lsn, start.segment));
         let keyspace = KeyspaceVersion {
             id,
             name: name.into(),
             options,
             version: Arc::default(),
-            log_start: LogPosition::ORIGIN,
+            log_start: edit.flushed.map(|f| f.log_start).or(log_start).unwrap_or(ORIGIN),
             flushed_seq: 0,
         };
         self.keyspaces.insert(id, Arc::new(keyspace));
@@ -383,8 +389,8 @@ fn change_run(
     change.added.sort_by(|(a, _), (b, _)| a.smallest.cmp(&b.smallest));
     let tables = tables.edit(&removed, change.added).map_err(|Overlap(a, b)| {
         refused(format_args!(
-            "tables {} (to key {}) and {} (from key {}) overlap in the run of epoch {epoch} in level \
-             {level_index}",
+            "tables {} (to key {}) and {} (from key {}) overlap in the run of epoch {epoch} in \
+             level {level_index}",
             a.uid,
             Printable(&a.largest),
             b.uid,

@@ -5,8 +5,8 @@
 //!
 //! Invariants: (1) order is derived, never stored: level, then data epoch descending; (2) a level's
 //! runs have distinct data epochs and are newest first; (3) a run has at least one table; (4) for
-//! every user key, all its entries in an earlier run of that order are newer than all in a later one
-//! (H22, H23, H40; `check` keeps it through every edit).
+//! every user key, all its entries in an earlier run of that order are newer than all in a later
+//! one (H22, H23, H40; `check` keeps it through every edit).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -24,7 +24,8 @@ use crate::table::{CursorOptions, Table};
 /// Tables with disjoint ranges, in key order.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// When the content was fixed: at memtable freeze for a flush; a merge keeps its newest input's.
+    /// When the content was fixed: at memtable freeze for a flush; a merge keeps its newest
+    /// input's.
     pub(crate) epoch: u64,
     /// The tables.
     pub(crate) tables: TableList<Arc<Table>>,

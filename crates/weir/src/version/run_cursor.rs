@@ -1,11 +1,11 @@
 //! Walking a run: its tables one after the other, as one cursor.
 //!
-//! Lazy: a table's blocks are read when the cursor stands in it, and only one table has a cursor at a
-//! time. Not here: which entries a reader may see (`merge`).
+//! Lazy: a table's blocks are read when the cursor stands in it, and only one table has a cursor at
+//! a time. Not here: which entries a reader may see (`merge`).
 //!
-//! Invariants: (1) the order of entries is that of the tables, because they share no user key; (2) an
-//! error in a table makes the cursor invalid and stays in `status` until the next seek: the cursor
-//! never steps over a damaged table.
+//! Invariants: (1) the order of entries is that of the tables, because they share no user key; (2)
+//! an error in a table makes the cursor invalid and stays in `status` until the next seek: the
+//! cursor never steps over a damaged table.
 
 use std::sync::Arc;
 

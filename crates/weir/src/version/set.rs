@@ -7,11 +7,11 @@
 //! Invariants: (1) one edit at a time, under the install lock: built, checked, logged, synced, and
 //! only then published; (2) `current` never waits for I/O; (3) the version log starts with a base
 //! that describes a whole root; the root record names a log only when its base is durable, and the
-//! logs before go only after the record is durable (bugs 30, 34, 35); (4) log numbers are never used
-//! twice: a new one is above every log that exists and above the record's (bug 33); (5) every opening
-//! for writing starts a new log, so it never appends behind a torn edit; (6) after a failed sync, or
-//! a failed append whose traces cannot be removed, the set is poisoned: nothing is installed any more
-//! (H43), and what a perhaps-persisted edit names must not be deleted (bug 32).
+//! logs before go only after the record is durable (bugs 30, 34, 35); (4) log numbers are never
+//! used twice: a new one is above every log that exists and above the record's (bug 33); (5) every
+//! opening for writing starts a new log, so it never appends behind a torn edit; (6) after a failed
+//! sync, or a failed append whose traces cannot be removed, the set is poisoned: nothing is
+//! installed any more (H43), and what a perhaps-persisted edit names must not be deleted (bug 32).
 //!
 //! Locks: install, then current. The second is held for a pointer copy only.
 
@@ -68,8 +68,8 @@ impl Context {
 pub(crate) struct Installed {
     /// The root after it, which is current.
     pub(crate) root: Arc<Root>,
-    /// Tables that the root does not name any more: for the reclaimer. The edit that removed them is
-    /// durable.
+    /// Tables that the root does not name any more: for the reclaimer. The edit that removed them
+    /// is durable.
     pub(crate) removed: Vec<Arc<Table>>,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct Installed {
 pub(crate) struct ApplyError {
     /// Why. `NoSpace`: may be tried again. `Poisoned`: the store must be reopened.
     pub(crate) error: Error,
-    /// Whether the edit may be on disk all the same and hold after the next opening: the tables that
-    /// it adds must not be deleted then (bug 32), nor those that it removes.
+    /// Whether the edit may be on disk all the same and hold after the next opening: the tables
+    /// that it adds must not be deleted then (bug 32), nor those that it removes.
     pub(crate) maybe_persisted: bool,
 }
 
@@ -129,8 +129,8 @@ impl VersionSet {
     /// root record.
     ///
     /// # Errors
-    /// `Conflict` if there is a root record; `Corruption` if there is none but there are tables or a
-    /// write-ahead log, so that a lost root record is not taken for an empty store; the device's.
+    /// `Conflict` if there is a root record; `Corruption` if there is none but there are tables or
+    /// a write-ahead log, so that a lost root record is not taken for an empty store; the device's.
     pub(crate) fn create(
         context: Context,
         lineage: u64,
@@ -278,9 +278,9 @@ impl VersionSet {
     /// Locks: install. Waits for the device.
     ///
     /// # Errors
-    /// Nothing is changed then. `Closed` for a keyspace that was dropped meanwhile; `Conflict` for an
-    /// edit that does not fit; `NoSpace` if the log cannot grow: the log is as before and the edit may
-    /// be tried again; `Poisoned` after a failed sync; `ReadOnly`. See [`ApplyError`].
+    /// Nothing is changed then. `Closed` for a keyspace that was dropped meanwhile; `Conflict` for
+    /// an edit that does not fit; `NoSpace` if the log cannot grow: the log is as before and the
+    /// edit may be tried again; `Poisoned` after a failed sync; `ReadOnly`. See [`ApplyError`].
     pub(crate) fn apply(&self, mut edit: VersionEdit) -> Result<Installed, ApplyError> {
         let mut install = self.install.lock();
         let install = &mut *install;
@@ -323,7 +323,9 @@ impl VersionSet {
         self.next_epoch.fetch_max(root.next_epoch, Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
         let root = Arc::new(root);
-        *self.current.write() = Arc::clone(&root);
+        let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&root));
+        // Not under the lock: this may free a version.
+        drop(old);
         let removed = changes.removed.iter().map(|place| Arc::clone(&place.table)).collect();
         Installed { root, removed }
     }
@@ -355,8 +357,8 @@ impl VersionSet {
         })?;
         let record = base.record.encode();
         let Err(error) = storage.write_root(&record) else { return Ok(base) };
-        // Which record holds after a crash? Only if the old one is certainly still there may the old
-        // log go on.
+        // Which record holds after a crash? Only if the old one is certainly still there may the
+        // old log go on.
         if error.kind() == ErrorKind::NoSpace && storage.read_root()?.is_some_and(|r| r != record) {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
             return Err(error);

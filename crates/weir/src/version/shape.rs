@@ -3,8 +3,9 @@
 //! Not here: bytes, open tables, caches. A shape is pure, so policies are tested on shapes made by
 //! hand and can be dry-run on the shape of a store.
 //!
-//! Invariants: (1) `levels` has [`LEVELS`] entries, level 0 first; (2) the runs of a level are newest
-//! first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one is void.
+//! Invariants: (1) `levels` has [`LEVELS`] entries, level 0 first; (2) the runs of a level are
+//! newest first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one
+//! is void.
 //!
 //! The filling and draining parts of a level, buffer lists, claims and masks (DESIGN §3) will be
 //! fields of `LevelShape` and `RunShape`.

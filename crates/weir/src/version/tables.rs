@@ -4,9 +4,9 @@
 //! Pure metadata plus one attachment per table (`()` for deciders, an open table for readers), so
 //! that one piece of code searches and edits both. Not here: what a run is (`shape`, `run`).
 //!
-//! Invariants: (1) tables are in key order and share no user key: the largest key of one is below the
-//! smallest of the next (H40); (2) a chunk holds 1 to [`CHUNK_TABLES_MAX`] tables; (3) an edit copies
-//! the chunks that it touches and one pointer per other chunk: at 100,000 tables about 1,600
+//! Invariants: (1) tables are in key order and share no user key: the largest key of one is below
+//! the smallest of the next (H40); (2) a chunk holds 1 to [`CHUNK_TABLES_MAX`] tables; (3) an edit
+//! copies the chunks that it touches and one pointer per other chunk: at 100,000 tables about 1,600
 //! pointers and fences, some tens of microseconds.
 
 use std::ops::{Bound, Range};

@@ -72,7 +72,7 @@ fn power_cut_at_every_boundary() {
     }
 }
 
-/// Goal: a recovery that is cut off anywhere is followed by one that finds the same root (bugs 24,
+/// Goal: a recovery that is cut off anywhere is followed by one that finds the same root (bugs
 /// 33, 44). Method: at boundaries spread over a run, record the recovery and cut that at every
 /// boundary too.
 #[test]
@@ -107,8 +107,8 @@ fn power_cut_in_recovery() {
     }
 }
 
-/// Goal: a full disk damages nothing, and edits go on when there is room again (P9, bug 31). Method:
-/// disks of every size around the need of a run of edits.
+/// Goal: a full disk damages nothing, and edits go on when there is room again (P9, bug 31).
+/// Method: disks of every size around the need of a run of edits.
 #[test]
 fn a_full_disk_damages_nothing() {
     for capacity in (2_000..60_000).step_by(1_500) {

@@ -35,8 +35,8 @@ fn entry_at(cursor: &impl Cursor) -> Option<Entry> {
     cursor.valid().then(entry)
 }
 
-/// Goal: one run behaves as one sorted sequence. Method: random seeks to keys inside tables, between
-/// them and outside all, then walks in both directions and turns.
+/// Goal: one run behaves as one sorted sequence. Method: random seeks to keys inside tables,
+/// between them and outside all, then walks in both directions and turns.
 #[test]
 fn a_run_is_one_sorted_sequence() {
     for seed in 0..40 {

@@ -156,14 +156,20 @@ fn compaction(
 }
 
 /// A flush of one table, as the next memtable's would be.
-fn flush(set: &VersionSet, prng: &mut Prng, root: &Root, keyspace: &KeyspaceVersion) -> KeyspaceEdit {
+fn flush(
+    set: &VersionSet,
+    prng: &mut Prng,
+    root: &Root,
+    keyspace: &KeyspaceVersion,
+) -> KeyspaceEdit {
     let low = prng.below(900);
     let seqs = (root.last_seq + 1, root.last_seq + 1 + prng.below(10));
     let table = meta(set.new_uid(), &key(low), &key(low + prng.below(99)), seqs);
     let mut edit = KeyspaceEdit::default();
     edit.add_table(0, set.new_epoch(), table);
     let lsn = keyspace.log_start.lsn + prng.below(5);
-    let log_start = LogPosition { segment: 1 + lsn / 10, offset: lsn * 100, lsn, ..LogPosition::ORIGIN };
+    let log_start =
+        LogPosition { segment: 1 + lsn / 10, offset: lsn * 100, lsn, ..LogPosition::ORIGIN };
     edit.flushed = Some(Flushed { log_start, flushed_seq: seqs.1, durable_lsn: lsn - 1 });
     edit
 }

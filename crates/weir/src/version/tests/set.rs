@@ -23,8 +23,8 @@ fn recover(storage: &MemStorage, version_log_bytes: u64) -> VersionSet {
     VersionSet::recover(context(Arc::new(storage.clone()), version_log_bytes)).unwrap()
 }
 
-/// Goal: replaying the log gives the same root, whatever part of it is base. Method: random edits with
-/// log sizes that rewrite the base often or never; recover copies now and then, also twice.
+/// Goal: replaying the log gives the same root, whatever part of it is base. Method: random edits
+/// with log sizes that rewrite the base often or never; recover copies now and then, also twice.
 #[test]
 fn recovery_gives_the_root_that_was_applied() {
     for (seed, version_log_bytes) in [(1, 4 << 10), (2, 64 << 10), (3, 16 << 20)] {
@@ -59,8 +59,9 @@ fn recovery_gives_the_root_that_was_applied() {
     }
 }
 
-/// Goal: crash anywhere, lose nothing that was acknowledged and gain at most the edit in flight; crash
-/// again anywhere in the recovery, the same (bugs 24, 30, 33, 34, 44). Method: stop at every call.
+/// Goal: crash anywhere, lose nothing that was acknowledged and gain at most the edit in flight;
+/// crash again anywhere in the recovery, the same (bugs 30, 33, 34). Method: stop at every
+/// call.
 #[test]
 fn crashes_at_every_call_and_again_in_recovery() {
     for keep in [0, 2, 4] {
@@ -86,7 +87,8 @@ fn crashes_at_every_call_and_again_in_recovery() {
             let expected = dump(&recover(&storage.fork(), 4 << 10).current());
             assert!(
                 expected == acknowledged || expected == in_flight,
-                "keep {keep}, call {crash_at}:\n{expected}\nis neither\n{acknowledged}\nnor\n{in_flight}"
+                "keep {keep}, call {crash_at}:\n{expected}\nis neither\n{acknowledged}\nnor\n\
+                 {in_flight}"
             );
             for again in 0.. {
                 let copy = storage.fork();
@@ -112,9 +114,9 @@ fn dump_after(storage: &MemStorage, set: &VersionSet, edit: &VersionEdit) -> Str
     dump(&copy.apply(edit.clone()).unwrap().root)
 }
 
-/// Goal: after any failing call the log is consistent, and `maybe_persisted` tells the truth (bugs 31,
-/// 32, 35). Method: fail every call in turn, in three ways and with two errors; retry what may be
-/// retried; compare with what recovery finds at once and in the end.
+/// Goal: after any failing call the log is consistent, and `maybe_persisted` tells the truth (bugs
+/// 31, 32, 35). Method: fail every call in turn, in three ways and with two errors; retry what may
+/// be retried; compare with what recovery finds at once and in the end.
 #[test]
 fn faults_at_every_call() {
     for effect in [Effect::Nothing, Effect::Half, Effect::All] {
@@ -244,9 +246,9 @@ fn read_only_reads_and_refuses() {
     assert_eq!((failed.error.kind(), storage.calls()), (ErrorKind::ReadOnly, calls));
 }
 
-/// Goal: no damage of the version log or the root record is ever silent. Method: flip every bit; the
-/// verdict is an error or the same root, never another one. Only the last edit is known to be durable
-/// by nothing behind it, so a flip in it may take it away.
+/// Goal: no damage of the version log or the root record is ever silent. Method: flip every bit;
+/// the verdict is an error or the same root, never another one. Only the last edit is known to be
+/// durable by nothing behind it, so a flip in it may take it away.
 #[test]
 fn flips_in_the_version_log_are_noticed() {
     let (set, storage) = fresh(1 << 20);

@@ -51,8 +51,8 @@ fn compare(list: &TableList<u64>, oracle: &Oracle, prng: &mut Prng) {
     }
 }
 
-/// Goal: searching and editing agree with a sorted map. Method: random edits that remove and add many
-/// tables at once, with long common prefixes so that the 8-byte fences tie.
+/// Goal: searching and editing agree with a sorted map. Method: random edits that remove and add
+/// many tables at once, with long common prefixes so that the 8-byte fences tie.
 #[test]
 fn random_edits_agree_with_a_sorted_map() {
     for seed in 0..30 {
