@@ -1,8 +1,8 @@
 // FORMAT: docs/format/filter.md sha=8e2dc83c30e2
 //! Blocked Bloom filter: pure functions over bytes.
 //!
-//! A key's bits all lie in one block of 512 bits, one cache line, so a probe costs one miss (two, if
-//! the caller's buffer is not aligned to 64 bytes).
+//! A key's bits all lie in one block of 512 bits, one cache line, so a probe costs one miss (two,
+//! if the caller's buffer is not aligned to 64 bytes).
 //! Not here: where a filter is stored (`table`), how many bits a level gets (`compaction::policy`).
 //!
 //! Invariants: (1) no false negative: a key whose hash was given to [`build`] may be contained;
@@ -24,8 +24,9 @@
 //! | 16 | 10 | 0.0833 | 0.0825 | 0.0459 |
 //! | 20 | 11 | 0.0209 | 0.0192 | 0.0067 |
 //!
-//! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section
-//! 3; probes by repeated multiplication as in RocksDB `util/bloom_impl.h`, `FastLocalBloomImpl`.
+//! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007),
+//! section 3; probes by repeated multiplication as in RocksDB `util/bloom_impl.h`,
+//! `FastLocalBloomImpl`.
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,8 @@ const BLOCK_BITS: u32 = 8 * BLOCK_BYTES as u32;
 /// Bytes after the blocks: form, number of probes.
 const TRAILER_BYTES: usize = 2;
 
-/// The form of filter that this version writes. 0 is invalid; 2 ribbon and 3 binary fuse are reserved.
+/// The form of filter that this version writes. 0 is invalid; 2 ribbon and 3 binary fuse are
+/// reserved.
 const FORM_BLOCKED_BLOOM: u8 = 1;
 
 /// Most probes that a reader accepts. [`build`] uses at most one more than [`PROBE_BITS`] has rows.
@@ -49,14 +51,14 @@ const PROBES_MAX: u8 = 30;
 pub(crate) const BITS_PER_KEY_MIN: f32 = 1.0;
 
 /// Where one probe more begins to pay, in bits per key: the crossing points of
-/// `fp(bits, k) = sum over n of Poisson(512 / bits; n) * (1 - (1 - 1/512)^(k n))^k` for successive k
-/// (the formula of Putze et al. for blocked filters).
+/// `fp(bits, k) = sum over n of Poisson(512 / bits; n) * (1 - (1 - 1/512)^(k n))^k` for successive
+/// k (the formula of Putze et al. for blocked filters).
 const PROBE_BITS: [f32; 14] =
     [2.08, 3.58, 5.09, 6.65, 8.27, 9.99, 11.83, 13.8, 15.94, 18.29, 20.87, 23.74, 26.92, 30.5];
 
-/// The filter of the keys with these hashes (`base::checksum::hash_key`), with `bits_per_key` bits for
-/// each; may be fractional; the whole is rounded up to blocks. Empty, which means "no filter", if
-/// there are no keys or less than [`BITS_PER_KEY_MIN`]. Costs about 10 ns a key.
+/// The filter of the keys with these hashes (`base::checksum::hash_key`), with `bits_per_key` bits
+/// for each; may be fractional; the whole is rounded up to blocks. Empty, which means "no filter",
+/// if there are no keys or less than [`BITS_PER_KEY_MIN`]. Costs about 10 ns a key.
 pub(crate) fn build(hashes: &[u64], bits_per_key: f32) -> Vec<u8> {
     if hashes.is_empty() || !bits_per_key.is_finite() || bits_per_key < BITS_PER_KEY_MIN {
         return Vec::new();

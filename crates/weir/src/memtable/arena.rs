@@ -2,11 +2,11 @@
 //!
 //! Not here: what the bytes mean (`list`), any reuse of a part.
 //!
-//! Invariants: (1) an allocation is aligned to the arena's `ALIGN` and never moves or overlaps another one;
-//! (2) memory is freed only when the arena is dropped, so a pointer into it is good as long as the
-//! arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of its own, so
-//! that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of it.
-//! Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small.
+//! Invariants: (1) an allocation is aligned to the arena's `ALIGN` and never moves or overlaps
+//! another one; (2) memory is freed only when the arena is dropped, so a pointer into it is good as
+//! long as the arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of
+//! its own, so that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of
+//! it. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small.
 //!
 //! Source: LevelDB's `util/arena.h`; concurrent bump as in RocksDB's `ConcurrentArena`, with one
 //! atomic add instead of per-core shards.
@@ -56,7 +56,8 @@ impl Chunk {
     /// Frees the chunk and its memory.
     ///
     /// # Safety
-    /// `chunk` came from [`Chunk::new`], is not freed twice, and nobody uses it or its memory after.
+    /// `chunk` came from [`Chunk::new`], is not freed twice, and nobody uses it or its memory
+    /// after.
     unsafe fn free(chunk: NonNull<Self>) {
         // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
         let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };

@@ -3,9 +3,9 @@
 //! Not here: which entries a reader may see (`merge::Visible`).
 //!
 //! Invariants: (1) `at` is null or an entry of `memtable`'s list, which `memtable` keeps alive;
-//! (2) `back` holds entries before `at`, in list order, the nearest one last, and is empty after any
-//! move but `prev`. The list has no backward links: `prev` gathers half a page of predecessors with
-//! one search and then takes them one by one.
+//! (2) `back` holds entries before `at`, in list order, the nearest one last, and is empty after
+//! any move but `prev`. The list has no backward links: `prev` gathers half a page of predecessors
+//! with one search and then takes them one by one.
 //! Entries lie in the order of their inserts, so a walk in key order misses the cache at each step:
 //! a long one brings the entries of a whole page of the index at a time.
 
@@ -30,8 +30,8 @@ pub(crate) struct MemtableCursor {
     steps_left: usize,
 }
 
-// SAFETY: the pointers are to entries of `memtable`'s list, which is Sync and kept alive by the Arc;
-// the cursor has no other state that is tied to a thread.
+// SAFETY: the pointers are to entries of `memtable`'s list, which is Sync and kept alive by the
+// Arc; the cursor has no other state that is tied to a thread.
 unsafe impl Send for MemtableCursor {}
 // SAFETY: `&MemtableCursor` allows reading published entries only.
 unsafe impl Sync for MemtableCursor {}

@@ -96,7 +96,8 @@ pub(super) fn new_entry(
 /// What the entry says.
 ///
 /// # Safety
-/// `entry` was made by [`new_entry`], its address was taken with Acquire, and its arena outlives `'a`.
+/// `entry` was made by [`new_entry`], its address was taken with Acquire, and its arena outlives
+/// `'a`.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(entry: *const Entry) -> EntryRef<'a> {
     // SAFETY: `new_entry` wrote header, key and value into one allocation in this order, and nobody

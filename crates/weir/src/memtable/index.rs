@@ -3,7 +3,8 @@
 //! Not here: the list itself, which is the truth (`list`).
 //!
 //! ```text
-//! page   [ count, skip, level | 31 heads of 8 bytes | 31 entries ]  + [ 31 children ] above level 0
+//! page          [ count, skip, level | 31 heads of 8 bytes | 31 entries ]
+//! above level 0 [ a page | 31 children ]
 //! ```
 //! A slot's head is the 8 bytes of its entry's key after the page's `skip` bytes, which all keys
 //! between the page's fences share: so heads decide whatever keys look like, a search touches four
@@ -11,16 +12,17 @@
 //!
 //! Invariants:
 //! (1) one writer at a time (it holds the list's lock) sees the tree exact: slots in order, every
-//!     linked entry in one slot of level 0, slot 0 of a page being the smallest entry below it;
-//! (2) readers take no lock and may see a page half changed. All they get is a pointer: it is null or
-//!     an entry of the list, because slots hold nothing else. Who uses it compares it first, and
+//!     linked entry in one slot of level 0, and an inner slot's entry the first one of its child
+//!     (but for slot 0, which is never compared);
+//! (2) readers take no lock and may see a page half changed. All they get is a pointer: it is null
+//!     or an entry of the list, because slots hold nothing else. Who uses it compares it first, and
 //!     tries again if it is of no use; a wrong hint costs time, never an answer;
-//! (3) pages are never freed or reused before the whole memtable is; `skip` of a page only grows, and
-//!     never beyond what its fences share; the outermost pages have no fence and skip nothing.
+//! (3) pages are never freed or reused before the whole memtable is; `skip` of a page only grows,
+//!     and never beyond what its fences share; the outermost pages have no fence and skip nothing.
 //!
-//! Source: B+-tree with a prefix per page, Bayer and Unterauer, "Prefix B-Trees" (1977), and heads as
-//! in Graefe and Larson, "B-Tree Indexes and CPU Caches" (2001). Hints that are verified are our own
-//! way round the latches and version counters of concurrent B-trees.
+//! Source: B+-tree with a prefix per page, Bayer and Unterauer, "Prefix B-Trees" (1977), and heads
+//! as in Graefe and Larson, "B-Tree Indexes and CPU Caches" (2001). Hints that are verified are our
+//! own way round the latches and version counters of concurrent B-trees.
 
 use std::marker::PhantomData;
 use std::mem::size_of;
@@ -33,8 +35,9 @@ use crate::memtable::entry::{Entry, Target, head_after, is_before, prefetch, rea
 /// Slots of a page: heads and header fill four cache lines, entries another four.
 const SLOTS: usize = 31;
 
-/// Most levels: with 11 slots a page on average, 16 M entries need 7.
-const DEPTH_MAX: usize = 24;
+/// Most levels above level 0. A page is split at most twice for 15 slots that came to it (once in
+/// half, once keeping all), so there are at least 7.5 times fewer pages a level: 7.5^16 = 10^14.
+const DEPTH_MAX: usize = 16;
 
 /// Further bytes that the fences must share before the heads of a page are made anew: five bytes
 /// of a head still decide between 31 keys.
@@ -110,8 +113,8 @@ impl<'a> PageRef<'a> {
     #[inline(always)]
     fn children(self) -> &'a [AtomicPtr<Page>; SLOTS] {
         assert!(self.fixed().level > 0, "a page of level 0 has no children");
-        // SAFETY: a page above level 0 was allocated as an Inner, and the raw pointer came from that
-        // allocation, not from a reference to its first part.
+        // SAFETY: a page above level 0 was allocated as an Inner, and the raw pointer came from
+        // that allocation, not from a reference to its first part.
         unsafe { &(*self.page.cast::<Inner>()).children }
     }
 
@@ -359,8 +362,9 @@ impl Index {
         place.page.put(place.slot, entry, None);
     }
 
-    /// Adds an entry at the end of a path; `ascending` says that entries come in order here, so that
-    /// full pages should stay full. Returns where the entry is now. Requires: the caller is the writer.
+    /// Adds an entry at the end of a path; `ascending` says that entries come in order here, so
+    /// that full pages should stay full. Returns where the entry is now. Requires: the caller
+    /// is the writer.
     #[inline]
     pub(super) fn insert<'a>(
         &'a self,
@@ -459,8 +463,8 @@ impl Index {
 
 #[cfg(test)]
 impl Index {
-    /// All entries in slots of level 0, after a check of invariants 1 and 3: order, heads, separators,
-    /// levels, and that what a page skips is shared by all its keys.
+    /// All entries in slots of level 0, after a check of invariants 1 and 3: order, heads,
+    /// separators, levels, and that what a page skips is shared by all its keys.
     pub(super) fn check(&self) -> Vec<*const Entry> {
         let mut entries = Vec::new();
         if let Some(root) = self.root() {

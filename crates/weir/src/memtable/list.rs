@@ -3,9 +3,9 @@
 //! Not here: what a reader may see (`merge::Visible`), when a memtable is full (`state`).
 //!
 //! ```text
-//! first -> entry -> entry -> entry -> ...        `entry`: order and content; read without locks
+//! first -> entry -> entry -> entry -> ...      `entry`: order and content; read without locks
 //!            ^        ^        ^
-//! pages of the index (`index`)                   hints into the list; changed by one writer at a time
+//! pages of the index (`index`)                 hints into the list; one writer at a time
 //! ```
 //!
 //! Invariants:
@@ -21,10 +21,10 @@
 //!
 //! The shape depends on the order of inserts alone.
 //!
-//! Why not a skiplist: at 0.5 M entries of 16 + 100 bytes in random order, one with 16 bytes of key in
-//! its nodes visits about 30 nodes an insert, a dozen of them outside the cache (1.0 to 1.3 us on a
-//! busy 2-core EPYC); the index visits four pages, one of them outside it (0.4 to 0.6 us there), a
-//! get 0.65 us instead of 1.7, for the same memory.
+//! Why not a skiplist: at 0.5 M entries of 16 + 100 bytes in random order, one with 16 bytes of key
+//! in its nodes visits about 30 nodes an insert, a dozen of them outside the cache (1.0 to 1.3 us
+//! on a busy 2-core EPYC); the index visits four pages, one of them outside it (0.4 to 0.6 us
+//! there), a get 0.65 us instead of 1.7, for the same memory.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -66,8 +66,8 @@ pub(super) struct List {
     entries: Arena<ENTRY_ALIGN>,
 }
 
-// SAFETY: all pointers lead into the list's own arenas, which are freed with it; what they lead to is
-// shared as invariants 1 to 4 say, by atomics or under the mutex.
+// SAFETY: all pointers lead into the list's own arenas, which are freed with it; what they lead to
+// is shared as invariants 1 to 4 say, by atomics or under the mutex.
 unsafe impl Send for List {}
 // SAFETY: as for Send.
 unsafe impl Sync for List {}
@@ -137,8 +137,8 @@ impl List {
         }
     }
 
-    /// The place behind the last insert, if entries come in order, the target belongs there, and the
-    /// page has room.
+    /// The place behind the last insert, if entries come in order, the target belongs there, and
+    /// the page has room.
     #[inline]
     fn place_after_last(&self, writer: &Writer, target: &Target<'_>) -> Option<Place<'_>> {
         if !writer.ascending {
@@ -173,8 +173,8 @@ impl List {
         self.index.insert(&path, entry, writer.ascending)
     }
 
-    /// Links `entry` behind `before` (null: as the first one); `after` is the entry that follows, if
-    /// it is known. Requires: the caller is the writer.
+    /// Links `entry` behind `before` (null: as the first one); `after` is the entry that follows,
+    /// if it is known. Requires: the caller is the writer.
     #[inline]
     fn link(&self, before: *const Entry, after: *const Entry, entry: *const Entry) {
         let after = if after.is_null() { self.next_of(before) } else { after };
@@ -305,8 +305,8 @@ impl List {
         self.index.find(&Target { key, packed }).map_or(0, |place| place.prefetch_from())
     }
 
-    /// Fills `back` with entries before `entry`, in list order, the nearest one last: at least one if
-    /// there is one, half a page on average.
+    /// Fills `back` with entries before `entry`, in list order, the nearest one last: at least one
+    /// if there is one, half a page on average.
     ///
     /// # Safety
     /// `entry` is an entry of this list.
@@ -379,7 +379,8 @@ impl List {
 
 #[cfg(test)]
 impl List {
-    /// Checks that the index holds exactly the entries of the list, in order. Requires: nobody inserts.
+    /// Checks that the index holds exactly the entries of the list, in order. Requires: nobody
+    /// inserts.
     pub(super) fn check(&self) {
         let mut at = self.first();
         for entry in self.index.check() {

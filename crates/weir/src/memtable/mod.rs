@@ -1,13 +1,13 @@
 //! Memtable: the newest entries of one keyspace, sorted, in memory.
 //!
-//! Not here: which entries a reader may see (`merge::Visible`), when a memtable is frozen and flushed
-//! (`state`, `db`), the log that makes it durable.
+//! Not here: which entries a reader may see (`merge::Visible`), when a memtable is frozen and
+//! flushed (`state`, `db`), the log that makes it durable.
 //!
-//! Threads: any number may insert and any number may read at the same time. Inserts copy their bytes
-//! side by side and are linked one at a time, under a lock that is held for a fraction of a
-//! microsecond and never across a switch point of the simulation. Readers take no lock. A reader sees
-//! every entry whose insert happened before its search, and may or may not see one that is being
-//! inserted; hiding those is the work of the visible sequence number (H46).
+//! Threads: any number may insert and any number may read at the same time. Inserts copy their
+//! bytes side by side and are linked one at a time, under a lock that is held for a fraction of a
+//! microsecond and never across a switch point of the simulation. Readers take no lock. A reader
+//! sees every entry whose insert happened before its search, and may or may not see one that is
+//! being inserted; hiding those is the work of the visible sequence number (H46).
 //!
 //! Invariants: (1) two entries never share key and sequence number (the caller's promise); (2) an
 //! entry is copied once and never moved or changed: what a cursor or a get returns is good as long
@@ -50,20 +50,21 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable that expects to be frozen at about `arena_bytes_hint` bytes. It starts with
-    /// a few KiB whatever the hint, and may grow beyond it.
+    /// An empty memtable that expects to be frozen at about `arena_bytes_hint` bytes. It starts
+    /// with a few KiB whatever the hint, and may grow beyond it.
     pub(crate) fn new(arena_bytes_hint: usize) -> Self {
         Self { list: List::new(arena_bytes_hint) }
     }
 
-    /// Adds an entry: about 40 ns in ascending order, 0.5 us at a random place among 0.5 M. Any thread
-    /// may call it at any time. Requires: `seq` was not used with this key before; key and value are
-    /// within `base::limits`.
+    /// Adds an entry: about 40 ns in ascending order, 0.5 us at a random place among 0.5 M. Any
+    /// thread may call it at any time. Requires: `seq` was not used with this key before; key
+    /// and value are within `base::limits`.
     pub(crate) fn insert(&self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) {
         self.list.insert(key, seq, kind, value);
     }
 
-    /// The newest entry of `key` whose sequence number is at most `snapshot`: a delete is found too.
+    /// The newest entry of `key` whose sequence number is at most `snapshot`: a delete is found
+    /// too.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], snapshot: Seq) -> Option<Found<'_>> {
         let entry = self.list.get(key, snapshot)?;
@@ -71,7 +72,8 @@ impl Memtable {
         Some(Found { seq, kind, value: entry.value })
     }
 
-    /// A cursor that keeps the memtable alive. Entries inserted while it moves may or may not be met.
+    /// A cursor that keeps the memtable alive. Entries inserted while it moves may or may not be
+    /// met.
     pub(crate) fn cursor(self: &Arc<Self>) -> MemtableCursor {
         MemtableCursor::new(Arc::clone(self))
     }

@@ -15,8 +15,8 @@ type Oracle = BTreeMap<(Vec<u8>, Reverse<Seq>), (Kind, Vec<u8>)>;
 /// Fewer rounds where every access is interpreted.
 const ROUNDS: usize = if cfg!(miri) { 120 } else { 3000 };
 
-/// Keys that collide in every way that the order must survive: empty, prefixes of each other, padded
-/// with zeros, equal in the first 8 or 16 bytes, and all of 0xff.
+/// Keys that collide in every way that the order must survive: empty, prefixes of each other,
+/// padded with zeros, equal in the first 8 or 16 bytes, and all of 0xff.
 fn awkward_key(prng: &mut Prng) -> Vec<u8> {
     let stem: &[u8] = match prng.below(5) {
         0 => b"",
@@ -257,8 +257,8 @@ fn the_same_inserts_give_the_same_shape() {
 }
 
 /// Goal: concurrent inserts lose nothing and keep the order, while readers walk. Method: writers
-/// insert interleaved keys and publish how far they are; readers check order on every walk, and that
-/// what was published before their search is found.
+/// insert interleaved keys and publish how far they are; readers check order on every walk, and
+/// that what was published before their search is found.
 #[test]
 fn concurrent_inserts_and_readers() {
     const WRITERS: u64 = 3;

@@ -3,17 +3,18 @@
 //! Not here: hiding entries (`visible`), dropping entries (`retain`).
 //!
 //! ```text
-//! tree[1]            loser of the final         sources are leaves k..2k; node i plays 2i and 2i+1
-//! tree[2]  tree[3]   losers of the semi-finals  after the winner moved, only its path is played again
+//! tree[1]            loser of the final      sources are leaves k..2k; node i plays 2i and 2i+1
+//! tree[2]  tree[3]   losers before that      after the winner moved, only its path is played
 //! ```
 //!
 //! Invariants:
 //! (1) order: key ascending, sequence number descending, then rank of the source ascending; a move
 //!     backwards gives exactly the reverse;
-//! (2) going forwards every source but the winner stands on its first entry after the winner's, going
-//!     backwards on its last entry before it; a change of direction re-seeks all of them;
-//! (3) `heads[i]` is the head of source i's key, complemented when going backwards, and all ones for
-//!     a source at its end: in both directions the smaller head wins, equal heads are compared in full;
+//! (2) going forwards every source but the winner stands on its first entry after the winner's,
+//!     going backwards on its last entry before it; a change of direction re-seeks all of them;
+//! (3) `heads[i]` is the head of source i's key, complemented when going backwards, and all ones
+//!     for a source at its end: in both directions the smaller head wins, equal heads are compared
+//!     in full;
 //! (4) an error in any source makes the merge invalid until the next seek: a source that cannot be
 //!     read may hide the newest entry of any key (bug museum 39).
 //!

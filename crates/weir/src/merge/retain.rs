@@ -1,21 +1,23 @@
 //! What a compaction keeps: the rule by which old versions and deletes disappear.
 //!
-//! Not here: which inputs are merged and where outputs are cut (`compaction`), whether older data of
-//! a key may exist below the inputs (the caller's `drop_deletes`).
+//! Not here: which inputs are merged and where outputs are cut (`compaction`), whether older data
+//! of a key may exist below the inputs (the caller's `drop_deletes`).
 //!
 //! ```text
-//! snapshots   s1 < s2 < ... < sn        stripe 0: seq <= s1, stripe i: s_i < seq <= s_(i+1), stripe n: above sn
+//! snapshots s1 < s2 < ... < sn
+//! stripe 0: seq <= s1     stripe i: s_i < seq <= s_(i+1)     stripe n: above sn
 //! ```
 //!
 //! Invariants:
-//! (1) of each key the newest entry of each stripe survives: it is what the snapshots at the stripe's
-//!     upper end (or, for the last one, every later reader) see;
-//! (2) a delete disappears only if it is the newest of stripe 0, so that no older version survives in
-//!     these inputs, and the caller says that none exists below them (H9);
-//! (3) nothing is collapsed into something else: an entry passes unchanged or is counted as dropped,
-//!     with a reason (bug museum 5); read = passed + shadowed + deletes_dropped, in number and in the
-//!     sum of entry hashes (the conservation law, DESIGN §3);
-//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (museum 39).
+//! (1) of each key the newest entry of each stripe survives: it is what the snapshots at the
+//!     stripe's upper end (or, for the last one, every later reader) see;
+//! (2) a delete disappears only if it is the newest of stripe 0, so that no older version survives
+//!     in these inputs, and the caller says that none exists below them (H9);
+//! (3) nothing is collapsed into something else: an entry passes unchanged or is counted as
+//!     dropped, with a reason (bug museum 5); read = passed + shadowed + deletes_dropped, in number
+//!     and in the sum of entry hashes (the conservation law, DESIGN §3);
+//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (museum
+//!     39).
 //! The snapshots are read after the inputs were pinned, and later ones are newer than every input
 //! (H47).
 //!

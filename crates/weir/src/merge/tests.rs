@@ -280,8 +280,8 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Goal: the view is the definition of visibility under every sequence of moves, snapshot and pair of
-/// bounds (also bounds that cross). Method: random moves on the view and on the expected rows.
+/// Goal: the view is the definition of visibility under every sequence of moves, snapshot and pair
+/// of bounds (also bounds that cross). Method: random moves on the view and on the expected rows.
 #[test]
 fn visible_is_the_newest_version_of_each_key() {
     for seed in 0..600 {
@@ -342,8 +342,8 @@ fn visible_is_the_newest_version_of_each_key() {
 }
 
 /// Goal (bug museum 39): an error is never the end of the data and never changes what is shown.
-/// Method: the n-th move of any source fails, for all n; whatever is shown before is right, and if the
-/// walk ends early then `status` is the error.
+/// Method: the n-th move of any source fails, for all n; whatever is shown before is right, and if
+/// the walk ends early then `status` is the error.
 #[test]
 fn an_error_below_is_not_the_end() {
     for seed in 0..25 {
@@ -416,7 +416,8 @@ fn tally_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Tally {
 
 /// Goal: whatever is dropped, every snapshot and every later reader sees the same, with and without
 /// older data below; nothing is invented; the conservation law holds; nothing superfluous stays.
-/// Method: random histories and snapshots; the older data below is the keys' oldest part of history.
+/// Method: random histories and snapshots; the older data below is the keys' oldest part of
+/// history.
 #[test]
 fn retain_changes_no_answer() {
     for seed in 0..600 {

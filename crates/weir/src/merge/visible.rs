@@ -4,14 +4,14 @@
 //! Not here: the merge below (`losers`), ownership of what is read (`read`).
 //!
 //! Invariants:
-//! (1) going forwards, `inner` stands on the entry that is shown; going backwards, on the entry before
-//!     all versions of the shown key (or at its end), and key and value are copies;
-//! (2) an error of `inner` makes the view invalid, also when a candidate is already in hand: a newer
-//!     version or a delete may be behind the error (bug museum 39).
+//! (1) going forwards, `inner` stands on the entry that is shown; going backwards, on the entry
+//!     before all versions of the shown key (or at its end), and key and value are copies;
+//! (2) an error of `inner` makes the view invalid, also when a candidate is already in hand: a
+//!     newer version or a delete may be behind the error (bug museum 39).
 //! No step allocates, but for buffers that grow to the largest key and value met backwards.
 //!
-//! Source: LevelDB `db/db_iter.cc`. We differ: after [`SKIPS_MAX`] hidden versions the view seeks past
-//! the rest, as RocksDB's `max_sequential_skip_in_iterations` does.
+//! Source: LevelDB `db/db_iter.cc`. We differ: after [`SKIPS_MAX`] hidden versions the view seeks
+//! past the rest, as RocksDB's `max_sequential_skip_in_iterations` does.
 
 use std::ops::Bound;
 
@@ -47,7 +47,8 @@ pub(crate) struct Visible<C> {
 }
 
 impl<C: Cursor> Visible<C> {
-    /// The view of `inner` at `snapshot` between `lower` and `upper`. Not valid before the first seek.
+    /// The view of `inner` at `snapshot` between `lower` and `upper`. Not valid before the first
+    /// seek.
     pub(crate) fn new(
         inner: C,
         snapshot: Seq,
@@ -193,8 +194,8 @@ impl<C: Cursor> Visible<C> {
         }
     }
 
-    /// From where `inner` stands to the first entry to show. With `skipping`, versions of `saved_key`
-    /// are hidden.
+    /// From where `inner` stands to the first entry to show. With `skipping`, versions of
+    /// `saved_key` are hidden.
     #[inline]
     fn settle_forward(&mut self, mut skipping: bool) {
         let mut skips = 0;
