@@ -56,9 +56,22 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk::<8>() {
         return u64::from_be_bytes(*head);
     }
-    let mut bytes = [0u8; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
+    short_prefix(key)
+}
+
+/// [`prefix`] of a key of less than 8 bytes, from a few overlapping loads: copying a variable number
+/// of bytes costs more than all the rest of a search.
+#[inline]
+fn short_prefix(key: &[u8]) -> u64 {
+    let len = key.len() as u32;
+    if let (Some(head), Some(tail)) = (key.first_chunk::<4>(), key.last_chunk::<4>()) {
+        let (head, tail) = (u32::from_be_bytes(*head), u32::from_be_bytes(*tail));
+        return u64::from(head) << 32 | u64::from(tail) << (8 * (8 - len));
+    }
+    let (Some(&first), Some(&last)) = (key.first(), key.last()) else { return 0 };
+    let middle = key.get(key.len() / 2).copied().unwrap_or(0);
+    let at = |byte: u8, i: u32| u64::from(byte) << (56 - 8 * i);
+    at(first, 0) | at(middle, len / 2) | at(last, len - 1)
 }
 
 /// The first 16 bytes of a key as a big-endian number, short keys padded with zeros: like [`prefix`],
@@ -132,6 +145,16 @@ mod tests {
                     assert!(a < b, "{a:?} {b:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn short_prefixes_are_padded_with_zeros() {
+        let bytes = [1u8, 2, 3, 4, 5, 6, 7];
+        for len in 0..=bytes.len() {
+            let mut padded = [0; 8];
+            padded[..len].copy_from_slice(&bytes[..len]);
+            assert_eq!(prefix(&bytes[..len]), u64::from_be_bytes(padded), "{len}");
         }
     }
 

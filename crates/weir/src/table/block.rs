@@ -37,26 +37,38 @@ pub(super) fn overhead_bytes_max(entries: u64) -> u64 {
     (HEADER_BYTES + TRAILER_BYTES + 4) as u64 + entries.saturating_mul(8 + 4 + 2 + 8 + 1)
 }
 
+/// What of 8 loaded bytes belongs to a number, by its width.
+const MASKS: [u64; 9] = {
+    let mut masks = [u64::MAX; 9];
+    let mut width = 0;
+    while width < 8 {
+        masks[width] = (1 << (8 * width)) - 1;
+        width += 1;
+    }
+    masks
+};
+
 /// A column of numbers of one width: entry `i` lies at `start + i * width`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
-    start: usize,
-    width: usize,
-    mask: u64,
+    start: u32,
+    /// At most 8.
+    width: u8,
 }
 
 impl Column {
+    /// Requires: `start` below the length of a block that `Layout::parse` takes.
     fn new(start: usize, width: usize) -> Self {
-        let mask = if width == 8 { u64::MAX } else { (1 << (8 * width)) - 1 };
-        Self { start, width, mask }
+        Self { start: start as u32, width: width as u8 }
     }
 
     /// Entry `i`; 0 outside the block. One load for every width: the trailer is the slack.
     #[inline(always)]
     fn get(self, block: &[u8], i: usize) -> u64 {
-        let at = self.start + i * self.width;
+        let width = usize::from(self.width);
+        let at = self.start as usize + i * width;
         match block.get(at..at + 8).and_then(|b| b.first_chunk::<8>()) {
-            Some(bytes) => u64::from_le_bytes(*bytes) & self.mask,
+            Some(bytes) => u64::from_le_bytes(*bytes) & MASKS[width.min(8)],
             None => 0,
         }
     }
@@ -65,18 +77,19 @@ impl Column {
 /// Where the parts of one block lie. Cheap to make, and to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
-    pub(super) count: usize,
-    common_len: usize,
-    key_len_base: usize,
     seq_base: Seq,
-    kind_base: u8,
+    count: u32,
+    rows_start: u32,
     offsets: Column,
     key_lens: Column,
     seqs: Column,
     kinds: Column,
-    common_start: usize,
-    rows_start: usize,
+    common_len: u16,
+    key_len_base: u16,
+    kind_base: u8,
 }
+
+const _: () = assert!(size_of::<Layout>() == 56, "a layout is one cache line");
 
 /// One entry of a block, without its key.
 #[derive(Clone, Copy, Debug)]
@@ -140,28 +153,44 @@ impl Layout {
         // Cannot overflow: count is below 2^32 and the widths sum up to 23 at most.
         let rows_start =
             HEADER_BYTES + count * columns.iter().sum::<usize>() + offset_width + common_len;
-        if count == 0 || rows_start + TRAILER_BYTES > block.len() {
+        let fits = rows_start + TRAILER_BYTES <= block.len() && block.len() <= u32::MAX as usize;
+        if count == 0 || !fits {
             return Err(Flaw::Damaged("has an entry count that does not fit it"));
         }
-        let offsets = Column::new(HEADER_BYTES + count * PREFIX_BYTES, offset_width);
-        let key_lens = Column::new(offsets.start + (count + 1) * offset_width, key_len_width);
-        let seqs = Column::new(key_lens.start + count * key_len_width, seq_width);
-        let kinds = Column::new(seqs.start + count * seq_width, kind_width);
+        let offsets_start = HEADER_BYTES + count * PREFIX_BYTES;
+        let key_lens_start = offsets_start + (count + 1) * offset_width;
+        let seqs_start = key_lens_start + count * key_len_width;
+        let kinds_start = seqs_start + count * seq_width;
         let mut seq_bytes = [0; 8];
         seq_bytes.copy_from_slice(&header[8..16]);
         Ok(Self {
-            count,
-            common_len,
-            key_len_base: usize::from(u16::from_le_bytes([header[6], header[7]])),
             seq_base: u64::from_le_bytes(seq_bytes),
+            count: count as u32,
+            rows_start: rows_start as u32,
+            offsets: Column::new(offsets_start, offset_width),
+            key_lens: Column::new(key_lens_start, key_len_width),
+            seqs: Column::new(seqs_start, seq_width),
+            kinds: Column::new(kinds_start, kind_width),
+            common_len: common_len as u16,
+            key_len_base: u16::from_le_bytes([header[6], header[7]]),
             kind_base: header[20],
-            offsets,
-            key_lens,
-            seqs,
-            kinds,
-            common_start: rows_start - common_len,
-            rows_start,
         })
+    }
+
+    /// Number of entries; 0 for a layout of nothing.
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    #[inline(always)]
+    fn common_len(&self) -> usize {
+        usize::from(self.common_len)
+    }
+
+    #[inline(always)]
+    fn rows_start(&self) -> usize {
+        self.rows_start as usize
     }
 
     /// Checks every entry's bounds, so that later reads need not. `block` may be longer than the
@@ -170,12 +199,12 @@ impl Layout {
     /// # Errors
     /// What is wrong with the block.
     pub(super) fn validate(&self, block: &[u8]) -> Result<(), Flaw> {
-        let rows_end = self.rows_start as u64 + self.offsets.get(block, self.count);
+        let rows_end = u64::from(self.rows_start) + self.offsets.get(block, self.count());
         if rows_end + TRAILER_BYTES as u64 > block.len() as u64 {
             return Err(Flaw::Damaged("has rows that exceed it"));
         }
         let mut start = 0;
-        for i in 0..self.count {
+        for i in 0..self.count() {
             let end = self.offsets.get(block, i + 1);
             let suffix_len = self.suffix_len(block, i);
             let rest_len = suffix_len.saturating_sub(PREFIX_BYTES) as u64;
@@ -183,7 +212,7 @@ impl Layout {
                 return Err(Flaw::Damaged("has entries out of place"));
             }
             if rest_len > end - start
-                || self.common_len + suffix_len > crate::base::limits::KEY_BYTES_MAX
+                || self.common_len() + suffix_len > crate::base::limits::KEY_BYTES_MAX
             {
                 return Err(Flaw::Damaged("has a key that exceeds its entry"));
             }
@@ -211,12 +240,12 @@ impl Layout {
     }
 
     fn rows_end(&self, block: &[u8]) -> usize {
-        self.rows_start + self.offsets.get(block, self.count) as usize
+        self.rows_start() + self.offsets.get(block, self.count()) as usize
     }
 
     #[inline(always)]
     fn suffix_len(&self, block: &[u8], i: usize) -> usize {
-        self.key_len_base + self.key_lens.get(block, i) as usize
+        usize::from(self.key_len_base) + self.key_lens.get(block, i) as usize
     }
 
     #[inline(always)]
@@ -226,15 +255,15 @@ impl Layout {
 
     #[inline(always)]
     fn prefixes<'a>(&self, block: &'a [u8]) -> &'a [[u8; PREFIX_BYTES]] {
-        let column = block.get(HEADER_BYTES..HEADER_BYTES + self.count * PREFIX_BYTES);
+        let column = block.get(HEADER_BYTES..HEADER_BYTES + self.count() * PREFIX_BYTES);
         column.map_or(&[], |bytes| bytes.as_chunks().0)
     }
 
     /// Entry `i`. Requires: validated, `i < count`.
     #[inline(always)]
     pub(super) fn row(&self, block: &[u8], i: usize) -> Row {
-        let start = self.rows_start + self.offsets.get(block, i) as usize;
-        let end = self.rows_start + self.offsets.get(block, i + 1) as usize;
+        let start = self.rows_start() + self.offsets.get(block, i) as usize;
+        let end = self.rows_start() + self.offsets.get(block, i + 1) as usize;
         let suffix_len = self.suffix_len(block, i);
         Row {
             seq: self.seq(block, i),
@@ -257,20 +286,21 @@ impl Layout {
 
     /// The prefix that all keys of the block share.
     pub(super) fn common<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        block.get(self.common_start..self.rows_start).unwrap_or(&[])
+        let end = self.rows_start();
+        block.get(end.saturating_sub(self.common_len())..end).unwrap_or(&[])
     }
 
     /// Writes the key of entry `i` to the front of `key`, which already begins with the common
     /// prefix, and returns its length. `key` grows as needed and is never cut.
     #[inline(always)]
     pub(super) fn write_key(&self, block: &[u8], i: usize, row: &Row, key: &mut Vec<u8>) -> usize {
-        let head_end = self.common_len + PREFIX_BYTES;
-        let key_len = self.common_len + row.suffix_len;
+        let head_end = self.common_len() + PREFIX_BYTES;
+        let key_len = self.common_len() + row.suffix_len;
         if key.len() < head_end.max(key_len) {
             key.resize(head_end.max(key_len), 0);
         }
         if let (Some(column), Some(head)) =
-            (self.prefixes(block).get(i), key.get_mut(self.common_len..head_end))
+            (self.prefixes(block).get(i), key.get_mut(self.common_len()..head_end))
         {
             // On disk the number is little-endian; in the key its bytes come in order.
             let mut bytes = *column;
@@ -295,7 +325,7 @@ impl Layout {
         let suffix_len = self.suffix_len(block, i);
         let short = suffix_len.min(PREFIX_BYTES).cmp(&suffix.len().min(PREFIX_BYTES));
         short.then_with(|| {
-            let start = self.rows_start + self.offsets.get(block, i) as usize;
+            let start = self.rows_start() + self.offsets.get(block, i) as usize;
             let rest_len = suffix_len.saturating_sub(PREFIX_BYTES);
             let rest = block.get(start..start + rest_len).unwrap_or(&[]);
             key::compare(rest, suffix.get(PREFIX_BYTES..).unwrap_or(&[]))
@@ -310,12 +340,12 @@ impl Layout {
             Some(suffix) => suffix,
             None => {
                 let before = key::compare(key, common).is_lt();
-                return Found { index: if before { 0 } else { self.count }, same_key: false };
+                return Found { index: if before { 0 } else { self.count() }, same_key: false };
             }
         };
         let target = key::prefix(suffix);
         let prefixes = self.prefixes(block);
-        let mut index = lower_bound(prefixes, target);
+        let mut index = prefixes.partition_point(|p| u64::from_le_bytes(*p) < target);
         let mut steps = 0;
         while prefixes.get(index).is_some_and(|p| u64::from_le_bytes(*p) == target) {
             match self.compare_rest(block, index, suffix) {
@@ -367,7 +397,7 @@ impl Layout {
         scratch.clear();
         scratch.extend_from_slice(self.common(block));
         let mut sum = 0u64;
-        for i in 0..self.count {
+        for i in 0..self.count() {
             let row = self.row(block, i);
             let key_len = self.write_key(block, i, &row, scratch);
             let key = scratch.get(..key_len).unwrap_or(&[]);
@@ -381,21 +411,6 @@ impl Layout {
 /// Entries with equal column prefixes that are compared one by one before a binary search is worth
 /// its mispredicted branches.
 const LINEAR_STEPS: usize = 8;
-
-/// The first of the sorted little-endian numbers that is at least `target`. Branch-free but for the
-/// loop, whose length depends on the count alone.
-#[inline(always)]
-fn lower_bound(numbers: &[[u8; 8]], target: u64) -> usize {
-    let mut base = 0;
-    let mut len = numbers.len();
-    while len > 1 {
-        let half = len / 2;
-        let below = numbers.get(base + half - 1).is_some_and(|n| u64::from_le_bytes(*n) < target);
-        base = std::hint::select_unpredictable(below, base + half, base);
-        len -= half;
-    }
-    base + usize::from(numbers.get(base).is_some_and(|n| u64::from_le_bytes(*n) < target))
-}
 
 /// Staging memory that a builder keeps from block to block; one huge value must not hold on to its
 /// bytes for the rest of the table.
@@ -658,7 +673,7 @@ impl BlockBuilder {
             Ok(layout) => layout,
             Err(flaw) => panic!("a block just built cannot be read: {flaw:?}"),
         };
-        assert_eq!(layout.count, self.entries.len(), "a block just built lost entries");
+        assert_eq!(layout.count(), self.entries.len(), "a block just built lost entries");
         let hash = layout.compute_hash(block, scratch);
         let hash_start = out.len() - TRAILER_BYTES;
         out.truncate(hash_start);

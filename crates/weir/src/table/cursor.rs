@@ -142,7 +142,7 @@ impl TableCursor {
 
     /// Makes `block` the current block, whichever row comes.
     fn enter(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<()> {
-        if self.block == block && self.layout.count > 0 {
+        if self.block == block && self.layout.count() > 0 {
             return Ok(());
         }
         // Until the new block is there the cursor has none: an error must not leave the old one
@@ -255,7 +255,7 @@ impl TableCursor {
     fn enter_last(&mut self, opened: &Opened, end: usize, scan: bool) -> Result<bool> {
         let Some(block) = end.checked_sub(1) else { return Ok(false) };
         self.enter(opened, block, scan.then_some(Direction::Backward))?;
-        self.row = self.layout.count - 1;
+        self.row = self.layout.count() - 1;
         Ok(true)
     }
 
@@ -305,7 +305,7 @@ impl Cursor for TableCursor {
             };
             cursor.enter(opened, block, None)?;
             cursor.row = cursor.layout.search(cursor.buf.bytes(), key, seq).index;
-            if cursor.row < cursor.layout.count {
+            if cursor.row < cursor.layout.count() {
                 return Ok(true);
             }
             cursor.enter_first(opened, block + 1, false)
@@ -344,7 +344,7 @@ impl Cursor for TableCursor {
     fn next(&mut self) {
         debug_assert!(self.valid, "next on a cursor that is not valid");
         self.row += 1;
-        if self.row < self.layout.count {
+        if self.row < self.layout.count() {
             self.load_row();
         } else {
             self.next_block();

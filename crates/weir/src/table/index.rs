@@ -193,7 +193,7 @@ impl Index {
             return after.then(|| self.blocks() - 1);
         };
         let target = key::prefix(suffix);
-        let upper = upper_bound(&self.prefixes, target);
+        let upper = self.prefixes.partition_point(|&p| p <= target);
         let last = upper.checked_sub(1)?;
         if self.prefixes.get(last).is_some_and(|&p| p < target) {
             return Some(last);
@@ -250,20 +250,6 @@ impl Index {
         let separator = self.separator(b);
         ([self.common(), separator.suffix].concat(), separator.seq)
     }
-}
-
-/// The number of the sorted numbers that are at most `target`.
-#[inline(always)]
-fn upper_bound(numbers: &[u64], target: u64) -> usize {
-    let mut base = 0;
-    let mut len = numbers.len();
-    while len > 1 {
-        let half = len / 2;
-        let below = numbers.get(base + half - 1).is_some_and(|&n| n <= target);
-        base = std::hint::select_unpredictable(below, base + half, base);
-        len -= half;
-    }
-    base + usize::from(numbers.get(base).is_some_and(|&n| n <= target))
 }
 
 /// Collects the separators and ends of the blocks of a table being written.

@@ -243,7 +243,7 @@ impl Table {
     ) -> Result<Lookup> {
         let (buf, layout) = self.block(opened, block, purpose, true)?;
         let found = layout.search(buf.bytes(), key, snapshot);
-        if found.index >= layout.count {
+        if found.index >= layout.count() {
             return Ok(Lookup::PastEnd);
         }
         if !found.same_key {

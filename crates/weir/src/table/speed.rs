@@ -67,72 +67,95 @@ fn cached_table(compression: Compression) -> (Arc<Table>, Vec<Entry>) {
     (table, entries)
 }
 
-/// Runs `body` a few times and prints the best nanoseconds for each of its `steps` steps.
-fn measure(what: &str, steps: u64, mut body: impl FnMut()) {
-    let mut best = f64::MAX;
-    for _ in 0..5 {
+/// Runs `body` in many short batches of `steps` steps and prints the lower quartile of their
+/// nanoseconds per step, which a busy machine disturbs least.
+fn measure(what: &str, steps: u64, batches: usize, mut body: impl FnMut(usize)) {
+    let mut nanos: Vec<u64> = Vec::new();
+    for batch in 0..batches {
         let start = now_nanos();
-        body();
-        best = best.min((now_nanos() - start) as f64 / steps as f64);
+        body(batch);
+        nanos.push(now_nanos() - start);
     }
-    println!("{what}: {best:.1} ns, {:.2} M/s", 1e3 / best);
+    nanos.sort_unstable();
+    let quartile = nanos[batches / 4] as f64 / steps as f64;
+    println!("{what}: {quartile:.1} ns, {:.2} M/s", 1e3 / quartile);
 }
+
+/// Steps of one batch, and batches.
+const BATCH: usize = 1000;
+const BATCHES: usize = 400;
 
 #[test]
 #[ignore = "a measurement"]
 fn builder_speed() {
     let entries = entries();
     for compression in [Compression::None, Compression::Lz4] {
-        measure(&format!("add, {compression:?}"), entries.len() as u64, || {
-            let options = TableOptions { compression, ..options(4096) };
-            let mut builder = TableBuilder::new(Box::new(Nowhere(0)), 1, options);
-            for (key, seq, kind, value) in &entries {
+        let options = TableOptions { compression, ..options(4096) };
+        let mut builder = TableBuilder::new(Box::new(Nowhere(0)), 1, options);
+        let batches = entries.len() / BATCH;
+        measure(&format!("add, {compression:?}"), BATCH as u64, batches, |batch| {
+            for (key, seq, kind, value) in &entries[batch * BATCH..(batch + 1) * BATCH] {
                 builder.add(key, *seq, *kind, value).unwrap();
             }
-            builder.finish().unwrap();
         });
+        let (start, keys) = (now_nanos(), builder.entries());
+        builder.finish().unwrap();
+        println!("finish: {:.1} ns per entry", (now_nanos() - start) as f64 / keys as f64);
     }
+}
+
+/// Random present keys with their hashes, for each batch its own.
+fn random_keys(entries: &[Entry]) -> Vec<Vec<(Vec<u8>, u64)>> {
+    let mut prng = Prng::new(2);
+    let mut random = || {
+        let key = &entries[prng.below(entries.len() as u64) as usize].0;
+        (key.clone(), hash_key(key, SEED))
+    };
+    (0..BATCHES).map(|_| (0..BATCH).map(|_| random()).collect()).collect()
 }
 
 #[test]
 #[ignore = "a measurement"]
 fn get_speed() {
     let (table, entries) = cached_table(Compression::None);
-    let mut prng = Prng::new(2);
-    let keys: Vec<(Vec<u8>, u64)> = (0..200_000)
-        .map(|_| {
-            let key = &entries[prng.below(entries.len() as u64) as usize].0;
-            (key.clone(), hash_key(key, SEED))
-        })
-        .collect();
-    let steps = keys.len() as u64;
-    measure("get, cached, present", steps, || {
-        for (key, hash) in &keys {
-            let hit = table.get(key, *hash, SEQ_MAX, Purpose::Foreground).unwrap();
-            black_box(hit.map(|hit| hit.value.len()));
-        }
-    });
-    measure("get, cached, the filter excludes it", steps, || {
-        for (key, hash) in &keys {
-            let other = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            black_box(table.get(key, other, SEQ_MAX, Purpose::Foreground).unwrap().is_some());
-        }
-    });
+    let keys = random_keys(&entries);
     let opened = table.opened().unwrap();
-    measure("  of which the fence", steps, || {
-        for (key, _) in &keys {
-            black_box(opened.index.find(key, SEQ_MAX));
-        }
+    let run = |what: &str, body: &dyn Fn(&[u8], u64)| {
+        measure(what, BATCH as u64, BATCHES, |batch| {
+            keys[batch].iter().for_each(|(key, hash)| body(key, *hash));
+        });
+    };
+    run("get, cached, present", &|key, hash| {
+        let hit = table.get(key, hash, SEQ_MAX, Purpose::Foreground).unwrap();
+        black_box(hit.map(|hit| hit.value.len()));
     });
-    measure("  of which the filter", steps, || {
-        for (_, hash) in &keys {
-            black_box(opened.may_contain(*hash));
-        }
+    run("get, cached, the filter excludes it", &|key, hash| {
+        let other = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        black_box(table.get(key, other, SEQ_MAX, Purpose::Foreground).unwrap().is_some());
     });
-    measure("  of which fence and cache", steps, || {
-        for (key, _) in &keys {
-            let block = opened.index.find(key, SEQ_MAX).unwrap();
-            black_box(table.block(opened, block, Purpose::Foreground, true).unwrap());
+    run("  nothing but the loop", &|key, hash| {
+        black_box((key, hash));
+    });
+    run("  the fence", &|key, _| {
+        black_box(opened.index.find(key, SEQ_MAX));
+    });
+    run("  the filter", &|_, hash| {
+        black_box(opened.may_contain(hash));
+    });
+    run("  fence and cache", &|key, _| {
+        let block = opened.index.find(key, SEQ_MAX).unwrap();
+        black_box(table.block(opened, block, Purpose::Foreground, true).unwrap());
+    });
+    let one = table.block(opened, 0, Purpose::Foreground, true).unwrap();
+    run("  search in one hot block", &|_, hash| {
+        let key = &entries[(hash % 30) as usize].0;
+        black_box(one.1.search(one.0.bytes(), key, SEQ_MAX));
+    });
+    let mut cursor = table.cursor(scan_options(true, true));
+    measure("seek, cached", BATCH as u64, BATCHES, |batch| {
+        for (key, _) in &keys[batch] {
+            cursor.seek(key, SEQ_MAX);
+            black_box(cursor.value());
         }
     });
 }
@@ -142,46 +165,30 @@ fn get_speed() {
 fn cursor_speed() {
     for compression in [Compression::None, Compression::Lz4] {
         let (table, entries) = cached_table(compression);
-        let steps = entries.len() as u64;
-        for (what, fill_cache, readahead) in [("cached", true, true), ("", false, true)] {
-            let mut cursor = table.cursor(scan_options(fill_cache, readahead));
+        let batches = entries.len() / BATCH;
+        for (what, fill_cache) in [("cached", true), ("uncached", false)] {
             if !fill_cache {
                 table.cache().unwrap().erase_table(1, table.block_count());
             }
-            measure(&format!("next, {compression:?} {what}"), steps, || {
-                cursor.seek_to_first();
-                while cursor.valid() {
+            let mut cursor = table.cursor(scan_options(fill_cache, true));
+            cursor.seek_to_first();
+            measure(&format!("next, {compression:?}, {what}"), BATCH as u64, batches, |_| {
+                for _ in 0..BATCH {
                     black_box((cursor.key(), cursor.value()));
                     cursor.next();
                 }
             });
-            measure(&format!("prev, {compression:?} {what}"), steps, || {
-                cursor.seek_to_last();
-                while cursor.valid() {
+            cursor.seek_to_last();
+            measure(&format!("prev, {compression:?}, {what}"), BATCH as u64, batches, |_| {
+                for _ in 0..BATCH {
                     black_box((cursor.key(), cursor.value()));
                     cursor.prev();
                 }
             });
         }
-        measure(&format!("verify, {compression:?}"), steps, || {
-            table.verify().unwrap();
-        });
+        let start = now_nanos();
+        table.verify().unwrap();
+        let nanos = (now_nanos() - start) as f64 / entries.len() as f64;
+        println!("verify, {compression:?}: {nanos:.1} ns per entry");
     }
-}
-
-#[test]
-#[ignore = "a measurement"]
-fn seek_speed() {
-    let (table, entries) = cached_table(Compression::None);
-    let mut prng = Prng::new(2);
-    let keys: Vec<_> = (0..200_000)
-        .map(|_| entries[prng.below(entries.len() as u64) as usize].0.clone())
-        .collect();
-    let mut cursor = table.cursor(scan_options(true, true));
-    measure("seek, cached", keys.len() as u64, || {
-        for key in &keys {
-            cursor.seek(key, SEQ_MAX);
-            black_box(cursor.value());
-        }
-    });
 }

@@ -86,7 +86,7 @@ impl Table {
         }
         let mut key = layout.common(bytes).to_vec();
         let mut hash = 0u64;
-        for i in 0..layout.count {
+        for i in 0..layout.count() {
             let row = layout.row(bytes, i);
             let key_len = layout.write_key(bytes, i, &row, &mut key);
             let entry_key = key.get(..key_len).unwrap_or(&[]);
