@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) reclaimer: Reclaimer,
-    pub(crate) trees: Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>,
+    pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.
     pub(crate) ddl: Mutex<()>,
     pub(crate) jobs: Jobs,

@@ -71,9 +71,19 @@ impl Drop for SnapshotRef {
 /// # weir::Result::Ok(())
 /// ```
 pub struct Cursor {
+    // In this order: what the cursor holds of tables goes before the reclaimer is asked.
     inner: TreeCursor,
     _snapshot: Option<SnapshotRef>,
-    handle: Arc<Handle>,
+    _reclaim: ReclaimOnDrop,
+}
+
+/// Has tables freed that only a dropped cursor still held.
+struct ReclaimOnDrop(Arc<Handle>);
+
+impl Drop for ReclaimOnDrop {
+    fn drop(&mut self) {
+        self.0.engine.reclaim_soon();
+    }
 }
 
 impl Cursor {
@@ -81,7 +91,7 @@ impl Cursor {
         let seq = scan.snapshot.as_ref().map(|s| s.seq);
         let shared = &scan.handle.engine.shared;
         let inner = TreeCursor::new(shared, &scan.tree, seq, scan.lower, scan.upper);
-        Self { inner, _snapshot: scan.snapshot, handle: scan.handle }
+        Self { inner, _snapshot: scan.snapshot, _reclaim: ReclaimOnDrop(scan.handle) }
     }
 
     /// Whether the cursor stands on an entry.
@@ -152,12 +162,6 @@ impl Cursor {
     /// the cursor is valid, at an end, or not positioned.
     pub fn status(&self) -> Result<()> {
         self.inner.status()
-    }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        self.handle.engine.reclaim_soon();
     }
 }
 

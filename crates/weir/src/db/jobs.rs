@@ -503,7 +503,9 @@ impl Engine {
         };
         let policy = compaction::policy_of(claim.shape.options.compaction);
         let level = merge.output_level;
-        let entries = claim.task.input_uids().count() as u64;
+        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
+        let tables = state.version.tables().map(|table| table.meta());
+        let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
         let mut table = FlushSpec::table_options(&state.options, level, claim.root.hash_seed);
         table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
         let spec = MergeSpec {

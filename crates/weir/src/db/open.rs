@@ -38,7 +38,7 @@ use crate::storage::{LogKind, Storage};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::Records;
-use crate::write::queue::{Committer, Limits};
+use crate::write::queue::{Committer, FreezeSource, Limits};
 
 /// Opens the store that `builder` describes.
 pub(crate) fn open(builder: Builder) -> Result<Db> {
@@ -112,13 +112,14 @@ impl Opening {
         self.set_default_options(default_options)?;
         let trees = self.make_trees();
         let replayed = self.replay(&trees)?;
+        let trees = Arc::new(Mutex::new(trees));
         let root = self.set.current();
         let last_seq = root.last_seq.max(replayed.last_seq);
         let shared = Arc::new(Shared::new(Arc::clone(&self.accountant), root.hash_seed, last_seq));
         let writer = if self.options.read_only {
             None
         } else {
-            Some(self.start_log(&shared, &replayed.end, last_seq)?)
+            Some(self.start_log(&shared, &trees, &replayed.end, last_seq)?)
         };
         let value_bytes_max = (limits::VALUE_BYTES_MAX as u64)
             .min(self.options.memory_budget / 8)
@@ -130,7 +131,7 @@ impl Opening {
             shared,
             cache: self.cache,
             reclaimer: Reclaimer::default(),
-            trees: Mutex::new(trees),
+            trees,
             ddl: Mutex::new(()),
             jobs: Jobs::default(),
             value_bytes_max: value_bytes_max as usize,
@@ -297,7 +298,13 @@ impl Opening {
     }
 
     /// Starts the log of this opening and the commit queue on top of it.
-    fn start_log(&self, shared: &Arc<Shared>, end: &ReplayEnd, last_seq: Seq) -> Result<Writer> {
+    fn start_log(
+        &self,
+        shared: &Arc<Shared>,
+        trees: &Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
+        end: &ReplayEnd,
+        last_seq: Seq,
+    ) -> Result<Writer> {
         let root = self.set.current();
         let start = root.wal_start().map_or(0, |s| s.segment);
         let existing = self.storage.list_logs(LogKind::Wal)?;
@@ -335,14 +342,14 @@ impl Opening {
             }
         }
         let set = Arc::clone(&self.set);
+        let trees = Arc::clone(trees);
+        let source = FreezeSource {
+            next_epoch: Box::new(move || set.new_epoch()),
+            all_trees: Box::new(move || trees.lock().values().cloned().collect()),
+        };
         let limits = Limits { memtable_bytes_max: self.options.memory_budget / 2 };
-        let committer = Committer::new(
-            Arc::clone(&wal),
-            Arc::clone(shared),
-            Box::new(move || set.new_epoch()),
-            limits,
-            last_seq,
-        );
+        let committer =
+            Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
         Ok(Writer { wal, committer, sync_requests: Mutex::default() })
     }
 }

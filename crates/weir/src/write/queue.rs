@@ -65,6 +65,19 @@ pub(crate) struct Committed {
 
 type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
 
+/// A callback whose batch has left the queue.
+struct DueCallback {
+    callback: Callback,
+    outcome: Result<Committed>,
+}
+
+/// Runs callbacks. Requires: the caller does not lead.
+fn run_callbacks(due: Vec<DueCallback>) {
+    for DueCallback { callback, outcome } in due {
+        callback(&outcome);
+    }
+}
+
 /// A batch that waits in the queue.
 pub(crate) struct Ticket {
     state: Mutex<TicketState>,
@@ -98,7 +111,7 @@ impl Ticket {
     /// A ticket of a batch that was refused.
     pub(crate) fn failed(error: Error) -> Arc<Self> {
         let ticket = Self::new(None, false);
-        ticket.finish(Err(error));
+        ticket.state.lock().outcome = Some(Err(error));
         ticket
     }
 
@@ -116,16 +129,17 @@ impl Ticket {
         }
     }
 
-    fn finish(&self, outcome: Result<Committed>) {
+    /// Sets the outcome and wakes who waits. The callback, if there is one, is the caller's to run,
+    /// after it has given the lead away.
+    #[must_use]
+    fn finish(&self, outcome: Result<Committed>) -> Option<DueCallback> {
         let callback = {
             let mut state = self.state.lock();
             state.outcome = Some(outcome.clone());
             state.callback.take()
         };
         self.changed.notify_all();
-        if let Some(callback) = callback {
-            callback(&outcome);
-        }
+        callback.map(|callback| DueCallback { callback, outcome })
     }
 
     fn give_lead(&self) {
@@ -165,15 +179,20 @@ impl Ticket {
     }
 }
 
-/// What freezes memtables: the data epoch of a frozen memtable is drawn from the version set.
-pub(crate) type EpochSource = Box<dyn Fn() -> u64 + Send + Sync>;
+/// What the queue needs of the layers above to freeze a memtable.
+pub(crate) struct FreezeSource {
+    /// Draws the data epoch of a frozen memtable.
+    pub(crate) next_epoch: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// All open keyspaces.
+    pub(crate) all_trees: Box<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>,
+}
 
 /// The commit queue of a store. Locks: `line` before a ticket's state; both are leaves otherwise.
 pub(crate) struct CommitQueue {
     line: Mutex<Line>,
     wal: Arc<Wal>,
     shared: Arc<Shared>,
-    next_epoch: EpochSource,
+    source: FreezeSource,
     limits: Limits,
     freeze_requests: Mutex<Vec<Arc<Tree>>>,
     freeze_requested: AtomicBool,
@@ -212,7 +231,7 @@ impl Committer {
     pub(crate) fn new(
         wal: Arc<Wal>,
         shared: Arc<Shared>,
-        next_epoch: EpochSource,
+        source: FreezeSource,
         limits: Limits,
         last_seq: Seq,
     ) -> Self {
@@ -221,7 +240,7 @@ impl Committer {
                 line: Mutex::default(),
                 wal,
                 shared,
-                next_epoch,
+                source,
                 limits,
                 freeze_requests: Mutex::default(),
                 freeze_requested: AtomicBool::new(false),
@@ -257,7 +276,8 @@ impl Committer {
         self.queue.admit(pending)?;
         if self.try_lead() {
             let ticket = Ticket::new(None, false);
-            ticket.finish(self.lead_with(pending));
+            let outcome = self.lead_with(pending);
+            run_callbacks(ticket.finish(outcome).into_iter().collect());
             return Ok(ticket);
         }
         let ticket = Ticket::new(Some(std::mem::take(pending)), false);
@@ -269,7 +289,8 @@ impl Committer {
         line.leading = true;
         drop(line);
         let own = ticket.state.lock().pending.take();
-        ticket.finish(self.lead_with(&mut own.unwrap_or_default()));
+        let outcome = self.lead_with(&mut own.unwrap_or_default());
+        run_callbacks(ticket.finish(outcome).into_iter().collect());
         Ok(ticket)
     }
 
@@ -279,7 +300,7 @@ impl Committer {
             return None;
         }
         let result = body(&LeadAccess { queue: &self.queue });
-        self.hand_over();
+        run_callbacks(self.hand_over());
         Some(result)
     }
 
@@ -299,7 +320,7 @@ impl Committer {
             debug_assert!(given.is_none(), "a ticket without a batch can only get the lead");
         }
         let result = body(&LeadAccess { queue: &self.queue });
-        self.hand_over();
+        run_callbacks(self.hand_over());
         result
     }
 
@@ -328,9 +349,11 @@ impl Committer {
     /// Requires: the caller leads.
     fn lead_with(&self, own: &mut Pending) -> Result<Committed> {
         let mut lead = self.take_lead();
-        let outcome = self.queue.commit_group(&mut lead, own);
+        let mut due = Vec::new();
+        let outcome = self.queue.commit_group(&mut lead, own, &mut due);
         self.give_back(lead);
-        self.hand_over();
+        due.extend(self.hand_over());
+        run_callbacks(due);
         outcome
     }
 
@@ -343,28 +366,31 @@ impl Committer {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Gives the lead to the first who can take it; commits for those who cannot.
-    fn hand_over(&self) {
+    /// Gives the lead to the first who can take it; commits for those who cannot. The callbacks that
+    /// became due are the caller's to run.
+    fn hand_over(&self) -> Vec<DueCallback> {
+        let mut due = Vec::new();
         loop {
             let next = {
                 let mut line = self.queue.line.lock();
                 match line.waiting.pop_front() {
                     None => {
                         line.leading = false;
-                        return;
+                        return due;
                     }
                     Some(ticket) => ticket,
                 }
             };
             if next.state.lock().blocking {
                 next.give_lead();
-                return;
+                return due;
             }
             let own = next.state.lock().pending.take();
             let mut lead = self.take_lead();
-            let outcome = self.queue.commit_group(&mut lead, &mut own.unwrap_or_default());
+            let outcome =
+                self.queue.commit_group(&mut lead, &mut own.unwrap_or_default(), &mut due);
             self.give_back(lead);
-            next.finish(outcome);
+            due.extend(next.finish(outcome));
         }
     }
 }
@@ -409,7 +435,12 @@ impl CommitQueue {
     /// Commits `own` and whatever else waits at the head of the line as one group.
     ///
     /// Requires: the caller leads.
-    fn commit_group(&self, lead: &mut Lead, own: &mut Pending) -> Result<Committed> {
+    fn commit_group(
+        &self,
+        lead: &mut Lead,
+        own: &mut Pending,
+        due: &mut Vec<DueCallback>,
+    ) -> Result<Committed> {
         let mut followers: Vec<(Arc<Ticket>, Pending)> = Vec::new();
         if own.bytes.len() < GROUP_BYTES_MAX {
             self.collect(own, &mut followers);
@@ -423,7 +454,7 @@ impl CommitQueue {
             self.commit_batches(lead, &batches)
         };
         for (ticket, _) in followers {
-            ticket.finish(outcome.clone());
+            due.extend(ticket.finish(outcome.clone()));
         }
         outcome
     }
@@ -610,10 +641,20 @@ impl CommitQueue {
         }
     }
 
-    /// Freezes the active memtable unless it is empty.
+    /// Freezes the active memtable unless it is empty. If it holds entries that are in no log, the
+    /// other keyspaces' memtables are frozen with it: they share its sequence range (H52).
     ///
     /// Requires: the caller leads.
     fn freeze(&self, tree: &Tree) -> bool {
+        if tree.peek().active.holds_unlogged.load(Ordering::Relaxed) {
+            for sibling in (self.source.all_trees)().iter().filter(|t| t.id != tree.id) {
+                self.freeze_one(sibling);
+            }
+        }
+        self.freeze_one(tree)
+    }
+
+    fn freeze_one(&self, tree: &Tree) -> bool {
         let (hint, empty) = {
             let current = tree.peek();
             (current.options.write_buffer_bytes, current.active.memtable.is_empty())
@@ -621,7 +662,7 @@ impl CommitQueue {
         if empty {
             return false;
         }
-        tree.freeze((self.next_epoch)(), self.wal.position(), hint, &self.shared.accountant);
+        tree.freeze((self.source.next_epoch)(), self.wal.position(), hint, &self.shared.accountant);
         true
     }
 }

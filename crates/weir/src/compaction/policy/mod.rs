@@ -14,10 +14,10 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Merge, Task};
 use crate::version::shape::{RunShape, Shape};
 
-pub(crate) mod cut;
-pub(crate) mod leveled;
 #[cfg(test)]
 mod cases;
+pub(crate) mod cut;
+pub(crate) mod leveled;
 #[cfg(test)]
 mod simulation;
 
