@@ -48,3 +48,8 @@ pub use db::metrics::{
 };
 pub use db::{Builder, Db};
 pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Options};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
