@@ -1,0 +1,55 @@
+//! The engines that are compared, each behind `weir_bench`'s `Engine`.
+//!
+//! An adapter translates and nothing more. What each row of settings means for each engine stands in
+//! docs/benchmarks.md.
+
+mod fjall;
+mod leveldb;
+mod leveldb_sys;
+mod rocksdb;
+mod weir;
+
+use std::time::Duration;
+use weir_bench::EngineKind;
+
+/// The engine that the others are compared with.
+pub const OWN: &str = "weir";
+
+/// Every engine, in the order in which they are shown.
+pub fn all() -> Vec<Box<dyn EngineKind>> {
+    vec![
+        Box::new(weir::Kind),
+        Box::new(rocksdb::Kind),
+        Box::new(leveldb::Kind),
+        Box::new(fjall::Kind),
+    ]
+}
+
+/// The engine called `name`.
+pub fn named(name: &str) -> Option<Box<dyn EngineKind>> {
+    all().into_iter().find(|kind| kind.name() == name)
+}
+
+/// Name and version of every engine, for the report.
+pub fn versions() -> Vec<(&'static str, String)> {
+    vec![
+        (OWN, env!("CARGO_PKG_VERSION").to_owned()),
+        ("rocksdb", env!("PEER_ROCKSDB_VERSION").to_owned()),
+        ("leveldb", leveldb::version()),
+        ("fjall", env!("PEER_FJALL_VERSION").to_owned()),
+    ]
+}
+
+/// How often an engine that cannot be waited for is asked whether it is idle.
+const POLL: Duration = Duration::from_millis(10);
+/// Answers in a row that must say so: between two jobs an engine looks idle for a moment.
+const IDLE_ANSWERS: u32 = 3;
+
+/// Waits until `is_idle` says so [`IDLE_ANSWERS`] times in a row.
+fn wait_until_idle(mut is_idle: impl FnMut() -> bool) {
+    let mut answers = 0;
+    while answers < IDLE_ANSWERS {
+        answers = if is_idle() { answers + 1 } else { 0 };
+        std::thread::park_timeout(POLL);
+    }
+}

@@ -1,0 +1,44 @@
+//! `weir-bench-compare`: the same workloads on Weir and its peers, interleaved in one run.
+//!
+//! The parent decides what runs when (`plan`), every measurement is made by a child process of its
+//! own (`child`), so that memory and device bytes belong to one engine and one workload. `summary`
+//! turns samples into medians and ratios, `report` prints them. docs/benchmarks.md says what is equal
+//! between the engines and what cannot be.
+
+mod args;
+mod child;
+mod engines;
+mod machine;
+mod parent;
+mod plan;
+mod report;
+mod summary;
+mod task;
+
+use std::process::ExitCode;
+
+/// Hidden first argument of a child process; the second is its task.
+const CHILD: &str = "__child";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let result = match words.next() {
+        Some(word) if word == CHILD => {
+            child::run(&words.next().unwrap_or_default()).map_err(|error| error.to_string())
+        }
+        first => args::Args::parse(first.into_iter().chain(words)).and_then(|args| match args {
+            None => {
+                println!("{}", args::USAGE);
+                Ok(())
+            }
+            Some(args) => parent::run(&args),
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("weir-bench-compare: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
