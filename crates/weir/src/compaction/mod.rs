@@ -1,8 +1,8 @@
 //! Keeping the tree in shape: deciding what to merge, and merging it.
 //!
-//! The words: a *policy* looks at a [`Shape`](crate::version::shape) and picks *tasks*; a task names
-//! whole tables and a target level; the *plan* says how its outputs are cut; a *job* executes one
-//! task (or one flush) in bounded steps and ends in one version edit.
+//! The words: a *policy* looks at a [`Shape`](crate::version::shape) and picks *tasks*; a task
+//! names whole tables and a target level; the *plan* says how its outputs are cut; a *job* executes
+//! one task (or one flush) in bounded steps and ends in one version edit.
 //!
 //! | file | what it is | pure |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! (`version`), threads and the order of jobs (`db`).
 //!
 //! Invariants: (1) a table is an input of one job at most; (2) a job removes exactly its inputs and
-//! adds exactly its outputs, in one edit (H4); (3) what leaves level 0 takes every older overlapping
-//! level-0 table along (H23); (4) entries read = entries written + entries dropped for a reason, by
-//! count and by hash, or the job fails and leaves nothing behind.
+//! adds exactly its outputs, in one edit (H4); (3) what leaves level 0 takes every older
+//! overlapping level-0 table along (H23); (4) entries read = entries written + entries dropped for
+//! a reason, by count and by hash, or the job fails and leaves nothing behind.
 
 pub(crate) mod execute;
 pub(crate) mod pacing;

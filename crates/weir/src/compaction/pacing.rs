@@ -5,8 +5,8 @@
 //! running into a wall. We differ: three springs (memtables waiting for their flush, level-0 runs,
 //! bytes of compaction debt) instead of the fill of one memtable, and the tightest one counts.
 //!
-//! Pure functions. Not here: waiting (`write` adds the delays up and waits once per commit group) and
-//! the wall itself (`write` blocks at `SPRING_FULL`).
+//! Pure functions. Not here: waiting (`write` adds the delays up and waits once per commit group)
+//! and the wall itself (`write` blocks at `SPRING_FULL`).
 //!
 //! Invariants: (1) the delay is 0 while every spring is slack; (2) it never falls when any part of
 //! the load grows; (3) it is at most [`DELAY_MAX`].
@@ -16,8 +16,8 @@ use crate::compaction::policy::Pressure;
 /// The extension of a spring at which writers have to wait for background work: the wall.
 pub(crate) const SPRING_FULL: f64 = 1.0;
 
-/// Delay at half extension, in nanoseconds per byte: 10 ns/B lets 100 MB/s through, which is what one
-/// core flushes and merges at a write amplification of about 5 (engineering.md §5: 0.7 GB/s).
+/// Delay at half extension, in nanoseconds per byte: 10 ns/B lets 100 MB/s through, which is what
+/// one core flushes and merges at a write amplification of about 5 (engineering.md §5: 0.7 GB/s).
 const DELAY_HALF: f64 = 10.0;
 
 /// Largest delay, in nanoseconds per byte: lets 1 MB/s through.
@@ -77,8 +77,8 @@ pub(crate) fn tightest(pressure: &Pressure, memory: &Memory) -> f64 {
     level0_spring(pressure).max(debt_spring(pressure)).max(memtable_spring(memory))
 }
 
-/// Delay in nanoseconds per byte for a spring pulled to `extension`: x/(1-x), so that it starts from
-/// nothing without a step and grows without bound towards the wall, cut at [`DELAY_MAX`].
+/// Delay in nanoseconds per byte for a spring pulled to `extension`: x/(1-x), so that it starts
+/// from nothing without a step and grows without bound towards the wall, cut at [`DELAY_MAX`].
 pub(crate) fn spring_delay(extension: f64) -> f64 {
     if extension <= 0.0 {
         return 0.0;

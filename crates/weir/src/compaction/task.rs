@@ -1,7 +1,7 @@
 //! The commands that a policy gives and the executor obeys. There are no others.
 //!
-//! A task names whole tables by uid. It is valid for the shape that it was picked from for as long as
-//! none of its tables is an input of another job; the executor checks that they still exist.
+//! A task names whole tables by uid. It is valid for the shape that it was picked from for as long
+//! as none of its tables is an input of another job; the executor checks that they still exist.
 //! Reserved for later policies, coded when used: rotate (filling to draining), trim a buffer list,
 //! build a sentinel.
 

@@ -1,10 +1,10 @@
 //! A flush: the entries of one or more memtables become one run of level 0.
 //!
-//! Generic over the cursor, so that memtables stay outside this layer: `db` hands over one memtable's
-//! cursor, or a merge of several, newest first.
+//! Generic over the cursor, so that memtables stay outside this layer: `db` hands over one
+//! memtable's cursor, or a merge of several, newest first.
 //!
-//! Invariants: (1) deletes are kept: what they hide lies in tables; (2) the run carries the data epoch
-//! drawn at the freeze of the newest memtable in it.
+//! Invariants: (1) deletes are kept: what they hide lies in tables; (2) the run carries the data
+//! epoch drawn at the freeze of the newest memtable in it.
 
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;

@@ -35,8 +35,8 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
     Err(Error::new(
         ErrorKind::Conflict,
         format!(
-            "a compaction was picked for tables {:?} of level {}, run {}, which has only {} of them; \
-             nothing was changed",
+            "a compaction was picked for tables {:?} of level {}, run {}, which has only {} of \
+             them; nothing was changed",
             slice.uids,
             slice.level,
             slice.epoch,

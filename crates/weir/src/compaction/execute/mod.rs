@@ -6,17 +6,18 @@
 //!
 //! ```text
 //! flush:  memtable cursors -> Merge -> Retain(keep deletes) -> Outputs -> edit: add tables
-//! merge:  input runs       -> Merge -> Retain(base test)    -> Outputs -> edit: remove, add, cursor
+//! merge:  input runs       -> Merge -> Retain(base test)    -> Outputs -> edit: remove, add
 //! move:   no job: `move_edit` is the edit
 //! ```
 //!
-//! Invariants: (1) the conservation law: entries read = entries the inputs' descriptions promise, and
-//! entries read = written + shadowed + deletes dropped, each by count and by sum of entry hashes; the
-//! written side is hashed from the encoded blocks. A job that breaks it fails with `Corruption`.
+//! Invariants: (1) the conservation law: entries read = entries the inputs' descriptions promise,
+//! and entries read = written + shadowed + deletes dropped, each by count and by sum of entry
+//! hashes; the written side is hashed from the encoded blocks. A job that breaks it fails with
+//! `Corruption`.
 //! (2) A job that fails or is abandoned removes every table it wrote. (3) After `Done` the tables
-//! belong to the edit: whoever applies it may remove them only if the edit cannot have become durable
-//! (bug museum 32). (4) A delete is dropped only where no table outside the inputs can hold an older
-//! entry of its key (H9).
+//! belong to the edit: whoever applies it may remove them only if the edit cannot have become
+//! durable (bug museum 32). (4) A delete is dropped only where no table outside the inputs can hold
+//! an older entry of its key (H9).
 //!
 //! Source: LevelDB `DoCompactionWork`; the conservation law is DESIGN §3 (bug museum 39).
 
@@ -109,8 +110,8 @@ pub(crate) trait Job: Send {
     /// Works for some milliseconds.
     ///
     /// # Errors
-    /// Of the inputs, of the device, or `Corruption` if entries were lost or changed. The outputs are
-    /// removed then, nothing is changed, and the job is over.
+    /// Of the inputs, of the device, or `Corruption` if entries were lost or changed. The outputs
+    /// are removed then, nothing is changed, and the job is over.
     fn step(&mut self) -> Result<Progress>;
     /// Gives up: removes the outputs. The job is over.
     fn abandon(&mut self);

@@ -1,4 +1,5 @@
-//! Whole trees in memory: flushes and merges by the policy's picks, against an oracle of all versions.
+//! Whole trees in memory: flushes and merges by the policy's picks, against an oracle of all
+//! versions.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -575,8 +576,8 @@ fn an_abandoned_job_leaves_no_table() {
     panic!("the merge does not end");
 }
 
-/// Goal: the conservation law sees an input that yields other entries than its description promises.
-/// Method: descriptions that are off by one entry, or by one bit of the hash.
+/// Goal: the conservation law sees an input that yields other entries than its description
+/// promises. Method: descriptions that are off by one entry, or by one bit of the hash.
 #[test]
 fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
     let store = store_with_level0(4);
@@ -659,37 +660,4 @@ fn counters_add_up() {
     assert_eq!(merge.bytes_read, flush.bytes_written);
     assert_eq!((merge.bytes_written, merge.entries_written), (totals.bytes, totals.entries));
     assert_eq!(store.counters.merged_bytes(), totals.bytes);
-}
-
-/// Goal: the speed of a merge, for people. Method: four runs of 100,000 entries of 116 bytes in
-/// memory into one level; run with `--release -- --ignored --nocapture merge_speed`.
-#[test]
-#[ignore = "prints a number, checks nothing"]
-fn merge_speed() {
-    let mut store =
-        Store::new(Options { table_bytes: 8 << 20, l0_trigger: 4, ..Options::default() });
-    store.context.verify_outputs = false;
-    let mut prng = Prng::new(9);
-    for _ in 0..4 {
-        for _ in 0..250_000 {
-            let key = prng.next_u64().to_be_bytes();
-            let value = vec![key[0]; 100];
-            store.seq += 1;
-            store.memtable.insert(&[key, key].concat(), store.seq, Kind::Put, &value);
-        }
-        store.flush();
-    }
-    let task = first_merge(&store);
-    for _ in 0..3 {
-        let finished = run(&mut job_over(&store, &store.version(), &task)).expect("it succeeds");
-        let stats = finished.stats;
-        println!(
-            "{:.2} M entries/s, {:.0} MB/s",
-            stats.entries_read as f64 * 1e3 / stats.nanos as f64,
-            stats.bytes_read as f64 * 1e3 / stats.nanos as f64
-        );
-        finished.discard(&*store.storage);
-    }
-    let flush = store.counters.of(JobKind::Flush);
-    println!("flush {:.2} M entries/s", flush.entries_read as f64 * 1e3 / flush.nanos as f64);
 }

@@ -16,9 +16,9 @@
 //!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
 //! ```
 //!
-//! Commands: `pick`, `range LOW-HIGH` (or `range all`), `plan` (of the first task picked), `targets`,
-//! `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so has the option
-//! `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` 4.
+//! Commands: `pick`, `range LOW-HIGH` (or `range all`), `plan` (of the first task picked),
+//! `targets`, `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so has the
+//! option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` 4.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

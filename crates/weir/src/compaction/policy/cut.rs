@@ -1,12 +1,13 @@
-//! Where an output table ends: at a user-key change, near its size, and in step with the level below.
+//! Where an output table ends: at a user-key change, near its size, and in step with the level
+//! below.
 //!
-//! Source: LevelDB's `ShouldStopBefore` (overlap with the level below the output is bounded); Spooky
-//! (Dayan et al., VLDB 2022): an output that ends where a table below it ends drags no half-covered
-//! table into its own compaction later.
+//! Source: LevelDB's `ShouldStopBefore` (overlap with the level below the output is bounded);
+//! Spooky (Dayan et al., VLDB 2022): an output that ends where a table below it ends drags no
+//! half-covered table into its own compaction later.
 //!
-//! Invariants: (1) a cut is never between two entries of one user key (H40); (2) an output overlaps at
-//! most `below_bytes_max` and one table of what lies below; (3) an output that could have been cut
-//! ends at `table_bytes` and one block, or one user key's entries if these are more.
+//! Invariants: (1) a cut is never between two entries of one user key (H40); (2) an output overlaps
+//! at most `below_bytes_max` and one table of what lies below; (3) an output that could have been
+//! cut ends at `table_bytes` and one block, or one user key's entries if these are more.
 
 use crate::base::key;
 use crate::compaction::policy::{Below, Plan};
@@ -52,7 +53,8 @@ impl Cutter {
     }
 
     /// Whether the output that `last_key` was added to last, and has `output_bytes`, ends before
-    /// `key`. Called for every entry, once, in order; `last_key` is `None` at the start of an output.
+    /// `key`. Called for every entry, once, in order; `last_key` is `None` at the start of an
+    /// output.
     #[inline]
     pub(crate) fn ends_before(
         &mut self,

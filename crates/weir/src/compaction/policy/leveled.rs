@@ -16,12 +16,12 @@
 //!
 //! Not here: the tombstone rule (`merge::Retain` and `execute`), the delay of writers (`pacing`).
 //!
-//! Invariants: (1) what leaves level 0 takes along every level-0 table, older or newer, that overlaps
-//! it, so that only age-contiguous data moves (H23); (2) at most one job takes from level 0, so no
-//! two jobs write overlapping ranges into one level; (3) the tables taken from a deeper level are
-//! neighbours and all tables they overlap below are taken too, so the outputs overlap nothing else in
-//! the target level; (4) a table is never taken without another that shares a user key with it in
-//! its run (H40).
+//! Invariants: (1) what leaves level 0 takes along every level-0 table, older or newer, that
+//! overlaps it, so that only age-contiguous data moves (H23); (2) at most one job takes from level
+//! 0, so no two jobs write overlapping ranges into one level; (3) the tables taken from a deeper
+//! level are neighbours and all tables they overlap below are taken too, so the outputs overlap
+//! nothing else in the target level; (4) a table is never taken without another that shares a user
+//! key with it in its run (H40).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -42,8 +42,8 @@ const BOTTOM: usize = LEVELS - 1;
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
 
-/// Most tables taken from a level when more of them come free, because what they overlap below is an
-/// input already: bounds the size of one job.
+/// Most tables taken from a level when more of them come free, because what they overlap below is
+/// an input already: bounds the size of one job.
 const WIDEN_TABLES: u64 = 2 * PICK_TABLES;
 
 /// A table may overlap this many times `table_bytes` in the level below its own: what its own
@@ -54,8 +54,8 @@ const OVERLAP_TABLES: u64 = 10;
 /// many small flushes must not become many small tables.
 const SMALL_TABLE_DIVISOR: u64 = 4;
 
-/// A table is rewritten rather than moved to where its deletes hide nothing, if at least one entry in
-/// this many is a delete.
+/// A table is rewritten rather than moved to where its deletes hide nothing, if at least one entry
+/// in this many is a delete.
 const MOVE_DELETES_DIVISOR: u64 = 8;
 
 /// A table of the bottom level is rewritten for its deletes if at least one entry in this many is a
@@ -95,8 +95,8 @@ impl Policy for Leveled {
         plan(shape, merge)
     }
 
-    /// Level 0, always: a flush may be older than a merge in flight is wide, and only level 0 orders
-    /// overlapping runs by age.
+    /// Level 0, always: a flush may be older than a merge in flight is wide, and only level 0
+    /// orders overlapping runs by age.
     fn place_flush(&self, _shape: &Shape) -> Placement {
         Placement { level: 0 }
     }
@@ -122,8 +122,8 @@ impl Policy for Leveled {
 
 // ------------------------------------------------------------------------------ targets and scores
 
-/// Bytes of the smallest base level worth having: one batch of level 0, or the user's number if that
-/// is larger.
+/// Bytes of the smallest base level worth having: one batch of level 0, or the user's number if
+/// that is larger.
 fn unit_bytes(shape: &Shape) -> u64 {
     let options = &shape.options;
     let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
@@ -280,7 +280,7 @@ fn debt_bytes(shape: &Shape) -> u64 {
     debt
 }
 
-// ------------------------------------------------------------------------------------------- picks
+// ------------------------------------------------------------------------------------------ picks
 
 /// The state of one `pick`.
 struct Picker<'a> {
@@ -316,8 +316,8 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// The tables of every run of `level` that overlap `hull`, and those that overlap these, until there
-/// are no more: newest run first.
+/// The tables of every run of `level` that overlap `hull`, and those that overlap these, until
+/// there are no more: newest run first.
 fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<'a>> {
     let mut hull = hull;
     loop {
@@ -391,8 +391,8 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Rule: a level above its target gives tables from its cursor on, in key order and around, until
-    /// it has given the excess. A pick that meets a busy table is skipped for the next one.
+    /// Rule: a level above its target gives tables from its cursor on, in key order and around,
+    /// until it has given the excess. A pick that meets a busy table is skipped for the next one.
     fn pick_bytes(&mut self, level: usize, excess: u64, cause: Cause) {
         let Some(run) = runs(self.shape, level).first() else { return };
         let count = all(run).end;
@@ -413,7 +413,8 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Rule: the round-robin cursor. The first table that begins after it; the first of all if none.
+    /// Rule: the round-robin cursor. The first table that begins after it; the first of all if
+    /// none.
     fn after_cursor(&self, level: usize, run: &RunShape) -> usize {
         let Some(cursor) = self.shape.levels.get(level).and_then(|l| l.cursor.as_deref()) else {
             return 0;
@@ -438,8 +439,8 @@ impl<'a> Picker<'a> {
         first..end
     }
 
-    /// One pick from a level of one run: the tables of `span`, made whole by user keys, widened as far
-    /// as that is free. The task and the bytes that leave the level.
+    /// One pick from a level of one run: the tables of `span`, made whole by user keys, widened as
+    /// far as that is free. The task and the bytes that leave the level.
     fn pick_span(
         &self,
         level: usize,
@@ -477,8 +478,8 @@ impl<'a> Picker<'a> {
         Some(if free { wide } else { chosen })
     }
 
-    /// Adds the overlapping tables of the output level and decides between a merge and a move. `None`
-    /// if one of them is busy.
+    /// Adds the overlapping tables of the output level and decides between a merge and a move.
+    /// `None` if one of them is busy.
     fn finish(
         &self,
         mut chosen: Vec<Chosen<'a>>,
@@ -562,10 +563,10 @@ fn overlapping_bytes(shape: &Shape, level: usize, hull: Hull<'_>) -> u64 {
         .unwrap_or(0)
 }
 
-// --------------------------------------------------------------------------------- ranges and plans
+// ------------------------------------------------------------------------------ ranges and plans
 
-/// Rule: a range asked for by a user is merged out of all levels at once into the bottom level; there
-/// it is rewritten only for deletes that can go.
+/// Rule: a range asked for by a user is merged out of all levels at once into the bottom level;
+/// there it is rewritten only for deletes that can go.
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
     let mut hull: Option<Hull<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();

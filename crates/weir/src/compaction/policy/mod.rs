@@ -24,7 +24,8 @@ mod simulation;
 /// Where a flushed run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The level. Its runs stay newest first by data epoch, which is drawn at the memtable's freeze.
+    /// The level. Its runs stay newest first by data epoch, which is drawn at the memtable's
+    /// freeze.
     pub(crate) level: usize,
 }
 
@@ -46,8 +47,8 @@ pub(crate) struct Plan {
     pub(crate) table_bytes: u64,
     /// An output is closed before it overlaps more bytes than this of `below`.
     pub(crate) below_bytes_max: u64,
-    /// The tables that an output will be merged with next, in key order: what an output overlaps now
-    /// is what compacting it will cost.
+    /// The tables that an output will be merged with next, in key order: what an output overlaps
+    /// now is what compacting it will cost.
     pub(crate) below: Vec<Below>,
 }
 
@@ -71,8 +72,8 @@ pub(crate) struct Pressure {
     pub(crate) l0_trigger: usize,
     /// Bytes that compactions have to write before the tree is in shape. An estimate from above.
     pub(crate) debt_bytes: u64,
-    /// Bytes that one round of level-0 compaction writes when the tree is in shape. 0: debt does not
-    /// slow writers.
+    /// Bytes that one round of level-0 compaction writes when the tree is in shape. 0: debt does
+    /// not slow writers.
     pub(crate) debt_unit_bytes: u64,
 }
 
@@ -91,8 +92,8 @@ pub(crate) trait Policy: Send + Sync {
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
     /// How far the tree is from its form.
     fn pressure(&self, shape: &Shape) -> Pressure;
-    /// What is wrong with the tree's form, by the promises of this policy; one sentence each. What a
-    /// pick will repair is not wrong.
+    /// What is wrong with the tree's form, by the promises of this policy; one sentence each. What
+    /// a pick will repair is not wrong.
     fn check(&self, shape: &Shape) -> Vec<String>;
 }
 

@@ -1,5 +1,5 @@
-//! A dry run of a policy: trees of keys without bytes, flushed into and compacted by the policy's own
-//! picks, with jobs in flight and installed in any order.
+//! A dry run of a policy: trees of keys without bytes, flushed into and compacted by the policy's
+//! own picks, with jobs in flight and installed in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -251,10 +251,10 @@ impl Tree {
     }
 }
 
-/// Goal: with several jobs in flight, installed in any order, between flushes and ranges asked for by
-/// users, no entry ever lies below an older one of its key, runs stay disjoint, nothing is lost, and
-/// the policy comes to rest. Method: random trees of a few hundred keys against a map, every state
-/// checked.
+/// Goal: with several jobs in flight, installed in any order, between flushes and ranges asked for
+/// by users, no entry ever lies below an older one of its key, runs stay disjoint, nothing is lost,
+/// and the policy comes to rest. Method: random trees of a few hundred keys against a map, every
+/// state checked.
 #[test]
 fn jobs_in_flight_keep_the_tree_sound() {
     for seed in 0..40 {
@@ -321,8 +321,8 @@ fn jobs_in_flight_keep_the_tree_sound() {
     }
 }
 
-/// Goal: a range asked for by a user ends with all of it in the bottom level. Method: a random tree,
-/// then `pick_range` over everything until it is done.
+/// Goal: a range asked for by a user ends with all of it in the bottom level. Method: a random
+/// tree, then `pick_range` over everything until it is done.
 #[test]
 fn a_full_range_ends_in_one_run() {
     let mut prng = Prng::new(7);
@@ -385,9 +385,10 @@ fn scaled_options(level_ratio: u32) -> Options {
     }
 }
 
-/// Goal: write amplification of a random fill stays below the formula of engineering.md §5: (T+1) per
-/// inner level, N/S + 1 for the last one (S: the level above it), L = ceil(log_T(N/M)) levels below
-/// the buffer M. Method: dry runs over three ratios and sizes, allowing 15 % over the formula.
+/// Goal: write amplification of a random fill stays below the formula of engineering.md §5: (T+1)
+/// per inner level, N/S + 1 for the last one (S: the level above it), L = ceil(log_T(N/M)) levels
+/// below the buffer M. Method: dry runs over three ratios and sizes, allowing 15 % over the
+/// formula.
 #[test]
 fn write_amplification_stays_below_the_formula() {
     for (ratio, flushes) in [(10, 40), (10, 200), (10, 1200), (4, 400), (2, 200)] {
@@ -400,7 +401,7 @@ fn write_amplification_stays_below_the_formula() {
         println!("T {t} N/M {n}: {amplification:.2} of {formula:.2}; {}", tree.describe());
         assert!(
             amplification <= formula * 1.15,
-            "T {t}, N/M {n}: write amplification {amplification:.2} exceeds {formula:.2} by more than 15 %"
+            "T {t}, N/M {n}: {amplification:.2} exceeds {formula:.2} by more than 15 %"
         );
     }
 }
