@@ -9,10 +9,11 @@
 //!   one level below level 0.
 //! * A pick takes up to [`PICK_TABLES`] neighbouring tables: the tables below that are only half
 //!   covered at the two ends are paid for once per pick, not once per table.
-//! * Within a level the round-robin cursor decides, not the smallest overlap: it visits every key
-//!   range in turn, so deletes and old versions leave every range in bounded time; the cursor is a
-//!   field of the version, so that a decider has no memory; and the simulation below measures a
-//!   write amplification within 10 % of smallest-overlap's on random keys.
+//! * Within a level the round-robin cursor decides, as in LevelDB, not the smallest overlap. It
+//!   visits every key range in turn, so deletes and old versions leave every range in bounded time,
+//!   and what lies behind the cursor has had the longest time to grow dense. With it the dry run in
+//!   `simulation` merges 12.0 bytes per flushed byte (ratio 10, 1,200 write buffers of random
+//!   keys); with picks from the table of least overlap on, it merged 15.6.
 //!
 //! Not here: the tombstone rule (`merge::Retain` and `execute`), the delay of writers (`pacing`).
 //!
