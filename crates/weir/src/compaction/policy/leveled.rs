@@ -288,6 +288,8 @@ struct Picker<'a> {
     shape: &'a Shape,
     targets: Targets,
     busy: BTreeSet<u64>,
+    /// Levels that a level of overlapping runs waits for: nothing is taken from them.
+    held: Vec<usize>,
     tasks: Vec<Task>,
 }
 
@@ -356,7 +358,7 @@ fn merge_of(
 impl<'a> Picker<'a> {
     fn new(shape: &'a Shape) -> Self {
         let busy = shape.busy.clone();
-        Self { shape, targets: Targets::of(shape), busy, tasks: Vec::new() }
+        Self { shape, targets: Targets::of(shape), busy, held: Vec::new(), tasks: Vec::new() }
     }
 
     fn is_busy(&self, chosen: &[Chosen<'_>]) -> bool {
@@ -369,7 +371,8 @@ impl<'a> Picker<'a> {
     }
 
     /// Rule: a level of overlapping runs (level 0, or runs left by another policy) gives its oldest
-    /// run and everything that overlaps it to the next level; one job at a time.
+    /// run and everything that overlaps it to the next level; one job at a time. If it has to wait
+    /// for a table there, no new job may take from that level, or it would wait for ever.
     fn pick_stack(&mut self, level: usize, cause: Cause) {
         let shape = self.shape;
         let all_runs: Vec<Chosen<'a>> =
@@ -387,8 +390,9 @@ impl<'a> Picker<'a> {
         }
         let output_level =
             if level == BOTTOM { BOTTOM } else { next_level(shape, self.targets.base, level) };
-        if let Some(task) = self.finish(chosen, output_level, cause, None) {
-            self.accept(task);
+        match self.finish(chosen, output_level, cause, None) {
+            Some(task) => self.accept(task),
+            None => self.held.push(output_level),
         }
     }
 
@@ -396,6 +400,9 @@ impl<'a> Picker<'a> {
     /// until it has given the excess. A pick that meets a busy table is skipped for the next one.
     fn pick_bytes(&mut self, level: usize, excess: u64, cause: Cause) {
         let Some(run) = runs(self.shape, level).first() else { return };
+        if self.held.contains(&level) {
+            return;
+        }
         let count = all(run).end;
         let start = self.after_cursor(level, run);
         let (mut left, mut visited) = (excess, 0);
