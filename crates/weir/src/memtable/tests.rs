@@ -13,7 +13,7 @@ use crate::base::prng::Prng;
 type Oracle = BTreeMap<(Vec<u8>, Reverse<Seq>), (Kind, Vec<u8>)>;
 
 /// Fewer rounds where every access is interpreted.
-const ROUNDS: usize = if cfg!(miri) { 120 } else { 3000 };
+const ROUNDS: usize = if cfg!(miri) { 90 } else { 3000 };
 
 /// Keys that collide in every way that the order must survive: empty, prefixes of each other,
 /// padded with zeros, equal in the first 8 or 16 bytes, and all of 0xff.
