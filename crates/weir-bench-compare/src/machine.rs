@@ -1,4 +1,5 @@
-//! What this program asks of the operating system: page cache, memory limits, and what the machine is.
+//! What this program asks of the operating system: page cache, memory limits, and what the machine
+//! is.
 //!
 //! Linux only. Dropping the page cache and limiting memory need root.
 

@@ -2,8 +2,8 @@
 //!
 //! The parent decides what runs when (`plan`), every measurement is made by a child process of its
 //! own (`child`), so that memory and device bytes belong to one engine and one workload. `summary`
-//! turns samples into medians and ratios, `report` prints them. docs/benchmarks.md says what is equal
-//! between the engines and what cannot be.
+//! turns samples into medians and ratios, `report` prints them. docs/benchmarks.md says what is
+//! equal between the engines and what cannot be.
 
 mod args;
 mod child;

@@ -29,8 +29,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `numbers`; `None` if there are none. The median of an even count is the mean of the two in
-    /// the middle.
+    /// Of `numbers`; `None` if there are none. The median of an even count is the mean of the two
+    /// in the middle.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = numbers.into_iter().filter(|n| n.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);

@@ -12,7 +12,8 @@ pub enum KeyFormat {
     /// Eight bytes big-endian, then `0` characters (RocksDB's `db_bench`).
     #[default]
     Binary,
-    /// Decimal digits, padded on the left with `0` (LevelDB's `db_bench`): keys share long prefixes.
+    /// Decimal digits, padded on the left with `0` (LevelDB's `db_bench`): keys share long
+    /// prefixes.
     Decimal,
 }
 

@@ -1,7 +1,7 @@
 //! What a store must offer to be measured, and how one is opened.
 //!
-//! An adapter does nothing but translate: no retries, no caching, no batching of its own. Values and
-//! entries are shown to a visitor in place, so that no engine pays for a copy that it would not
+//! An adapter does nothing but translate: no retries, no caching, no batching of its own. Values
+//! and entries are shown to a visitor in place, so that no engine pays for a copy that it would not
 //! otherwise make.
 
 use std::fmt;

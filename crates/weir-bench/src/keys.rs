@@ -66,8 +66,9 @@ impl KeySpace {
     }
 }
 
-/// A random order of 0..n in which nothing repeats, without a table: a Feistel network over the next
-/// power of four, walked until it lands inside (Black and Rogaway, CT-RSA 2002, "cycle walking").
+/// A random order of 0..n in which nothing repeats, without a table: a Feistel network over the
+/// next power of four, walked until it lands inside (Black and Rogaway, CT-RSA 2002, "cycle
+/// walking").
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     n: u64,
@@ -128,8 +129,8 @@ mod tests {
         assert!((0..1000).filter(|&i| order.at(i) == other.at(i)).count() < 20, "seeds differ");
     }
 
-    /// Goal: keys are in index order, of the right size, and loaded, missing and inserted ones never
-    /// collide. Method: both formats, all three kinds in one set.
+    /// Goal: keys are in index order, of the right size, and loaded, missing and inserted ones
+    /// never collide. Method: both formats, all three kinds in one set.
     #[test]
     fn keys_are_ordered_and_apart() {
         for format in [KeyFormat::Binary, KeyFormat::Decimal] {

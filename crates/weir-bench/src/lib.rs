@@ -1,9 +1,9 @@
 //! Workloads for key-value stores on the real machine, over one small trait.
 //!
 //! [`Engine`] is what a store must offer, [`Workload`] names what is done to it, [`Session`] opens,
-//! loads and runs, [`Measurement`] is what comes out. Everything is fixed by [`Config::seed`] except
-//! the time that it takes: two runs of one configuration do the same operations per client thread,
-//! on every engine.
+//! loads and runs, [`Measurement`] is what comes out. Everything is fixed by [`Config::seed`]
+//! except the time that it takes: two runs of one configuration do the same operations per client
+//! thread, on every engine.
 //!
 //! Not here: how other engines are linked (`weir-bench-compare`) and how results are shown
 //! (`weir-cli`).

@@ -12,7 +12,8 @@ pub enum Workload {
     FillSeq,
     /// Every key once, in random order, into an empty store.
     FillRandom,
-    /// Random keys into an empty store, each write durable before the next; a hundredth of the keys.
+    /// Random keys into an empty store, each write durable before the next; a hundredth of the
+    /// keys.
     FillSync,
     /// Writes to random keys of a loaded store.
     Overwrite,

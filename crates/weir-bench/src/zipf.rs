@@ -110,7 +110,8 @@ impl Latest {
 mod tests {
     use super::*;
 
-    /// Goal: the approximated zeta is right. Method: against the exact sum at a size past the switch.
+    /// Goal: the approximated zeta is right. Method: against the exact sum at a size past the
+    /// switch.
     #[test]
     fn zeta_agrees_with_the_sum() {
         let exact: f64 = (1..=200_000u64).map(|i| (i as f64).powf(-THETA)).sum();

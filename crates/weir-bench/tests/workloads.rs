@@ -180,8 +180,8 @@ fn the_seed_fixes_everything() {
     }
 }
 
-/// Goal: batches write the same keys as single puts. Method: both into a map, with a batch size that
-/// does not divide the number of keys.
+/// Goal: batches write the same keys as single puts. Method: both into a map, with a batch size
+/// that does not divide the number of keys.
 #[test]
 fn batches_write_every_key() {
     for threads in [1, 3] {
@@ -212,8 +212,8 @@ fn a_session_loads_once() {
     assert_eq!(run(Workload::YcsbC), 4, "fillsync emptied it: loaded again");
 }
 
-/// Goal: a run ends early when it is told to. Method: stop before the start, and a time limit on more
-/// operations than fit.
+/// Goal: a run ends early when it is told to. Method: stop before the start, and a time limit on
+/// more operations than fit.
 #[test]
 fn a_run_can_be_stopped() {
     let kind = MapKind::default();

@@ -5,7 +5,9 @@ use weir::Db;
 fn main() -> weir::Result<()> {
     let path = std::env::temp_dir().join(format!("weir-example-range-{}", std::process::id()));
     let db = Db::open(&path)?;
-    for (city, people) in [("lima", 10u32), ("lisbon", 1), ("london", 9), ("madrid", 3), ("oslo", 1)] {
+    for (city, people) in
+        [("lima", 10u32), ("lisbon", 1), ("london", 9), ("madrid", 3), ("oslo", 1)]
+    {
         db.put(format!("city/{city}"), people.to_string())?;
     }
     db.put("river/thames", "346 km")?;

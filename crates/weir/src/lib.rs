@@ -22,8 +22,8 @@ pub(crate) mod write;
 
 pub use base::error::{Error, ErrorKind, Result};
 
-/// What simulations of the whole engine are made of: the scheduler, the disk and the seeded generator.
-/// Not part of the stable interface.
+/// What simulations of the whole engine are made of: the scheduler, the disk and the seeded
+/// generator. Not part of the stable interface.
 #[cfg(feature = "sim")]
 pub mod sim {
     pub use crate::base::prng::Prng;

@@ -1,8 +1,9 @@
 //! LevelDB, Debian's library, through its C API.
 //!
-//! Invariants: (1) every pointer of [`LevelDb`] comes from the matching `create` or `open`, is never
-//! null, and is given back once, in `Drop`, the database first; (2) LevelDB allows every call on one
-//! database from several threads at once; an iterator or batch belongs to the call that made it.
+//! Invariants: (1) every pointer of [`LevelDb`] comes from the matching `create` or `open`, is
+//! never null, and is given back once, in `Drop`, the database first; (2) LevelDB allows every call
+//! on one database from several threads at once; an iterator or batch belongs to the call that made
+//! it.
 
 use super::leveldb_sys as sys;
 use super::wait_until_idle;

@@ -1,7 +1,7 @@
 //! The engines that are compared, each behind `weir_bench`'s `Engine`.
 //!
-//! An adapter translates and nothing more. What each row of settings means for each engine stands in
-//! docs/benchmarks.md.
+//! An adapter translates and nothing more. What each row of settings means for each engine stands
+//! in docs/benchmarks.md.
 
 mod fjall;
 mod leveldb;

@@ -59,8 +59,8 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
     short_prefix(key)
 }
 
-/// [`prefix`] of a key of less than 8 bytes, from a few overlapping loads: copying a variable number
-/// of bytes costs more than all the rest of a search.
+/// [`prefix`] of a key of less than 8 bytes, from a few overlapping loads: copying a variable
+/// number of bytes costs more than all the rest of a search.
 #[inline]
 fn short_prefix(key: &[u8]) -> u64 {
     let len = key.len() as u32;
@@ -74,8 +74,8 @@ fn short_prefix(key: &[u8]) -> u64 {
     at(first, 0) | at(middle, len / 2) | at(last, len - 1)
 }
 
-/// The first 16 bytes of a key as a big-endian number, short keys padded with zeros: like [`prefix`],
-/// for keys whose first 8 bytes are often the same.
+/// The first 16 bytes of a key as a big-endian number, short keys padded with zeros: like
+/// [`prefix`], for keys whose first 8 bytes are often the same.
 #[inline]
 pub(crate) fn head(key: &[u8]) -> u128 {
     if let Some(head) = key.first_chunk::<16>() {

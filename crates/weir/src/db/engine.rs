@@ -1,7 +1,7 @@
 //! The running store: what all handles share.
 //!
-//! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a tree's
-//! install lock, `trees`; everything in `state` is a leaf.
+//! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a
+//! tree's install lock, `trees`; everything in `state` is a leaf.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -236,7 +236,8 @@ impl Engine {
         effective_options(&self.options, options)
     }
 
-    /// Opens a keyspace, creating it if `create`, or if it is missing and `create` is not exclusive.
+    /// Opens a keyspace, creating it if `create`, or if it is missing and `create` is not
+    /// exclusive.
     pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
         self.shared.health.check_open()?;
         check_name(name)?;

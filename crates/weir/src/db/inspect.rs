@@ -278,7 +278,8 @@ fn stats(engine: &Engine) -> String {
             m.write_stall_seconds
         ),
         format!(
-            "written log {:.1}, flush {:.1}, compaction {:.1}, versions {:.1} MiB ({:.2} per user byte)",
+            "written log {:.1}, flush {:.1}, compaction {:.1}, versions {:.1} MiB \
+             ({:.2} per user byte)",
             m.bytes_written.log as f64 / MIB,
             m.bytes_written.flush as f64 / MIB,
             m.bytes_written.compaction as f64 / MIB,

@@ -76,7 +76,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// `InvalidArgument` if key or value exceed their limits, `NoSpace` if the device is full,
-    /// `Poisoned` after an earlier failed sync, `Io`, `Closed`, `ReadOnly`. Nothing was written then.
+    /// `Poisoned` after an earlier failed sync, `Io`, `Closed`, `ReadOnly`. Nothing was written
+    /// then.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, Durability::Buffered)
     }
@@ -84,8 +85,8 @@ impl Keyspace {
     /// Gives `key` a value that is as durable as asked for when the call returns.
     ///
     /// # Errors
-    /// As [`put`](Self::put). With [`Durability::Sync`], an error of the sync leaves it open whether
-    /// the write will be there after a crash.
+    /// As [`put`](Self::put). With [`Durability::Sync`], an error of the sync leaves it open
+    /// whether the write will be there after a crash.
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -123,12 +124,12 @@ impl Keyspace {
         self.handle.engine.write_one(&self.tree, kind, key, value, durability)
     }
 
-    /// The value of `key`, if it has one. The bytes may share a cached block: they stay valid for as
-    /// long as the value lives.
+    /// The value of `key`, if it has one. The bytes may share a cached block: they stay valid for
+    /// as long as the value lives.
     ///
     /// # Errors
-    /// `Corruption` with file, offset and key range if the block that should hold it is damaged; `Io`;
-    /// `Closed`.
+    /// `Corruption` with file, offset and key range if the block that should hold it is damaged;
+    /// `Io`; `Closed`.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.check()?;

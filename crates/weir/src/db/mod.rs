@@ -27,8 +27,8 @@ use iter::{Cursor, Iter, SnapshotRef};
 use keyspace::{Keyspace, Snapshot};
 use metrics::Metrics;
 
-/// An open store. Cheap to clone and to share between threads; the last clone that is dropped closes
-/// it.
+/// An open store. Cheap to clone and to share between threads; the last clone that is dropped
+/// closes it.
 ///
 /// The methods for single keys and ranges work on the keyspace `default`.
 ///
@@ -138,9 +138,10 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidArgument` for an option outside its range or a directory that is somebody else's;
-    /// `NotFound`, `Conflict` as `create_if_missing` and `error_if_exists` ask for; `Locked` if it is
-    /// open elsewhere; `Corruption` if the log or the version log is damaged below what was durable;
-    /// `Unsupported` if a newer version wrote it; `NoSpace`, `Io`. What is there is left as it is.
+    /// `NotFound`, `Conflict` as `create_if_missing` and `error_if_exists` ask for; `Locked` if it
+    /// is open elsewhere; `Corruption` if the log or the version log is damaged below what was
+    /// durable; `Unsupported` if a newer version wrote it; `NoSpace`, `Io`. What is there is left
+    /// as it is.
     pub fn open(self) -> Result<Db> {
         open::open(self)
     }
@@ -301,9 +302,9 @@ impl Db {
     }
 
     /// A property as text; `None` if there is none of that name. See [`Description`] for the
-    /// structured form. Names: `weir.stats`, `weir.levels`, `weir.num-tables`, `weir.num-keyspaces`,
-    /// `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`, `weir.memory-usage`,
-    /// `weir.block-cache-usage`, `weir.background-error`, `weir.prometheus`.
+    /// structured form. Names: `weir.stats`, `weir.levels`, `weir.num-tables`,
+    /// `weir.num-keyspaces`, `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`,
+    /// `weir.memory-usage`, `weir.block-cache-usage`, `weir.background-error`, `weir.prometheus`.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         inspect::property(&self.handle.engine, name)
@@ -315,8 +316,8 @@ impl Db {
         inspect::describe(&self.handle.engine)
     }
 
-    /// Reads every table of every keyspace and checks all checksums and invariants. Costs one read of
-    /// the whole store; runs beside other work.
+    /// Reads every table of every keyspace and checks all checksums and invariants. Costs one read
+    /// of the whole store; runs beside other work.
     ///
     /// # Errors
     /// `Closed`. Damage is not an error of the call: it is in the report.

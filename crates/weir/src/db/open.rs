@@ -2,7 +2,8 @@
 //!
 //! Steps of a recovery, each harmless to repeat after a crash in the middle:
 //! (a) the version set recovers and starts a fresh version log under a new epoch;
-//! (b) every log segment that may be needed is synced, so that nothing which is shown to readers now
+//! (b) every log segment that may be needed is synced, so that nothing which is shown to readers
+//! now
 //!     can be lost by the next power cut;
 //! (c) the log is replayed from the earliest log start; each keyspace skips what its tables cover;
 //!     memtables that grow beyond the write buffer become tables on the way;

@@ -137,14 +137,14 @@ impl Wal {
         })
     }
 
-    /// Appends one group; its log sequence number. `pad` starts the next group on a fresh 4 KiB unit,
-    /// because this one will be synced (H37).
+    /// Appends one group; its log sequence number. `pad` starts the next group on a fresh 4 KiB
+    /// unit, because this one will be synced (H37).
     ///
     /// Requires: the caller leads the commit queue.
     ///
     /// # Errors
-    /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if no
-    /// segment could be prepared.
+    /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if
+    /// no segment could be prepared.
     pub(crate) fn append(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
         let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let mut active = self.active.lock();
@@ -242,7 +242,8 @@ impl Wal {
         ring.ready.is_none() && !ring.preparing
     }
 
-    /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write path.
+    /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write
+    /// path.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.
@@ -337,8 +338,8 @@ impl Wal {
         self.active.lock().position()
     }
 
-    /// Makes segments before `segment` reusable: the durable log start of every keyspace is there or
-    /// later.
+    /// Makes segments before `segment` reusable: the durable log start of every keyspace is there
+    /// or later.
     pub(crate) fn release_before(&self, segment: u64) {
         let released: Vec<u64> = {
             let mut ring = self.ring.lock();
@@ -396,8 +397,8 @@ impl Wal {
         self.ring.lock().live.len() as u64 * self.options.segment_bytes
     }
 
-    /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN, so
-    /// that damage to any earlier group is told from the end of the log.
+    /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN,
+    /// so that damage to any earlier group is told from the end of the log.
     ///
     /// # Errors
     /// The device's.

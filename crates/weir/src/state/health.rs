@@ -1,7 +1,7 @@
 //! Whether the store accepts writes, and why not.
 //!
-//! Invariants: (1) a poisoned store stays poisoned until it is reopened (H43): after a failed sync or
-//! log write nobody knows what is on the device, so nothing may be acknowledged on top of it;
+//! Invariants: (1) a poisoned store stays poisoned until it is reopened (H43): after a failed sync
+//! or log write nobody knows what is on the device, so nothing may be acknowledged on top of it;
 //! (2) a full device is not poison: it is a state that ends when space returns; (3) reads go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,13 +5,13 @@
 //! background (`db`).
 //!
 //! Invariants:
-//! 1. A super-version is immutable and published by one pointer; a reader takes it *before* it reads
-//!    the visible sequence number (H45).
+//! 1. A super-version is immutable and published by one pointer; a reader takes it *before* it
+//!    reads the visible sequence number (H45).
 //! 2. The visible sequence number rises only after every entry up to it is in a memtable (H46).
 //! 3. A snapshot is entered in the list under the list's lock, at the visible sequence number read
 //!    under that lock; whoever drops entries reads the list after pinning the version (H47).
-//! 4. A table's bytes are freed only after the edit that removed it is durable and no version, cursor
-//!    or job holds it (H14, H30).
+//! 4. A table's bytes are freed only after the edit that removed it is durable and no version,
+//!    cursor or job holds it (H14, H30).
 
 pub(crate) mod counters;
 pub(crate) mod health;

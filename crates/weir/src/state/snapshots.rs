@@ -1,7 +1,8 @@
 //! The list of live snapshots: which old states of the store somebody still reads.
 //!
 //! Invariant: a snapshot's sequence number is read under the list's lock, so that a job which reads
-//! the list after it pinned a version sees every snapshot that can need that version's entries (H47).
+//! the list after it pinned a version sees every snapshot that can need that version's entries
+//! (H47).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

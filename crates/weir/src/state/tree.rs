@@ -37,7 +37,8 @@ pub(crate) struct Buffer {
     charge: Mutex<Charge>,
 }
 
-/// How far the account of a memtable may lag behind: little beside the smallest useful write buffer.
+/// How far the account of a memtable may lag behind: little beside the smallest useful write
+/// buffer.
 const CHARGE_STEP_BYTES: u64 = 64 << 10;
 
 impl Buffer {

@@ -1,8 +1,10 @@
 //! Measurements by hand, not tests: they print and assert nothing.
 //!
-//! `cargo test --release -p weir table::speed -- --ignored --nocapture --test-threads 1`
+//! `WEIR_SPEED_ENTRIES=300000 cargo test --release -p weir table::speed -- --nocapture
+//! --test-threads 1`
 //!
 //! `WEIR_SPEED_ENTRIES` sets the size of the table (300,000: 35 MB, larger than most caches).
+//! Without it nothing is measured.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -34,6 +36,11 @@ impl TableWriter for Nowhere {
         Ok(())
     }
     fn abandon(self: Box<Self>) {}
+}
+
+/// Whether somebody asked for measurements.
+fn is_wanted() -> bool {
+    std::env::var_os("WEIR_SPEED_ENTRIES").is_some()
 }
 
 fn count() -> u64 {
@@ -86,8 +93,10 @@ const BATCH: usize = 1000;
 const BATCHES: usize = 400;
 
 #[test]
-#[ignore = "a measurement"]
 fn builder_speed() {
+    if !is_wanted() {
+        return;
+    }
     let entries = entries();
     for compression in [Compression::None, Compression::Lz4] {
         let options = TableOptions { compression, ..options(4096) };
@@ -115,8 +124,10 @@ fn random_keys(entries: &[Entry]) -> Vec<Vec<(Vec<u8>, u64)>> {
 }
 
 #[test]
-#[ignore = "a measurement"]
 fn get_speed() {
+    if !is_wanted() {
+        return;
+    }
     let (table, entries) = cached_table(Compression::None);
     let keys = random_keys(&entries);
     let opened = table.opened().unwrap();
@@ -161,8 +172,10 @@ fn get_speed() {
 }
 
 #[test]
-#[ignore = "a measurement"]
 fn cursor_speed() {
+    if !is_wanted() {
+        return;
+    }
     for compression in [Compression::None, Compression::Lz4] {
         let (table, entries) = cached_table(compression);
         let batches = entries.len() / BATCH;

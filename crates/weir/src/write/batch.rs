@@ -1,9 +1,9 @@
 // FORMAT: docs/format/batch.md sha=4839b9071aa9
 //! The bytes of a batch: what a writer encodes, the log stores, and the memtable is filled from.
 //!
-//! A batch is a sequence of records without a header; the sequence number of a record is that of the
-//! batch's first record plus its place. The same bytes are the payload of a log group, after the
-//! group's first sequence number.
+//! A batch is a sequence of records without a header; the sequence number of a record is that of
+//! the batch's first record plus its place. The same bytes are the payload of a log group, after
+//! the group's first sequence number.
 //!
 //! Not here: sequence numbers, checksums (the log's groups carry both).
 
@@ -34,8 +34,8 @@ pub(crate) fn encode(bytes: &mut Vec<u8>, record: Record<'_>) {
     }
 }
 
-/// The records of a batch, in order. After the last whole record, `damaged` tells whether bytes were
-/// left over that are not a record.
+/// The records of a batch, in order. After the last whole record, `damaged` tells whether bytes
+/// were left over that are not a record.
 pub(crate) struct Records<'a> {
     reader: Reader<'a>,
     damaged: bool,

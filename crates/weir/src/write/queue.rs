@@ -311,8 +311,8 @@ impl Committer {
         self.try_exclusively(|lead| lead.queue.freeze_as_requested());
     }
 
-    /// Runs `body` between two commit groups, after waiting for the lead. Not for background threads:
-    /// the leader may be waiting for them.
+    /// Runs `body` between two commit groups, after waiting for the lead. Not for background
+    /// threads: the leader may be waiting for them.
     pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> T {
         if !self.try_lead() {
             let ticket = Ticket::new(None, true);
@@ -366,8 +366,8 @@ impl Committer {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Gives the lead to the first who can take it; commits for those who cannot. The callbacks that
-    /// became due are the caller's to run.
+    /// Gives the lead to the first who can take it; commits for those who cannot. The callbacks
+    /// that became due are the caller's to run.
     fn hand_over(&self) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {
@@ -459,7 +459,8 @@ impl CommitQueue {
         outcome
     }
 
-    /// Moves batches from the head of the line into the group. Stops at a ticket that wants the lead.
+    /// Moves batches from the head of the line into the group. Stops at a ticket that wants the
+    /// lead.
     fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
         let mut bytes = own.bytes.len();
         let mut line = self.line.lock();
@@ -500,8 +501,8 @@ impl CommitQueue {
         if first_seq + total > SEQ_MAX {
             return Err(Error::new(ErrorKind::Unsupported, "the sequence numbers are used up"));
         }
-        // (b) Numbers are used up even if the log write fails: a group that the device kept although
-        // it reported an error must never share numbers with another one.
+        // (b) Numbers are used up even if the log write fails: a group that the device kept
+        // although it reported an error must never share numbers with another one.
         lead.last_seq += total;
         let lsn = self.append(batches, first_seq, logged_count)?;
 
@@ -602,8 +603,8 @@ impl CommitQueue {
         result
     }
 
-    /// Sleeps off what the group owes for its bytes (smooth back-pressure; `compaction::pacing` sets
-    /// the rate).
+    /// Sleeps off what the group owes for its bytes (smooth back-pressure; `compaction::pacing`
+    /// sets the rate).
     fn slow_down(&self, lead: &mut Lead, batches: &[&Pending], bytes: u64) {
         let rate = batches
             .iter()
