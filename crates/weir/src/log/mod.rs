@@ -29,6 +29,8 @@ mod writer;
 pub(crate) mod test_storage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wal_tests;
 
 pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};
 pub(crate) use replay::{GroupView, ReplayEnd, replay};

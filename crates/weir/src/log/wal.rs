@@ -148,7 +148,8 @@ impl Wal {
     pub(crate) fn append(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
         let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let mut active = self.active.lock();
-        let lsn = if active.is_sealed() || active.room() < bytes as u64 {
+        let room = active.room();
+        let lsn = if room == 0 || room < bytes as u64 {
             self.append_in_next(&mut active, parts, bytes as u64, count, pad)?
         } else {
             active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
@@ -225,7 +226,10 @@ impl Wal {
         let next = match next {
             Ok(next) => next,
             Err(error) => {
-                // The segment holds an unknown piece of its first group: it is not used again.
+                // The segment holds an unknown piece of its first group: it is not used again. If
+                // all of it is there, it ends the active segment here: a group that still fits
+                // there would be lost at replay.
+                active.seal();
                 self.ring.lock().live.push_back(number);
                 return Err(error);
             }

@@ -49,8 +49,11 @@ pub(crate) struct SegmentWriter {
 impl SegmentWriter {
     /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before. `capacity`
     /// is the allocated length of `file`, 0 if it grows; `durable_lsn` as in
-    /// [`append`](Self::append). On an error the segment's number must not be used again; the next
-    /// attempt takes a new one and the same `prev`.
+    /// [`append`](Self::append).
+    ///
+    /// On an error the segment's number must not be used again: the next attempt takes a new one
+    /// and the same `prev`. Nothing may be appended to the segment of `prev` any more, because the
+    /// start may be on disk all the same, and ends it there.
     ///
     /// # Errors
     /// The device's; `InvalidArgument` if the capacity does not hold a `SegmentStart` and a header.

@@ -1,0 +1,90 @@
+//! The ring of segments against a plain list of payloads, through failing segments.
+
+use std::sync::Arc;
+
+use super::test_storage::{Effect, Fault, MemStorage};
+use super::wal::{Wal, WalOptions};
+use super::{Chain, LogPosition, replay};
+use crate::base::error::ErrorKind;
+use crate::storage::{LogKind, Storage};
+
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+fn start(storage: &MemStorage) -> Wal {
+    let options = WalOptions { lineage: 7, epoch: 1, segment_bytes: SEGMENT_BYTES };
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let want_segment = Box::new(|| {});
+    Wal::start(storage, options, Vec::new(), 1, Chain::ORIGIN, want_segment).unwrap()
+}
+
+/// Payloads that a replay finds, empty groups left out.
+fn read(storage: &MemStorage, known_durable: u64) -> Vec<Vec<u8>> {
+    let mut payloads = Vec::new();
+    let start = LogPosition::ORIGIN;
+    replay(storage, LogKind::Wal, start, known_durable, 7, &mut |group| {
+        if !group.payload.is_empty() {
+            payloads.push(group.payload.to_vec());
+        }
+        Ok(())
+    })
+    .unwrap();
+    payloads
+}
+
+/// A log whose last synced group filled its segment to the end can be finished: the empty group goes
+/// to the next segment.
+#[test]
+fn a_full_segment_can_be_finished() {
+    let storage = MemStorage::default();
+    let wal = start(&storage);
+    for i in 0..2u8 {
+        // Each group ends with its 4 KiB unit.
+        wal.append(&[&[i; 100]], 1, true).unwrap();
+    }
+    wal.finish().unwrap();
+    assert_eq!(wal.live_segments().len(), 2);
+    assert_eq!(read(&storage, 3), [vec![0; 100], vec![1; 100]]);
+}
+
+/// Goal: a batch that is acknowledged after a segment could not be started is found again. Method:
+/// the start of the next segment fails, in three ways, although all of it may be on disk; a smaller
+/// batch would still fit in the old segment.
+#[test]
+fn nothing_is_acknowledged_behind_a_start_that_failed() {
+    for effect in [Effect::Nothing, Effect::Half, Effect::All] {
+        let storage = MemStorage::default();
+        let wal = start(&storage);
+        wal.append(&[&[1; 6000]], 1, false).unwrap();
+        wal.prepare().unwrap();
+        let kind = ErrorKind::NoSpace;
+        storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
+        let error = wal.append(&[&[2; 6000]], 1, false).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        wal.prepare().unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, false).unwrap();
+        wal.sync_to(lsn).unwrap();
+        assert_eq!(read(&storage, lsn), [vec![1; 6000], vec![3; 10]], "{effect:?}");
+    }
+}
+
+/// A batch larger than a segment that fails halfway leaves nothing, and what comes after it stays.
+#[test]
+fn a_batch_that_fails_between_segments_is_given_up() {
+    for failing in 0..8 {
+        let storage = MemStorage::default();
+        let wal = start(&storage);
+        wal.append(&[&[1; 10]], 1, false).unwrap();
+        wal.prepare().unwrap();
+        let kind = ErrorKind::NoSpace;
+        let at = storage.calls() + failing;
+        storage.set_fault(Some(Fault { at, times: 1, kind, effect: Effect::All }));
+        // Only one more segment is ready: the batch needs three, and the log is closed to more.
+        wal.close();
+        wal.append(&[&[2; 20_000]], 1, false).unwrap_err();
+        storage.set_fault(None);
+        wal.prepare().unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, false).unwrap();
+        wal.sync_to(lsn).unwrap();
+        assert_eq!(read(&storage, lsn), [vec![1; 10], vec![3; 10]], "{failing}");
+    }
+}
