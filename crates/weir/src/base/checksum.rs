@@ -53,7 +53,7 @@ pub(crate) fn hash_key(key: &[u8], seed: u64) -> u64 {
 }
 
 /// Hash of a whole entry. The sum of these (wrapping) over a compaction's inputs equals the sum
-/// over its outputs plus that over what was dropped with a reason (DESIGN §3).
+/// over its outputs plus that over what was dropped with a reason (ARCHITECTURE §3).
 #[inline]
 pub(crate) fn hash_entry(key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> u64 {
     let packed = crate::base::key::pack(seq, kind);

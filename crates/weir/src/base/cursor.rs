@@ -2,7 +2,7 @@
 //!
 //! Invariants: (1) entries come in the order of `base::key`: user key ascending, sequence number
 //! descending; (2) a cursor with an error is not valid, and `status` gives the error until the next
-//! seek: who stops at `!valid()` without asking `status` loses data (reliability.md, bug 39);
+//! seek: who stops at `!valid()` without asking `status` loses data (docs/hazards.md, bug 39);
 //! (3) `key`, `seq`, `kind`, `value` may be called on a valid cursor only; what they return lives
 //! until the cursor moves.
 

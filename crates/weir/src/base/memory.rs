@@ -1,4 +1,4 @@
-//! The one accountant of memory: who holds how much of `memory_budget` (DESIGN §10).
+//! The one accountant of memory: who holds how much of `memory_budget` (ARCHITECTURE §10).
 //!
 //! Every large allocation is charged to a category by a [`Charge`] that gives it back on drop. The
 //! accountant never refuses; who must stay within the budget asks `available` first or pushes back.

@@ -2,7 +2,7 @@
 //!
 //! Not here: who reads a missed block (`table`), the row cache, hand-off. Invariants: (1) the key
 //! is a uid that is never reused, not a place on a device, so that a block of a removed table can
-//! never be taken for another one (H17, H29; reliability.md, bug 38); (2) only verified blocks are
+//! never be taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only verified blocks are
 //! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
 //!
 //! A hit takes one shard's lock for reading and clones one handle. The eviction policy is that of

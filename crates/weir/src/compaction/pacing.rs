@@ -17,7 +17,7 @@ use crate::compaction::policy::Pressure;
 pub(crate) const SPRING_FULL: f64 = 1.0;
 
 /// Delay at half extension, in nanoseconds per byte: 10 ns/B lets 100 MB/s through, which is what
-/// one core flushes and merges at a write amplification of about 5 (engineering.md §5: 0.7 GB/s).
+/// one core flushes and merges at a write amplification of about 5 (at 0.7 GB/s of merging).
 const DELAY_HALF: f64 = 10.0;
 
 /// Largest delay, in nanoseconds per byte: lets 1 MB/s through.

@@ -4,9 +4,9 @@
 //! segments first, then flushes, then compactions.
 //!
 //! Invariants: (1) a table is input of one job at most (`busy`); (2) one flush per keyspace at a
-//! time, oldest memtable first (DESIGN §3); (3) before a flush edit is issued, the log is durable
-//! up to the last sequence number of its memtable (H52); (4) the outputs of a job whose edit may
-//! have reached the device are never deleted (reliability.md, bug 32).
+//! time, oldest memtable first (ARCHITECTURE §3); (3) before a flush edit is issued, the log is
+//! durable up to the last sequence number of its memtable (H52); (4) the outputs of a job whose
+//! edit may have reached the device are never deleted (docs/hazards.md, bug 32).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! Opening a store: creation, or recovery of what is there (DESIGN §8, hazards H34, H38, H52).
+//! Opening a store: creation, or recovery of what is there (ARCHITECTURE §8, hazards H34, H38,
+//! H52).
 //!
 //! Steps of a recovery, each harmless to repeat after a crash in the middle:
 //! (a) the version set recovers and starts a fresh version log under a new epoch;

@@ -2,7 +2,7 @@
 //!
 //! The end is where no group follows in the chain. Whether that is the end or damage is decided by
 //! evidence: the missing group's LSN against the greatest durable LSN that the caller knows or that
-//! any intact header of this log states, also behind the break (reliability.md, P7). A header
+//! any intact header of this log states, also behind the break (PROMISES.md, P7). A header
 //! proves that even where its payload is torn, because it has a checksum of its own; so looking for
 //! evidence is one pass over the rest of the log.
 

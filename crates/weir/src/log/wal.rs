@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
 //! 2. A sync makes every older segment durable before it acknowledges anything in a younger one
-//!    (reliability.md, bug 23).
+//!    (docs/hazards.md, bug 23).
 //! 3. A failed sync is final: every later sync fails with the same error (H43).
 //! 4. A failed write seals its segment at the last good group; the next segment names that group as
 //!    its predecessor, so that whatever the device kept of the failed one is never replayed.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. Memtables are ordered newest first and are younger than everything in the version.
 //! 2. A memtable is frozen between two commit groups: all its sequence numbers are below those of
-//!    its successor. It gets its data epoch at that moment (DESIGN §3, H22).
+//!    its successor. It gets its data epoch at that moment (ARCHITECTURE §3, H22).
 //! 3. Whoever changes the super-version holds `install`, and takes the version from the version set
 //!    under it, so that an older version never replaces a newer one.
 //! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;

@@ -4,8 +4,8 @@
 //!
 //! Invariants: (1) entries come in the strict order of `base::key`, asserted in release builds; (2)
 //! the entry hash is computed from the encoded blocks, not from what was passed to `add`: comparing
-//! it with the sum over the inputs verifies the written bytes (DESIGN §3); (3) nothing is kept in
-//! memory but one block, the index, and 8 bytes per distinct key for the filter.
+//! it with the sum over the inputs verifies the written bytes (ARCHITECTURE §3); (3) nothing is
+//! kept in memory but one block, the index, and 8 bytes per distinct key for the filter.
 
 use crate::base::checksum::hash_key;
 use crate::base::error::{Error, Result};

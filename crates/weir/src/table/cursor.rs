@@ -5,7 +5,7 @@
 //!
 //! Invariants: (1) `valid` implies that the current block was verified and `row < count`; (2) after
 //! an error the cursor is invalid and stays so, with the error in `status`, until the next seek
-//! (reliability.md, bugs 14 and 39); (3) the cursor owns its table and its block: it outlives the
+//! (docs/hazards.md, bugs 14 and 39); (3) the cursor owns its table and its block: it outlives the
 //! version it was made from (H32).
 
 use std::sync::Arc;

@@ -151,7 +151,7 @@ fn assert_names_the_place_or_file(error: &Error) {
 
 /// Complete and correctly checksummed bytes in the wrong place are noticed: another table under
 /// this name, an older file of the same uid, a block swapped with its neighbour, a store with
-/// another hash seed (reliability.md, bug 38).
+/// another hash seed (docs/hazards.md, bug 38).
 #[test]
 fn misplaced_bytes_are_errors() {
     let storage = Arc::new(MemoryTables::default());
@@ -213,7 +213,7 @@ fn reseal(bytes: &mut [u8], blocks: &[(usize, usize)], uid: u64) {
 }
 
 /// Goal: hostile bytes under right checksums never panic and never allocate more than the table is
-/// large (reliability.md, P13). Method: set random bytes, and every length field, to extreme
+/// large (PROMISES.md, P13). Method: set random bytes, and every length field, to extreme
 /// values, recompute all checksums, then open, verify, get and scan; answers do not matter.
 #[test]
 fn hostile_tables_with_right_checksums_do_not_panic() {
@@ -316,7 +316,7 @@ fn newer_tables_are_refused_by_name() {
 }
 
 /// A read error in the middle of a scan ends it with that error, wherever it strikes; the cursor
-/// works again after the next seek (reliability.md, bugs 14 and 39).
+/// works again after the next seek (docs/hazards.md, bugs 14 and 39).
 #[test]
 fn read_errors_end_a_scan_and_are_not_forgotten() {
     let entries = small_entries();

@@ -5,9 +5,10 @@
 //!
 //! The rules: (1) a table's bounds, counts and sequence numbers make sense; (2) level 0 is newest
 //! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run
-//! of level 0 and holds nothing that was flushed before (DESIGN §3: flushes install oldest first);
-//! (4) no overtaking: between the place that data leaves and the place that it comes to, no run
-//! holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both sides).
+//! of level 0 and holds nothing that was flushed before (ARCHITECTURE §3: flushes install oldest
+//! first); (4) no overtaking: between the place that data leaves and the place that it comes to, no
+//! run holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both
+//! sides).
 
 use std::cmp::Reverse;
 use std::ops::Bound;

@@ -7,8 +7,8 @@
 //! newest first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one
 //! is void.
 //!
-//! The filling and draining parts of a level, buffer lists, claims and masks (DESIGN §3) will be
-//! fields of `LevelShape` and `RunShape`.
+//! The filling and draining parts of a level, buffer lists, claims and masks (ARCHITECTURE §3) will
+//! be fields of `LevelShape` and `RunShape`.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

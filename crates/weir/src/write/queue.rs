@@ -8,7 +8,7 @@
 //! 3. A batch with [`Durability::None`] takes sequence numbers but no place in the log.
 //! 4. A `Sync` writer is acknowledged only after the log is durable up to its group; the sync runs
 //!    outside the lead, so that the next group is written meanwhile.
-//! 5. Nothing under the lead creates or syncs a file (DESIGN §9).
+//! 5. Nothing under the lead creates or syncs a file (ARCHITECTURE §9).
 //!
 //! Source: group commit as in LevelDB; the pieces that differ are the encoding by each writer and
 //! the sync outside the lead.

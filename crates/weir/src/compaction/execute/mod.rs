@@ -19,7 +19,7 @@
 //! durable (bug museum 32). (4) A delete is dropped only where no table outside the inputs can hold
 //! an older entry of its key (H9).
 //!
-//! Source: LevelDB `DoCompactionWork`; the conservation law is DESIGN §3 (bug museum 39).
+//! Source: LevelDB `DoCompactionWork`; the conservation law is ARCHITECTURE §3 (bug 39).
 
 use std::sync::Arc;
 

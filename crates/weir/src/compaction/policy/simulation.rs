@@ -385,7 +385,7 @@ fn scaled_options(level_ratio: u32) -> Options {
     }
 }
 
-/// Goal: write amplification of a random fill stays below the formula of engineering.md §5: (T+1)
+/// Goal: write amplification of a random fill stays below the formula of docs/benchmarks.md: (T+1)
 /// per inner level, N/S + 1 for the last one (S: the level above it), L = ceil(log_T(N/M)) levels
 /// below the buffer M. Method: dry runs over three ratios and sizes, allowing 15 % over the
 /// formula.

@@ -4,8 +4,6 @@
 //! entry operation for names; nothing un-synced is ordered. A surviving sector holds the state
 //! after one of the writes that touched it (the cache writes back whole sectors, never an older
 //! write without the newer one below it). Synced content, lengths and names always survive.
-//!
-//! Source: reliability.md §4.2.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@
 //! Invariants: (1) the same requests in the same order give the same disk, trace and images;
 //! (2) images share content with the disk that they come from, and never change it.
 //!
-//! Source: reliability.md §4.2; the trace and its replay follow TigerBeetle's and ALICE's idea of
+//! Source: the trace and its replay follow TigerBeetle's and ALICE's idea of
 //! enumerating states after the run instead of killing it.
 
 use std::collections::BTreeSet;
