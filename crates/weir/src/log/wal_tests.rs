@@ -31,8 +31,8 @@ fn read(storage: &MemStorage, known_durable: u64) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// A log whose last synced group filled its segment to the end can be finished: the empty group goes
-/// to the next segment.
+/// A log whose last synced group filled its segment to the end can be finished: the empty group
+/// goes to the next segment.
 #[test]
 fn a_full_segment_can_be_finished() {
     let storage = MemStorage::default();
