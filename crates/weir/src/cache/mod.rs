@@ -146,7 +146,7 @@ impl BlockCache {
     pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
         self.blocks.insert(BlockKey { uid, ordinal }, buf);
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
-        if inserts % ACCOUNT_EVERY == 0 {
+        if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
         }
     }

@@ -10,7 +10,8 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::device::{Advice, File};
+pub use crate::device::Advice;
+use crate::device::File;
 
 #[cfg(test)]
 mod contract;

@@ -12,8 +12,15 @@
 //! (2) no function here panics on foreign bytes, validated or not; (3) entries are in the order of
 //! `base::key`, which the builder's caller asserts and `Table::verify` checks.
 //!
-//! Source: the prefix column follows design notes on columnar blocks (Pebble `colblk`); restart
-//! points with delta-coded keys (LevelDB `table_format`) are the alternative measured against it.
+//! Source: columns as in Pebble's `colblk`. Measured against the alternative, restart points with
+//! delta-coded keys every 16 entries (LevelDB, `table_format`), on blocks of the same 33 entries,
+//! values of 100 bytes; columns against restart points (2 busy cores of an AMD EPYC):
+//!
+//! | keys | bytes per entry | after LZ4 | search | next | prev |
+//! |---|---|---|---|---|---|
+//! | 16 digits | 115.4 / 114.6 | 70.0 / 69.2 | 26 / 122 ns | 2.9 / 6.2 ns | 3.5 / 42 ns |
+//! | 18 common, 20 digits | 116.0 / 118.7 | 72.7 / 72.2 | 27 / 125 ns | 2.9 / 6.2 ns | 3.5 / 42 ns|
+//! | 16 random bytes | 122.5 / 126.5 | 80.2 / 83.5 | 32 / 126 ns | 4.2 / 6.1 ns | 4.8 / 40 ns |
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -323,13 +330,15 @@ impl Layout {
     #[inline]
     fn compare_rest(&self, block: &[u8], i: usize, suffix: &[u8]) -> Ordering {
         let suffix_len = self.suffix_len(block, i);
-        let short = suffix_len.min(PREFIX_BYTES).cmp(&suffix.len().min(PREFIX_BYTES));
-        short.then_with(|| {
-            let start = self.rows_start() + self.offsets.get(block, i) as usize;
-            let rest_len = suffix_len.saturating_sub(PREFIX_BYTES);
-            let rest = block.get(start..start + rest_len).unwrap_or(&[]);
-            key::compare(rest, suffix.get(PREFIX_BYTES..).unwrap_or(&[]))
-        })
+        if suffix_len.min(suffix.len()) <= PREFIX_BYTES {
+            // One of them ends within the prefix, so it is the other's beginning. Comparing the
+            // empty rests would cost more than all else: memcmp at the dangling pointer of an empty
+            // slice is slow (measured: 75 ns).
+            return suffix_len.cmp(&suffix.len());
+        }
+        let start = self.rows_start() + self.offsets.get(block, i) as usize;
+        let rest = block.get(start..start + (suffix_len - PREFIX_BYTES)).unwrap_or(&[]);
+        key::compare(rest, suffix.get(PREFIX_BYTES..).unwrap_or(&[]))
     }
 
     /// The first entry at or after `(key, seq)`. Requires: validated.

@@ -14,6 +14,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
 use crate::base::value::{Buf, Value};
+use crate::storage::Advice;
 use crate::table::CursorOptions;
 use crate::table::block::Layout;
 use crate::table::index::Extent;
@@ -100,11 +101,6 @@ impl TableCursor {
     pub(crate) fn shared_value(&self) -> Value {
         debug_assert!(self.valid, "a cursor that is not valid has no value");
         Value::shared(self.buf.clone(), self.value_start, self.value_end - self.value_start)
-    }
-
-    /// The table that the cursor walks.
-    pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
     }
 
     /// Makes the cursor invalid; with an error, `status` gives it.
@@ -229,11 +225,15 @@ impl TableCursor {
         self.ahead.bytes.clear();
         self.ahead.bytes.resize((end - start) as usize, 0);
         self.ahead.offset = start;
-        let read = opened.source.read_exact_at(&mut self.ahead.bytes, start);
-        if read.is_err() {
+        if let Err(error) = opened.source.read_exact_at(&mut self.ahead.bytes, start) {
             self.ahead.forget();
+            return Err(error);
         }
-        read
+        if direction == Direction::Forward && end - start > READAHEAD_BYTES_MAX / 2 {
+            // A long scan: let the device work while this window is consumed.
+            opened.source.advise(end, READAHEAD_BYTES_MAX, Advice::WillNeed);
+        }
+        Ok(())
     }
 
     fn is_cached(&self, block: usize) -> bool {

@@ -42,8 +42,6 @@ const COMPRESSION_ZSTD: u8 = 2;
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
 
-/// Bytes behind each stored data block: compression code and checksum.
-pub(super) const BLOCK_TRAILER_BYTES: usize = 1 + 4;
 /// Bytes before a compressed block: its length when uncompressed.
 const RAW_LEN_BYTES: usize = 4;
 

@@ -20,7 +20,7 @@ use crate::base::table_meta::TableMeta;
 use crate::base::value::{Buf, Value};
 use crate::cache::{BlockCache, Purpose};
 use crate::filter;
-use crate::storage::{Storage, TableSource};
+use crate::storage::{Advice, Storage, TableSource};
 use crate::table::block::{Layout, overhead_bytes_max};
 use crate::table::cursor::TableCursor;
 use crate::table::format::{
@@ -172,6 +172,8 @@ impl Table {
             Error::corruption(&path, 0, "a table whose tail is longer than its file")
         })?;
         let mut tail = vec![0; meta.tail_bytes as usize];
+        // Scans read ahead by themselves; point reads must not make the system do it.
+        source.advise(0, 0, Advice::Random);
         source.read_exact_at(&mut tail, tail_start)?;
         let sections = Sections::split(&tail, meta.bytes, &path)?;
         let footer = &sections.footer;
