@@ -18,6 +18,7 @@ mod process;
 mod report;
 mod session;
 mod values;
+mod weir_engine;
 mod workload;
 mod zipf;
 
@@ -30,5 +31,6 @@ pub use process::{ProcessIo, anonymous_bytes, directory_bytes};
 pub use report::{Latency, Measurement, latency_histogram};
 pub use session::{Phase, Progress, Session};
 pub use values::Values;
+pub use weir_engine::WeirKind;
 pub use workload::Workload;
 pub use zipf::{Latest, ScrambledZipfian, Zipfian};
