@@ -1,0 +1,314 @@
+//! `weir bench`: benchmark workloads on this machine.
+
+use crate::failure::{Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
+use clap::Args;
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use weir_bench::{
+    Config, KeyFormat, Latency, Measurement, Phase, Progress, Session, Settings, WeirKind, Workload,
+};
+
+/// The end of `weir bench --help`.
+pub(crate) const AFTER_HELP: &str = "Workloads:
+  fillseq fillrandom      every key once, into an empty store
+  fillsync                random keys, each durable before the next; a hundredth of --num
+  overwrite               random keys of a loaded store
+  readrandom readmissing  random keys that exist; that do not
+  readhot readseq         random keys out of 1 %; one scan over everything
+  seekrandom              scans of --scan entries from random positions
+  readwhilewriting        random reads while one more thread writes
+  rangehot                98 % of the reads in 15 % of the keys, while one more thread writes
+  ycsb-a .. ycsb-f        YCSB's core workloads, scrambled Zipfian
+  all                     all of these
+
+They run in the order given, on one store. The fills start from an empty store; the others load it
+first if none of them did, outside the measurement.
+
+Exit codes:
+  0  done
+  1  an error; one sentence on stderr says what happened and what to do
+  2  the command line was wrong";
+
+/// Options of `weir bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to run, in this order
+    #[arg(required = true, value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Keys in the loaded store
+    #[arg(long, default_value_t = 1_000_000)]
+    num: u64,
+    /// Operations of each workload that does not load. Default: as many as --num
+    #[arg(long)]
+    reads: Option<u64>,
+    /// Stop each workload that does not load after so many seconds
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Bytes of a value (k, m)
+    #[arg(long, default_value = "100", value_parser = parse_size)]
+    value_size: u64,
+    /// Bytes of a key
+    #[arg(long, default_value_t = 16)]
+    key_size: usize,
+    /// Keys as 8 bytes big-endian (binary) or digits (decimal)
+    #[arg(long, default_value = "binary", value_name = "FORMAT")]
+    keys: KeyFormat,
+    /// Client threads
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Entries of one write in fillseq, fillrandom and overwrite
+    #[arg(long, default_value_t = 1)]
+    batch: usize,
+    /// Entries that each scan of seekrandom reads
+    #[arg(long, default_value_t = 10)]
+    scan: u64,
+    /// Size of a compressed value over its own size, 0 to 1
+    #[arg(long, default_value_t = 0.5)]
+    compressibility: f64,
+    /// Bytes of the block cache (k, m, g)
+    #[arg(long, default_value = "256m", value_parser = parse_size)]
+    cache: u64,
+    /// Bytes of the write buffer (k, m, g)
+    #[arg(long, default_value = "64m", value_parser = parse_size)]
+    write_buffer: u64,
+    /// Bits per key of the Bloom filters
+    #[arg(long, default_value_t = 10)]
+    bloom_bits: u32,
+    /// Threads for flushes and compactions
+    #[arg(long, default_value_t = 2)]
+    background_threads: usize,
+    /// Leave the store's own settings at their defaults
+    #[arg(long, conflicts_with_all = ["cache", "write_buffer", "bloom_bits", "background_threads"])]
+    defaults: bool,
+    /// Directory of the store, kept; must be missing or empty unless --reuse is given. Default: a
+    /// temporary one in the current directory, removed
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Use the store in --dir as one that an earlier run with the same --num loaded; fills remove
+    /// it
+    #[arg(long, requires = "dir")]
+    reuse: bool,
+    /// Fixes keys, values and the order of operations
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Print a JSON array of results instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `weir bench`.
+pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+    let workloads = workloads(&args.workloads)?;
+    let temporary;
+    let dir = match &args.dir {
+        Some(dir) => {
+            refuse_what_is_there(dir, args.reuse)?;
+            dir.clone()
+        }
+        None => {
+            temporary =
+                tempfile::Builder::new().prefix("weir-bench-").tempdir_in(".").map_err(|e| {
+                    Failure::new(format_args!("cannot make a directory here ({e}); use --dir"))
+                })?;
+            temporary.path().join("store")
+        }
+    };
+    let settings = settings(args);
+    let mut session = Session::new(&WeirKind, &dir, settings, config(args)?, args.reuse)?;
+    let mut results = Vec::new();
+    let progress = Progress::default();
+    for workload in workloads {
+        let result = watched(&progress, workload, interrupt, || session.run(workload, &progress))?;
+        if progress.stopped() {
+            break;
+        }
+        if !args.json && results.is_empty() {
+            writeln!(out, "{}", header(&result))?;
+        }
+        results.push(result);
+    }
+    session.close()?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &results)?;
+        writeln!(out)?;
+    } else {
+        print_results(&results, out)?;
+    }
+    if progress.stopped() { Err(Interrupt::failure()) } else { Ok(()) }
+}
+
+fn workloads(names: &[String]) -> Result<Vec<Workload>> {
+    let mut workloads = Vec::new();
+    for name in names {
+        if name == "all" {
+            workloads.extend(Workload::ALL);
+        } else {
+            workloads.push(name.parse()?);
+        }
+    }
+    Ok(workloads)
+}
+
+/// A benchmark removes stores; it must not remove one that somebody wants.
+fn refuse_what_is_there(dir: &Path, reuse: bool) -> Result<()> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "whether a list is empty does not depend on order"
+    )]
+    let occupied = std::fs::read_dir(dir).is_ok_and(|mut list| list.next().is_some());
+    if occupied && !reuse {
+        return Err(Failure::new(format_args!(
+            "{} is not empty; name a new directory, or say --reuse if a benchmark made it",
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
+fn settings(args: &BenchArgs) -> Settings {
+    Settings {
+        engine_defaults: args.defaults,
+        write_buffer_bytes: args.write_buffer,
+        cache_bytes: args.cache,
+        bloom_bits: args.bloom_bits,
+        background_threads: args.background_threads,
+        ..Settings::default()
+    }
+}
+
+fn config(args: &BenchArgs) -> Result<Config> {
+    let config = Config {
+        num: args.num,
+        ops: args.reads.unwrap_or(0),
+        threads: args.threads,
+        key_bytes: args.key_size,
+        key_format: args.keys,
+        value_bytes: usize::try_from(args.value_size).unwrap_or(usize::MAX),
+        compressibility: args.compressibility,
+        batch: args.batch,
+        scan_entries: args.scan,
+        seconds: args.seconds,
+        seed: args.seed,
+    };
+    config.validate()?;
+    Ok(config)
+}
+
+/// Runs `work` while another thread shows its progress and passes Ctrl-C on.
+fn watched<T, E>(
+    progress: &Progress,
+    workload: Workload,
+    interrupt: &Interrupt,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let (done, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let bar = ProgressBar::new(0);
+            bar.set_style(progress_style("{msg:<28} {wide_bar} {human_pos} {rate}"));
+            let mut phase = Phase::Idle;
+            // The sender is dropped when the work is over.
+            while ended.recv_timeout(Duration::from_millis(100))
+                == Err(mpsc::RecvTimeoutError::Timeout)
+            {
+                if interrupt.requested() {
+                    progress.stop();
+                }
+                if progress.phase() != phase {
+                    phase = progress.phase();
+                    bar.reset();
+                    bar.set_message(format!("{workload} {}", doing(phase)));
+                }
+                bar.set_length(progress.total.load(std::sync::atomic::Ordering::Relaxed));
+                bar.set_position(progress.done.load(std::sync::atomic::Ordering::Relaxed));
+            }
+            bar.finish_and_clear();
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle => "",
+        Phase::Loading => "(loading)",
+        Phase::Running => "",
+        Phase::Draining => "(compacting)",
+    }
+}
+
+fn header(result: &Measurement) -> String {
+    format!(
+        "{} keys of {} + {} bytes, {} client threads, seed {}",
+        Count(result.num),
+        result.key_bytes,
+        result.value_bytes,
+        result.threads,
+        result.seed
+    )
+}
+
+fn print_results(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
+    const HEADER: [&str; 11] = [
+        "workload",
+        "ops",
+        "ops/s",
+        "drained",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "hits",
+        "written/user",
+        "disk",
+    ];
+    let mut rows = Vec::new();
+    for result in results {
+        let mut total = vec![
+            result.workload.clone(),
+            Count(result.ops).to_string(),
+            Count(result.ops_per_second as u64).to_string(),
+            Count(result.ops_per_second_drained as u64).to_string(),
+        ];
+        let latencies: Vec<_> = result.latency.iter().collect();
+        match latencies.as_slice() {
+            [(_, one)] => total.extend(quantiles(one)),
+            _ => total.extend([const { String::new() }; 4]),
+        }
+        let number = |value: Option<f64>, scale: f64, unit: &str| {
+            value.map_or("-".to_owned(), |value| format!("{:.1}{unit}", value * scale))
+        };
+        total.push(number(result.hit_ratio, 100.0, " %"));
+        total.push(number(result.engine_write_ratio, 1.0, ""));
+        total.push(Bytes(result.directory_bytes).to_string());
+        rows.push(total);
+        if latencies.len() < 2 {
+            continue;
+        }
+        for (kind, latency) in latencies {
+            let rate = latency.count as f64 / result.seconds.max(1e-9);
+            let mut row = vec![
+                format!("  {}", kind.replace('_', " ")),
+                Count(latency.count).to_string(),
+                Count(rate as u64).to_string(),
+                String::new(),
+            ];
+            row.extend(quantiles(latency));
+            rows.push(row);
+        }
+    }
+    table(out, &HEADER, &rows)?;
+    Ok(())
+}
+
+fn quantiles(latency: &Latency) -> [String; 4] {
+    [latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us]
+        .map(|micros| Micros(micros).to_string())
+}

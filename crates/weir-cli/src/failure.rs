@@ -1,0 +1,71 @@
+//! How a command ends when it does not end well: one sentence on stderr and an exit code.
+
+use std::fmt;
+use std::io;
+use weir::ErrorKind;
+
+/// Exit code of a command that failed.
+pub(crate) const ERROR: u8 = 1;
+
+/// Exit code of a command that found damage, or answers that differ from what they must be.
+pub(crate) const DIFFERENCE: u8 = 3;
+
+/// The last section of `--help`. Usage errors (2) come from the argument parser.
+pub(crate) const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  an error; one sentence on stderr says what happened and what to do
+  2  the command line was wrong
+  3  verification found damage or a difference";
+
+/// The result of a command.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why a command ends.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The process's exit code.
+    pub(crate) code: u8,
+    /// The sentence; empty if there is nothing to say.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// An error that reads `message`.
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self { code: ERROR, message: message.to_string() }
+    }
+
+    /// Damage or a difference that was found.
+    pub(crate) fn difference(message: impl fmt::Display) -> Self {
+        Self { code: DIFFERENCE, message: message.to_string() }
+    }
+}
+
+impl From<weir::Error> for Failure {
+    fn from(error: weir::Error) -> Self {
+        let code = if error.kind() == ErrorKind::Corruption { DIFFERENCE } else { ERROR };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<weir_bench::EngineError> for Failure {
+    fn from(error: weir_bench::EngineError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error of stdout or stdin. Who reads our output may have seen enough: that is no error.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { code: 0, message: String::new() };
+        }
+        Self::new(format_args!("cannot write the output: {error}"))
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::from(io::Error::from(error))
+    }
+}

@@ -1,0 +1,197 @@
+//! `weir inspect`: what a store consists of, without changing it.
+
+use crate::failure::{Failure, Result};
+use crate::show::{Bytes, Count, table};
+use crate::words::{Escaped, Quoted};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use weir::{Db, Description, ErrorKind, KeyspaceDescription, TableDescription};
+
+/// Options of `weir inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// Directory of the store
+    dir: PathBuf,
+    /// List every table with its keys
+    #[arg(long)]
+    tables: bool,
+    /// Print one JSON object with everything instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Opens a store that must exist, for reading only.
+pub(crate) fn open_read_only(dir: &Path) -> Result<Db> {
+    Db::builder(dir).create_if_missing(false).read_only(true).open().map_err(|e| explain(dir, e))
+}
+
+/// A store that is not there: what to do about it.
+pub(crate) fn explain(dir: &Path, error: weir::Error) -> Failure {
+    if error.kind() == ErrorKind::NotFound && !dir.exists() {
+        return Failure::new(format_args!(
+            "there is no store in {}: the directory does not exist; name the directory of a store \
+             (`weir demo` makes one in ./weir-demo)",
+            dir.display()
+        ));
+    }
+    error.into()
+}
+
+/// Runs `weir inspect`.
+pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
+    let db = open_read_only(&args.dir)?;
+    let description = db.describe();
+    db.close()?;
+    let logs = logs(&args.dir)?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &to_json(&description, &logs))?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    writeln!(out, "store in {}", args.dir.display())?;
+    writeln!(
+        out,
+        "lineage {:016x}, last sequence {}",
+        description.lineage, description.last_sequence
+    )?;
+    for keyspace in &description.keyspaces {
+        print_keyspace(keyspace, args.tables, out)?;
+    }
+    writeln!(out, "\nlogs")?;
+    let rows: Vec<_> =
+        logs.iter().map(|(name, n)| vec![name.clone(), Bytes(*n).to_string()]).collect();
+    table(out, &["file", "bytes"], &rows)?;
+    Ok(())
+}
+
+/// The log files of a store with their bytes, sorted by name. Opened for reading only, a store does
+/// not hold them itself.
+fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
+    let fail = |e: std::io::Error| Failure::new(format_args!("cannot list {}: {e}", dir.display()));
+    let mut logs = Vec::new();
+    #[expect(clippy::disallowed_methods, reason = "sorted below")]
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".log") {
+            logs.push((name, entry.metadata().map_err(fail)?.len()));
+        }
+    }
+    logs.sort();
+    Ok(logs)
+}
+
+fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Write) -> Result<()> {
+    let o = &keyspace.options;
+    writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
+    writeln!(
+        out,
+        "  {:?}, write buffer {}, tables of {}, level 1 of {}, ratio {}",
+        o.compaction,
+        Bytes(o.write_buffer_bytes),
+        Bytes(o.table_bytes),
+        Bytes(o.base_level_bytes),
+        o.level_ratio
+    )?;
+    writeln!(
+        out,
+        "  in tables up to sequence {}; the log is needed from segment {} on; {} in memory",
+        keyspace.flushed_sequence,
+        keyspace.log_start_segment,
+        Bytes(keyspace.memtable_bytes)
+    )?;
+    let mut rows = Vec::new();
+    for (number, level) in keyspace.levels.iter().enumerate() {
+        for run in &level.runs {
+            let sum = |figure: fn(&TableDescription) -> u64| run.tables.iter().map(figure).sum();
+            rows.push(vec![
+                format!("  {number}"),
+                run.epoch.to_string(),
+                Count(run.tables.len() as u64).to_string(),
+                Count(sum(|t| t.entries)).to_string(),
+                Count(sum(|t| t.deletes)).to_string(),
+                Bytes(sum(|t| t.bytes)).to_string(),
+            ]);
+        }
+    }
+    if rows.is_empty() {
+        writeln!(out, "  no tables")?;
+        return Ok(());
+    }
+    table(out, &["  level", "run epoch", "tables", "entries", "deletes", "bytes"], &rows)?;
+    if tables {
+        print_tables(keyspace, out)?;
+    }
+    Ok(())
+}
+
+fn print_tables(keyspace: &KeyspaceDescription, out: &mut dyn Write) -> Result<()> {
+    for (number, level) in keyspace.levels.iter().enumerate() {
+        for table in level.runs.iter().flat_map(|run| &run.tables) {
+            writeln!(
+                out,
+                "  table {:06} in level {number}: {} in {} blocks, sequences {} to {}, \
+                 keys {} to {}",
+                table.uid,
+                Bytes(table.bytes),
+                Count(u64::from(table.blocks)),
+                table.sequences.0,
+                table.sequences.1,
+                Quoted(&table.smallest),
+                Quoted(&table.largest)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything, for programs. Keys are text with `\xNN` for what is not.
+fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
+    let table = |t: &TableDescription| {
+        json!({
+            "uid": t.uid,
+            "bytes": t.bytes,
+            "entries": t.entries,
+            "deletes": t.deletes,
+            "blocks": t.blocks,
+            "smallest": Escaped(&t.smallest).to_string(),
+            "largest": Escaped(&t.largest).to_string(),
+            "sequences": [t.sequences.0, t.sequences.1],
+        })
+    };
+    let keyspace = |k: &KeyspaceDescription| {
+        let levels = k.levels.iter().map(|level| {
+            let runs = level.runs.iter().map(|run| {
+                json!({
+                    "epoch": run.epoch,
+                    "tables": run.tables.iter().map(table).collect::<Vec<_>>(),
+                })
+            });
+            json!({ "runs": runs.collect::<Vec<_>>() })
+        });
+        json!({
+            "number": k.id,
+            "name": k.name,
+            "policy": format!("{:?}", k.options.compaction).to_lowercase(),
+            "write_buffer_bytes": k.options.write_buffer_bytes,
+            "table_bytes": k.options.table_bytes,
+            "base_level_bytes": k.options.base_level_bytes,
+            "level_ratio": k.options.level_ratio,
+            "flushed_sequence": k.flushed_sequence,
+            "log_start_segment": k.log_start_segment,
+            "memtable_bytes": k.memtable_bytes,
+            "levels": levels.collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "lineage": format!("{:016x}", description.lineage),
+        "last_sequence": description.last_sequence,
+        "keyspaces": description.keyspaces.iter().map(keyspace).collect::<Vec<_>>(),
+        "logs": logs
+            .iter()
+            .map(|(name, bytes)| json!({ "file": name, "bytes": bytes }))
+            .collect::<Vec<_>>(),
+    })
+}

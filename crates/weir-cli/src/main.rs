@@ -1,0 +1,90 @@
+//! `weir`: the program around the engine.
+//!
+//! Each command is a module with its options and a `run`; this file parses the command line, runs
+//! one of them and turns its result into an exit code. No command keeps state outside its own
+//! values; stdout carries results, stderr one sentence when something is wrong, and progress when
+//! it is a terminal.
+
+mod bench;
+mod demo;
+mod failure;
+mod inspect;
+mod interrupt;
+mod replay;
+mod shell;
+mod show;
+mod stats;
+mod verify;
+mod words;
+
+use clap::{Parser, Subcommand};
+use failure::{EXIT_CODES, Failure, Result};
+use interrupt::Interrupt;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A key-value storage engine whose cache stays valid while it compacts
+#[derive(Parser, Debug)]
+#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Load a store in ./weir-demo, read and write it at once, and show what happened
+    #[command(after_help = EXIT_CODES)]
+    Demo(demo::DemoArgs),
+    /// Type commands at a store, or pipe them in
+    #[command(after_help = EXIT_CODES)]
+    Shell(shell::ShellArgs),
+    /// Apply a CSV file of operations, and check every answer with --verify
+    #[command(after_help = EXIT_CODES)]
+    Replay(replay::ReplayArgs),
+    /// Write a CSV file of operations for `replay`, ranges included
+    #[command(after_help = EXIT_CODES)]
+    Generate(replay::generate::GenerateArgs),
+    /// Show what a store consists of: keyspaces, levels, runs, tables, logs
+    #[command(after_help = EXIT_CODES)]
+    Inspect(inspect::InspectArgs),
+    /// Read every table and log of a store, check all checksums and invariants, name damage
+    #[command(after_help = EXIT_CODES)]
+    Verify(verify::VerifyArgs),
+    /// Run benchmark workloads on this machine
+    #[command(after_help = bench::AFTER_HELP)]
+    Bench(bench::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = std::io::stdout().lock();
+    let result = run(&cli.command, &mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, message }) => {
+            // Results that were printed before the failure come before it on a terminal.
+            let flushed = out.flush();
+            if !message.is_empty() {
+                eprintln!("weir: {message}");
+            }
+            if code == 0 && flushed.is_err_and(|e| e.kind() != std::io::ErrorKind::BrokenPipe) {
+                return ExitCode::from(failure::ERROR);
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
+    let interrupt = Interrupt::install()?;
+    match command {
+        Command::Demo(args) => demo::run(args, &interrupt, out),
+        Command::Shell(args) => shell::run(args, &interrupt, out),
+        Command::Replay(args) => replay::run(args, &interrupt, out),
+        Command::Generate(args) => replay::generate::run(args, out),
+        Command::Inspect(args) => inspect::run(args, out),
+        Command::Verify(args) => verify::run(args, out),
+        Command::Bench(args) => bench::run(args, &interrupt, out),
+    }
+}

@@ -1,0 +1,153 @@
+//! `weir shell`: commands typed at a store, or piped into it.
+//!
+//! Typed: line editing, errors shown and forgotten. Piped: an error goes to stderr with its line
+//! number, the following lines still run, and the exit code says that something failed. A batch in
+//! which a line failed is not written, and neither is one that the input does not end.
+
+mod execute;
+mod help;
+
+use crate::failure::{ERROR, EXIT_CODES, Failure, Result};
+use crate::inspect::explain;
+use crate::interrupt::Interrupt;
+use crate::show::Count;
+use clap::Args;
+use execute::{Problem, Session, Step};
+use rustyline::error::ReadlineError;
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use weir::Db;
+
+/// Longest line that is read: room for a value of 16 MiB with every byte escaped.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Options of `weir shell`.
+#[derive(Args, Debug)]
+#[command(after_long_help = format!("{}\n\n{EXIT_CODES}", help::TEXT))]
+pub(crate) struct ShellArgs {
+    /// Directory of the store
+    dir: PathBuf,
+    /// Create the store if there is none
+    #[arg(long, conflicts_with = "read_only")]
+    create: bool,
+    /// Open the store for reading only
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// Runs `weir shell`.
+pub(crate) fn run(args: &ShellArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+    let db = Db::builder(&args.dir)
+        .create_if_missing(args.create)
+        .read_only(args.read_only)
+        .open()
+        .map_err(|e| explain(&args.dir, e))?;
+    let mut session = Session::new(db.clone(), interrupt);
+    let ended = if std::io::stdin().is_terminal() {
+        typed(&mut session, args, interrupt, out)
+    } else {
+        // Answers are many and short: written together, but before anyone waits for them.
+        piped(&mut session, interrupt, &mut BufWriter::new(out))
+    };
+    drop(session);
+    let closed = db.close().map_err(Failure::from);
+    ended.and(closed)
+}
+
+fn typed(
+    session: &mut Session<'_>,
+    args: &ShellArgs,
+    interrupt: &Interrupt,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let broken = |e: ReadlineError| Failure::new(format_args!("cannot read the terminal: {e}"));
+    let mut editor = rustyline::DefaultEditor::new().map_err(broken)?;
+    writeln!(
+        out,
+        "Weir store in {}. Type help for the commands, exit to leave.",
+        args.dir.display()
+    )?;
+    loop {
+        out.flush()?;
+        let line = match editor.readline(&session.prompt()) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                writeln!(out, "Type exit or press Ctrl-D to leave.")?;
+                continue;
+            }
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(broken(error)),
+        };
+        if !line.trim().is_empty() {
+            editor.add_history_entry(line.as_str()).map_err(broken)?;
+        }
+        // A Ctrl-C that came while the last line ran is not for this one.
+        interrupt.clear();
+        match session.line(line.as_bytes(), out) {
+            Ok(Step::Next) => {}
+            Ok(Step::Exit) => return Ok(()),
+            Err(Problem::Line(message)) => eprintln!("{message}"),
+            Err(Problem::Stop(failure)) => return Err(failure),
+        }
+    }
+}
+
+fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+    let mut input = BufReader::with_capacity(1 << 16, std::io::stdin().lock());
+    let mut line = Vec::new();
+    let mut number = 0u64;
+    let mut failed = 0u64;
+    let mut report = |number: u64, message: &str| {
+        eprintln!("weir: line {number}: {message}");
+        failed += 1;
+    };
+    loop {
+        if interrupt.requested() {
+            out.flush()?;
+            return Err(Interrupt::failure());
+        }
+        line.clear();
+        if input.buffer().is_empty() {
+            // Who pipes may wait for the answers before the next line comes.
+            out.flush()?;
+        }
+        let read = (&mut input)
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)
+            .map_err(|e| Failure::new(format_args!("cannot read stdin: {e}")))?;
+        if read == 0 {
+            break;
+        }
+        number += 1;
+        if read as u64 == LINE_BYTES_MAX {
+            out.flush()?;
+            return Err(Failure::new(format_args!(
+                "line {number}: it is longer than {} bytes; use the library for such values",
+                Count(LINE_BYTES_MAX)
+            )));
+        }
+        let content = line.strip_suffix(b"\n").unwrap_or(&line);
+        match session.line(content.strip_suffix(b"\r").unwrap_or(content), out) {
+            Ok(Step::Next) => {}
+            Ok(Step::Exit) => break,
+            Err(Problem::Line(message)) => {
+                out.flush()?;
+                report(number, &message);
+            }
+            Err(Problem::Stop(failure)) => {
+                out.flush()?;
+                return Err(failure);
+            }
+        }
+    }
+    if let Some(puts) = session.open_batch() {
+        out.flush()?;
+        report(number, &format!("the batch has no end; its {puts} writes were not applied"));
+    }
+    out.flush()?;
+    if failed == 0 {
+        return Ok(());
+    }
+    // Every error was told where it happened.
+    Err(Failure { code: ERROR, message: String::new() })
+}

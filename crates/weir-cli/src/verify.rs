@@ -1,0 +1,41 @@
+//! `weir verify`: is a store whole.
+
+use crate::failure::{Failure, Result};
+use crate::inspect::open_read_only;
+use crate::show::Count;
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Options of `weir verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArgs {
+    /// Directory of the store
+    dir: PathBuf,
+}
+
+/// Runs `weir verify`.
+pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
+    let db = open_read_only(&args.dir)?;
+    let report = db.verify()?;
+    db.close()?;
+    writeln!(
+        out,
+        "read {} tables, {} blocks, {} entries",
+        Count(report.tables),
+        Count(report.blocks),
+        Count(report.entries)
+    )?;
+    for damage in &report.damages {
+        writeln!(out, "damage: {damage}")?;
+    }
+    let Some(first) = report.damages.first() else {
+        writeln!(out, "no damage")?;
+        return Ok(());
+    };
+    Err(Failure::difference(format_args!(
+        "{} damaged structures in {}, the first: {first}; restore these files from a copy",
+        report.damages.len(),
+        args.dir.display()
+    )))
+}

@@ -1,0 +1,64 @@
+//! `weir bench`.
+
+use crate::{temporary, weir};
+use serde_json::Value;
+
+/// Goal: every workload runs and reports. Method: all of them, small, as JSON and as a table.
+#[test]
+fn every_workload() {
+    let dir = temporary();
+    let args = [
+        "bench",
+        "all",
+        "--num",
+        "2000",
+        "--cache",
+        "8m",
+        "--write-buffer",
+        "64k",
+        "--threads",
+        "2",
+        "--json",
+    ];
+    let ran = weir(dir.path(), &args);
+    let results: Vec<Value> = serde_json::from_str(ran.ok()).expect("the output is JSON");
+    assert_eq!(results.len(), 17);
+    for result in &results {
+        assert_eq!(result["engine"], "weir");
+        assert!(result["ops_per_second"].as_f64() > Some(0.0), "{result}");
+        assert!(result["latency"].as_object().is_some_and(|kinds| !kinds.is_empty()), "{result}");
+        if result["user_bytes"].as_u64() > Some(0) {
+            assert!(result["engine_write_ratio"].as_f64() >= Some(1.0), "{result}");
+        }
+    }
+    let ran = weir(dir.path(), &["bench", "fillseq", "readrandom", "--num", "1000"]);
+    let lines: Vec<&str> = ran.ok().lines().collect();
+    assert_eq!(lines.len(), 4, "{}", ran.out);
+    assert!(lines[0].starts_with("1,000 keys of 16 + 100 bytes"));
+    assert!(lines[2].starts_with("fillseq") && lines[3].starts_with("readrandom"));
+}
+
+/// Goal: a store stays where it was asked for and is removed only if that was said. Method: twice
+/// into one directory, the second time with and without leave.
+#[test]
+fn stores_are_not_removed() {
+    let dir = temporary();
+    let base = ["bench", "--num", "1000", "--dir", "store"];
+    weir(dir.path(), &[&base[..], &["fillrandom"]].concat()).ok();
+    weir(dir.path(), &[&base[..], &["fillrandom"]].concat()).fails(1, &["not empty", "--reuse"]);
+    let ran = weir(dir.path(), &[&base[..], &["readrandom", "--json", "--reuse"]].concat());
+    let results: Vec<Value> = serde_json::from_str(ran.ok()).expect("the output is JSON");
+    assert_eq!(results[0]["found"], 1000);
+    assert_eq!(results[0]["missing"], 0);
+    weir(dir.path(), &[&base[..], &["fillseq", "--reuse"]].concat()).ok();
+}
+
+/// Goal: what cannot be measured is refused by name. Method: wrong names and numbers.
+#[test]
+fn wrong_requests() {
+    let dir = temporary();
+    weir(dir.path(), &["bench", "fillsequ"]).fails(1, &["\"fillsequ\"", "fillseq"]);
+    weir(dir.path(), &["bench", "fillseq", "--num", "0"]).fails(1, &["num is 0"]);
+    weir(dir.path(), &["bench", "fillseq", "--threads", "0"]).fails(1, &["threads is 0"]);
+    weir(dir.path(), &["bench", "fillseq", "--key-size", "4"]).fails(1, &["key-size is 4"]);
+}

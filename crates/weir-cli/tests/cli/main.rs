@@ -1,0 +1,97 @@
+//! The program as its users see it: what it prints, what it complains about, how it exits.
+
+mod bench;
+mod demo;
+mod replay;
+mod shell;
+mod stores;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What one run of the program did.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// That it succeeded and complained about nothing; its output.
+    #[track_caller]
+    fn ok(&self) -> &str {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "output: {}", self.out);
+        &self.out
+    }
+
+    /// That it failed with `code` and one sentence that contains every one of `parts`.
+    #[track_caller]
+    fn fails(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, code, "output: {}\nerrors: {}", self.out, self.err);
+        assert_eq!(self.err.lines().count(), 1, "one sentence, not: {}", self.err);
+        assert!(self.err.starts_with("weir: "), "{}", self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        for part in parts {
+            assert!(self.err.contains(part), "{part:?} is not in {:?}", self.err);
+        }
+    }
+}
+
+/// Runs `weir` in `dir` with `input` on stdin.
+fn weir_with(dir: &Path, args: &[&str], input: &[u8]) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    let input = input.to_vec();
+    // The program may end before it read everything, and may answer before it did.
+    let writer = std::thread::Builder::new()
+        .spawn(move || drop(stdin.write_all(&input)))
+        .expect("a thread can be started");
+    let output = child.wait_with_output().expect("the program ends");
+    writer.join().expect("the writer does not panic");
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).expect("the output is UTF-8"),
+        err: String::from_utf8(output.stderr).expect("the errors are UTF-8"),
+    }
+}
+
+/// Runs `weir` in `dir` with nothing on stdin.
+fn weir(dir: &Path, args: &[&str]) -> Ran {
+    weir_with(dir, args, b"")
+}
+
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory can be made")
+}
+
+/// Goal: the command line explains itself, and a wrong one is told from a failed one. Method: help
+/// of every command, and ways to get it wrong.
+#[test]
+fn help_and_usage() {
+    let dir = temporary();
+    let help = weir(dir.path(), &["--help"]);
+    assert_eq!(help.code, 0);
+    let commands = ["demo", "shell", "replay", "generate", "inspect", "verify", "bench"];
+    for command in commands {
+        assert!(help.out.contains(&format!("\n  {command} ")), "{}", help.out);
+        let one = weir(dir.path(), &[command, "--help"]);
+        assert_eq!(one.code, 0, "{command}");
+        assert!(one.out.contains("Exit codes:"), "{command}: {}", one.out);
+    }
+    assert!(weir(dir.path(), &["--version"]).ok().starts_with("weir"));
+    for wrong in
+        [&[][..], &["nonsense"], &["shell"], &["replay"], &["bench"], &["bench", "--num", "x"]]
+    {
+        let ran = weir(dir.path(), wrong);
+        assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.err);
+        assert!(ran.out.is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! Stores that are missing, foreign, damaged or whole: `inspect`, `verify` and opening.
+
+use crate::{temporary, weir, weir_with};
+use std::path::{Path, PathBuf};
+
+/// A store of two keyspaces with tables and a log.
+fn make_store(dir: &Path) {
+    let mut input = String::new();
+    for i in 0..500 {
+        input.push_str(&format!("put key{i:04} value-of-{i}\n"));
+    }
+    input.push_str("flush\ncreate users\nput ada 1\nflush\nput grace 2\n");
+    weir_with(dir, &["shell", "--create", "store"], input.as_bytes()).ok();
+}
+
+/// Every file below `dir`, sorted.
+#[expect(clippy::disallowed_methods, reason = "sorted before use")]
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("the directory can be listed") {
+        let path = entry.expect("an entry can be read").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test looks at files as a user would")]
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("the file can be read")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test damages files as a disk would")]
+fn write(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("the file can be written");
+}
+
+/// Goal: what is not a store is left alone, and the error says what to do. Method: every command at
+/// a missing directory, an empty one, one with other files, and a file.
+#[test]
+fn no_store() {
+    let dir = temporary();
+    std::fs::create_dir(dir.path().join("empty")).expect("a directory can be made");
+    std::fs::create_dir(dir.path().join("other")).expect("a directory can be made");
+    write(&dir.path().join("other/letter.txt"), b"dear reader");
+    write(&dir.path().join("file"), b"not a directory");
+    for command in ["shell", "inspect", "verify"] {
+        weir(dir.path(), &[command, "missing"]).fails(1, &["missing", "no store"]);
+        weir(dir.path(), &[command, "empty"]).fails(1, &["empty"]);
+        weir(dir.path(), &[command, "other"]).fails(1, &["other"]);
+        weir(dir.path(), &[command, "file"]).fails(1, &["file"]);
+    }
+    let commands = [
+        &["shell", "--create", "other"][..],
+        &["demo", "--dir", "other"],
+        &["bench", "fillseq", "--dir", "other"],
+    ];
+    for args in commands {
+        weir(dir.path(), args).fails(1, &["other"]);
+    }
+    assert!(!dir.path().join("missing").exists());
+    assert_eq!(files(&dir.path().join("empty")), Vec::<PathBuf>::new());
+    assert_eq!(files(&dir.path().join("other")), [dir.path().join("other/letter.txt")]);
+    assert_eq!(read(&dir.path().join("other/letter.txt")), b"dear reader");
+}
+
+/// Goal: a whole store is described and verified without a change. Method: its files before and
+/// after.
+#[test]
+fn a_whole_store() {
+    let dir = temporary();
+    make_store(dir.path());
+    let store = dir.path().join("store");
+    let contents = || files(&store).into_iter().map(|f| (read(&f), f)).collect::<Vec<_>>();
+    let before = contents();
+    let verified = weir(dir.path(), &["verify", "store"]);
+    assert!(verified.ok().contains("no damage"), "{}", verified.out);
+    assert!(verified.out.contains("501 entries"), "{}", verified.out);
+    let text = weir(dir.path(), &["inspect", "store"]);
+    for part in ["default", "users", "level", "tables"] {
+        assert!(text.ok().contains(part), "{part:?} is not in {}", text.out);
+    }
+    let json = weir(dir.path(), &["inspect", "--json", "store"]);
+    let value: serde_json::Value = serde_json::from_str(json.ok()).expect("the output is JSON");
+    assert_eq!(value["keyspaces"].as_array().map(Vec::len), Some(2), "{value}");
+    assert_eq!(contents(), before, "reading changed the store");
+}
+
+/// Goal: damage is found, named, and told from other failures by the exit code. Method: one byte in
+/// the middle of each table changed.
+#[test]
+fn a_damaged_store() {
+    let dir = temporary();
+    make_store(dir.path());
+    let mut damaged = 0;
+    for file in files(&dir.path().join("store")) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.ends_with(".tbl") {
+            continue;
+        }
+        damaged += 1;
+        let whole = read(&file);
+        let mut bytes = whole.clone();
+        bytes[whole.len() / 2] ^= 0x10;
+        write(&file, &bytes);
+        weir(dir.path(), &["verify", "store"]).fails(3, &[&name, "corruption"]);
+        write(&file, &whole);
+        weir(dir.path(), &["verify", "store"]).ok();
+    }
+    assert!(damaged >= 2, "no table was found among {:?}", files(&dir.path().join("store")));
+}
