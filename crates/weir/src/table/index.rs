@@ -209,13 +209,12 @@ impl Index {
         suffix: &[u8],
         seq: Seq,
     ) -> Option<usize> {
-        let (mut low, mut high) = (0, upper);
-        // Most often one block has this prefix: look at it, and at its neighbour, first.
+        // Most often the last block with this prefix is the one.
         if self.compare(upper - 1, suffix, seq).is_le() {
             return Some(upper - 1);
         }
         let equals = self.prefixes.get(..upper).unwrap_or(&[]);
-        low = low.max(equals.partition_point(|&p| p < target));
+        let (mut low, mut high) = (equals.partition_point(|&p| p < target), upper);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.compare(middle, suffix, seq).is_le() {
@@ -263,7 +262,8 @@ pub(super) struct IndexBuilder {
 struct IndexRow {
     /// End of the stored block.
     end: u64,
-    /// End of the separator in the builder's heap, without the sequence number.
+    /// The separator in the builder's heap, without the sequence number.
+    key_start: usize,
     key_end: usize,
     continued: bool,
 }
@@ -282,12 +282,13 @@ impl IndexBuilder {
             Some(last_key) if !continued => shared_prefix_len(last_key, key) + 1,
             _ => key.len(),
         };
+        let key_start = self.heap.len();
         self.heap.extend_from_slice(key.get(..separator_len).unwrap_or(key));
         let key_end = self.heap.len();
         if continued {
             put_u64(&mut self.heap, seq);
         }
-        self.rows.push(IndexRow { end, key_end, continued });
+        self.rows.push(IndexRow { end, key_start, key_end, continued });
     }
 
     /// Bytes of the section, an upper bound.
@@ -297,17 +298,13 @@ impl IndexBuilder {
 
     /// The section's bytes.
     pub(super) fn finish(&self) -> Vec<u8> {
-        let separators = || {
-            let mut start = 0;
-            self.rows.iter().map(move |row| {
-                let whole = &self.heap[start..row.key_end];
-                let seq_bytes = if row.continued { SEQ_BYTES } else { 0 };
-                start = row.key_end + seq_bytes;
-                (whole, &self.heap[row.key_end..start])
-            })
+        let separator = |row: &IndexRow| &self.heap[row.key_start..row.key_end];
+        let seq = |row: &IndexRow| {
+            let seq_bytes = if row.continued { SEQ_BYTES } else { 0 };
+            &self.heap[row.key_end..row.key_end + seq_bytes]
         };
-        let first = separators().next().map_or(&[][..], |(key, _)| key);
-        let last = separators().last().map_or(&[][..], |(key, _)| key);
+        let first = self.rows.first().map_or(&[][..], separator);
+        let last = self.rows.last().map_or(&[][..], separator);
         let common_len = shared_prefix_len(first, last);
         let heap_bytes = self.heap.len() - common_len * self.rows.len();
         let data_bytes = self.rows.last().map_or(0, |row| row.end);
@@ -327,13 +324,13 @@ impl IndexBuilder {
         }
         let flag = if wide { 1 << 63 } else { 1 << 31 };
         let mut end = 0;
-        for (row, (key, seq)) in self.rows.iter().zip(separators()) {
-            end += (key.len() - common_len + seq.len()) as u64;
+        for row in &self.rows {
+            end += (separator(row).len() - common_len + seq(row).len()) as u64;
             number(&mut out, if row.continued { end | flag } else { end });
         }
-        for (key, seq) in separators() {
-            out.extend_from_slice(&key[common_len..]);
-            out.extend_from_slice(seq);
+        for row in &self.rows {
+            out.extend_from_slice(&separator(row)[common_len..]);
+            out.extend_from_slice(seq(row));
         }
         out
     }
@@ -343,7 +340,10 @@ impl IndexBuilder {
 mod tests {
     use super::*;
 
-    fn index(blocks: &[(&[u8], Seq, Option<&[u8]>)]) -> Index {
+    /// First key and sequence number of a block, and the last key of the block before.
+    type Block<'a> = (&'a [u8], Seq, Option<&'a [u8]>);
+
+    fn index(blocks: &[Block<'_>]) -> Index {
         let mut builder = IndexBuilder::default();
         for (i, &(first, seq, last_key)) in blocks.iter().enumerate() {
             builder.add((first, seq), last_key, (i as u64 + 1) * 100);
