@@ -7,27 +7,23 @@
 
 use std::fmt;
 
-/// Why a task was picked; one counter and one name in the metrics each.
+/// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
 pub(crate) enum Cause {
     /// Level 0 has as many runs as its trigger allows.
-    RunCount = 0,
+    RunCount,
     /// A level holds more bytes than its target.
-    LevelBytes = 1,
+    LevelBytes,
     /// A level above the base level holds tables: left by another policy, or the tree shrank.
-    Drain = 2,
+    Drain,
     /// A table of the last level is mostly deletes that hide nothing any more.
-    Deletes = 3,
+    Deletes,
     /// A user asked for it.
-    Manual = 4,
+    Manual,
 }
 
-/// Number of causes.
-pub(crate) const CAUSES: usize = 5;
-
 impl Cause {
-    /// The name in metrics and in text cases.
+    /// The name that people see.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RunCount => "run-count",
@@ -118,11 +114,6 @@ impl Task {
             Self::Merge(merge) => merge.output_level,
             Self::Move(moved) => moved.output_level,
         }
-    }
-
-    /// The topmost level that the task takes from.
-    pub(crate) fn source_level(&self) -> usize {
-        self.inputs().iter().map(|slice| slice.level).min().unwrap_or(0)
     }
 
     /// Why it was picked.

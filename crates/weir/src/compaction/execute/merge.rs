@@ -13,8 +13,8 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    Finished, Job, JobContext, JobKind, JobStats, Progress, STEP_BYTES, Stopwatch,
-    check_conservation, set_cursor, tally_of,
+    Finished, Job, JobContext, JobStats, Progress, STEP_BYTES, Stopwatch, check_conservation,
+    set_cursor, tally_of,
 };
 use crate::compaction::policy::Plan;
 use crate::compaction::task::{Merge as MergeTask, Task};
@@ -157,11 +157,6 @@ impl CompactionJob {
             stats,
             _memory: memory,
         })
-    }
-
-    /// What kind of job it is, for the counters.
-    pub(crate) fn kind(&self) -> JobKind {
-        JobKind::Merge(self.task.cause)
     }
 
     fn advance(&mut self) -> Result<Progress> {

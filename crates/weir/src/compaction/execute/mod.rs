@@ -24,7 +24,7 @@
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::error::{Error, Result};
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, Move};
@@ -34,17 +34,17 @@ use crate::table::Table;
 use crate::version::edit::{KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 
-mod counters;
 mod flush;
 mod input;
 mod merge;
 mod outputs;
+mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use counters::{Counters, JobKind, JobStats};
 pub(crate) use flush::{FlushJob, FlushSpec};
 pub(crate) use merge::{CompactionJob, MergeSpec};
+pub(crate) use stats::JobStats;
 
 /// Bytes of keys and values that one step handles: some milliseconds of work, so that a worker can
 /// turn to a more urgent job, or a simulation to another actor, between two steps.
@@ -93,15 +93,6 @@ impl Progress {
             finished.stats.nanos = nanos;
         }
         self
-    }
-}
-
-impl Finished {
-    /// Removes the outputs. Requires: the edit was refused before it was written to any log.
-    pub(crate) fn discard(self, storage: &dyn Storage) {
-        for table in &self.outputs {
-            storage.remove_table(table.uid).ignore_error("recovery removes what no root names");
-        }
     }
 }
 
