@@ -142,7 +142,10 @@ pub struct Options {
     /// How many times larger each level is than the one above, 2 to 100. Default:
     /// [`DEFAULT_LEVEL_RATIO`].
     pub level_ratio: u32,
-    /// Target bytes of level 1. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    /// Smallest target of the level that level 0 is merged into, in bytes; a batch of level 0
+    /// (`l0_trigger` write buffers) counts if it is larger. A store of up to `level_ratio` times as
+    /// much has one level below level 0. Larger: fewer levels to read and fewer rewrites, longer
+    /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
     /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many
     /// on and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
@@ -183,16 +186,6 @@ impl Options {
     #[must_use]
     pub fn compression_at(&self, level: usize) -> Compression {
         per_level(&self.compression, level, Compression::None)
-    }
-
-    /// Target bytes of `level` (1 and below).
-    #[must_use]
-    pub(crate) fn level_bytes(&self, level: usize) -> u64 {
-        let mut bytes = self.base_level_bytes;
-        for _ in 1..level {
-            bytes = bytes.saturating_mul(u64::from(self.level_ratio));
-        }
-        bytes
     }
 
     /// Checks every option against its range.

@@ -550,7 +550,7 @@ fn every_failing_write_fails_the_job() {
         let result = run(&mut job_over(&store, &store.version(), &task));
         if storage.writes.load(Ordering::Relaxed) < writes + failing {
             assert!(failing > 6, "only {failing} writes");
-            result.expect("no write failed").remove_outputs(&*storage);
+            result.expect("no write failed").remove_outputs(&storage);
             assert_eq!(storage.list_tables().expect("a list"), before);
             return;
         }
@@ -578,7 +578,7 @@ fn an_abandoned_job_leaves_no_table() {
             assert!(steps > 2, "the merge is too small for this test");
             // The tables belong to the edit now.
             assert_ne!(store.storage.list_tables().expect("a list"), before);
-            finished.remove_outputs(&*store.storage);
+            finished.remove_outputs(&store.storage);
             assert_eq!(store.storage.list_tables().expect("a list"), before);
             return;
         }
