@@ -32,8 +32,13 @@ const FILE_RIGHTS: u32 = 0o644;
 /// Access rights of new directories, before the process's umask.
 const DIR_RIGHTS: u32 = 0o755;
 
-/// Zeros are written in pieces of this size: 1 MiB, large enough that the cost of a call vanishes.
-const ZERO_PIECE_BYTES: usize = 1 << 20;
+/// Zeros are written in pieces of this size: 16 KiB. The page cache keeps a file in units as large as
+/// the writes that made it, and ext4 walks all blocks of a unit at every small write into it: log
+/// groups of 168 bytes cost 2.0 to 2.7 µs each after pieces of 1 MiB, and 1.1 to 1.3 µs after these.
+const ZERO_PIECE_BYTES: usize = 16 << 10;
+
+/// Zeros after which the device is told to start writing: 1 MiB.
+const ZERO_WRITE_BACK_BYTES: u64 = 1 << 20;
 
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
@@ -311,8 +316,10 @@ impl File for RealFile {
         while at < bytes {
             let piece = (bytes - at).min(ZERO_PIECE_BYTES as u64) as usize;
             self.write_at(&ZEROS[..piece], at)?;
-            self.write_back(at, piece as u64)?;
             at += piece as u64;
+            if at.is_multiple_of(ZERO_WRITE_BACK_BYTES) {
+                self.write_back(at - ZERO_WRITE_BACK_BYTES, ZERO_WRITE_BACK_BYTES)?;
+            }
         }
         Ok(())
     }
