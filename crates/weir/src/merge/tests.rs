@@ -21,12 +21,12 @@ struct Row {
     value: Vec<u8>,
 }
 
-/// A cursor over a sorted vector that can be told to fail after some moves.
+/// A cursor over a sorted vector that can be told to fail after some moves, once.
 struct VecCursor {
     rows: Vec<Row>,
     /// Index plus one; 0 is before the first.
     at: usize,
-    /// Moves left before every further one fails, shared by all cursors of a test.
+    /// Moves left before one fails, shared by all cursors of a test.
     fuse: Option<Rc<Cell<usize>>>,
     failed: bool,
 }
@@ -46,8 +46,9 @@ impl VecCursor {
         self.at = at;
         self.failed = false;
         if let Some(fuse) = &self.fuse {
+            // It fails once: a second try would succeed, so that whoever forgets the error goes on.
             self.failed = fuse.get() == 0;
-            fuse.set(fuse.get().saturating_sub(1));
+            fuse.set(fuse.get().wrapping_sub(1));
         }
     }
 
