@@ -279,6 +279,28 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
     }
 }
 
+/// H34: a record of an earlier life at the right offset, with the right LSN and epoch, is not
+/// accepted, because it names another group before it.
+#[test]
+fn a_group_of_another_life_does_not_chain() {
+    let two_groups = |first: &[u8]| {
+        let storage = MemStorage::default();
+        let mut writer = segment(&storage, 1, 1, 0, Chain::ORIGIN);
+        writer.append(GroupType::Full, &[first], 1, false, 0).unwrap();
+        let second = writer.position().offset as usize;
+        writer.append(GroupType::Full, &[b"second"], 1, false, 0).unwrap();
+        (storage, second)
+    };
+    let (storage, second) = two_groups(b"life 1");
+    let (earlier, _) = two_groups(b"life 0");
+    let mut bytes = storage.bytes(LogKind::Wal, 1);
+    bytes.truncate(second);
+    bytes.extend_from_slice(&earlier.bytes(LogKind::Wal, 1)[second..]);
+    storage.set_bytes(LogKind::Wal, 1, bytes);
+    assert_eq!(read(&storage, 1).unwrap().0, [b"life 1"]);
+    assert_eq!(read(&storage, 2).unwrap_err().kind(), ErrorKind::Corruption);
+}
+
 /// Goal: nothing acknowledged is lost behind a group whose write failed, whatever of it reached the
 /// disk (bugs 29, 31). Method: fail one write in three ways, go on in a successor.
 #[test]
