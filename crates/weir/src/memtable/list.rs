@@ -106,6 +106,7 @@ impl List {
     }
 
     /// Bytes that the arenas took from the system's allocator.
+    #[cfg(test)]
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.entries.reserved_bytes() + self.index.reserved_bytes()
     }

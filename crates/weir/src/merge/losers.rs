@@ -74,11 +74,6 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// The sources, newest first.
-    pub(crate) fn sources(&self) -> &[C] {
-        &self.sources
-    }
-
     #[inline]
     fn winner(&self) -> &C {
         debug_assert!(self.valid, "the cursor does not stand on an entry");

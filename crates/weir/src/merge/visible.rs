@@ -97,11 +97,6 @@ impl<C: Cursor> Visible<C> {
         self.inner.status()
     }
 
-    /// The cursor below.
-    pub(crate) fn inner(&self) -> &C {
-        &self.inner
-    }
-
     /// Moves to the first visible key at or after `key`, inside the bounds.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         if self.is_below_lower(key) {
