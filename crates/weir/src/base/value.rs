@@ -8,6 +8,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::base::memory::{Accountant, Category, Charge};
+
 /// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
 #[derive(Clone)]
 pub(crate) struct Buf(Arc<[u8]>);
@@ -63,8 +65,22 @@ enum Repr {
         start: u32,
         len: u32,
     },
+    /// A slice of a block that is charged to the memory budget.
+    Pinned(Arc<Pin>),
     Owned(Box<[u8]>),
 }
+
+struct Pin {
+    slice: Value,
+    _charge: Charge,
+}
+
+/// Values below this size are copied out of their block: the copy costs no more than the bookkeeping
+/// of a pin, and keeps a block of 4 KiB from being held for a few bytes.
+const PIN_BYTES_MIN: usize = 4 << 10;
+
+/// Part of the memory budget that pinned values may hold together (DESIGN §10).
+const PIN_BUDGET_DIVISOR: u64 = 8;
 
 impl Value {
     /// The slice `[start, start + len)` of a block. Requires: the range lies within `buf`; values
@@ -84,6 +100,20 @@ impl Value {
         Self(Repr::Shared { buf, start: start as u32, len: len as u32 })
     }
 
+    /// The value in a form that may be kept for long: a small one is copied, a large one keeps its
+    /// block and is charged for it, unless pins hold their share of the budget already.
+    pub(crate) fn keep(self, accountant: &Arc<Accountant>) -> Self {
+        let Repr::Shared { buf, len, .. } = &self.0 else { return self };
+        let block_bytes = buf.bytes().len() as u64;
+        let limit = accountant.budget_bytes() / PIN_BUDGET_DIVISOR;
+        let small = (*len as usize) < PIN_BYTES_MIN || u64::from(*len) * 2 < block_bytes;
+        if small || accountant.used(Category::Pinned) + block_bytes > limit {
+            return Self::from(self.as_bytes());
+        }
+        let charge = accountant.charge(Category::Pinned, block_bytes);
+        Self(Repr::Pinned(Arc::new(Pin { slice: self, _charge: charge })))
+    }
+
     /// The bytes of the value.
     #[must_use]
     #[inline]
@@ -92,6 +122,7 @@ impl Value {
             Repr::Shared { buf, start, len } => {
                 &buf.bytes()[*start as usize..*start as usize + *len as usize]
             }
+            Repr::Pinned(pin) => pin.slice.as_bytes(),
             Repr::Owned(bytes) => bytes,
         }
     }
@@ -101,7 +132,7 @@ impl Value {
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Repr::Owned(bytes) => bytes.into_vec(),
-            Repr::Shared { .. } => self.as_bytes().to_vec(),
+            Repr::Shared { .. } | Repr::Pinned(_) => self.as_bytes().to_vec(),
         }
     }
 }

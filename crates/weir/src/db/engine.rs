@@ -408,9 +408,19 @@ impl Engine {
             return bytes;
         }
         let accountant = &self.shared.accountant;
-        let others = accountant.used_total() - accountant.used(Category::BlockCache);
         let budget = accountant.budget_bytes();
-        budget.saturating_sub(others).max(budget / 4)
+        let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
+        // What memtables may grow to before writers wait, not what they hold at this moment.
+        let wanted = |tree: &Arc<Tree>| {
+            let options = &tree.peek().options;
+            options.write_buffer_bytes * (options.immutables_max as u64 + 1)
+        };
+        let memtables = trees.iter().map(wanted).sum::<u64>().min(memtable_bytes_max(budget));
+        let others: u64 = [Category::TableMetadata, Category::Jobs, Category::Pinned]
+            .map(|category| accountant.used(category))
+            .iter()
+            .sum();
+        budget.saturating_sub(memtables + others).max(budget / 4)
     }
 }
 
@@ -430,6 +440,11 @@ fn check_name(name: &str) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Bytes of all memtables above which writers wait for flushes: half of the budget.
+pub(crate) fn memtable_bytes_max(budget: u64) -> u64 {
+    budget / 2
 }
 
 /// The write buffer that the budget allows: with a second one being flushed, memtables stay within

@@ -29,7 +29,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
-use crate::state::tree::{Buffer, SuperVersion, Tree, last_seq};
+use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::set::VersionSet;
@@ -55,6 +55,8 @@ struct State {
     running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.
     closed: BTreeSet<KeyspaceId>,
+    /// The keyspace whose compaction was claimed last.
+    last_compacted: Option<KeyspaceId>,
     /// Space was missing: jobs that need it rest until then.
     rest_until: Option<u64>,
 }
@@ -448,23 +450,28 @@ impl Engine {
     /// The shape of a keyspace as deciders see it.
     fn shape_of(&self, root: &Root, id: KeyspaceId, busy: &BTreeSet<u64>) -> Option<Shape> {
         let state = root.keyspaces.get(&id)?;
-        let free = self.storage().ok().and_then(|s| s.free_bytes().ok().flatten());
-        // After the version is pinned: H47.
-        Some(state.shape(busy.clone(), self.shared.snapshots.live(), free))
+        // After the version is pinned: H47. No policy asks for the free space yet.
+        Some(state.shape(busy.clone(), self.shared.snapshots.live(), None))
     }
 
     /// Picks a task and reserves its inputs.
     fn claim_compaction(&self) -> Option<Claim> {
-        for tree in self.all_trees() {
+        let mut trees = self.all_trees();
+        // Every keyspace gets its turn: the search begins after the one that was served last.
+        let last = self.jobs.state.lock().last_compacted;
+        let first = trees.partition_point(|t| Some(t.id) <= last);
+        trees.rotate_left(first);
+        for tree in trees {
             let mut state = self.jobs.state.lock();
             let root = self.set.current();
-            let shape = self.shape_of(&root, tree.id, &state.busy)?;
+            let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { continue };
             let policy = compaction::policy_of(shape.options.compaction);
             let Some(task) = policy.pick(&shape).into_iter().next() else { continue };
             if !state.begin(tree.id) {
                 continue;
             }
             state.busy.extend(task.input_uids());
+            state.last_compacted = Some(tree.id);
             return Some(Claim { tree, task, shape, root });
         }
         None
@@ -568,10 +575,13 @@ impl Engine {
             let memory = Memory {
                 immutables: current.immutables.len(),
                 immutables_max: current.options.immutables_max,
-                active_fill: 0.0,
+                active_fill: current.active.memtable.bytes() as f64
+                    / current.options.write_buffer_bytes as f64,
             };
             let nanos = pacing::delay_nanos_per_byte(&pressure, &memory);
-            tree.delay_nanos_per_byte.store(nanos as u64, Ordering::Relaxed);
+            // In 1/1024 ns, so that the gentlest delays are not lost.
+            let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
+            tree.delay_per_byte.store(fixed, Ordering::Relaxed);
             let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
             tree.stopped.store(full, Ordering::Release);
         }

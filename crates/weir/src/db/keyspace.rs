@@ -141,14 +141,8 @@ impl Keyspace {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
-        buf.clear();
-        match self.get(key)? {
-            Some(value) => {
-                buf.extend_from_slice(&value);
-                Ok(true)
-            }
-            None => Ok(false),
-        }
+        self.check()?;
+        get::get_into(&self.handle.engine.shared, &self.tree, key.as_ref(), buf)
     }
 
     /// The values of several keys, all in the same state of the store, in the order asked.

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::base::clock;
 use crate::base::memory::Category;
 use crate::cache::Purpose;
 use crate::db::engine::Engine;
+use crate::state::tree::DELAY_UNITS_PER_NANO;
 
 /// Counters since the store was opened, and sizes as of now. The figures are taken one after the
 /// other: sums of them can be off by what happened meanwhile.
@@ -149,7 +151,7 @@ impl MemoryMetrics {
 }
 
 /// One keyspace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyspaceMetrics {
     /// Its name.
@@ -159,7 +161,7 @@ pub struct KeyspaceMetrics {
     /// Memtables that wait for their flush.
     pub immutable_memtables: u64,
     /// Delay that writers owe, in nanoseconds per byte.
-    pub delay_nanos_per_byte: u64,
+    pub delay_nanos_per_byte: f64,
     /// The levels, from 0 on.
     pub levels: Vec<LevelMetrics>,
 }
@@ -258,9 +260,8 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
             name: tree.name.clone(),
             memtable_bytes: current.active.memtable.bytes(),
             immutable_memtables: current.immutables.len() as u64,
-            delay_nanos_per_byte: tree
-                .delay_nanos_per_byte
-                .load(std::sync::atomic::Ordering::Relaxed),
+            delay_nanos_per_byte: tree.delay_per_byte.load(Ordering::Relaxed) as f64
+                / DELAY_UNITS_PER_NANO as f64,
             levels: levels.collect(),
         }
     };

@@ -24,7 +24,9 @@ use crate::base::prng::Prng;
 use crate::base::sched::{self, Mutex};
 use crate::cache::BlockCache;
 use crate::compaction::execute::{self, JobContext};
-use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Handle, Writer, effective_options};
+use crate::db::engine::{
+    DEFAULT_KEYSPACE, Engine, Handle, Writer, effective_options, memtable_bytes_max,
+};
 use crate::db::jobs::{self, Jobs};
 use crate::db::keyspace::Keyspace;
 use crate::db::{Builder, Db};
@@ -349,7 +351,7 @@ impl Opening {
             next_epoch: Box::new(move || set.new_epoch()),
             all_trees: Box::new(move || trees.lock().values().cloned().collect()),
         };
-        let limits = Limits { memtable_bytes_max: self.options.memory_budget / 2 };
+        let limits = Limits { memtable_bytes_max: memtable_bytes_max(self.options.memory_budget) };
         let committer =
             Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
         Ok(Writer { wal, committer, sync_requests: Mutex::default() })

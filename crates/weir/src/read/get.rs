@@ -20,12 +20,36 @@ pub(crate) fn get(
     // After the super-version: H45.
     let seq = snapshot.unwrap_or_else(|| shared.visible());
     let found = get_in(shared, &current, key, seq)?;
-    shared.counters.gets.add(1);
+    count(shared, found.as_ref());
+    Ok(found.map(|value| value.keep(&shared.accountant)))
+}
+
+/// Copies the value of `key` into `buf`; false if it has none.
+#[inline]
+pub(crate) fn get_into(
+    shared: &Shared,
+    tree: &Tree,
+    key: &[u8],
+    buf: &mut Vec<u8>,
+) -> Result<bool> {
+    buf.clear();
+    let current = tree.peek();
+    // After the super-version: H45.
+    let found = get_in(shared, &current, key, shared.visible())?;
+    count(shared, found.as_ref());
     if let Some(value) = &found {
+        buf.extend_from_slice(value);
+    }
+    Ok(found.is_some())
+}
+
+#[inline]
+fn count(shared: &Shared, found: Option<&Value>) {
+    shared.counters.gets.add(1);
+    if let Some(value) = found {
         shared.counters.gets_found.add(1);
         shared.counters.bytes_found.add(value.len() as u64);
     }
-    Ok(found)
 }
 
 /// The values of `keys`, all in the same state. Keys are looked up in key order, so that
@@ -43,7 +67,8 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     let mut answers: Vec<Option<Value>> = vec![None; keys.len()];
     let (mut found, mut bytes) = (0, 0);
     for i in order {
-        answers[i] = get_in(shared, &current, keys[i].as_ref(), seq)?;
+        let answer = get_in(shared, &current, keys[i].as_ref(), seq)?;
+        answers[i] = answer.map(|value| value.keep(&shared.accountant));
         if let Some(value) = &answers[i] {
             found += 1;
             bytes += value.len() as u64;

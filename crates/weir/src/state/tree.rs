@@ -84,6 +84,9 @@ pub(crate) struct SuperVersion {
     pub(crate) options: Arc<Options>,
 }
 
+/// Units of [`Tree::delay_per_byte`] in a nanosecond.
+pub(crate) const DELAY_UNITS_PER_NANO: u64 = 1024;
+
 /// An open keyspace.
 pub(crate) struct Tree {
     /// Number of the keyspace, never reused.
@@ -93,8 +96,9 @@ pub(crate) struct Tree {
     super_version: ArcSwap<SuperVersion>,
     install: Mutex<()>,
     dropped: AtomicBool,
-    /// Delay that writers owe, in nanoseconds per byte; set after every install.
-    pub(crate) delay_nanos_per_byte: AtomicU64,
+    /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
+    /// after every install.
+    pub(crate) delay_per_byte: AtomicU64,
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stopped: AtomicBool,
 }
@@ -108,7 +112,7 @@ impl Tree {
             super_version: ArcSwap::from_pointee(first),
             install: Mutex::new(()),
             dropped: AtomicBool::new(false),
-            delay_nanos_per_byte: AtomicU64::new(0),
+            delay_per_byte: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
+use crate::base::memory::{Category, Charge};
 use crate::base::value::{Buf, Value};
 use crate::storage::Advice;
 use crate::table::CursorOptions;
@@ -61,6 +62,7 @@ struct Ahead {
     offset: u64,
     /// Blocks that the next read asks for; 0 right after a seek.
     window_blocks: usize,
+    charge: Option<Charge>,
 }
 
 impl Ahead {
@@ -225,6 +227,7 @@ impl TableCursor {
         self.ahead.bytes.clear();
         self.ahead.bytes.resize((end - start) as usize, 0);
         self.ahead.offset = start;
+        self.charge_ahead();
         if let Err(error) = opened.source.read_exact_at(&mut self.ahead.bytes, start) {
             self.ahead.forget();
             return Err(error);
@@ -234,6 +237,19 @@ impl TableCursor {
             opened.source.advise(end, READAHEAD_BYTES_MAX, Advice::WillNeed);
         }
         Ok(())
+    }
+
+    /// Keeps the account of the readahead buffer, which lives as long as the cursor.
+    fn charge_ahead(&mut self) {
+        let bytes = self.ahead.bytes.capacity() as u64;
+        match &mut self.ahead.charge {
+            Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
+            Some(_) => {}
+            None => {
+                let accountant = self.table.accountant();
+                self.ahead.charge = accountant.map(|a| a.charge(Category::Pinned, bytes));
+            }
+        }
     }
 
     fn is_cached(&self, block: usize) -> bool {

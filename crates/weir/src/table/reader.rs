@@ -125,6 +125,11 @@ impl Table {
         self.cache.as_deref()
     }
 
+    /// Who counts the memory of this table and its cursors.
+    pub(super) fn accountant(&self) -> Option<&Arc<Accountant>> {
+        self.accountant.as_ref()
+    }
+
     pub(super) fn hash_seed(&self) -> u64 {
         self.hash_seed
     }

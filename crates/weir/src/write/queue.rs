@@ -26,7 +26,7 @@ use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
-use crate::state::tree::Tree;
+use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
@@ -578,7 +578,7 @@ impl CommitQueue {
             || options.write_buffer_entries.is_some_and(|max| memtable.entries() >= max);
         let crowded = full
             && (current.immutables.len() >= options.immutables_max
-                || self.shared.accountant.used(Category::Memtables) + memtable.bytes()
+                || self.shared.accountant.used(Category::Memtables) + options.write_buffer_bytes
                     > self.limits.memtable_bytes_max
                     && !current.immutables.is_empty());
         (full, crowded || tree.stopped.load(Ordering::Acquire))
@@ -609,14 +609,15 @@ impl CommitQueue {
         let rate = batches
             .iter()
             .flat_map(|b| &b.trees)
-            .map(|t| t.delay_nanos_per_byte.load(Ordering::Relaxed))
+            .map(|t| t.delay_per_byte.load(Ordering::Relaxed))
             .max()
             .unwrap_or(0);
         if rate == 0 {
             lead.owed_nanos = 0;
             return;
         }
-        lead.owed_nanos = lead.owed_nanos.saturating_add(rate.saturating_mul(bytes));
+        let owed = rate.saturating_mul(bytes) / DELAY_UNITS_PER_NANO;
+        lead.owed_nanos = lead.owed_nanos.saturating_add(owed);
         if lead.owed_nanos < DELAY_NANOS_MIN {
             return;
         }
