@@ -25,7 +25,7 @@ use crate::write::queue::{Committed, Pending, Ticket};
 /// batch.put(&users, b"7", b"ada");
 /// batch.put(&names, b"ada", b"7");
 /// db.write(batch, weir::Durability::Sync)?;
-/// # weir::Result::Ok(())
+/// # Ok::<(), weir::Error>(())
 /// ```
 #[derive(Default)]
 pub struct WriteBatch {

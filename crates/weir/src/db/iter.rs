@@ -68,7 +68,7 @@ impl Drop for SnapshotRef {
 ///     cursor.next();
 /// }
 /// cursor.status()?;
-/// # weir::Result::Ok(())
+/// # Ok::<(), weir::Error>(())
 /// ```
 pub struct Cursor {
     // In this order: what the cursor holds of tables goes before the reclaimer is asked.

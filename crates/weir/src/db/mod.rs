@@ -38,12 +38,12 @@ use metrics::Metrics;
 /// let db = weir::Db::open(&path)?;
 /// db.put(b"key", b"value")?;
 /// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
-/// for entry in db.range(b"a"..b"z") {
+/// for entry in db.range("a".."z") {
 ///     let (key, value) = entry?;
 ///     println!("{key:?} = {value:?}");
 /// }
 /// db.close()?;
-/// # weir::Result::Ok(())
+/// # Ok::<(), weir::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Db {
@@ -57,7 +57,7 @@ pub struct Db {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("data");
 /// let db = weir::Db::builder(&path).memory_budget(64 << 20).background_threads(1).open()?;
-/// # weir::Result::Ok(())
+/// # Ok::<(), weir::Error>(())
 /// ```
 #[must_use = "a builder does nothing until `open`"]
 pub struct Builder {
