@@ -18,7 +18,7 @@ fn main() -> weir::Result<()> {
         }
     }
     db.flush()?;
-    db.compact_range::<&[u8]>(..)?;
+    db.compact_range(..)?;
 
     let keyspace = db.default_keyspace();
     let now = db.iter().count();

@@ -46,6 +46,7 @@ pub use db::keyspace::{Keyspace, Snapshot};
 pub use db::metrics::{
     BytesWritten, CacheMetrics, KeyspaceMetrics, LevelMetrics, MemoryMetrics, Metrics,
 };
+pub use db::range::KeyRange;
 pub use db::{Builder, Db};
 pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Options};
 

@@ -106,7 +106,7 @@ fn soak_with_tiny_memtables_loses_nothing() {
     db.close().unwrap();
     let db = tiny_db(&path);
     check(&db);
-    db.compact_range::<&[u8]>(..).unwrap();
+    db.compact_range(..).unwrap();
     check(&db);
     assert!(db.verify().unwrap().damages.is_empty());
 }
@@ -166,7 +166,7 @@ fn snapshots_do_not_change() {
         }
     }
     db.wait_idle().unwrap();
-    db.compact_range::<&[u8]>(..).unwrap();
+    db.compact_range(..).unwrap();
     let ks = db.default_keyspace();
     assert_eq!(snapshot.iter(ks).count(), 500);
     assert!(collect(snapshot.iter(ks)).iter().all(|(_, v)| v == b"old"));

@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
                 }
             }
             "flush" => self.keyspace.flush()?,
-            "compact" => self.keyspace.compact_range::<&[u8]>(..)?,
+            "compact" => self.keyspace.compact_range(..)?,
             "sync" => self.db.sync()?,
             "help" => writeln!(out, "{}", help::TEXT)?,
             _ => return Ok(Step::Exit),
@@ -262,9 +262,9 @@ impl<'a> Session<'a> {
             to.map_or(Bound::Unbounded, Bound::Excluded),
         );
         let pairs = match (snapshot, prefix) {
-            (None, None) => self.keyspace.range::<&[u8]>(range),
+            (None, None) => self.keyspace.range(range),
             (None, Some(prefix)) => self.keyspace.prefix(prefix),
-            (Some(snapshot), None) => snapshot.range::<&[u8]>(&self.keyspace, range),
+            (Some(snapshot), None) => snapshot.range(&self.keyspace, range),
             (Some(snapshot), Some(prefix)) => snapshot.prefix(&self.keyspace, prefix),
         };
         let mut shown = Shown { show, keys_only, limit, seen: 0 };

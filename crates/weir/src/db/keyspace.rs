@@ -1,6 +1,6 @@
 //! Handles of keyspaces and snapshots.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -8,6 +8,7 @@ use crate::base::key::Kind;
 use crate::base::value::Value;
 use crate::db::engine::Handle;
 use crate::db::iter::{Cursor, Iter, Scan, SnapshotRef};
+use crate::db::range::KeyRange;
 use crate::options::{Durability, Options};
 use crate::read::get;
 use crate::state::tree::Tree;
@@ -21,14 +22,6 @@ use crate::state::tree::Tree;
 pub struct Keyspace {
     pub(crate) handle: Arc<Handle>,
     pub(crate) tree: Arc<Tree>,
-}
-
-/// Bounds of any kind of key as owned byte bounds.
-pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-    (own(range.start_bound()), own(range.end_bound()))
 }
 
 /// The bounds of all keys that begin with `prefix`.
@@ -161,8 +154,8 @@ impl Keyspace {
     }
 
     /// The entries whose keys lie in `range`.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
-        Iter::new(self.scan(None, owned_bounds(&range)))
+    pub fn range(&self, range: impl KeyRange) -> Iter {
+        Iter::new(self.scan(None, range.into_bounds()))
     }
 
     /// The entries whose keys begin with `prefix`.
@@ -177,8 +170,8 @@ impl Keyspace {
     }
 
     /// A cursor over the entries in `range`, not positioned.
-    pub fn cursor_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Cursor {
-        Cursor::new(self.scan(None, owned_bounds(&range)))
+    pub fn cursor_range(&self, range: impl KeyRange) -> Cursor {
+        Cursor::new(self.scan(None, range.into_bounds()))
     }
 
     fn scan(
@@ -210,9 +203,9 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`flush`](Self::flush), and `Corruption` if an input is damaged.
-    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         self.check()?;
-        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = range.into_bounds();
         self.handle.engine.compact_range(&self.tree, lower, upper)
     }
 
@@ -221,9 +214,9 @@ impl Keyspace {
     ///
     /// # Errors
     /// `Corruption` or `Io` if a table cannot be opened.
-    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
         self.check()?;
-        let (lower, upper) = owned_bounds(&range);
+        let (lower, upper) = range.into_bounds();
         crate::db::inspect::approximate_size(&self.tree, &lower, &upper)
     }
 }
@@ -301,8 +294,8 @@ impl Snapshot {
     }
 
     /// The entries that the keyspace had in `range`.
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
-        Iter::new(self.scan(keyspace, owned_bounds(&range)))
+    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Iter {
+        Iter::new(self.scan(keyspace, range.into_bounds()))
     }
 
     /// The entries that the keyspace had under `prefix`.

@@ -3,7 +3,6 @@
 //! Not here: how anything works. `engine` ties the layers together, `open` recovers, `jobs` runs in
 //! the background.
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ pub(crate) mod jobs;
 pub(crate) mod keyspace;
 pub(crate) mod metrics;
 pub(crate) mod open;
+pub(crate) mod range;
 
 use batch::{Commit, WriteBatch};
 use engine::{Handle, KeyspaceAsk};
@@ -26,6 +26,7 @@ use inspect::{Description, VerifyReport};
 use iter::{Cursor, Iter, SnapshotRef};
 use keyspace::{Keyspace, Snapshot};
 use metrics::Metrics;
+use range::KeyRange;
 
 /// An open store. Cheap to clone and to share between threads; the last clone that is dropped
 /// closes it.
@@ -38,7 +39,7 @@ use metrics::Metrics;
 /// let db = weir::Db::open(&path)?;
 /// db.put(b"key", b"value")?;
 /// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"value"[..]));
-/// for entry in db.range("a".."z") {
+/// for entry in db.range(b"a"..b"z") {
 ///     let (key, value) = entry?;
 ///     println!("{key:?} = {value:?}");
 /// }
@@ -414,7 +415,7 @@ impl Db {
     }
 
     /// See [`Keyspace::range`].
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+    pub fn range(&self, range: impl KeyRange) -> Iter {
         self.default.range(range)
     }
 
@@ -433,7 +434,7 @@ impl Db {
     ///
     /// # Errors
     /// As there.
-    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         self.default.compact_range(range)
     }
 
@@ -441,7 +442,7 @@ impl Db {
     ///
     /// # Errors
     /// As there.
-    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
         self.default.approximate_size(range)
     }
 }
