@@ -7,10 +7,9 @@ mod fjall;
 mod leveldb;
 mod leveldb_sys;
 mod rocksdb;
-mod weir;
 
 use std::time::Duration;
-use weir_bench::EngineKind;
+use weir_bench::{EngineKind, WeirKind};
 
 /// The engine that the others are compared with.
 pub const OWN: &str = "weir";
@@ -18,7 +17,7 @@ pub const OWN: &str = "weir";
 /// Every engine, in the order in which they are shown.
 pub fn all() -> Vec<Box<dyn EngineKind>> {
     vec![
-        Box::new(weir::Kind),
+        Box::new(WeirKind),
         Box::new(rocksdb::Kind),
         Box::new(leveldb::Kind),
         Box::new(fjall::Kind),

@@ -32,9 +32,10 @@ const FILE_RIGHTS: u32 = 0o644;
 /// Access rights of new directories, before the process's umask.
 const DIR_RIGHTS: u32 = 0o755;
 
-/// Zeros are written in pieces of this size: 16 KiB. The page cache keeps a file in units as large as
-/// the writes that made it, and ext4 walks all blocks of a unit at every small write into it: log
-/// groups of 168 bytes cost 2.0 to 2.7 µs each after pieces of 1 MiB, and 1.1 to 1.3 µs after these.
+/// Zeros are written in pieces of this size: 16 KiB. The page cache keeps a file in units as large
+/// as the writes that made it, and ext4 walks all blocks of a unit at every small write into it:
+/// log groups of 168 bytes cost 2.0 to 2.7 µs each after pieces of 1 MiB, and 1.1 to 1.3 µs after
+/// these.
 const ZERO_PIECE_BYTES: usize = 16 << 10;
 
 /// Zeros after which the device is told to start writing: 1 MiB.
