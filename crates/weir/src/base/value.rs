@@ -75,8 +75,8 @@ struct Pin {
     _charge: Charge,
 }
 
-/// Values below this size are copied out of their block: the copy costs no more than the bookkeeping
-/// of a pin, and keeps a block of 4 KiB from being held for a few bytes.
+/// Values below this size are copied out of their block: the copy costs no more than the
+/// bookkeeping of a pin, and keeps a block of 4 KiB from being held for a few bytes.
 const PIN_BYTES_MIN: usize = 4 << 10;
 
 /// Part of the memory budget that pinned values may hold together (DESIGN §10).
