@@ -32,7 +32,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
-use crate::version::set::VersionSet;
+use crate::version::set::{ApplyError, Installed, VersionSet};
 use crate::version::shape::Shape;
 
 /// How long jobs rest after the device was full, before they try again.
@@ -331,11 +331,22 @@ impl Engine {
         };
         finished.edit.keyspace(tree.id).flushed =
             Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
+        let flushed = Some((tree, buffer));
+        let alone = finished.edit.clone();
         for (id, flushed) in idle {
             let flushed = Flushed { durable_lsn: durable, ..flushed };
             finished.edit.keyspace(id).flushed = Some(flushed);
         }
-        self.install_outputs(finished.edit, &finished.outputs, Some((tree, buffer)))?;
+        match self.set.apply(finished.edit) {
+            Ok(installed) => self.show(installed, flushed),
+            // An idle keyspace was dropped or flushed meanwhile: its log start is not needed.
+            Err(failed)
+                if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
+            {
+                self.install_outputs(alone, &finished.outputs, flushed)?;
+            }
+            Err(failed) => return Err(self.not_installed(failed, &finished.outputs)),
+        }
         let counters = &self.shared.counters;
         counters.flushes.add(1);
         counters.flush_bytes.add(finished.stats.bytes_written);
@@ -351,14 +362,15 @@ impl Engine {
         besides: &Tree,
         position: crate::log::LogPosition,
     ) -> Vec<(KeyspaceId, Flushed)> {
-        let root = self.set.current();
         let mut starts = Vec::new();
         for tree in self.all_trees() {
-            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
             let idle = {
                 let current = tree.peek();
                 current.immutables.is_empty() && current.active.memtable.is_empty()
             };
+            // After the look at the memtables: what was flushed before it is in this root.
+            let root = self.set.current();
+            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
             if tree.id == besides.id || !idle || state.log_start.segment >= position.segment {
                 continue;
             }
@@ -378,20 +390,30 @@ impl Engine {
         outputs: &[Arc<TableMeta>],
         flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
     ) -> Result<()> {
-        let installed = match self.set.apply(edit) {
-            Ok(installed) => installed,
-            Err(failed) => {
-                if !failed.maybe_persisted
-                    && let Ok(storage) = self.storage()
-                {
-                    for table in outputs {
-                        let reason = "recovery removes tables that no version names";
-                        storage.remove_table(table.uid).ignore_error(reason);
-                    }
-                }
-                return Err(failed.error);
+        match self.set.apply(edit) {
+            Ok(installed) => {
+                self.show(installed, flushed);
+                Ok(())
             }
-        };
+            Err(failed) => Err(self.not_installed(failed, outputs)),
+        }
+    }
+
+    /// Removes the outputs of a job whose edit certainly did not reach the device (bug 32).
+    fn not_installed(&self, failed: ApplyError, outputs: &[Arc<TableMeta>]) -> Error {
+        if !failed.maybe_persisted
+            && let Ok(storage) = self.storage()
+        {
+            for table in outputs {
+                let reason = "recovery removes tables that no version names";
+                storage.remove_table(table.uid).ignore_error(reason);
+            }
+        }
+        failed.error
+    }
+
+    /// Shows an installed edit to readers and retires the tables that it removed.
+    fn show(&self, installed: Installed, flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>) {
         for tree in self.all_trees() {
             tree.update(|current| {
                 let newest = self.set.current();
@@ -415,7 +437,6 @@ impl Engine {
         }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
-        Ok(())
     }
 
     /// Lets go of log segments that no keyspace needs.

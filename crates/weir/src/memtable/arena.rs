@@ -198,7 +198,6 @@ impl<const ALIGN: usize> Arena<ALIGN> {
     }
 
     /// Bytes taken from the system's allocator.
-    #[cfg(test)]
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes.load(Ordering::Relaxed)
     }

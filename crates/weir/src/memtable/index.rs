@@ -301,7 +301,6 @@ impl Index {
         self.arena.used_bytes()
     }
 
-    #[cfg(test)]
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.arena.reserved_bytes()
     }

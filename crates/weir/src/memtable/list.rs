@@ -106,7 +106,6 @@ impl List {
     }
 
     /// Bytes that the arenas took from the system's allocator.
-    #[cfg(test)]
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.entries.reserved_bytes() + self.index.reserved_bytes()
     }

@@ -87,7 +87,6 @@ impl Memtable {
 
     /// Bytes taken from the system's allocator: what the accountant is charged with. At least
     /// [`Memtable::bytes`].
-    #[cfg(test)]
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.list.reserved_bytes()
     }

@@ -66,7 +66,7 @@ impl Buffer {
         let bytes = self.memtable.bytes();
         if bytes >= self.charged.load(Ordering::Relaxed) + CHARGE_STEP_BYTES {
             self.charged.store(bytes, Ordering::Relaxed);
-            self.charge.lock().resize(bytes);
+            self.charge.lock().resize(self.memtable.reserved_bytes());
         }
     }
 }
