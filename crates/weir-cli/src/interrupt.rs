@@ -2,24 +2,43 @@
 
 use crate::failure::{Failure, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weir_bench::Stopwatch;
+
+/// Signals that come so soon after the first are the same request: `timeout` and terminals may send
+/// one to the process and one to its group.
+const ONE_REQUEST_SECONDS: f64 = 0.5;
+
+/// What shells report for a command that Ctrl-C ended.
+const EXIT_CODE: u8 = 128 + SIGINT as u8;
 
 /// Whether the user asked the command to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the first signal sets the flag and a second one ends the process at once, with
-    /// the exit code that shells give to an interrupted command.
+    /// From now on a first signal sets the flag, and a later one ends the process at once: a store
+    /// survives that like any crash.
     pub(crate) fn install() -> Result<Self> {
+        let fail = |e: std::io::Error| Failure::new(format_args!("cannot watch for Ctrl-C: {e}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(fail)?;
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // The order matters: the shutdown is conditional on the flag that the first signal set.
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())
-                .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-                .map_err(|e| Failure::new(format_args!("cannot watch for Ctrl-C: {e}")))?;
-        }
+        let set = Arc::clone(&flag);
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                let mut first = Stopwatch::start();
+                for _signal in signals.forever() {
+                    if !set.swap(true, Ordering::Relaxed) {
+                        first = Stopwatch::start();
+                    } else if first.seconds() > ONE_REQUEST_SECONDS {
+                        std::process::exit(i32::from(EXIT_CODE));
+                    }
+                }
+            })
+            .map_err(fail)?;
         Ok(Self(flag))
     }
 
@@ -35,6 +54,6 @@ impl Interrupt {
 
     /// What an interrupted command ends with.
     pub(crate) fn failure() -> Failure {
-        Failure { code: 130, message: "interrupted; the store was closed cleanly".to_owned() }
+        Failure { code: EXIT_CODE, message: "interrupted; the store was closed cleanly".to_owned() }
     }
 }

@@ -68,6 +68,12 @@ fn weir(dir: &Path, args: &[&str]) -> Ran {
     weir_with(dir, args, b"")
 }
 
+/// Number of names in a directory.
+#[expect(clippy::disallowed_methods, reason = "a number does not depend on the order of the list")]
+fn entries(dir: &Path) -> usize {
+    std::fs::read_dir(dir).expect("the directory can be listed").count()
+}
+
 fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory can be made")
 }
@@ -94,4 +100,48 @@ fn help_and_usage() {
         assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.err);
         assert!(ran.out.is_empty());
     }
+}
+
+/// Goal: a command that is interrupted closes its store, removes what is temporary and says so.
+/// Method: SIGINT to an endless benchmark and to a replay of a pipe, then a look at what is left.
+#[test]
+fn interrupts_close_cleanly() {
+    let dir = temporary();
+    let cases = [
+        &["bench", "readrandom", "--num", "1000", "--reads", "1000000000000"][..],
+        &["replay", "--dir", "store", "-"],
+    ];
+    for args in cases {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(args)
+            .current_dir(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let feeder = std::thread::Builder::new()
+            .spawn(move || while stdin.write_all(b"i,1,2\n").is_ok() {})
+            .expect("a thread can be started");
+        // Until the command is at work: its store's lock file is there.
+        let at_work = || {
+            let store = dir.path().join("store/ROOT").exists();
+            store || entries(dir.path()) > 0
+        };
+        while !at_work() {
+            std::thread::yield_now();
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(300));
+        let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(kill.expect("kill can be run").success());
+        let output = child.wait_with_output().expect("the program ends");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{args:?}: {errors}");
+        assert!(errors.contains("closed cleanly"), "{args:?}: {errors}");
+        feeder.join().expect("the feeder does not panic");
+    }
+    let left = entries(dir.path());
+    assert_eq!(left, 1, "the benchmark left something");
+    assert_eq!(weir_with(dir.path(), &["shell", "store"], b"count\n").ok(), "1\n");
 }
