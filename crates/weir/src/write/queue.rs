@@ -80,6 +80,8 @@ fn run_callbacks(due: Vec<DueCallback>) {
 
 /// A batch that waits in the queue.
 pub(crate) struct Ticket {
+    /// Whether a thread blocks on this ticket and can take the lead.
+    blocking: bool,
     state: Mutex<TicketState>,
     changed: Condvar,
 }
@@ -87,8 +89,6 @@ pub(crate) struct Ticket {
 struct TicketState {
     /// Taken by the leader that commits it. `None` also for a ticket that only wants the lead.
     pending: Option<Pending>,
-    /// Whether a thread blocks on this ticket and can take the lead.
-    blocking: bool,
     leads: bool,
     outcome: Option<Result<Committed>>,
     callback: Option<Callback>,
@@ -97,9 +97,9 @@ struct TicketState {
 impl Ticket {
     fn new(pending: Option<Pending>, blocking: bool) -> Arc<Self> {
         Arc::new(Self {
+            blocking,
             state: Mutex::new(TicketState {
                 pending,
-                blocking,
                 leads: false,
                 outcome: None,
                 callback: None,
@@ -205,10 +205,29 @@ pub(crate) struct Limits {
     pub(crate) memtable_bytes_max: u64,
 }
 
+/// INVARIANT: while the lead is held exclusively, no ticket in the line is without a thread that
+/// blocks on it. Whoever holds the lead that way may be a background thread or hold locks, and must
+/// not have to commit for others: a commit may wait for a flush.
 #[derive(Default)]
 struct Line {
     leading: bool,
+    /// The leader runs something between two groups and commits nothing.
+    exclusive: bool,
     waiting: VecDeque<Arc<Ticket>>,
+    /// Tickets in the line that no thread blocks on.
+    unattended: usize,
+}
+
+impl Line {
+    /// The ticket that is served next: one that cannot lead itself first, else the oldest.
+    fn pop_next(&mut self) -> Option<Arc<Ticket>> {
+        if self.unattended == 0 {
+            return self.waiting.pop_front();
+        }
+        self.unattended -= 1;
+        let at = self.waiting.iter().position(|t| !t.blocking)?;
+        self.waiting.remove(at)
+    }
 }
 
 /// The right to do what only the leader may do. Holds the last sequence number handed out.
@@ -253,18 +272,7 @@ impl Committer {
     pub(crate) fn write(&self, pending: &mut Pending) -> Result<Committed> {
         self.queue.admit(pending)?;
         let sync = pending.durability == Durability::Sync;
-        let committed = if self.try_lead() {
-            self.lead_with(pending)
-        } else {
-            let ticket = Ticket::new(Some(std::mem::take(pending)), true);
-            match self.enqueue_and_wait(&ticket) {
-                Some(outcome) => outcome,
-                None => {
-                    let own = ticket.state.lock().pending.take();
-                    self.lead_with(&mut own.unwrap_or_default())
-                }
-            }
-        }?;
+        let committed = self.commit_attended(pending)?;
         if sync {
             self.queue.wal.sync_to(committed.lsn)?;
         }
@@ -282,22 +290,44 @@ impl Committer {
         }
         let ticket = Ticket::new(Some(std::mem::take(pending)), false);
         let mut line = self.queue.line.lock();
-        if line.leading {
+        if line.leading && !line.exclusive {
             line.waiting.push_back(Arc::clone(&ticket));
+            line.unattended += 1;
             return Ok(ticket);
         }
-        line.leading = true;
         drop(line);
-        let own = ticket.state.lock().pending.take();
-        let outcome = self.lead_with(&mut own.unwrap_or_default());
+        // Nobody leads, or only for a moment: this thread waits for its turn.
+        let mut own = ticket.state.lock().pending.take().unwrap_or_default();
+        let outcome = self.commit_attended(&mut own);
         run_callbacks(ticket.finish(outcome).into_iter().collect());
         Ok(ticket)
     }
 
+    /// Commits one batch, leading or waiting for the one who does.
+    #[inline]
+    fn commit_attended(&self, pending: &mut Pending) -> Result<Committed> {
+        if self.try_lead() {
+            return self.lead_with(pending);
+        }
+        let ticket = Ticket::new(Some(std::mem::take(pending)), true);
+        match self.enqueue_and_wait(&ticket) {
+            Some(outcome) => outcome,
+            None => {
+                let own = ticket.state.lock().pending.take();
+                self.lead_with(&mut own.unwrap_or_default())
+            }
+        }
+    }
+
     /// Runs `body` between two commit groups if nobody leads now.
     pub(crate) fn try_exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Option<T> {
-        if !self.try_lead() {
-            return None;
+        {
+            let mut line = self.queue.line.lock();
+            if line.leading {
+                return None;
+            }
+            line.leading = true;
+            line.exclusive = true;
         }
         let result = body(&LeadAccess { queue: &self.queue });
         run_callbacks(self.hand_over());
@@ -314,10 +344,21 @@ impl Committer {
     /// Runs `body` between two commit groups, after waiting for the lead. Not for background
     /// threads: the leader may be waiting for them.
     pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> T {
-        if !self.try_lead() {
-            let ticket = Ticket::new(None, true);
-            let given = self.enqueue_and_wait(&ticket);
-            debug_assert!(given.is_none(), "a ticket without a batch can only get the lead");
+        let ticket = Ticket::new(None, true);
+        let given = {
+            let mut line = self.queue.line.lock();
+            if line.leading {
+                line.waiting.push_back(Arc::clone(&ticket));
+                false
+            } else {
+                line.leading = true;
+                line.exclusive = true;
+                true
+            }
+        };
+        if !given {
+            let outcome = ticket.wait();
+            debug_assert!(outcome.is_none(), "a ticket without a batch can only get the lead");
         }
         let result = body(&LeadAccess { queue: &self.queue });
         run_callbacks(self.hand_over());
@@ -366,22 +407,24 @@ impl Committer {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Gives the lead to the first who can take it; commits for those who cannot. The callbacks
-    /// that became due are the caller's to run.
+    /// Commits for those who cannot lead, then gives the lead to the first who can. The callbacks that
+    /// became due are the caller's to run.
     fn hand_over(&self) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {
             let next = {
                 let mut line = self.queue.line.lock();
-                match line.waiting.pop_front() {
-                    None => {
-                        line.leading = false;
-                        return due;
-                    }
-                    Some(ticket) => ticket,
+                let Some(ticket) = line.pop_next() else {
+                    line.leading = false;
+                    line.exclusive = false;
+                    return due;
+                };
+                if ticket.blocking {
+                    line.exclusive = ticket.state.lock().pending.is_none();
                 }
+                ticket
             };
-            if next.state.lock().blocking {
+            if next.blocking {
                 next.give_lead();
                 return due;
             }
@@ -474,6 +517,7 @@ impl CommitQueue {
             drop(state);
             bytes += pending.bytes.len();
             if let Some(ticket) = line.waiting.pop_front() {
+                line.unattended -= usize::from(!ticket.blocking);
                 followers.push((ticket, pending));
             }
         }
