@@ -8,12 +8,14 @@ use crate::base::key::Seq;
 use crate::base::value::Value;
 use crate::db::engine::Handle;
 use crate::read::cursor::TreeCursor;
-use crate::state::tree::Tree;
+use crate::state::tree::SuperVersion;
 
-/// What a scan reads: a keyspace, a state of it, and bounds.
+/// What a scan reads: a state of a keyspace and bounds. The state is pinned when the scan is asked
+/// for, not when it first moves: the keyspace may be dropped in between.
 pub(crate) struct Scan {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) tree: Arc<Tree>,
+    /// `None` if the keyspace was dropped already.
+    pub(crate) pinned: Option<Arc<SuperVersion>>,
     pub(crate) snapshot: Option<SnapshotRef>,
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
@@ -90,7 +92,7 @@ impl Cursor {
     pub(crate) fn new(scan: Scan) -> Self {
         let seq = scan.snapshot.as_ref().map(|s| s.seq);
         let shared = &scan.handle.engine.shared;
-        let inner = TreeCursor::new(shared, &scan.tree, seq, scan.lower, scan.upper);
+        let inner = TreeCursor::new(shared, scan.pinned, seq, scan.lower, scan.upper);
         Self { inner, _snapshot: scan.snapshot, _reclaim: ReclaimOnDrop(scan.handle) }
     }
 
@@ -199,7 +201,7 @@ impl Iter {
         let scan = self.scan.as_ref()?;
         Some(Cursor::new(Scan {
             handle: Arc::clone(&scan.handle),
-            tree: Arc::clone(&scan.tree),
+            pinned: scan.pinned.clone(),
             snapshot: scan.snapshot.clone(),
             lower: scan.lower.clone(),
             upper: scan.upper.clone(),

@@ -7,14 +7,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
 use crate::merge::{Merge, Visible};
 use crate::state::health;
 use crate::state::shared::Shared;
-use crate::state::tree::{SuperVersion, Tree};
+use crate::state::tree::SuperVersion;
 use crate::table::{CursorOptions, TableCursor};
 use crate::version::run_cursor::RunCursor;
 
@@ -121,28 +121,30 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
 pub(crate) struct TreeCursor {
     inner: Visible<Merge<Source>>,
     shared: Arc<Shared>,
-    /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
-    _pinned: Arc<SuperVersion>,
+    /// Keeps memtables and tables alive; the inner cursors hold their own parts too. `None`: the
+    /// keyspace was dropped before the cursor was made.
+    pinned: Option<Arc<SuperVersion>>,
     closed: bool,
 }
 
 impl TreeCursor {
-    /// A cursor in the newest state, or in the state at `snapshot`. Not positioned.
+    /// A cursor over `pinned` in its newest state, or in the state at `snapshot`. Not positioned.
+    /// Without a super-version it answers `Closed`.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        tree: &Tree,
+        pinned: Option<Arc<SuperVersion>>,
         snapshot: Option<Seq>,
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {
-        let pinned = tree.pin();
         // After the super-version: H45.
         let seq = snapshot.unwrap_or_else(|| shared.visible());
-        let merge = Merge::new(sources(&pinned, &lower, &upper));
+        let sources = pinned.as_ref().map_or_else(Vec::new, |p| sources(p, &lower, &upper));
+        let merge = Merge::new(sources);
         Self {
             inner: Visible::new(merge, seq, lower, upper),
             shared: Arc::clone(shared),
-            _pinned: pinned,
+            pinned,
             closed: false,
         }
     }
@@ -151,7 +153,7 @@ impl TreeCursor {
     #[inline]
     fn check_open(&mut self) -> bool {
         self.closed = self.shared.health.is_closed();
-        !self.closed
+        !self.closed && self.pinned.is_some()
     }
 
     #[inline]
@@ -212,6 +214,15 @@ impl TreeCursor {
     }
 
     pub(crate) fn status(&self) -> Result<()> {
-        if self.closed { Err(health::closed_error()) } else { self.inner.status() }
+        if self.closed {
+            return Err(health::closed_error());
+        }
+        if self.pinned.is_none() {
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "the keyspace was dropped before this cursor was opened",
+            ));
+        }
+        self.inner.status()
     }
 }
