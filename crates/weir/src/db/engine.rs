@@ -89,6 +89,8 @@ impl Handle {
         for worker in self.workers.lock().drain(..) {
             worker.join();
         }
+        // What the last jobs made obsolete; nobody wakes a worker for it any more.
+        engine.reclaim();
         let finished = engine.finish_log();
         if let Some(storage) = engine.storage.lock().take() {
             storage.unlock();

@@ -253,7 +253,7 @@ impl Engine {
     }
 
     /// Frees tables that nobody holds any more.
-    fn reclaim(&self) {
+    pub(crate) fn reclaim(&self) {
         if self.reclaimer.waiting() == 0 {
             return;
         }
