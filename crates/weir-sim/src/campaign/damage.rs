@@ -1,0 +1,397 @@
+//! Campaign B: damage at rest. Every bit of a small store is inverted, one at a time, and sectors,
+//! files and names are damaged; after each, the store is opened and read completely.
+//!
+//! The store has at least three levels, eight tables, two keyspaces, writes that are synced but in the
+//! log only, and a version log of a base with edits behind it. It was closed in good order: what is
+//! acknowledged as durable is known to the log itself.
+//!
+//! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
+//! answers right), *wrong* (an answer that never was, a panic, a hang), *missing* (something is
+//! silently not there). The last two must never occur (reliability.md 4.0, P6 and P7).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir::sim::Prng;
+use weir::{Compression, Db, DbOptions, Durability, Options};
+
+use crate::history::Content;
+use crate::model::show;
+use crate::op::{Val, key_bytes};
+use crate::world::{self, Disk, Schedule};
+
+/// How a run of the campaign is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Decides the content of the store.
+    pub seed: u64,
+    /// Bits to flip, evenly spread; all of them if `None`.
+    pub sample: Option<u64>,
+    /// Whether sectors, files and names are damaged too.
+    pub blocks: bool,
+    /// Threads.
+    pub jobs: usize,
+}
+
+/// What a damage led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Every answer is right.
+    Right,
+    /// Opening or some reads fail with an error; all other answers are right.
+    Error,
+    /// Something is silently not there.
+    Missing,
+    /// A wrong answer, a panic or a hang.
+    Wrong,
+}
+
+/// What the campaign found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Verdicts, by kind of damage and class of file.
+    pub verdicts: BTreeMap<(String, String), BTreeMap<Verdict, u64>>,
+    /// The first few bad ones, for people.
+    pub bad: Vec<String>,
+    /// Bytes of the store.
+    pub bytes: u64,
+    /// Levels with tables, tables, logs, of the store.
+    pub shape: String,
+}
+
+impl Report {
+    /// Damages with this verdict.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> u64 {
+        self.verdicts.values().filter_map(|v| v.get(&verdict)).sum()
+    }
+}
+
+/// One damage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Damage {
+    Nothing,
+    Flip { file: String, offset: u64, bit: u32 },
+    ZeroSector { file: String, offset: u64 },
+    CopySector { file: String, from: u64, to: u64 },
+    Truncate { file: String, len: u64 },
+    Append { file: String },
+    Delete { file: String },
+    Swap { a: String, b: String },
+}
+
+impl Damage {
+    fn apply(&self, disk: &Disk) -> bool {
+        let sim = &disk.sim;
+        match self {
+            Self::Nothing => true,
+            Self::Flip { file, offset, bit } => sim.flip_bit(file, *offset, *bit),
+            Self::ZeroSector { file, offset } => sim.zero_sector(file, *offset),
+            Self::CopySector { file, from, to } => sim.copy_sector(file, *from, *to),
+            Self::Truncate { file, len } => sim.truncate(file, *len),
+            Self::Append { file } => sim.append_garbage(file, &[0xa5; 700]),
+            Self::Delete { file } => sim.delete(file),
+            Self::Swap { a, b } => sim.swap_files(a, b),
+        }
+    }
+
+    fn kind(&self) -> (&'static str, &str) {
+        match self {
+            Self::Nothing => ("nothing", ""),
+            Self::Flip { file, .. } => ("bit flip", file),
+            Self::ZeroSector { file, .. } => ("zero sector", file),
+            Self::CopySector { file, .. } => ("misdirected sector", file),
+            Self::Truncate { file, .. } => ("truncation", file),
+            Self::Append { file } => ("garbage at the end", file),
+            Self::Delete { file } => ("deletion", file),
+            Self::Swap { a, .. } => ("exchange", a),
+        }
+    }
+}
+
+/// A file name without its number.
+fn class(file: &str) -> String {
+    file.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The store to be damaged and what it holds.
+struct Specimen {
+    seed: u64,
+    disk: Disk,
+    content: Content,
+    shape: String,
+}
+
+fn options() -> (DbOptions, Options) {
+    let db = DbOptions {
+        memory_budget: 1 << 20,
+        block_cache_bytes: Some(0),
+        background_threads: 1,
+        log_segment_bytes: 4 << 10,
+        log_area_bytes: 64 << 10,
+        version_log_bytes: 64 << 10,
+        ..DbOptions::default()
+    };
+    let ks = Options {
+        write_buffer_bytes: 4 << 10,
+        write_buffer_entries: Some(40),
+        block_bytes: 512,
+        table_bytes: 1 << 10,
+        bloom_bits: vec![10.0],
+        compression: vec![Compression::None, Compression::None, Compression::Lz4],
+        level_ratio: 2,
+        base_level_bytes: 1 << 10,
+        l0_trigger: 2,
+        ..Options::default()
+    };
+    (db, ks)
+}
+
+fn open(disk: &Disk, seed: u64) -> weir::Result<Db> {
+    let (db, ks) = options();
+    disk.builder(seed).options(db).default_options(ks).open()
+}
+
+/// Builds the store.
+fn specimen(seed: u64) -> Result<Specimen, String> {
+    let schedule = Schedule { seed, switch_every: 16 };
+    world::simulate(schedule, move || -> weir::Result<Specimen> {
+        let disk = Disk::new();
+        let db = open(&disk, seed)?;
+        let second = db.keyspace("second", options().1)?;
+        let mut rng = Prng::new(seed);
+        let mut content = Content::new();
+        let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
+        let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
+            let key = key_bytes(rng.below(260) as u32);
+            let handle = if space == 0 { db.default_keyspace() } else { &second };
+            if rng.chance(1, 6) {
+                model[space].remove(&key);
+                return handle.delete_with(&key, durability);
+            }
+            let value = Val { id, len: rng.below(60) as u32 }.bytes();
+            handle.put_with(&key, &value, durability)?;
+            model[space].insert(key, value);
+            Ok(())
+        };
+        for id in 0..700 {
+            write(&mut rng, usize::from(id % 3 == 0), id, Durability::Buffered)?;
+        }
+        db.default_keyspace().flush()?;
+        second.flush()?;
+        db.wait_idle()?;
+        // A fresh base, then edits behind it.
+        drop(second.clone());
+        for id in 500..530 {
+            write(&mut rng, 0, id, Durability::Buffered)?;
+        }
+        db.default_keyspace().flush()?;
+        // In the log only, and synced.
+        for id in 600..608 {
+            write(&mut rng, usize::from(id % 2 == 0), id, Durability::Sync)?;
+        }
+        let metrics = db.metrics();
+        let tables: u64 = metrics.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum();
+        let levels = world::levels_in_use(&db);
+        drop(second);
+        db.close()?;
+        let [default, second] = model;
+        content.insert("default".into(), default.into_iter().collect());
+        content.insert("second".into(), second.into_iter().collect());
+        let shape = format!("{levels} levels, {tables} tables; files: {:?}", disk.names());
+        assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
+        Ok(Specimen { seed, disk, content, shape })
+    })?
+    .map_err(|e| format!("building the store: {e}"))
+}
+
+/// Reads everything there is and compares; the verdict and, if it is a bad one, what was seen.
+fn judge(disk: &Disk, specimen: &Specimen) -> (Verdict, String) {
+    let db = match open(disk, specimen.seed) {
+        Ok(db) => db,
+        Err(e) => return (Verdict::Error, e.to_string()),
+    };
+    let names = db.keyspaces();
+    if !names.iter().eq(specimen.content.keys()) {
+        return (Verdict::Missing, format!("the keyspaces are {names:?}"));
+    }
+    let mut worst = (Verdict::Right, String::new());
+    let mut note = |verdict: Verdict, what: String| {
+        if verdict > worst.0 {
+            worst = (verdict, what);
+        }
+    };
+    for (name, pairs) in &specimen.content {
+        let space = match db.open_keyspace(name) {
+            Ok(space) => space,
+            Err(e) => {
+                note(Verdict::Error, e.to_string());
+                continue;
+            }
+        };
+        for (key, value) in pairs {
+            match space.get(key) {
+                Ok(Some(v)) if v[..] == value[..] => {}
+                Ok(Some(v)) => note(Verdict::Wrong, format!("get {}: {}", show(key), show(&v))),
+                Ok(None) => note(Verdict::Missing, format!("get {}: nothing", show(key))),
+                Err(e) => note(Verdict::Error, e.to_string()),
+            }
+        }
+        for back in [false, true] {
+            let mut iter = space.iter();
+            let mut rest: std::collections::VecDeque<_> = pairs.iter().collect();
+            loop {
+                let next = if back { iter.next_back() } else { iter.next() };
+                let right = if back { rest.pop_back() } else { rest.pop_front() };
+                match (next, right) {
+                    (None, None) => break,
+                    (Some(Ok((k, v))), Some((ek, ev))) if k[..] == ek[..] && v[..] == ev[..] => {}
+                    (Some(Err(e)), _) => {
+                        note(Verdict::Error, e.to_string());
+                        break;
+                    }
+                    (None, Some((k, _))) => {
+                        note(Verdict::Missing, format!("the scan (back: {back}) ends before {}", show(k)));
+                        break;
+                    }
+                    (Some(Ok((k, _))), right) => {
+                        let right = right.map_or("the end".into(), |r| show(&r.0));
+                        let what = format!("the scan (back: {back}) gives {} for {right}", show(&k));
+                        note(Verdict::Wrong, what);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    worst
+}
+
+/// Applies damages one after the other to copies of the store, in one simulation.
+fn judge_all(specimen: &Arc<Specimen>, damages: &[Damage]) -> Vec<(Damage, Verdict, String)> {
+    let mine = Arc::clone(specimen);
+    let list = damages.to_vec();
+    let schedule = Schedule { seed: 1, switch_every: 64 };
+    let all = world::simulate(schedule, move || {
+        let each = |damage: Damage| {
+            let disk = mine.disk.power_loss(1, 0);
+            if !damage.apply(&disk) {
+                return (damage, Verdict::Right, "nothing to damage".to_owned());
+            }
+            let (verdict, what) = judge(&disk, &mine);
+            (damage, verdict, what)
+        };
+        list.into_iter().map(each).collect::<Vec<_>>()
+    });
+    match all {
+        Ok(verdicts) => verdicts,
+        Err(why) if damages.len() == 1 => {
+            vec![(damages[0].clone(), Verdict::Wrong, format!("panic or hang: {why}"))]
+        }
+        // One of them panicked and took the others with it.
+        Err(_) => damages.iter().flat_map(|d| judge_all(specimen, std::slice::from_ref(d))).collect(),
+    }
+}
+
+fn files(disk: &Disk) -> Vec<(String, u64)> {
+    let size = |name: String| {
+        let len = disk.sim.read_all(&name).map_or(0, |bytes| bytes.len() as u64);
+        (name, len)
+    };
+    disk.names().into_iter().map(size).collect()
+}
+
+/// Bits, evenly spread over all files if they are sampled.
+fn flips(files: &[(String, u64)], sample: Option<u64>) -> Vec<Damage> {
+    let total: u64 = files.iter().map(|f| f.1 * 8).sum();
+    let wanted = sample.unwrap_or(total).clamp(1, total.max(1));
+    let mut damages = Vec::with_capacity(wanted as usize);
+    for n in 0..wanted {
+        let mut bit = (u128::from(n) * u128::from(total) / u128::from(wanted)) as u64;
+        if sample.is_some() {
+            bit = (bit + n * 7 % (total / wanted).max(1)).min(total - 1);
+        }
+        for (file, len) in files {
+            if bit < len * 8 {
+                let (offset, bit) = (bit / 8, (bit % 8) as u32);
+                damages.push(Damage::Flip { file: file.clone(), offset, bit });
+                break;
+            }
+            bit -= len * 8;
+        }
+    }
+    damages
+}
+
+/// Damage of whole sectors, files and names.
+fn block_damages(files: &[(String, u64)], seed: u64) -> Vec<Damage> {
+    let mut rng = Prng::new(seed);
+    let mut damages = Vec::new();
+    for (file, len) in files {
+        let sectors = len.div_ceil(512);
+        for sector in 0..sectors {
+            damages.push(Damage::ZeroSector { file: file.clone(), offset: sector * 512 });
+            damages.push(Damage::Truncate { file: file.clone(), len: sector * 512 });
+            damages.push(Damage::Truncate { file: file.clone(), len: sector * 512 + rng.below(512) });
+            let from = rng.below(sectors) * 512;
+            damages.push(Damage::CopySector { file: file.clone(), from, to: sector * 512 });
+        }
+        damages.push(Damage::Append { file: file.clone() });
+        damages.push(Damage::Delete { file: file.clone() });
+        for (other, _) in files {
+            if class(other) == class(file) && other > file {
+                damages.push(Damage::Swap { a: file.clone(), b: other.clone() });
+            }
+        }
+    }
+    damages
+}
+
+/// Runs the campaign.
+///
+/// # Errors
+/// If the undamaged store cannot be built or does not read as it was written.
+pub fn run(settings: &Settings) -> Result<Report, String> {
+    let specimen = Arc::new(specimen(settings.seed)?);
+    let files: Vec<(String, u64)> =
+        files(&specimen.disk).into_iter().filter(|f| f.0 != "LOCK").collect();
+    let mut damages = flips(&files, settings.sample);
+    if settings.blocks {
+        damages.extend(block_damages(&files, settings.seed));
+    }
+    let control = judge_all(&specimen, &[Damage::Nothing]);
+    if control.iter().any(|c| c.1 != Verdict::Right) {
+        return Err(format!("the undamaged store is not right: {control:?}"));
+    }
+    let report = Mutex::new(Report {
+        bytes: files.iter().map(|f| f.1).sum(),
+        shape: specimen.shape.clone(),
+        ..Report::default()
+    });
+    let next = Mutex::new(0usize);
+    const CHUNK: usize = 64;
+    world::parallel(settings.jobs, |_| -> Result<(), String> {
+        loop {
+            let from = {
+                let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+                *next += CHUNK;
+                *next - CHUNK
+            };
+            if from >= damages.len() {
+                return Ok(());
+            }
+            let chunk = &damages[from..damages.len().min(from + CHUNK)];
+            let verdicts = judge_all(&specimen, chunk);
+            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            for (damage, verdict, what) in verdicts {
+                let (kind, file) = damage.kind();
+                let key = (kind.to_owned(), class(file));
+                *report.verdicts.entry(key).or_default().entry(verdict).or_default() += 1;
+                if verdict >= Verdict::Missing && report.bad.len() < 200 {
+                    report.bad.push(format!("{damage:?}: {verdict:?}: {what}"));
+                }
+            }
+        }
+    })?;
+    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner))
+}

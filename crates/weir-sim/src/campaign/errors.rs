@@ -1,0 +1,656 @@
+//! Campaign E: every device call of every scenario fails once and for ever, in every way that applies.
+//!
+//! A scenario is a prepared store and an action. A first run without faults counts the action's device
+//! calls by site. Then, for every site, every call at it, every effect that can happen there, and
+//! "once" and "for ever", the action is run again with that fault. Afterwards the device is healed, the
+//! store is used, left, opened again and compared with the ledger.
+//!
+//! Violations: a wrong answer; an acknowledgement after a failed log sync; a store that does not take
+//! writes after the device is healed although it is not poisoned, or does not open; a hang (a deadlock,
+//! or an hour of virtual time); a panic; files that nobody needs after reopening, or open files.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir::sim::{Effect, ErrorCode, Fault, FaultyDir, Faults, OpKind, Site, Times};
+use weir::{Db, DbOptions, Durability, ErrorKind, Keyspace, Options, WriteBatch};
+
+use crate::campaign::crash::read_all;
+use crate::ledger::{Entry, Ledger};
+use crate::op::{Val, key_bytes};
+use crate::world::{self, Disk, Schedule};
+
+/// How a run of the campaign is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The root seed.
+    pub seed: u64,
+    /// At most so many calls per site and scenario are made to fail, evenly spread; `None`: all.
+    pub calls_max: Option<u64>,
+    /// Threads.
+    pub jobs: usize,
+    /// Only the scenario of this name.
+    pub only: Option<String>,
+}
+
+/// What the campaign did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Runs with a fault.
+    pub runs: u64,
+    /// Faults that hit, by site, effect and whether for ever.
+    pub hits: BTreeMap<(Site, Effect, bool), u64>,
+    /// Runs that left the store poisoned.
+    pub poisoned: u64,
+    /// Calls without faults, by scenario.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// Violations; the campaign goes on after them.
+    pub violations: Vec<String>,
+}
+
+/// A prepared store and what is done to it under faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    Create,
+    OpenClean,
+    OpenCrashed,
+    OpenReadOnly,
+    Write,
+    WriteSync,
+    BigBatch,
+    Flush,
+    Compact,
+    Load,
+    BaseRewrite,
+    Keyspaces,
+    Iterate,
+    Verify,
+    Close,
+}
+
+const SCENARIOS: [(Scenario, &str); 15] = [
+    (Scenario::Create, "create"),
+    (Scenario::OpenClean, "open"),
+    (Scenario::OpenCrashed, "open after a crash"),
+    (Scenario::OpenReadOnly, "open for reading"),
+    (Scenario::Write, "write"),
+    (Scenario::WriteSync, "write and sync"),
+    (Scenario::BigBatch, "batch larger than a segment"),
+    (Scenario::Flush, "flush"),
+    (Scenario::Compact, "compact"),
+    (Scenario::Load, "flushes and merges under load"),
+    (Scenario::BaseRewrite, "base rewrite"),
+    (Scenario::Keyspaces, "create and drop keyspaces"),
+    (Scenario::Iterate, "get and iterate"),
+    (Scenario::Verify, "verify"),
+    (Scenario::Close, "close"),
+];
+
+/// The effects that make sense for a kind of request.
+fn effects(op: OpKind) -> Vec<Effect> {
+    use ErrorCode::{Edquot, Eio, Emfile, Enospc};
+    let mut all = vec![Effect::Fail(Eio), Effect::Stall(10_000)];
+    match op {
+        OpKind::Create => all.extend([Enospc, Edquot, Emfile].map(Effect::Fail)),
+        OpKind::Open | OpKind::Lock => all.push(Effect::Fail(Emfile)),
+        OpKind::Write => {
+            all.extend([Enospc, Edquot].map(Effect::Fail));
+            all.extend([Effect::ShortWrite(Eio, 4), Effect::ShortWrite(Enospc, 7)]);
+        }
+        OpKind::Sync => {
+            all.extend([Enospc, Edquot].map(Effect::Fail));
+            all.extend([Effect::LoseDirty(false), Effect::LoseDirty(true)]);
+        }
+        OpKind::Allocate | OpKind::SetLen | OpKind::Rename | OpKind::SyncDir => {
+            all.extend([Enospc, Edquot].map(Effect::Fail));
+        }
+        _ => {}
+    }
+    if !matches!(op, OpKind::Read | OpKind::Len | OpKind::List | OpKind::Lock | OpKind::FreeBytes) {
+        all.push(Effect::FailButDone(Eio));
+    }
+    all
+}
+
+fn options() -> (DbOptions, Options) {
+    let db = DbOptions {
+        memory_budget: 1 << 20,
+        block_cache_bytes: Some(0),
+        background_threads: 1,
+        log_segment_bytes: 4 << 10,
+        log_area_bytes: 128 << 10,
+        version_log_bytes: 4 << 10,
+        verify_outputs: true,
+        ..DbOptions::default()
+    };
+    let ks = Options {
+        write_buffer_bytes: 4 << 10,
+        write_buffer_entries: Some(30),
+        block_bytes: 512,
+        table_bytes: 2 << 10,
+        base_level_bytes: 4 << 10,
+        level_ratio: 2,
+        l0_trigger: 2,
+        ..Options::default()
+    };
+    (db, ks)
+}
+
+/// A run: the store, the device and the ledger.
+struct Scene {
+    disk: Disk,
+    dir: Arc<FaultyDir>,
+    ledger: Ledger,
+    db: Option<Db>,
+    values: u32,
+    /// Set when a call said that the store is poisoned.
+    poisoned: bool,
+    /// `Db::sync` failed: nothing may be acknowledged any more (H43).
+    sync_failed: bool,
+    read_only: bool,
+}
+
+type Outcome<T = ()> = Result<T, String>;
+
+impl Scene {
+    fn new(disk: Disk, ledger: Ledger) -> Self {
+        let dir = Arc::new(FaultyDir::over_disk(&disk.sim));
+        let values = 1000 * ledger.entries.len() as u32;
+        Self { disk, dir, ledger, db: None, values, poisoned: false, sync_failed: false, read_only: false }
+    }
+
+    fn faults(&self) -> Faults {
+        self.dir.faults()
+    }
+
+    fn open(&mut self) -> weir::Result<()> {
+        let (mut db, ks) = options();
+        db.read_only = self.read_only;
+        let dir = Arc::clone(&self.dir) as Arc<dyn weir::sim::Dir>;
+        let builder = Db::builder("simulated").device(dir).seed(7);
+        let opened = builder.options(db).default_options(ks).open()?;
+        self.ledger.spaces.insert("default");
+        self.db = Some(opened);
+        Ok(())
+    }
+
+    fn db(&self) -> Outcome<Db> {
+        self.db.clone().ok_or_else(|| "the store is not open".to_owned())
+    }
+
+    /// A call that may fail because of the fault, but only as such a call may.
+    fn tolerate<T>(&mut self, what: &str, result: weir::Result<T>) -> Outcome<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => {
+                self.poisoned |= error.kind() == ErrorKind::Poisoned;
+                if self.faults().injected_total() == 0 {
+                    return Err(format!("{what} fails without a fault: {error}"));
+                }
+                match error.kind() {
+                    ErrorKind::Io
+                    | ErrorKind::NoSpace
+                    | ErrorKind::Poisoned
+                    | ErrorKind::NotFound
+                    | ErrorKind::Locked
+                    | ErrorKind::Conflict
+                    | ErrorKind::Closed => Ok(None),
+                    _ => Err(format!("{what} gives a misleading error: {error}")),
+                }
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        items: Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)>,
+        durability: Durability,
+    ) -> Outcome<bool> {
+        let db = self.db()?;
+        let mut batch = WriteBatch::new();
+        let mut handles: BTreeMap<&str, Keyspace> = BTreeMap::new();
+        for (space, key, value) in &items {
+            if !handles.contains_key(space) {
+                let handle = if *space == "default" {
+                    Ok(db.default_keyspace().clone())
+                } else {
+                    db.open_keyspace(space)
+                };
+                handles.insert(space, handle.map_err(|e| format!("open {space}: {e}"))?);
+            }
+            match value {
+                Some(v) => batch.put(&handles[space], key, v),
+                None => batch.delete(&handles[space], key),
+            }
+        }
+        let refused_before = self.poisoned || self.sync_failed;
+        let result = db.write(batch, durability);
+        let acknowledged = result.is_ok();
+        if acknowledged && refused_before {
+            return Err("a write was acknowledged after a failed log sync".into());
+        }
+        self.ledger.entries.push(Entry {
+            items,
+            acknowledged,
+            durable: acknowledged && durability == Durability::Sync,
+            unlogged: durability == Durability::None,
+            void: durability != Durability::Sync,
+        });
+        self.tolerate("write", result)?;
+        Ok(acknowledged)
+    }
+
+    fn some_items(&mut self, count: u32, len: u32, spaces: &[&'static str]) -> Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)> {
+        let mut items = Vec::new();
+        for _ in 0..count {
+            self.values += 1;
+            let n = self.values;
+            let key = key_bytes(n.wrapping_mul(2_654_435_761) >> 8 & 63);
+            let value = (n % 7 != 0).then(|| Val { id: n, len: 8 + n % len }.bytes());
+            items.push((spaces[n as usize % spaces.len()], key, value));
+        }
+        items
+    }
+
+    fn writes(&mut self, count: u32, durability: Durability) -> Outcome {
+        for n in 0..count {
+            let batch = if n % 5 == 0 { 3 } else { 1 };
+            let items = self.some_items(batch, 300, &["default", "second"]);
+            self.write(items, durability)?;
+        }
+        Ok(())
+    }
+
+    /// The store as far as it can be read. An error of a faulty device is tolerated.
+    fn look(&mut self) -> Outcome {
+        let db = self.db()?;
+        match read_all(&db) {
+            Ok(content) => self.ledger.check_live(&content),
+            Err(_) if self.faults().injected_total() > 0 => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn close(&mut self) -> Outcome {
+        if let Some(db) = self.db.take() {
+            let result = db.close();
+            if self.tolerate("close", result)?.is_some() {
+                self.ledger.closed();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A disk and a ledger to begin with.
+fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
+    let mut scene = Scene::new(Disk::new(), Ledger::default());
+    if scenario == Scenario::Create {
+        return Ok((scene.disk, scene.ledger));
+    }
+    scene.open().map_err(|e| format!("prepare: {e}"))?;
+    let db = scene.db()?;
+    db.keyspace("second", options().1).map_err(|e| format!("prepare: {e}"))?;
+    scene.ledger.spaces.insert("second");
+    scene.writes(150, Durability::Buffered)?;
+    db.flush().and_then(|()| db.wait_idle()).map_err(|e| format!("prepare: {e}"))?;
+    scene.writes(20, Durability::Sync)?;
+    drop(db);
+    if scenario == Scenario::OpenCrashed {
+        scene.writes(20, Durability::Buffered)?;
+        let crashed = scene.disk.power_loss(2, 5);
+        let content = {
+            scene.db = None;
+            let mut after = Scene::new(crashed.kill(), Ledger::default());
+            after.open().map_err(|e| format!("prepare: {e}"))?;
+            let content = read_all(&after.db()?)?;
+            after.close()?;
+            content
+        };
+        scene.ledger.check_power_loss(&content)?;
+        // What survived is what the ledger begins with.
+        let mut ledger = Ledger { spaces: scene.ledger.spaces.clone(), ..Ledger::default() };
+        for (space, pairs) in content {
+            let space = if space == "default" { "default" } else { "second" };
+            let items = pairs.into_iter().map(|(k, v)| (space, k, Some(v))).collect();
+            ledger.entries.push(Entry { items, acknowledged: true, durable: true, unlogged: false, void: false });
+        }
+        return Ok((crashed, ledger));
+    }
+    scene.close()?;
+    Ok((scene.disk.power_loss(1, 0), scene.ledger))
+}
+
+/// Whether faults begin before the store is opened.
+fn opens_under_faults(scenario: Scenario) -> bool {
+    use Scenario::{Create, OpenClean, OpenCrashed, OpenReadOnly};
+    matches!(scenario, Create | OpenClean | OpenCrashed | OpenReadOnly)
+}
+
+/// The action, under faults.
+fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
+    if opens_under_faults(scenario) {
+        scene.read_only = scenario == Scenario::OpenReadOnly;
+        let opened = scene.open();
+        if scene.tolerate("open", opened)?.is_some() {
+            scene.look()?;
+        }
+        return Ok(());
+    }
+    let db = scene.db()?;
+    let all: (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>) =
+        (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    match scenario {
+        Scenario::Write => scene.writes(40, Durability::Buffered)?,
+        Scenario::WriteSync => {
+            scene.writes(12, Durability::Sync)?;
+            scene.writes(3, Durability::Buffered)?;
+            let result = db.sync();
+            match scene.tolerate("sync", result)? {
+                Some(()) => scene.ledger.all_durable(),
+                None => scene.sync_failed = true,
+            }
+        }
+        Scenario::BigBatch => {
+            let items = scene.some_items(60, 600, &["default", "second"]);
+            scene.write(items, Durability::Buffered)?;
+            let items = scene.some_items(40, 600, &["second"]);
+            scene.write(items, Durability::Sync)?;
+            scene.writes(3, Durability::Buffered)?;
+        }
+        Scenario::Flush => {
+            scene.writes(10, Durability::Buffered)?;
+            let result = db.flush();
+            scene.tolerate("flush", result)?;
+            scene.writes(3, Durability::Buffered)?;
+        }
+        Scenario::Compact => {
+            let result = db.compact_range(all.clone());
+            scene.tolerate("compact", result)?;
+            let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
+            let result = second.compact_range(all);
+            scene.tolerate("compact", result)?;
+        }
+        Scenario::Load => {
+            scene.writes(180, Durability::Buffered)?;
+            let result = db.wait_idle();
+            scene.tolerate("wait_idle", result)?;
+        }
+        Scenario::BaseRewrite => {
+            for n in 0..60u64 {
+                let changed = Options { level_ratio: 2 + (n % 8) as u32, ..options().1 };
+                let result = db.keyspace("second", changed);
+                scene.tolerate("set options", result)?;
+            }
+        }
+        Scenario::Keyspaces => keyspaces(scene, &db)?,
+        Scenario::Iterate => {
+            for _ in 0..2 {
+                scene.look()?;
+                points(scene, &db)?;
+            }
+        }
+        Scenario::Verify => {
+            let result = db.verify();
+            scene.tolerate("verify", result)?;
+        }
+        Scenario::Close => {
+            let items = scene.some_items(4, 100, &["second"]);
+            scene.write(items, Durability::None)?;
+            scene.writes(3, Durability::Buffered)?;
+            drop(db);
+            return scene.close();
+        }
+        _ => {}
+    }
+    scene.look()
+}
+
+fn keyspaces(scene: &mut Scene, db: &Db) -> Outcome {
+    for name in ["x", "y"] {
+        let made = db.create_keyspace(name, options().1);
+        match scene.tolerate("create keyspace", made)? {
+            Some(_) => {
+                scene.ledger.spaces.insert(name);
+                let items = scene.some_items(5, 100, &[name]);
+                scene.write(items, Durability::Sync)?;
+                let items = scene.some_items(5, 100, &["default", name]);
+                scene.write(items, Durability::Buffered)?;
+            }
+            None => {
+                scene.ledger.unsure.insert(name);
+            }
+        }
+    }
+    if scene.ledger.spaces.contains("x") {
+        let dropped = db.drop_keyspace("x");
+        match scene.tolerate("drop keyspace", dropped)? {
+            Some(()) => {
+                scene.ledger.spaces.remove("x");
+                scene.ledger.unsure.remove("x");
+            }
+            None => {
+                scene.ledger.unsure.insert("x");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Point reads: right or an error.
+fn points(scene: &mut Scene, db: &Db) -> Outcome {
+    let mut content = crate::history::Content::new();
+    for name in ["default", "second"] {
+        let space = db.open_keyspace(name).map_err(|e| e.to_string())?;
+        let mut pairs = Vec::new();
+        for id in 0..64 {
+            let key = key_bytes(id);
+            match scene.tolerate("get", space.get(&key))? {
+                Some(Some(value)) => pairs.push((key, value.to_vec())),
+                Some(None) => {}
+                None => return Ok(()),
+            }
+        }
+        pairs.sort();
+        pairs.dedup();
+        content.insert(name.to_owned(), pairs);
+    }
+    scene.ledger.check_live(&content)
+}
+
+/// After the fault: heal, use, leave, open again.
+fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
+    scene.faults().heal();
+    let lossy = scene.faults().injected().iter().any(|(_, e, _)| matches!(e, Effect::LoseDirty(_)));
+    if let Some(db) = scene.db.clone().filter(|_| !scene.read_only) {
+        // Jobs that failed are tried again after a while.
+        world::delay_millis(60_000);
+        let content = read_all(&db).map_err(|e| format!("healed, but reads fail: {e}"))?;
+        scene.ledger.check_live(&content).map_err(|e| format!("healed: {e}"))?;
+        let items = scene.some_items(2, 50, &["default", "second"]);
+        let spaces = ["default", "second"].iter().all(|s| scene.ledger.spaces.contains(s));
+        let items = if spaces { items } else { vec![("default", b"k".to_vec(), Some(vec![1]))] };
+        let taken = scene.write(items, Durability::Sync)?;
+        if !taken && !scene.poisoned {
+            return Err("healed and not poisoned, but a write is refused".into());
+        }
+        if taken {
+            scene.writes_if(spaces, 10)?;
+            db.wait_idle().map_err(|e| format!("healed, but wait_idle fails: {e}"))?;
+        }
+    }
+    let power = lossy || number % 2 == 1;
+    if power {
+        let disk = scene.disk.power_loss(0, number as u32);
+        scene.db = None;
+        scene.disk = disk;
+    } else {
+        scene.close()?;
+        scene.db = None;
+        if scene.disk.sim.open_files() > 0 {
+            return Err(format!("{} files stay open", scene.disk.sim.open_files()));
+        }
+    }
+    scene.dir = Arc::new(FaultyDir::over_disk(&scene.disk.sim));
+    scene.read_only = false;
+    scene.open().map_err(|e| format!("the store does not open again: {e}"))?;
+    let db = scene.db()?;
+    let content = read_all(&db)?;
+    if power {
+        scene.ledger.check_power_loss(&content).map_err(|e| format!("after a power loss: {e}"))?;
+    } else {
+        scene.ledger.check_reopened(&content).map_err(|e| format!("reopened: {e}"))?;
+    }
+    finish(scene, db)
+}
+
+/// A last write, verification, and the search for leaks.
+fn finish(scene: &mut Scene, db: Db) -> Outcome {
+    db.put_with(b"last", b"write", Durability::Sync).map_err(|e| format!("last write: {e}"))?;
+    db.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
+    let report = db.verify().map_err(|e| format!("verify: {e}"))?;
+    if let Some(damage) = report.damages.first() {
+        return Err(format!("verify: {damage}"));
+    }
+    let metrics = db.metrics();
+    let live: u64 = metrics.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum();
+    drop(db);
+    let db = scene.db.take().ok_or("the store is not open")?;
+    db.close().map_err(|e| format!("close: {e}"))?;
+    let names = scene.disk.names();
+    let count = |what: &str| names.iter().filter(|n| n.contains(what)).count() as u64;
+    if count(".tbl") != live || count("versions-") != 1 || count("tmp") > 0 {
+        return Err(format!("{live} tables are live, but the files are {names:?}"));
+    }
+    if scene.disk.sim.open_files() > 0 {
+        return Err(format!("{} files stay open", scene.disk.sim.open_files()));
+    }
+    Ok(())
+}
+
+impl Scene {
+    fn writes_if(&mut self, both: bool, count: u32) -> Outcome {
+        if !both {
+            return Ok(());
+        }
+        let before = self.ledger.entries.len();
+        self.writes(count, Durability::Buffered)?;
+        if self.ledger.entries[before..].iter().all(|e| e.acknowledged) {
+            return Ok(());
+        }
+        Err("healed and not poisoned, but writes are refused".into())
+    }
+}
+
+/// What one run told.
+struct Ran {
+    injected: Vec<(Site, Effect, u64)>,
+    poisoned: bool,
+    sites: Vec<(Site, u64)>,
+}
+
+/// One run of a scenario, with or without a fault.
+fn run_one(
+    scenario: Scenario,
+    prepared: &(Disk, Ledger),
+    fault: Option<Fault>,
+    number: u64,
+) -> Result<Ran, String> {
+    let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
+    let schedule = Schedule { seed: number % 5, switch_every: 8 };
+    world::simulate(schedule, move || {
+        let mut scene = Scene::new(disk, ledger);
+        if !opens_under_faults(scenario) {
+            scene.open().map_err(|e| format!("open: {e}"))?;
+        }
+        let count = |scene: &Scene| -> Vec<(Site, u64)> {
+            scene.faults().counters().sites().iter().map(|s| (s.site, s.calls)).collect()
+        };
+        let before: BTreeMap<Site, u64> = count(&scene).into_iter().collect();
+        if let Some(fault) = fault {
+            scene.faults().arm(fault);
+        }
+        act(&mut scene, scenario)?;
+        let mut sites = count(&scene);
+        for (site, n) in &mut sites {
+            *n -= before.get(site).copied().unwrap_or(0);
+        }
+        let injected = scene.faults().injected();
+        aftermath(&mut scene, number)?;
+        Ok(Ran { injected, poisoned: scene.poisoned, sites })
+    })?
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The faults of one scenario.
+fn plan(sites: &[(Site, u64)], calls_max: Option<u64>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (site, calls) in sites {
+        let wanted = calls_max.unwrap_or(*calls).min(*calls);
+        for n in 0..wanted {
+            let after = n * calls / wanted.max(1);
+            for effect in effects(site.op) {
+                for times in [Times::Once, Times::Forever] {
+                    let (op, class) = (Some(site.op), Some(site.class));
+                    faults.push(Fault { op, class, after, times, effect });
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// Runs the campaign.
+///
+/// # Errors
+/// If a scenario does not run without faults. Violations are in the report.
+pub fn run(settings: &Settings) -> Result<Report, String> {
+    let report = Mutex::new(Report::default());
+    for (scenario, name) in SCENARIOS {
+        if settings.only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let schedule = Schedule { seed: settings.seed, switch_every: 8 };
+        let prepared = world::simulate(schedule, move || prepare(scenario))?
+            .map_err(|e| format!("scenario {name}: {e}"))?;
+        let clean = run_one(scenario, &prepared, None, 0)
+            .map_err(|e| format!("scenario {name} without faults: {e}"))?;
+        let calls = clean.sites.iter().map(|s| s.1).sum();
+        lock(&report).calls.insert(name, calls);
+        let faults = plan(&clean.sites, settings.calls_max);
+        let next = Mutex::new(0usize);
+        world::parallel(settings.jobs, |_| -> Result<(), String> {
+            loop {
+                let at = {
+                    let mut next = lock(&next);
+                    *next += 1;
+                    *next - 1
+                };
+                let Some(fault) = faults.get(at) else { return Ok(()) };
+                let ran = run_one(scenario, &prepared, Some(*fault), at as u64);
+                let mut report = lock(&report);
+                report.runs += 1;
+                match ran {
+                    Ok(ran) => {
+                        report.poisoned += u64::from(ran.poisoned);
+                        let forever = fault.times == Times::Forever;
+                        for (site, effect, n) in ran.injected {
+                            *report.hits.entry((site, effect, forever)).or_default() += n;
+                        }
+                    }
+                    Err(why) => {
+                        let (op, class) = (fault.op, fault.class);
+                        report.violations.push(format!(
+                            "{name}: call {} of {op:?} x {class:?}, {:?} {:?} (run {at}): {why}",
+                            fault.after, fault.effect, fault.times
+                        ));
+                    }
+                }
+            }
+        })?;
+    }
+    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner))
+}

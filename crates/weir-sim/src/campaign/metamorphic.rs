@@ -1,0 +1,161 @@
+//! Campaign M: random operations over every kind and every option, each answer compared.
+//!
+//! A run is a series of episodes, each a new store with its own mix of operations, options and
+//! schedule, all drawn from the root seed; options change at every reopen. An episode that fails is
+//! run again with fewer and fewer operations until nothing can be left out.
+
+use std::path::PathBuf;
+
+use weir::sim::Prng;
+
+use crate::generate::{Generator, Mix};
+use crate::op::Op;
+use crate::reduce::reduce;
+use crate::runner::{Counters, Runner};
+use crate::world::{self, Schedule};
+
+/// How a run of the campaign is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The root seed.
+    pub seed: u64,
+    /// Operations in all.
+    pub ops: u64,
+    /// Threads that run episodes at once.
+    pub jobs: usize,
+    /// Where a reduced failure is written; nowhere if `None`.
+    pub failures: Option<PathBuf>,
+    /// Runs of the reducer at most.
+    pub tries_max: usize,
+}
+
+/// A failed episode, reduced.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed of the episode and its schedule.
+    pub schedule: Schedule,
+    /// The operations that are left.
+    pub ops: Vec<Op>,
+    /// The violation that these operations give.
+    pub why: String,
+    /// Operations before the reduction, and runs of the reducer.
+    pub reduced_from: (usize, usize),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "# {}", self.why.replace('\n', "\n# "))?;
+        let (from, tries) = self.reduced_from;
+        writeln!(f, "# reduced from {from} operations in {tries} runs")?;
+        writeln!(f, "schedule {} {}", self.schedule.seed, self.schedule.switch_every)?;
+        self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
+    }
+}
+
+/// A failure as it was printed: schedule and operations.
+///
+/// # Errors
+/// The line that is neither.
+pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
+    let mut schedule = Schedule { seed: 0, switch_every: 16 };
+    let mut ops = Vec::new();
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        if let Some(numbers) = line.strip_prefix("schedule ") {
+            let mut numbers = numbers.split_whitespace().map(str::parse);
+            let (Some(Ok(seed)), Some(Ok(switch_every))) = (numbers.next(), numbers.next()) else {
+                return Err(format!("{line} is no schedule"));
+            };
+            schedule = Schedule { seed, switch_every };
+        } else {
+            ops.push(line.parse()?);
+        }
+    }
+    Ok((schedule, ops))
+}
+
+/// What must be equal for equal runs: the bytes on the disk, the number of decisions of the scheduler,
+/// and a hash over them.
+pub type Trail = (u64, u64, u64);
+
+/// Executes a list of operations on a new store.
+///
+/// # Errors
+/// The violation and the number of operations up to and including the one that showed it.
+pub fn execute(schedule: Schedule, ops: &[Op]) -> Result<(Counters, Trail), (String, usize)> {
+    let list = ops.to_vec();
+    let result = world::simulate(schedule, move || {
+        let mut runner = Runner::new(schedule.seed).map_err(|why| (why, 0))?;
+        for (i, op) in list.iter().enumerate() {
+            runner.step(op).map_err(|why| (format!("{op}: {why}"), i + 1))?;
+            if i % 64 == 63 {
+                runner.prune();
+            }
+        }
+        let (counters, disk) = runner.finish().map_err(|why| (why, list.len()))?;
+        let (decisions, hash) = world::schedule_so_far();
+        Ok((counters, (disk.fingerprint(), decisions, hash)))
+    });
+    result.unwrap_or_else(|why| Err((why, ops.len())))
+}
+
+/// The operations of episode `number`.
+#[must_use]
+pub fn episode(root: u64, number: u64) -> (Schedule, Vec<Op>) {
+    let mut rng = Prng::new(root ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mix = Mix::random(&mut rng);
+    let count = [100, 600, 3_000, 12_000][rng.below(4) as usize];
+    let schedule = Schedule {
+        seed: rng.next_u64() >> 1,
+        switch_every: [1, 4, 16, 64][rng.below(4) as usize],
+    };
+    (schedule, Generator::new(rng.next_u64(), mix).list(count))
+}
+
+/// Runs the campaign.
+///
+/// # Errors
+/// The first failure, reduced.
+pub fn run(settings: &Settings) -> Result<Counters, Box<Failure>> {
+    let total = std::sync::Mutex::new((Counters::default(), 0u64));
+    let outcome = world::parallel(settings.jobs, |_| {
+        loop {
+            let number = {
+                let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if total.0.ops >= settings.ops {
+                    return Ok(());
+                }
+                total.1 += 1;
+                total.1 - 1
+            };
+            let (schedule, ops) = episode(settings.seed, number);
+            let (counters, _) = execute(schedule, &ops)
+                .map_err(|(why, at)| reduce_failure(settings, schedule, &ops, why, at))?;
+            let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            total.0.add(&counters);
+        }
+    });
+    outcome.map(|()| total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).0)
+}
+
+fn reduce_failure(
+    settings: &Settings,
+    schedule: Schedule,
+    ops: &[Op],
+    why: String,
+    at: usize,
+) -> Box<Failure> {
+    let why_first = why.clone();
+    let ops = ops[..at.min(ops.len())].to_vec();
+    let from = ops.len();
+    let quiet = world::Quiet::begin();
+    let (left, tries) =
+        reduce(ops, settings.tries_max, |list| execute(schedule, list).is_err());
+    drop(quiet);
+    let why = execute(schedule, &left).err().map_or(why_first, |(why, _)| why);
+    let failure = Box::new(Failure { schedule, ops: left, why, reduced_from: (from, tries) });
+    if let Some(dir) = &settings.failures {
+        let path = dir.join(format!("m-{}.ops", schedule.seed));
+        world::write_report(&path, &failure.to_string());
+    }
+    failure
+}

@@ -1,0 +1,64 @@
+//! Options drawn from a number, small enough that a few hundred writes fill several levels.
+
+use weir::sim::Prng;
+use weir::{Compression, DbOptions, Options};
+
+/// One of the choices.
+fn one<T: Copy>(rng: &mut Prng, choices: &[T]) -> T {
+    choices[rng.below(choices.len() as u64) as usize]
+}
+
+/// Options of a keyspace; every field takes part.
+#[must_use]
+pub fn keyspace(number: u32) -> Options {
+    let mut rng = Prng::new(0x6b73_0000_0000 ^ u64::from(number));
+    let rng = &mut rng;
+    let list = |rng: &mut Prng| 1 + rng.below(4) as usize;
+    let bits = list(rng);
+    let codecs = list(rng);
+    Options {
+        write_buffer_bytes: one(rng, &[4 << 10, 8 << 10, 16 << 10, 64 << 10]),
+        write_buffer_entries: one(rng, &[None, None, Some(1), Some(20), Some(100)]),
+        immutables_max: one(rng, &[1, 2, 4]),
+        block_bytes: one(rng, &[512, 600, 1024, 4096]),
+        table_bytes: one(rng, &[1 << 10, 2 << 10, 4 << 10, 16 << 10]),
+        bloom_bits: (0..bits).map(|_| one(rng, &[0.0, 1.0, 4.5, 10.0, 32.0])).collect(),
+        compression: (0..codecs)
+            .map(|_| one(rng, &[Compression::None, Compression::None, Compression::Lz4]))
+            .collect(),
+        level_ratio: one(rng, &[2, 3, 10]),
+        base_level_bytes: one(rng, &[1 << 10, 4 << 10, 16 << 10, 64 << 10]),
+        l0_trigger: one(rng, &[1, 2, 4, 8]),
+        ..Options::default()
+    }
+}
+
+/// Options of a store; every field that is not about opening takes part.
+#[must_use]
+pub fn store(number: u32) -> DbOptions {
+    let mut rng = Prng::new(0x6462_0000_0000 ^ u64::from(number));
+    let rng = &mut rng;
+    let memory_budget = one(rng, &[64 << 10, 256 << 10, 1 << 20, 8 << 20]);
+    DbOptions {
+        memory_budget,
+        block_cache_bytes: one(rng, &[None, None, Some(0), Some(8 << 10), Some(64 << 10)]),
+        background_threads: one(rng, &[1, 1, 2, 3]),
+        log_segment_bytes: one(rng, &[4 << 10, 8 << 10, 32 << 10, 1 << 20]),
+        log_area_bytes: one(rng, &[16 << 10, 64 << 10, 256 << 10, 4 << 20]),
+        verify_outputs: rng.chance(1, 2),
+        version_log_bytes: one(rng, &[4 << 10, 16 << 10, 1 << 20]),
+        ..DbOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Whatever number is drawn, the engine accepts the options.
+    #[test]
+    fn drawn_options_are_valid() {
+        for number in 0..2000 {
+            super::keyspace(number).validate().unwrap();
+            super::store(number).validate().unwrap();
+        }
+    }
+}

@@ -1,0 +1,646 @@
+//! Executes operations on a store and on the oracle, and compares every answer.
+//!
+//! Runs inside a simulation, on one actor; the engine's background actors run when the scheduler
+//! says so. A violation is a sentence; the campaign adds seed and operations to it.
+//!
+//! What a kill or a power loss may take away (reliability.md 4.0, P1-P3): nothing that was
+//! acknowledged at the level that was asked for, and never anything but a suffix of the commit
+//! order. `Durability::None` is outside of that (H52); see `model::explains`.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot, WriteBatch};
+
+use crate::generate::{ITERATORS, SNAPSHOTS};
+use crate::model::{Bytes, Index, KeyspaceModel, Prefixes, show};
+use crate::op::{Item, Leave, Misuse, Op, Val, key_bytes};
+use crate::options;
+use crate::world::Disk;
+
+mod reads;
+
+/// What went wrong, for people.
+pub type Violation = String;
+type Checked<T = ()> = Result<T, Violation>;
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// Names of the keyspace slots. The first is the default one.
+pub const NAMES: [&str; 4] = ["default", "one", "the second", "drei \u{1f30a}"];
+
+/// What a run has exercised.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Operations executed.
+    pub ops: u64,
+    /// Keys compared with the oracle.
+    pub compared: u64,
+    /// Memtables flushed.
+    pub flushes: u64,
+    /// Merges done, trivial moves not counted.
+    pub merges: u64,
+    /// Largest number of levels that held tables at once in one keyspace.
+    pub levels: u64,
+    /// Reads through snapshots that are older than a merge.
+    pub old_reads: u64,
+    /// Stores opened again, by [`Leave`].
+    pub reopens: [u64; 4],
+    /// Values refused because they exceed the limit of the options.
+    pub refused: u64,
+}
+
+impl Counters {
+    /// Adds another run's counters.
+    pub fn add(&mut self, other: &Self) {
+        self.ops += other.ops;
+        self.compared += other.compared;
+        self.flushes += other.flushes;
+        self.merges += other.merges;
+        self.levels = self.levels.max(other.levels);
+        self.old_reads += other.old_reads;
+        self.refused += other.refused;
+        for (a, b) in self.reopens.iter_mut().zip(other.reopens) {
+            *a += b;
+        }
+    }
+}
+
+/// An open keyspace: the handle and its model.
+#[derive(Clone)]
+struct Space {
+    handle: Keyspace,
+    model: usize,
+}
+
+struct LiveSnapshot {
+    handle: Snapshot,
+    at: Index,
+    /// Merges done when it was taken.
+    merges: u64,
+    /// Models that existed then.
+    spaces: usize,
+}
+
+struct LiveIter {
+    iter: weir::Iter,
+    rest: VecDeque<(Vec<u8>, Bytes)>,
+    /// The model that it walks through: if that is dropped, it may end with `Closed`.
+    model: usize,
+    done: bool,
+}
+
+/// A store under test with its oracle.
+pub struct Runner {
+    disk: Disk,
+    db: Option<Db>,
+    seed: u64,
+    db_options: weir::DbOptions,
+    models: Vec<KeyspaceModel>,
+    spaces: [Option<Space>; 4],
+    snaps: Vec<Option<LiveSnapshot>>,
+    iters: Vec<Option<LiveIter>>,
+    last: Index,
+    /// Every commit up to here is promised to survive a power loss.
+    synced: Index,
+    /// Every commit up to here is promised to survive a process kill.
+    written: Index,
+    merges_before: (u64, u64),
+    /// What was exercised so far.
+    pub counters: Counters,
+}
+
+impl Runner {
+    /// A new store on an empty disk.
+    ///
+    /// # Errors
+    /// The sentence that says why it could not be opened.
+    pub fn new(seed: u64) -> Checked<Self> {
+        Self::on(Disk::new(), seed)
+    }
+
+    /// A new store on this empty disk.
+    ///
+    /// # Errors
+    /// The sentence that says why it could not be opened.
+    pub fn on(disk: Disk, seed: u64) -> Checked<Self> {
+        let mut runner = Self {
+            disk,
+            db: None,
+            seed,
+            db_options: options::store(seed as u32),
+            models: vec![KeyspaceModel::default()],
+            spaces: [const { None }; 4],
+            snaps: (0..SNAPSHOTS).map(|_| None).collect(),
+            iters: (0..ITERATORS).map(|_| None).collect(),
+            last: 0,
+            synced: 0,
+            written: 0,
+            merges_before: (0, 0),
+            counters: Counters::default(),
+        };
+        runner.open(options::keyspace(seed as u32))?;
+        runner.spaces[0] = Some(Space { handle: runner.db()?.default_keyspace().clone(), model: 0 });
+        Ok(runner)
+    }
+
+    fn open(&mut self, default: weir::Options) -> Checked {
+        let builder = self.disk.builder(self.seed).options(self.db_options.clone());
+        let db = builder.default_options(default).open().map_err(|e| format!("open: {e}"))?;
+        self.db = Some(db);
+        Ok(())
+    }
+
+    fn db(&self) -> Checked<&Db> {
+        self.db.as_ref().ok_or_else(|| "the store is closed".to_owned())
+    }
+
+    /// Executes one operation and checks what it returns.
+    ///
+    /// # Errors
+    /// The violation, if the store did not do as the oracle says.
+    pub fn step(&mut self, op: &Op) -> Checked {
+        self.counters.ops += 1;
+        match op {
+            Op::Put { ks, key, val, dur } => self.put(*ks, *key, *val, *dur),
+            Op::Delete { ks, key, dur } => self.delete(*ks, *key, *dur),
+            Op::Batch { items, dur } => self.batch(items, *dur),
+            Op::Commits { batches, dur } => self.commits(batches, *dur),
+            Op::Sync => {
+                self.db()?.sync().map_err(|e| format!("sync: {e}"))?;
+                self.acknowledge(Durability::Sync);
+                Ok(())
+            }
+            Op::Get { .. } | Op::MultiGet { .. } | Op::Scan { .. } | Op::Prefix { .. } => {
+                self.read(op)
+            }
+            Op::Cursor { ks, snap, moves } => self.cursor(*ks, *snap, moves),
+            Op::IterOpen { slot, ks, lo, hi, snap } => self.iter_open(*slot, *ks, *lo, *hi, *snap),
+            Op::IterStep { slot, steps, back } => self.iter_step(*slot, *steps, *back),
+            Op::IterDrop { slot } => {
+                self.iters[usize::from(*slot)] = None;
+                Ok(())
+            }
+            Op::SnapTake { slot } => self.snap_take(*slot),
+            Op::SnapDrop { slot } => {
+                self.snaps[usize::from(*slot)] = None;
+                Ok(())
+            }
+            Op::Everything => self.everything(),
+            Op::Reopen { leave, options } => self.reopen(*leave, *options),
+            Op::Misuse { what } => self.misuse(*what),
+            _ => self.manage(op),
+        }
+    }
+
+    /// Maintenance, keyspaces and inspection.
+    fn manage(&mut self, op: &Op) -> Checked {
+        match op {
+            Op::Flush { ks } => {
+                if let Some(space) = &self.spaces[usize::from(*ks)] {
+                    space.handle.flush().map_err(|e| format!("flush: {e}"))?;
+                    self.measure()?;
+                }
+                Ok(())
+            }
+            Op::Compact { ks, lo, hi } => {
+                if let Some(space) = &self.spaces[usize::from(*ks)] {
+                    let range = bounds(*lo, *hi);
+                    space.handle.compact_range(range).map_err(|e| format!("compact: {e}"))?;
+                    self.measure()?;
+                }
+                Ok(())
+            }
+            Op::Idle => {
+                self.db()?.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
+                self.measure()
+            }
+            Op::Wait { millis } => {
+                crate::world::delay_millis(u64::from(*millis));
+                Ok(())
+            }
+            Op::Keyspace { ks, options } => self.keyspace(*ks, *options),
+            Op::Create { ks, options } => self.create(*ks, *options),
+            Op::OpenStored { ks } => self.open_stored(*ks),
+            Op::DropKeyspace { ks } => self.drop_keyspace(*ks),
+            Op::List => self.list(),
+            Op::Size { ks, lo, hi } => self.size(*ks, *lo, *hi),
+            Op::Inspect => self.measure(),
+            Op::Verify => {
+                let report = self.db()?.verify().map_err(|e| format!("verify: {e}"))?;
+                if report.damages.is_empty() {
+                    return Ok(());
+                }
+                Err(format!("verify found damage: {:?}", report.damages))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Largest value that the options allow (DESIGN section 9).
+    fn value_max(&self) -> usize {
+        let budget = self.db_options.memory_budget / 8;
+        budget.min(self.db_options.log_area_bytes / 4).min(1 << 30) as usize
+    }
+
+    /// Checks a refusal for size: right if some value exceeds the limit, and then required.
+    fn refused(&mut self, result: weir::Result<()>, largest: usize, what: &str) -> Checked<bool> {
+        let too_large = largest > self.value_max();
+        match result {
+            Ok(()) if too_large => Err(format!(
+                "{what}: a value of {largest} bytes was taken, the limit is {}",
+                self.value_max()
+            )),
+            Ok(()) => Ok(false),
+            Err(e) if too_large && e.kind() == ErrorKind::InvalidArgument => {
+                self.counters.refused += 1;
+                Ok(true)
+            }
+            Err(e) => Err(format!("{what}: {e}")),
+        }
+    }
+
+    fn put(&mut self, ks: u8, key: u32, val: Val, dur: Durability) -> Checked {
+        let Some(space) = self.spaces[usize::from(ks)].clone() else { return Ok(()) };
+        let (key, value) = (key_bytes(key), val.bytes());
+        let result = match dur {
+            Durability::Buffered if ks == 0 && val.id % 2 == 0 => self.db()?.put(&key, &value),
+            Durability::Buffered => space.handle.put(&key, &value),
+            _ => space.handle.put_with(&key, &value, dur),
+        };
+        if !self.refused(result, value.len(), "put")? {
+            self.last += 1;
+            let logged = dur != Durability::None;
+            self.models[space.model].write(self.last, &key, Some(value.into()), logged);
+            self.acknowledge(dur);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, ks: u8, key: u32, dur: Durability) -> Checked {
+        let Some(space) = self.spaces[usize::from(ks)].clone() else { return Ok(()) };
+        let key = key_bytes(key);
+        let result = match dur {
+            Durability::Buffered => space.handle.delete(&key),
+            _ => space.handle.delete_with(&key, dur),
+        };
+        result.map_err(|e| format!("delete: {e}"))?;
+        self.last += 1;
+        self.models[space.model].write(self.last, &key, None, dur != Durability::None);
+        self.acknowledge(dur);
+        Ok(())
+    }
+
+    /// The batch in the store's form, its largest value and its effect on the models.
+    #[allow(clippy::type_complexity)]
+    fn encode(&self, items: &[Item]) -> (WriteBatch, usize, Vec<(usize, Vec<u8>, Option<Bytes>)>) {
+        let (mut batch, mut largest, mut effect) = (WriteBatch::new(), 0, Vec::new());
+        for (ks, key, val) in items {
+            let Some(space) = &self.spaces[usize::from(*ks)] else { continue };
+            let key = key_bytes(*key);
+            match val {
+                Some(v) => batch.put(&space.handle, &key, v.bytes()),
+                None => batch.delete(&space.handle, &key),
+            };
+            let value = val.map(|v| Bytes::from(v.bytes()));
+            largest = largest.max(value.as_ref().map_or(0, |v| v.len()));
+            effect.push((space.model, key, value));
+        }
+        (batch, largest, effect)
+    }
+
+    fn apply(&mut self, effect: Vec<(usize, Vec<u8>, Option<Bytes>)>, dur: Durability) {
+        if effect.is_empty() {
+            return;
+        }
+        self.last += 1;
+        for (model, key, value) in effect {
+            self.models[model].write(self.last, &key, value, dur != Durability::None);
+        }
+        self.acknowledge(dur);
+    }
+
+    fn batch(&mut self, items: &[Item], dur: Durability) -> Checked {
+        let (batch, largest, effect) = self.encode(items);
+        let result = self.db()?.write(batch, dur);
+        if !self.refused(result, largest, "write")? {
+            self.apply(effect, dur);
+        }
+        Ok(())
+    }
+
+    fn commits(&mut self, batches: &[Vec<Item>], dur: Durability) -> Checked {
+        let mut waiting = Vec::new();
+        for items in batches {
+            let (batch, largest, effect) = self.encode(items);
+            waiting.push((self.db()?.commit(batch, dur), largest, effect));
+        }
+        for (commit, largest, effect) in waiting {
+            let result = commit.wait();
+            if !self.refused(result, largest, "commit")? {
+                self.apply(effect, dur);
+            }
+        }
+        Ok(())
+    }
+
+    /// The last commit, and with it every earlier one, was acknowledged at this level.
+    fn acknowledge(&mut self, dur: Durability) {
+        if dur >= Durability::Buffered {
+            self.written = self.last;
+        }
+        if dur == Durability::Sync {
+            self.synced = self.last;
+        }
+    }
+
+    fn snap_take(&mut self, slot: u8) -> Checked {
+        let handle = self.db()?.snapshot();
+        let older = self.snaps.iter().flatten().find(|s| s.handle.sequence() > handle.sequence());
+        if let Some(older) = older {
+            let (a, b) = (older.handle.sequence(), handle.sequence());
+            return Err(format!("a snapshot has sequence {b} after one with {a}"));
+        }
+        self.snaps[usize::from(slot)] = Some(LiveSnapshot {
+            handle,
+            at: self.last,
+            merges: self.merges()?,
+            spaces: self.models.len(),
+        });
+        Ok(())
+    }
+
+    fn keyspace(&mut self, ks: u8, number: u32) -> Checked {
+        let slot = usize::from(ks);
+        let handle = self
+            .db()?
+            .keyspace(NAMES[slot], options::keyspace(number))
+            .map_err(|e| format!("keyspace {}: {e}", NAMES[slot]))?;
+        match &mut self.spaces[slot] {
+            Some(space) => space.handle = handle,
+            empty => {
+                self.models.push(KeyspaceModel::default());
+                *empty = Some(Space { handle, model: self.models.len() - 1 });
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, ks: u8, number: u32) -> Checked {
+        let slot = usize::from(ks);
+        let result = self.db()?.create_keyspace(NAMES[slot], options::keyspace(number));
+        match (result, &mut self.spaces[slot]) {
+            (Ok(_), Some(_)) => Err(format!("keyspace {} was created twice", NAMES[slot])),
+            (Err(e), Some(_)) if e.kind() == ErrorKind::Conflict => Ok(()),
+            (Ok(handle), empty) => {
+                self.models.push(KeyspaceModel::default());
+                *empty = Some(Space { handle, model: self.models.len() - 1 });
+                Ok(())
+            }
+            (Err(e), _) => Err(format!("create_keyspace {}: {e}", NAMES[slot])),
+        }
+    }
+
+    fn open_stored(&mut self, ks: u8) -> Checked {
+        let slot = usize::from(ks);
+        match (self.db()?.open_keyspace(NAMES[slot]), &mut self.spaces[slot]) {
+            (Ok(handle), Some(space)) => {
+                space.handle = handle;
+                Ok(())
+            }
+            (Err(e), None) if e.kind() == ErrorKind::NotFound => Ok(()),
+            (Ok(_), None) => Err(format!("keyspace {} exists after its drop", NAMES[slot])),
+            (Err(e), _) => Err(format!("open_keyspace {}: {e}", NAMES[slot])),
+        }
+    }
+
+    fn drop_keyspace(&mut self, ks: u8) -> Checked {
+        let slot = usize::from(ks);
+        if slot == 0 {
+            return Ok(());
+        }
+        let result = self.db()?.drop_keyspace(NAMES[slot]);
+        match (result, self.spaces[slot].take()) {
+            (Err(e), None) if e.kind() == ErrorKind::NotFound => Ok(()),
+            (Ok(()), None) => Err("a keyspace that does not exist was dropped".into()),
+            (Err(e), _) => Err(format!("drop_keyspace {}: {e}", NAMES[slot])),
+            (Ok(()), Some(space)) => {
+                let model = space.model;
+                let ended = |r: weir::Result<()>, what: &str| match r {
+                    Err(e) if e.kind() == ErrorKind::Closed => Ok(()),
+                    Err(e) => Err(format!("{what} in a dropped keyspace: {e}")),
+                    Ok(()) => Err(format!("{what} in a dropped keyspace succeeded")),
+                };
+                ended(space.handle.get(b"key000001").map(drop), "get")?;
+                ended(space.handle.put(b"key000001", b"v"), "put")?;
+                self.models[model] = KeyspaceModel::default();
+                Ok(())
+            }
+        }
+    }
+
+    fn list(&mut self) -> Checked {
+        let mut found = self.db()?.keyspaces();
+        found.sort();
+        let mut expected: Vec<String> = NAMES
+            .iter()
+            .zip(&self.spaces)
+            .filter(|(_, space)| space.is_some())
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        expected.sort();
+        if found == expected {
+            return Ok(());
+        }
+        Err(format!("the keyspaces are {found:?}, expected {expected:?}"))
+    }
+
+    fn size(&mut self, ks: u8, lo: Bound<u32>, hi: Bound<u32>) -> Checked {
+        let Some(space) = &self.spaces[usize::from(ks)] else { return Ok(()) };
+        let part = space.handle.approximate_size(bounds(lo, hi));
+        let part = part.map_err(|e| format!("approximate_size: {e}"))?;
+        let all = (Bound::<Vec<u8>>::Unbounded, Bound::<Vec<u8>>::Unbounded);
+        let all = space.handle.approximate_size(all);
+        let all = all.map_err(|e| format!("approximate_size: {e}"))?;
+        if part <= all {
+            return Ok(());
+        }
+        Err(format!("a range takes {part} bytes, the whole keyspace {all}"))
+    }
+
+    fn misuse(&mut self, what: Misuse) -> Checked {
+        let db = self.db()?.clone();
+        let expect = |result: weir::Result<()>, kind: ErrorKind| match result {
+            Err(e) if e.kind() == kind => Ok(()),
+            Err(e) => Err(format!("{what:?} gives the wrong error: {e}")),
+            Ok(()) => Err(format!("{what:?} was accepted")),
+        };
+        match what {
+            Misuse::LongKey => {
+                expect(db.put(vec![b'k'; 65_536], b"v"), ErrorKind::InvalidArgument)
+            }
+            Misuse::UnloggedBatch => {
+                let open: Vec<_> = self.spaces.iter().flatten().collect();
+                let [first, second, ..] = open[..] else { return Ok(()) };
+                let mut batch = WriteBatch::new();
+                batch.put(&first.handle, b"a", b"1");
+                batch.put(&second.handle, b"a", b"1");
+                expect(db.write(batch, Durability::None), ErrorKind::InvalidArgument)
+            }
+            Misuse::CreateAgain => {
+                let again = db.create_keyspace(NAMES[0], weir::Options::default());
+                expect(again.map(drop), ErrorKind::Conflict)
+            }
+            Misuse::Unknown => {
+                expect(db.open_keyspace("nobody").map(drop), ErrorKind::NotFound)?;
+                expect(db.drop_keyspace("nobody"), ErrorKind::NotFound)
+            }
+            Misuse::SecondOpen => {
+                expect(self.disk.builder(self.seed).open().map(drop), ErrorKind::Locked)
+            }
+            Misuse::BadOption => {
+                let bad = weir::Options { block_bytes: 1, ..weir::Options::default() };
+                expect(db.keyspace("bad", bad).map(drop), ErrorKind::InvalidArgument)
+            }
+            Misuse::InvertedRange => {
+                let Some(space) = &self.spaces[0] else { return Ok(()) };
+                let range = (Bound::Included(b"b".to_vec()), Bound::Excluded(b"a".to_vec()));
+                match space.handle.range(range).next() {
+                    None => Ok(()),
+                    Some(_) => Err("a range whose end is before its start holds something".into()),
+                }
+            }
+        }
+    }
+
+    /// Merges done since the first open.
+    fn merges(&self) -> Checked<u64> {
+        Ok(self.merges_before.1 + crate::world::work_done(self.db()?).1)
+    }
+
+    /// Updates the counters from the store's own metrics.
+    fn measure(&mut self) -> Checked {
+        let db = self.db()?;
+        let (flushes, merges) = crate::world::work_done(db);
+        let levels = crate::world::levels_in_use(db);
+        self.counters.flushes = self.merges_before.0 + flushes;
+        self.counters.merges = self.merges_before.1 + merges;
+        self.counters.levels = self.counters.levels.max(levels);
+        Ok(())
+    }
+
+    /// Leaves the store in one of four ways, opens it with new options and compares.
+    fn reopen(&mut self, leave: Leave, number: u32) -> Checked {
+        self.measure()?;
+        self.merges_before = (self.counters.flushes, self.counters.merges);
+        let (kind, lower) = match leave {
+            // A store that ends in good order keeps everything, unlogged writes too.
+            Leave::Close => (0, self.last),
+            Leave::Drop => (1, self.last),
+            Leave::Kill => (2, self.written),
+            Leave::Power(..) => (3, self.synced),
+        };
+        self.counters.reopens[kind] += 1;
+        match leave {
+            Leave::Close => {
+                self.db()?.clone().close().map_err(|e| format!("close: {e}"))?;
+                self.check_closed()?;
+            }
+            Leave::Drop => {}
+            Leave::Kill => self.disk = self.disk.kill(),
+            Leave::Power(policy, seed) => self.disk = self.disk.power_loss(policy, seed),
+        }
+        self.iters.iter_mut().for_each(|i| *i = None);
+        self.snaps.iter_mut().for_each(|s| *s = None);
+        let live: Vec<Option<usize>> =
+            self.spaces.iter_mut().map(|s| s.take().map(|s| s.model)).collect();
+        self.db = None;
+        self.db_options = options::store(number);
+        self.open(options::keyspace(number.rotate_left(9)))?;
+        let db = self.db()?.clone();
+        for (slot, model) in live.iter().enumerate() {
+            let Some(model) = *model else { continue };
+            let handle = db.open_keyspace(NAMES[slot]);
+            let handle = handle.map_err(|e| format!("keyspace {} after {leave:?}: {e}", NAMES[slot]))?;
+            self.spaces[slot] = Some(Space { handle, model });
+        }
+        self.list()?;
+        self.recovered(lower).map_err(|e| format!("after {leave:?}: {e}"))?;
+        self.everything().map_err(|e| format!("after {leave:?}: {e}"))
+    }
+
+    /// The store must hold a prefix of the commit order, at least `lower`; the oracle goes back to it.
+    fn recovered(&mut self, lower: Index) -> Checked {
+        let mut allowed = Prefixes::between(lower, self.last);
+        let mut contents = Vec::new();
+        for space in self.spaces.iter().flatten() {
+            let pairs: weir::Result<Vec<Pair>> = space
+                .handle
+                .iter()
+                .map(|kv| kv.map(|(k, v)| (k.to_vec(), v.to_vec())))
+                .collect();
+            let pairs = pairs.map_err(|e| format!("scan: {e}"))?;
+            self.models[space.model].restrict(&pairs, &mut allowed)?;
+            contents.push((space.model, pairs));
+        }
+        let at = allowed.longest().ok_or("no prefix explains what was recovered")?;
+        for (model, pairs) in contents {
+            self.models[model].adopt(&pairs, at);
+        }
+        self.last = at;
+        self.synced = self.synced.min(at);
+        self.written = self.written.min(at);
+        Ok(())
+    }
+
+    /// Handles that outlive `close` must fail with `Closed`, and must not show anything wrong.
+    fn check_closed(&mut self) -> Checked {
+        let closed = |result: weir::Result<()>, what: &str| match result {
+            Err(e) if e.kind() == ErrorKind::Closed => Ok(()),
+            Err(e) => Err(format!("{what} after close: {e}")),
+            Ok(()) => Err(format!("{what} after close succeeded")),
+        };
+        closed(self.db()?.put(b"x", b"y"), "put")?;
+        closed(self.db()?.get(b"x").map(drop), "get")?;
+        closed(self.db()?.sync(), "sync")?;
+        for live in self.iters.iter_mut().flatten().filter(|live| !live.done) {
+            match live.iter.next() {
+                Some(Err(e)) if e.kind() == ErrorKind::Closed => {}
+                Some(Err(e)) => return Err(format!("an iterator after close: {e}")),
+                Some(Ok((k, _))) if live.rest.front().is_some_and(|x| x.0[..] == k[..]) => {}
+                Some(Ok((k, _))) => {
+                    return Err(format!("an iterator after close gives {}", show(&k)));
+                }
+                None if live.rest.is_empty() => {}
+                None => return Err("an iterator ends early after close, without an error".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the oracle forget what nobody can ask for any more.
+    pub fn prune(&mut self) {
+        let snaps = self.snaps.iter().flatten().map(|s| s.at).min().unwrap_or(self.last);
+        let floor = snaps.min(self.synced).min(self.written);
+        self.models.iter_mut().for_each(|m| m.prune(floor));
+    }
+
+    /// Closes the store in good order.
+    ///
+    /// # Errors
+    /// The violation, if closing fails.
+    pub fn finish(mut self) -> Checked<(Counters, Disk)> {
+        self.measure()?;
+        self.iters.clear();
+        self.snaps.clear();
+        self.spaces = [const { None }; 4];
+        if let Some(db) = self.db.take() {
+            db.close().map_err(|e| format!("close: {e}"))?;
+        }
+        Ok((self.counters.clone(), self.disk.clone()))
+    }
+}
+
+/// The bounds in bytes.
+fn bounds(lo: Bound<u32>, hi: Bound<u32>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    (lo.map(key_bytes), hi.map(key_bytes))
+}

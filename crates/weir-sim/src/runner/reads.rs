@@ -1,0 +1,372 @@
+//! Reads of every form, each compared with the oracle.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use weir::{Cursor, ErrorKind, Iter, Keyspace, Snapshot};
+
+use super::{Checked, LiveIter, Runner, bounds};
+use crate::model::{Bytes, Index, KeyspaceModel, prefix_end, show};
+use crate::op::{How, Move, Op, key_bytes};
+
+/// Where a read looks: now, or through a snapshot.
+struct View {
+    handle: Keyspace,
+    snapshot: Option<Snapshot>,
+    at: Index,
+    model: usize,
+}
+
+type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+impl View {
+    fn range(&self, range: Range) -> Iter {
+        match &self.snapshot {
+            Some(s) => s.range(&self.handle, range),
+            None => self.handle.range(range),
+        }
+    }
+
+    fn everything(&self) -> Iter {
+        match &self.snapshot {
+            Some(s) => s.iter(&self.handle),
+            None => self.handle.iter(),
+        }
+    }
+
+    fn prefix(&self, prefix: &[u8]) -> Iter {
+        match &self.snapshot {
+            Some(s) => s.prefix(&self.handle, prefix),
+            None => self.handle.prefix(prefix),
+        }
+    }
+
+    fn cursor(&self) -> Cursor {
+        match &self.snapshot {
+            Some(s) => s.cursor(&self.handle),
+            None => self.handle.cursor(),
+        }
+    }
+
+    /// One key through `get`, `multi_get`, `get_into`, a cursor and a range, which must agree.
+    fn get(&self, key: &[u8]) -> weir::Result<Vec<Option<Vec<u8>>>> {
+        let mut answers = Vec::new();
+        let own = |v: Option<weir::Value>| v.map(|v| v.to_vec());
+        match &self.snapshot {
+            Some(s) => {
+                answers.push(own(s.get(&self.handle, key)?));
+                answers.extend(s.multi_get(&self.handle, &[key])?.into_iter().map(own));
+            }
+            None => {
+                answers.push(own(self.handle.get(key)?));
+                answers.extend(self.handle.multi_get(&[key])?.into_iter().map(own));
+                let mut buf = b"left over".to_vec();
+                let found = self.handle.get_into(key, &mut buf)?;
+                answers.push(found.then_some(buf));
+            }
+        }
+        let mut cursor = self.cursor();
+        cursor.seek(key);
+        let at_key = cursor.valid() && cursor.key() == key;
+        answers.push(at_key.then(|| cursor.value().to_vec()));
+        cursor.status()?;
+        cursor.seek_for_prev(key);
+        let at_key = cursor.valid() && cursor.key() == key;
+        answers.push(at_key.then(|| cursor.value().to_vec()));
+        cursor.status()?;
+        let one = (Bound::Included(key.to_vec()), Bound::Included(key.to_vec()));
+        let mut range = self.range(one.clone());
+        answers.push(range.next().transpose()?.map(|(_, v)| v.to_vec()));
+        answers.push(self.range(one).next_back().transpose()?.map(|(_, v)| v.to_vec()));
+        Ok(answers)
+    }
+}
+
+const FORMS: [&str; 7] =
+    ["get", "multi_get", "get_into", "cursor seek", "seek_for_prev", "range", "range backward"];
+
+impl Runner {
+    /// The view that an operation names; `None` if there is none, and then it does nothing.
+    fn view(&mut self, ks: u8, snap: Option<u8>) -> Checked<Option<View>> {
+        let Some(space) = self.spaces[usize::from(ks)].clone() else { return Ok(None) };
+        let Some(slot) = snap else {
+            return Ok(Some(View {
+                handle: space.handle,
+                snapshot: None,
+                at: self.last,
+                model: space.model,
+            }));
+        };
+        let merges = self.merges()?;
+        let Some(live) = &self.snaps[usize::from(slot)] else { return Ok(None) };
+        if merges > live.merges {
+            self.counters.old_reads += 1;
+        }
+        // A keyspace that is younger than the snapshot is empty in it.
+        let at = if space.model < live.spaces { live.at } else { 0 };
+        let snapshot = Some(live.handle.clone());
+        Ok(Some(View { handle: space.handle, snapshot, at, model: space.model }))
+    }
+
+    pub(super) fn read(&mut self, op: &Op) -> Checked {
+        match op {
+            Op::Get { ks, key, snap } => {
+                let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
+                self.check_get(&view, &key_bytes(*key))
+            }
+            Op::MultiGet { ks, keys, snap } => {
+                let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
+                let keys: Vec<Vec<u8>> = keys.iter().map(|k| key_bytes(*k)).collect();
+                self.check_multi_get(&view, &keys)
+            }
+            Op::Scan { ks, lo, hi, snap, how, limit } => {
+                let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
+                let range = bounds(*lo, *hi);
+                let iter = view.range(range.clone());
+                self.check_walk(&view, iter, &range, *how, *limit)
+            }
+            Op::Prefix { ks, key, len, snap, how } => {
+                let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
+                let mut prefix = key_bytes(*key);
+                prefix.truncate(usize::from(*len));
+                let end = prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+                let iter = view.prefix(&prefix);
+                self.check_walk(&view, iter, &(Bound::Included(prefix), end), *how, u32::MAX)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_get(&mut self, view: &View, key: &[u8]) -> Checked {
+        let expected = self.models[view.model].get(key, view.at).map(|v| v.to_vec());
+        let answers = view.get(key).map_err(|e| format!("get {}: {e}", show(key)))?;
+        let forms = FORMS.iter().filter(|f| view.snapshot.is_none() || **f != "get_into");
+        for (answer, form) in answers.iter().zip(forms) {
+            self.counters.compared += 1;
+            if *answer != expected {
+                let seen = answer.as_deref().map_or("nothing".into(), show);
+                let right = expected.as_deref().map_or("nothing".into(), show);
+                let (key, at) = (show(key), view.at);
+                return Err(format!(
+                    "{form} of {key} as of commit {at} gives {seen}, expected {right}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_multi_get(&mut self, view: &View, keys: &[Vec<u8>]) -> Checked {
+        let answers = match &view.snapshot {
+            Some(s) => s.multi_get(&view.handle, keys),
+            None => view.handle.multi_get(keys),
+        };
+        let answers = answers.map_err(|e| format!("multi_get: {e}"))?;
+        if answers.len() != keys.len() {
+            return Err(format!("multi_get of {} keys gives {}", keys.len(), answers.len()));
+        }
+        for (key, answer) in keys.iter().zip(&answers) {
+            self.counters.compared += 1;
+            let expected = self.models[view.model].get(key, view.at);
+            if answer.as_deref() != expected.map(|v| &**v) {
+                let seen = answer.as_deref().map_or("nothing".into(), show);
+                let right = expected.map_or("nothing".into(), |v| show(v));
+                return Err(format!(
+                    "multi_get of {} as of commit {} gives {seen}, expected {right}",
+                    show(key),
+                    view.at
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_walk(
+        &mut self,
+        view: &View,
+        mut iter: Iter,
+        range: &Range,
+        how: How,
+        limit: u32,
+    ) -> Checked {
+        let mut rest = expected(&self.models[view.model], range, view.at);
+        let mut bits = match how {
+            How::Both(bits) => u64::from(bits) | 1 << 40,
+            _ => 0,
+        };
+        for _ in 0..limit {
+            let back = match how {
+                How::Forward => false,
+                How::Backward => true,
+                How::Both(_) => {
+                    bits = bits.rotate_left(1);
+                    bits & 1 == 1
+                }
+            };
+            self.counters.compared += 1;
+            if !step(&mut iter, &mut rest, back, view.at)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks a cursor and, beside it, a position in the expected list.
+    pub(super) fn cursor(&mut self, ks: u8, snap: Option<u8>, moves: &[Move]) -> Checked {
+        let Some(view) = self.view(ks, snap)? else { return Ok(()) };
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let list: Vec<_> = expected(&self.models[view.model], &all, view.at).into();
+        let mut cursor = view.cursor();
+        let mut at: Option<usize> = None;
+        for (i, m) in moves.iter().enumerate() {
+            match m {
+                Move::Seek(key) => {
+                    let key = key_bytes(*key);
+                    cursor.seek(&key);
+                    let n = list.partition_point(|(k, _)| *k < key);
+                    at = (n < list.len()).then_some(n);
+                }
+                Move::SeekForPrev(key) => {
+                    let key = key_bytes(*key);
+                    cursor.seek_for_prev(&key);
+                    at = list.partition_point(|(k, _)| *k <= key).checked_sub(1);
+                }
+                Move::First => {
+                    cursor.seek_to_first();
+                    at = (!list.is_empty()).then_some(0);
+                }
+                Move::Last => {
+                    cursor.seek_to_last();
+                    at = list.len().checked_sub(1);
+                }
+                Move::Next if cursor.valid() => {
+                    cursor.next();
+                    at = at.map(|n| n + 1).filter(|n| *n < list.len());
+                }
+                Move::Prev if cursor.valid() => {
+                    cursor.prev();
+                    at = at.and_then(|n| n.checked_sub(1));
+                }
+                _ => continue,
+            }
+            cursor.status().map_err(|e| format!("cursor: {e}"))?;
+            self.counters.compared += 1;
+            let seen = cursor.valid().then(|| (cursor.key(), cursor.value()));
+            let right = at.map(|n| (&list[n].0[..], &list[n].1[..]));
+            if seen != right {
+                let text = |p: Option<(&[u8], &[u8])>| {
+                    p.map_or("the end".into(), |(k, v)| format!("{}={}", show(k), show(v)))
+                };
+                return Err(format!(
+                    "a cursor as of commit {} stands on {} after {:?}, expected {}",
+                    view.at,
+                    text(seen),
+                    &moves[..=i],
+                    text(right)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn iter_open(
+        &mut self,
+        slot: u8,
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+        snap: Option<u8>,
+    ) -> Checked {
+        let Some(view) = self.view(ks, snap)? else { return Ok(()) };
+        let range = bounds(lo, hi);
+        self.iters[usize::from(slot)] = Some(LiveIter {
+            rest: expected(&self.models[view.model], &range, view.at),
+            iter: view.range(range),
+            model: view.model,
+            done: false,
+        });
+        Ok(())
+    }
+
+    pub(super) fn iter_step(&mut self, slot: u8, steps: u8, back: bool) -> Checked {
+        let dropped = |model: usize| self.spaces.iter().flatten().all(|s| s.model != model);
+        let Some(live) = &mut self.iters[usize::from(slot)] else { return Ok(()) };
+        let may_close = dropped(live.model);
+        for _ in 0..steps {
+            if live.done {
+                return Ok(());
+            }
+            let next = if back { live.iter.next_back() } else { live.iter.next() };
+            let right = if back { live.rest.pop_back() } else { live.rest.pop_front() };
+            self.counters.compared += 1;
+            live.done = !matches!(next, Some(Ok(_)));
+            match (next, right) {
+                (Some(Err(e)), _) if may_close && e.kind() == ErrorKind::Closed => {}
+                (next, right) => judge(next, right, "an iterator opened earlier")?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Every key of every keyspace, now and through every snapshot, both directions.
+    pub(super) fn everything(&mut self) -> Checked {
+        for ks in 0..self.spaces.len() as u8 {
+            let snaps = (0..self.snaps.len() as u8).map(Some);
+            for snap in std::iter::once(None).chain(snaps) {
+                let Some(view) = self.view(ks, snap)? else { continue };
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                for back in [false, true] {
+                    let mut rest = expected(&self.models[view.model], &all, view.at);
+                    let mut iter = view.everything();
+                    while step(&mut iter, &mut rest, back, view.at)? {
+                        self.counters.compared += 1;
+                    }
+                }
+            }
+            if let Some(view) = self.view(ks, None)? {
+                let keys: Vec<Vec<u8>> =
+                    self.models[view.model].keys().take(200).cloned().collect();
+                self.check_multi_get(&view, &keys)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pairs that a walk must give.
+fn expected(model: &KeyspaceModel, range: &Range, at: Index) -> VecDeque<(Vec<u8>, Bytes)> {
+    let lower = range.0.as_ref().map(Vec::as_slice);
+    let upper = range.1.as_ref().map(Vec::as_slice);
+    model.range(lower, upper, at).map(|(k, v)| (k.to_vec(), v.clone())).collect()
+}
+
+/// One step from either end. False at the end.
+fn step(
+    iter: &mut Iter,
+    rest: &mut VecDeque<(Vec<u8>, Bytes)>,
+    back: bool,
+    at: Index,
+) -> Checked<bool> {
+    let next = if back { iter.next_back() } else { iter.next() };
+    let right = if back { rest.pop_back() } else { rest.pop_front() };
+    let more = right.is_some();
+    let direction = if back { "backward" } else { "forward" };
+    judge(next, right, &format!("a walk {direction} as of commit {at}"))?;
+    Ok(more)
+}
+
+fn judge(
+    next: Option<weir::Result<(weir::Value, weir::Value)>>,
+    right: Option<(Vec<u8>, Bytes)>,
+    what: &str,
+) -> Checked {
+    let text = |p: Option<(&[u8], &[u8])>| {
+        p.map_or("the end".into(), |(k, v)| format!("{}={}", show(k), show(v)))
+    };
+    let seen = next.transpose().map_err(|e| format!("{what}: {e}"))?;
+    let seen = seen.as_ref().map(|(k, v)| (&**k, &**v));
+    let right = right.as_ref().map(|(k, v)| (&k[..], &v[..]));
+    if seen == right {
+        return Ok(());
+    }
+    Err(format!("{what} gives {}, expected {}", text(seen), text(right)))
+}

@@ -1,0 +1,285 @@
+//! The world that a store is simulated in: disk, scheduler, and the machine that runs simulations.
+//!
+//! Everything that the campaigns need of `weir::sim` goes through here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use weir::sim::{CrashPolicy, Replayer, Settings, SimDisk, SimOptions, Simulation};
+use weir::{Builder, Db};
+
+pub use weir::sim::{ActorHandle, Site};
+
+/// Number of ways in which a power loss treats what was not synced.
+pub const POLICIES: usize = CrashPolicy::ALL.len();
+
+/// Virtual time after which a simulation counts as hanging: ten hours, more than a thousand device
+/// calls that take ten seconds each.
+const VIRTUAL_LIMIT: Duration = Duration::from_secs(36_000);
+
+/// The name of a policy.
+#[must_use]
+pub fn policy_name(policy: usize) -> String {
+    CrashPolicy::ALL.get(policy % POLICIES).map_or_else(String::new, |p| format!("{p:?}"))
+}
+
+fn policy(number: usize) -> CrashPolicy {
+    CrashPolicy::ALL[number % POLICIES]
+}
+
+/// A simulated disk. A clone is the same disk.
+#[derive(Clone)]
+pub struct Disk {
+    /// The disk of the engine's own simulation.
+    pub sim: SimDisk,
+}
+
+impl Disk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { sim: SimDisk::new(SimOptions::default()) }
+    }
+
+    /// An empty disk that records its changes.
+    #[must_use]
+    pub fn recording() -> Self {
+        Self { sim: SimDisk::new(SimOptions { record: true, ..SimOptions::default() }) }
+    }
+
+    /// A builder for the store on this disk.
+    #[must_use]
+    pub fn builder(&self, seed: u64) -> Builder {
+        Db::builder("simulated").device(self.sim.dir()).seed(seed)
+    }
+
+    /// The disk as a process sees it that starts after this one was killed: what was written is
+    /// there, what was not synced can still be lost.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        Self { sim: self.sim.fork() }
+    }
+
+    /// The disk after a power loss.
+    #[must_use]
+    pub fn power_loss(&self, number: u8, seed: u32) -> Self {
+        Self { sim: self.sim.crash(policy(usize::from(number)), u64::from(seed)) }
+    }
+
+    /// Changes recorded so far.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.sim.trace_len()
+    }
+
+    /// A hash over all names and bytes on the disk.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        let mut mix = |bytes: &[u8]| {
+            for b in bytes {
+                hash = (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for name in self.names() {
+            mix(name.as_bytes());
+            mix(&self.sim.read_all(&name).unwrap_or_default());
+        }
+        hash
+    }
+
+    /// The names on the disk.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.sim.dir().list().unwrap_or_default()
+    }
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A seed for the scheduler and how often it may switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Decides who runs.
+    pub seed: u64,
+    /// Mean number of switch points from one possible switch to the next.
+    pub switch_every: u64,
+}
+
+/// Runs `body` as the first actor of a simulation.
+///
+/// # Errors
+/// A panic, a deadlock, or virtual time without end; as a text for people.
+pub fn simulate<T: Send + 'static>(
+    schedule: Schedule,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let settings = Settings {
+        seed: schedule.seed,
+        switch_every: schedule.switch_every,
+        virtual_limit: VIRTUAL_LIMIT,
+        ..Settings::new(schedule.seed)
+    };
+    Simulation::run_with(settings, move |simulation| {
+        CURRENT.with(|current| *current.borrow_mut() = Some(simulation.clone()));
+        let result = body();
+        CURRENT.with(|current| *current.borrow_mut() = None);
+        result
+    })
+}
+
+thread_local! {
+    static CURRENT: std::cell::RefCell<Option<Simulation>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Lets virtual time pass. Requires: the first actor of a simulation.
+pub fn delay_millis(millis: u64) {
+    let simulation = CURRENT.with(|current| current.borrow().clone());
+    if let Some(simulation) = simulation {
+        simulation.delay(Duration::from_millis(millis));
+    }
+}
+
+/// Virtual nanoseconds. Requires: the first actor of a simulation.
+#[must_use]
+pub fn now_nanos() -> u64 {
+    CURRENT.with(|current| current.borrow().as_ref().map_or(0, Simulation::now_nanos))
+}
+
+/// Decisions of the scheduler so far and a hash over them. Requires: the first actor.
+#[must_use]
+pub fn schedule_so_far() -> (u64, u64) {
+    CURRENT.with(|current| current.borrow().as_ref().map_or((0, 0), Simulation::schedule))
+}
+
+/// Starts an actor. Requires: the first actor of a simulation.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<ActorHandle, String> {
+    let simulation = CURRENT.with(|current| current.borrow().clone());
+    let simulation = simulation.ok_or("an actor is started outside a simulation")?;
+    simulation.spawn(name, body).map_err(|e| e.to_string())
+}
+
+/// A walk over a recorded run, for one thread.
+pub struct Walk {
+    replayer: Replayer,
+}
+
+impl Walk {
+    /// A walk over what the disk has recorded.
+    #[must_use]
+    pub fn over(disk: &Disk) -> Self {
+        Self { replayer: disk.sim.replayer() }
+    }
+
+    /// Another walk over the same recording.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { replayer: self.replayer.restarted() }
+    }
+
+    /// Changes in the recording.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.replayer.len()
+    }
+
+    /// Whether nothing was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.replayer.is_empty()
+    }
+
+    /// The change that would come next after `x` of them; `None` at the end.
+    pub fn site(&mut self, x: usize) -> Option<Site> {
+        self.replayer.go_to(x);
+        self.replayer.next_site()
+    }
+
+    /// The disk after a power loss after `x` changes; it records what happens on it if `record`.
+    pub fn image(&mut self, x: usize, number: usize, seed: u64, record: bool) -> Disk {
+        self.replayer.go_to(x);
+        let policy = policy(number);
+        let sim = if record {
+            self.replayer.recording_image(policy, seed)
+        } else {
+            self.replayer.image(policy, seed)
+        };
+        Disk { sim }
+    }
+
+    /// The changes around `x`, for messages.
+    pub fn describe(&mut self, x: usize) -> String {
+        self.replayer.go_to(x);
+        self.replayer.describe(6, 3)
+    }
+}
+
+/// Flushes and merges that a store has done since it was opened.
+#[must_use]
+pub fn work_done(db: &Db) -> (u64, u64) {
+    let metrics = db.metrics();
+    (metrics.flushes, metrics.compactions)
+}
+
+/// The largest number of levels that hold tables in one keyspace.
+#[must_use]
+pub fn levels_in_use(db: &Db) -> u64 {
+    let metrics = db.metrics();
+    let levels = metrics.keyspaces.iter().map(|k| k.levels.iter().filter(|l| l.tables > 0).count());
+    levels.max().unwrap_or(0) as u64
+}
+
+/// Runs `body` on `jobs` threads; the first error wins.
+///
+/// # Errors
+/// That of the first thread that has one.
+pub fn parallel<E: Send>(
+    jobs: usize,
+    body: impl Fn(usize) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let results: Vec<Result<(), E>> = std::thread::scope(|scope| {
+        let body = &body;
+        let threads: Vec<_> =
+            (0..jobs.max(1)).map(|job| scope.spawn(move || body(job))).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+            .collect()
+    });
+    results.into_iter().collect()
+}
+
+/// While it lives, panics print nothing: the reducer provokes hundreds.
+pub struct Quiet;
+
+impl Quiet {
+    /// Silences panics.
+    #[must_use]
+    pub fn begin() -> Self {
+        std::panic::set_hook(Box::new(|_| {}));
+        Self
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::panic::take_hook();
+        }
+    }
+}
+
+/// Keeps a failure for people; not being able to is not a failure of its own.
+#[expect(clippy::disallowed_methods, reason = "reports go to the real file system")]
+pub fn write_report(path: &Path, text: &str) {
+    if let Err(error) = std::fs::write(path, text) {
+        eprintln!("{}: {error}", path.display());
+    }
+}
