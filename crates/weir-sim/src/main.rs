@@ -13,7 +13,7 @@ const HELP: &str = "\
 weir-sim: Weir simulated from a seed, compared with an oracle
 
   weir-sim m [--ops 1000000] [--seed 1]       random operations over every kind and option
-  weir-sim c [--images 100000] [--seed 1] [--steps 150] [--deep-every 100]
+  weir-sim c [--images 100000] [--seed 1] [--steps 150] [--deep-every 100] [--stride 1] [--progress]
                                               power lost at every device call
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
   weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
@@ -117,6 +117,8 @@ fn crash(args: &Args) -> Result<(), String> {
     let settings = crash::Settings {
         seed: args.number("--seed", 1)?,
         images,
+        stride: args.number("--stride", 1)? as usize,
+        progress: args.flag("--progress"),
         steps: args.number("--steps", 150)?,
         depth_two_every: args.number("--deep-every", 100)?.max(1),
         jobs: args.jobs()?,
@@ -294,7 +296,7 @@ fn short(args: &Args) -> Result<(), String> {
     let all: [(&str, Run, &[&str]); 7] = [
         ("m", metamorphic, &["--ops", "60000"]),
         ("determinism", determinism, &["--episodes", "12"]),
-        ("c", crash, &["--images", "4000", "--steps", "80", "--deep-every", "2000"]),
+        ("c", crash, &["--images", "3000", "--steps", "60", "--stride", "7", "--deep-every", "1500"]),
         ("e", errors, &["--calls-max", "2"]),
         ("b", damage, &["--sample", "6000"]),
         ("soak", soak, &["--keys", "40000"]),

@@ -27,12 +27,16 @@ pub struct Settings {
     pub seed: u64,
     /// Images to check, at least; the last trace is always finished.
     pub images: u64,
+    /// Check one boundary in so many only; 1 for all.
+    pub stride: usize,
     /// Steps of each recorded run.
     pub steps: u64,
     /// One image in so many is crashed again during its recovery.
     pub depth_two_every: u64,
     /// Threads that check images at once.
     pub jobs: usize,
+    /// Whether to say after every trace how far it is.
+    pub progress: bool,
 }
 
 /// What the campaign did.
@@ -563,7 +567,8 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let recording =
             Arc::new(record(seed, settings.steps).map_err(|e| format!("seed {seed}: {e}"))?);
         let walk = Walk::over(&recording.disk);
-        let (boundaries, next) = (walk.len() + 1, Mutex::new(0usize));
+        let first = trace as usize % settings.stride.max(1);
+        let (boundaries, next) = (walk.len() + 1, Mutex::new(first));
         let walks: Vec<Walk> = (0..settings.jobs.max(1)).map(|_| walk.again()).collect();
         let walks = Mutex::new(walks);
         world::parallel(settings.jobs, |_| -> Result<(), String> {
@@ -572,8 +577,8 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
             loop {
                 let x = {
                     let mut next = lock(&next);
-                    *next += 1;
-                    *next - 1
+                    *next += settings.stride.max(1);
+                    *next - settings.stride.max(1)
                 };
                 if x >= boundaries {
                     lock(&total).add(&report);
@@ -586,6 +591,9 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         total.traces += 1;
         total.calls += boundaries as u64 - 1;
         trace += 1;
+        if settings.progress {
+            eprintln!("{} traces, {} + {} images", trace, total.images, total.images_deep);
+        }
     }
     Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
