@@ -222,9 +222,7 @@ impl Writer {
             }
             2 if first => {
                 let space = self.spaces[self.rng.below(2) as usize].as_ref();
-                let all: (std::ops::Bound<Vec<u8>>, _) =
-                    (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-                space.map_or(Ok(()), |s| s.compact_range(all)).map_err(|e| format!("compact: {e}"))
+                space.map_or(Ok(()), |s| s.compact_range(..)).map_err(|e| format!("compact: {e}"))
             }
             3 | 4 if first => self.create(),
             5 if first => self.remove(),
