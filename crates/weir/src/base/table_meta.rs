@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=d664cde0020b
+// FORMAT: docs/format/table_meta.md sha=05e82e8fed14
 //! What the tree knows about a table without reading it: identity, bounds, counts.
 //!
 //! A `TableMeta` travels in version edits; the table file repeats most of it in its properties, so
@@ -47,6 +47,9 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Vec<u8>,
     /// Wrapping sum of `checksum::hash_entry` over all entries.
     pub(crate) entry_hash: u64,
+    /// Id of the keyspace that the entries belong to. A table of another keyspace is noticed by it,
+    /// and `repair` knows where a table belongs when the version log is lost.
+    pub(crate) keyspace: u32,
 }
 
 // Tags: even is critical, odd is ignorable (base::tagged). 0 is invalid.
@@ -64,6 +67,7 @@ const TAG_SEQ_MAX: u64 = 22;
 const TAG_SMALLEST: u64 = 24;
 const TAG_LARGEST: u64 = 26;
 const TAG_ENTRY_HASH: u64 = 28;
+const TAG_KEYSPACE: u64 = 42;
 // Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
 // 35 smallest expiry, 34 dictionary, 36 key id, 38 virtual bounds, 40 masks.
 
@@ -102,6 +106,7 @@ impl TableMeta {
         put_field(buf, TAG_SMALLEST, &self.smallest);
         put_field(buf, TAG_LARGEST, &self.largest);
         put_field(buf, TAG_ENTRY_HASH, &self.entry_hash.to_le_bytes());
+        put_number(buf, TAG_KEYSPACE, u64::from(self.keyspace));
     }
 
     /// Takes all of `bytes` apart: the description, and which fields it had, as a set of
@@ -182,6 +187,7 @@ impl TableMeta {
                     content.try_into().map_err(|_| "has an entry hash that is not 8 bytes")?;
                 self.entry_hash = u64::from_le_bytes(bytes);
             }
+            TAG_KEYSPACE => self.keyspace = small()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -226,15 +232,16 @@ impl TableMeta {
             smallest: Vec::new(),
             largest: Vec::new(),
             entry_hash: 0,
+            keyspace: 0,
         }
     }
 }
 
 /// The fields of the properties, as a set of `1 << (tag / 2)`.
 const CONTENT_FIELDS: u32 = ALL_FIELDS & !0b11_1110;
-/// All fields, as a set of `1 << (tag / 2)`: tags 2 to 28.
-const ALL_FIELDS: u32 = 0b111_1111_1111_1110;
-const _: () = assert!(ALL_FIELDS == (2 << (TAG_ENTRY_HASH / 2)) - 2);
+/// All fields, as a set of `1 << (tag / 2)`: tags 2 to 28, and 42.
+const ALL_FIELDS: u32 = 0b111_1111_1111_1110 | 1 << (TAG_KEYSPACE / 2);
+const _: () = assert!(ALL_FIELDS & !(1 << 21) == (2 << (TAG_ENTRY_HASH / 2)) - 2);
 const _: () = assert!(CONTENT_FIELDS.trailing_zeros() as u64 == TAG_RAW_BYTES / 2);
 
 /// Why a description cannot be decoded.
@@ -270,6 +277,7 @@ mod tests {
             smallest: b"a".to_vec(),
             largest: b"c".to_vec(),
             entry_hash: 0x0102_0304_0506_0708,
+            keyspace: 9,
         }
     }
 
@@ -285,7 +293,7 @@ mod tests {
         let mut content = Vec::new();
         example().encode_content(&mut content);
         let got = TableMeta::decode_content(&content, "file", 0).unwrap();
-        assert_eq!((got.entries, got.uid, got.bytes), (3, 0, 0));
+        assert_eq!((got.entries, got.keyspace, got.uid, got.bytes), (3, 9, 0, 0));
         assert!(TableMeta::decode_content(&bytes, "file", 0).is_err());
         assert!(decode(&content).is_err());
     }

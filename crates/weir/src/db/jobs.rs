@@ -148,7 +148,12 @@ pub(crate) fn flush_job(
         entries: buffer.memtable.entries(),
         snapshots,
         table_bytes: current.options.table_bytes.max(current.options.write_buffer_bytes * 2),
-        table: FlushSpec::table_options(&current.options, placement.level, context.hash_seed),
+        table: FlushSpec::table_options(
+            tree.id,
+            &current.options,
+            placement.level,
+            context.hash_seed,
+        ),
     };
     FlushJob::new(context, spec, buffer.memtable.cursor())
 }
@@ -534,7 +539,7 @@ impl Engine {
         let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
-        let mut table = FlushSpec::table_options(&state.options, level, claim.root.hash_seed);
+        let mut table = FlushSpec::table_options(id, &state.options, level, claim.root.hash_seed);
         table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
         let spec = MergeSpec {
             keyspace: id,

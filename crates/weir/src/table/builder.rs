@@ -51,7 +51,9 @@ const BUFFERS_KEPT_BYTES: usize = 2 << 20;
 impl TableBuilder {
     /// Starts table `uid` in `writer`.
     pub(crate) fn new(writer: Box<dyn TableWriter>, uid: u64, options: TableOptions) -> Self {
-        let meta = TableMeta { uid, check_uid: uid, seq_min: SEQ_MAX, ..TableMeta::empty() };
+        let keyspace = options.keyspace;
+        let meta =
+            TableMeta { uid, check_uid: uid, seq_min: SEQ_MAX, keyspace, ..TableMeta::empty() };
         Self {
             writer,
             options,
@@ -254,6 +256,6 @@ impl TableBuilder {
     }
 }
 
-/// Bytes of the tail that do not grow with the table, an upper bound: footer 88, nine properties of
+/// Bytes of the tail that do not grow with the table, an upper bound: footer 88, ten properties of
 /// at most 12, one index row 24, rounding of the filter to its 64-byte blocks and its trailer 96.
-const TAIL_OVERHEAD_BYTES: usize = 88 + 9 * 12 + 24 + 96;
+const TAIL_OVERHEAD_BYTES: usize = 88 + 10 * 12 + 24 + 96;

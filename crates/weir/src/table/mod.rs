@@ -42,6 +42,8 @@ pub(crate) struct TableOptions {
     pub(crate) compression: Compression,
     /// Seed of the key hashes in the filter: the store's.
     pub(crate) hash_seed: u64,
+    /// Id of the keyspace that the entries belong to.
+    pub(crate) keyspace: u32,
 }
 
 /// What a point lookup found: the newest entry of the key at the snapshot.

@@ -151,7 +151,7 @@ impl Storage for MemoryTables {
 
 pub(crate) fn options(block_bytes: u32) -> TableOptions {
     let compression = Compression::None;
-    TableOptions { block_bytes, bloom_bits: 10.0, compression, hash_seed: SEED }
+    TableOptions { block_bytes, bloom_bits: 10.0, compression, hash_seed: SEED, keyspace: 3 }
 }
 
 /// Writes `entries`, which are in order, as table `uid`.

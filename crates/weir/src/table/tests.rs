@@ -116,6 +116,7 @@ fn random_options(prng: &mut Prng) -> TableOptions {
         bloom_bits: [0.0, 3.0, 10.0][prng.below(3) as usize],
         compression: compressions[prng.below(compressions.len() as u64) as usize],
         hash_seed: SEED,
+        keyspace: prng.below(9) as u32,
     }
 }
 

@@ -118,6 +118,8 @@ impl Table {
     fn verify_totals(&self, opened: &Opened, content: Content) -> Result<()> {
         let mut found = content.meta;
         found.largest = content.last_key;
+        // Not in the blocks: opening compared the properties with the description.
+        found.keyspace = self.meta().keyspace;
         if found.same_content(self.meta()) {
             return Ok(());
         }

@@ -3,7 +3,8 @@
 //! Pure. O(tables touched x runs). Structure that `root` cannot even build (a removed table that is
 //! not there, overlapping tables in a run, a uid in use) is refused there.
 //!
-//! The rules: (1) a table's bounds, counts and sequence numbers make sense; (2) level 0 is newest
+//! The rules: (1) a table's bounds, counts and sequence numbers make sense, and it was written for
+//! the keyspace that it is in; (2) level 0 is newest
 //! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run
 //! of level 0 and holds nothing that was flushed before (ARCHITECTURE §3: flushes install oldest
 //! first); (4) no overtaking: between the place that data leaves and the place that it comes to, no
@@ -13,7 +14,7 @@
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-use super::edit::{KeyspaceEdit, VersionEdit};
+use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
 use super::root::{Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::Version;
 use crate::base::error::Result;
@@ -65,17 +66,20 @@ pub(super) fn check(
 pub(super) fn check_root(root: &Root) -> Result<()> {
     root.keyspaces.values().try_for_each(|keyspace| {
         check_level_0(keyspace)?;
-        keyspace.version.tables().try_for_each(|table| check_table(root, table.meta()))
+        let tables = &mut keyspace.version.tables();
+        tables.try_for_each(|table| check_table(root, keyspace.id, table.meta()))
     })
 }
 
 /// Rule 1, for the tables that an edit adds.
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
-    changes.added.iter().try_for_each(|place| check_table(new, &place.meta))
+    changes.added.iter().try_for_each(|place| check_table(new, place.keyspace, &place.meta))
 }
 
-fn check_table(new: &Root, meta: &TableMeta) -> Result<()> {
-    let fault = if meta.uid == 0 || meta.uid >= new.next_uid {
+fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()> {
+    let fault = if meta.keyspace != keyspace {
+        "the entries of another keyspace"
+    } else if meta.uid == 0 || meta.uid >= new.next_uid {
         "a uid that was not given out"
     } else if meta.entries == 0 || meta.deletes > meta.entries {
         "counts that contradict each other"

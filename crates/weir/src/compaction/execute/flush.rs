@@ -40,12 +40,18 @@ pub(crate) struct FlushSpec {
 
 impl FlushSpec {
     /// The table options of `level` in a keyspace.
-    pub(crate) fn table_options(options: &Options, level: usize, hash_seed: u64) -> TableOptions {
+    pub(crate) fn table_options(
+        keyspace: KeyspaceId,
+        options: &Options,
+        level: usize,
+        hash_seed: u64,
+    ) -> TableOptions {
         TableOptions {
             block_bytes: options.block_bytes,
             bloom_bits: options.bloom_bits_at(level),
             compression: options.compression_at(level),
             hash_seed,
+            keyspace,
         }
     }
 }

@@ -239,7 +239,7 @@ impl Store {
             entries: self.memtable.entries(),
             snapshots: self.snapshots.clone(),
             table_bytes: self.options.table_bytes,
-            table: FlushSpec::table_options(&self.options, 0, HASH_SEED),
+            table: FlushSpec::table_options(KEYSPACE, &self.options, 0, HASH_SEED),
         };
         FlushJob::new(self.context.clone(), spec, self.memtable.cursor())
     }
@@ -268,7 +268,7 @@ impl Store {
             task: task.clone(),
             plan: Leveled.plan(shape, task),
             snapshots: self.snapshots.clone(),
-            table: FlushSpec::table_options(&self.options, task.output_level, HASH_SEED),
+            table: FlushSpec::table_options(KEYSPACE, &self.options, task.output_level, HASH_SEED),
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
     }
@@ -499,7 +499,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         task: task.clone(),
         plan: Leveled.plan(&store.shape(), task),
         snapshots: Vec::new(),
-        table: FlushSpec::table_options(&store.options, task.output_level, HASH_SEED),
+        table: FlushSpec::table_options(KEYSPACE, &store.options, task.output_level, HASH_SEED),
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
@@ -627,7 +627,7 @@ fn a_flush_that_loses_an_entry_fails() {
         entries: store.memtable.entries() + 1,
         snapshots: Vec::new(),
         table_bytes: 4096,
-        table: FlushSpec::table_options(&store.options, 0, HASH_SEED),
+        table: FlushSpec::table_options(KEYSPACE, &store.options, 0, HASH_SEED),
     };
     let before = store.storage.list_tables().expect("a list");
     let mut job = FlushJob::new(store.context.clone(), spec, store.memtable.cursor());
@@ -647,7 +647,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         plan: Leveled.plan(&store.shape(), &task),
         task,
         snapshots: Vec::new(),
-        table: FlushSpec::table_options(&store.options, 6, HASH_SEED),
+        table: FlushSpec::table_options(KEYSPACE, &store.options, 6, HASH_SEED),
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);

@@ -65,6 +65,7 @@ pub(super) fn table(uid: u64, smallest: &[u8], largest: &[u8], bytes: u64) -> Ta
         smallest: smallest.to_vec(),
         largest: largest.to_vec(),
         entry_hash: 0,
+        keyspace: 0,
     }
 }
 

@@ -45,6 +45,7 @@ fn meta(uid: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableM
         smallest: smallest.as_bytes().to_vec(),
         largest: largest.as_bytes().to_vec(),
         entry_hash: uid.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        keyspace: 0,
     })
 }
 
@@ -207,6 +208,11 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
         // One atomic change of two keyspaces.
         let other = ids[(ids.iter().position(|&i| i == id).unwrap() + 1) % ids.len()];
         edit.keyspaces.insert(other, compaction(set, prng, &root.keyspaces[&other], 0));
+    }
+    for (&id, part) in &mut edit.keyspaces {
+        for table in &mut part.added {
+            Arc::make_mut(&mut table.meta).keyspace = id;
+        }
     }
     edit
 }
