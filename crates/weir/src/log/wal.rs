@@ -28,6 +28,10 @@ use crate::storage::{LogKind, Storage};
 /// Obsolete segments kept for reuse: one ready and one in hand cover a steady stream of writes.
 const SPARE_MAX: usize = 2;
 
+/// Bytes of the segment that an opening starts with, at most: it is zeroed and synced before the first
+/// write can be taken, so it is small; the next ones are prepared in the background.
+const FIRST_SEGMENT_BYTES_MAX: u64 = 1 << 20;
+
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalOptions {
@@ -98,11 +102,12 @@ impl Wal {
         chain: Chain,
         want_segment: WantSegment,
     ) -> Result<Self> {
-        let file = storage.create_log(LogKind::Wal, next_number, options.segment_bytes)?;
+        let first_bytes = options.segment_bytes.min(FIRST_SEGMENT_BYTES_MAX);
+        let file = storage.create_log(LogKind::Wal, next_number, first_bytes)?;
         let writer = SegmentWriter::start(
             Arc::clone(&file),
             options.identity(next_number),
-            options.segment_bytes,
+            first_bytes,
             chain,
             chain.lsn,
         )?;
@@ -262,7 +267,14 @@ impl Wal {
             (ring.next_number - 1, ring.spare.pop())
         };
         let made = match spare {
-            Some(old) => self.storage.recycle_log(LogKind::Wal, old, number),
+            // A segment of another size, such as the first one of an opening, is extended.
+            Some(old) => self.storage.recycle_log(LogKind::Wal, old, number).and_then(|file| {
+                if file.len()? < self.options.segment_bytes {
+                    file.allocate(self.options.segment_bytes)?;
+                    file.sync()?;
+                }
+                Ok(file)
+            }),
             None => self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes),
         };
         let mut ring = self.ring.lock();

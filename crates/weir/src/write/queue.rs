@@ -98,12 +98,7 @@ impl Ticket {
     fn new(pending: Option<Pending>, blocking: bool) -> Arc<Self> {
         Arc::new(Self {
             blocking,
-            state: Mutex::new(TicketState {
-                pending,
-                leads: false,
-                outcome: None,
-                callback: None,
-            }),
+            state: Mutex::new(TicketState { pending, leads: false, outcome: None, callback: None }),
             changed: Condvar::new(),
         })
     }
