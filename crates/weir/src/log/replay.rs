@@ -439,28 +439,41 @@ impl Replay<'_> {
     fn evidence(&mut self, missing: u64) -> Result<Option<String>> {
         let here = self.current.take();
         let current = here.as_ref().map_or(self.chain.segment, |s| s.number);
+        let later = self.numbers.iter().copied().filter(|&number| number > current);
+        // A file may stand under the name of another one: what was written to either of them
+        // counts.
+        let seeds: Vec<u32> = std::iter::once(current)
+            .chain(later.clone())
+            .map(|number| seed(self.lineage, self.kind, number))
+            .collect();
         let mut found = None;
         if let Some(mut segment) = here {
-            found = scan(&mut segment, self.offset, missing, self.epoch)?;
+            found = scan(&mut segment, &seeds, self.offset, missing, self.epoch)?;
             self.current = Some(segment);
         }
-        for &number in self.numbers.iter().filter(|&&number| number > current) {
+        for number in later {
             if found.is_some() {
                 break;
             }
             let mut segment = Segment::open(self.storage, self.kind, self.lineage, number)?;
-            found = scan(&mut segment, 0, missing, self.epoch)?;
+            found = scan(&mut segment, &seeds, 0, missing, self.epoch)?;
         }
         Ok(found)
     }
 }
 
-/// Looks in `segment` from `from` on for a header with a durable LSN of at least `missing`.
-fn scan(segment: &mut Segment, from: u64, missing: u64, epoch: u32) -> Result<Option<String>> {
+/// Looks in `segment` from `from` on for a header with a durable LSN of at least `missing`, written
+/// under one of `seeds`.
+fn scan(
+    segment: &mut Segment,
+    seeds: &[u32],
+    from: u64,
+    missing: u64,
+    epoch: u32,
+) -> Result<Option<String>> {
     let header_bytes = GROUP_HEADER_BYTES as u64;
     let mut offset = from;
     while offset + header_bytes <= segment.len {
-        let seed = segment.seed;
         let window = segment.bytes(offset, WINDOW_BYTES)?;
         if window.len() < GROUP_HEADER_BYTES {
             break;
@@ -468,9 +481,9 @@ fn scan(segment: &mut Segment, from: u64, missing: u64, epoch: u32) -> Result<Op
         let last = window.len() - GROUP_HEADER_BYTES;
         let heads = window.get(..=last).unwrap_or(&[]);
         for (at, _) in heads.iter().enumerate().filter(|&(_, &byte)| byte == MAGIC[0]) {
-            let Some((header, _)) = window.get(at..).and_then(|b| Header::decode(seed, b)) else {
-                continue;
-            };
+            let bytes = window.get(at..).unwrap_or(&[]);
+            let mut headers = seeds.iter().filter_map(|&seed| Header::decode(seed, bytes));
+            let Some((header, _)) = headers.next() else { continue };
             if header.epoch >= epoch && header.durable_lsn >= missing {
                 let place = format!(
                     "as group {} at offset {} of {} states",
