@@ -1,12 +1,12 @@
 //! What several writers did to one store, and when: the oracle of the crash campaign.
 //!
-//! Time is counted in device calls. Every commit, sync and keyspace operation has a span: the number
-//! of device calls before it began and when it was acknowledged. A crash after `x` calls may lose
-//! what was acknowledged later, and may keep what had begun.
+//! Time is counted in device calls. Every commit, sync and keyspace operation has a span: the
+//! number of device calls before it began and when it was acknowledged. A crash after `x` calls may
+//! lose what was acknowledged later, and may keep what had begun.
 //!
-//! Each writer owns the keys that begin with its letter, so that the order among writers need not be
-//! known: of each one a prefix must have survived, and together these must respect real time: what
-//! was acknowledged before a surviving commit began has survived too.
+//! Each writer owns the keys that begin with its letter, so that the order among writers need not
+//! be known: of each one a prefix must have survived, and together these must respect real time:
+//! what was acknowledged before a surviving commit began has survived too.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +157,12 @@ impl History {
         live
     }
 
-    fn check_after(&self, changes: usize, x: usize, content: &Content) -> Result<Vec<Index>, String> {
+    fn check_after(
+        &self,
+        changes: usize,
+        x: usize,
+        content: &Content,
+    ) -> Result<Vec<Index>, String> {
         let live = self.live(changes);
         if !live.keys().copied().eq(content.keys().map(String::as_str)) {
             return Err(format!(
@@ -213,14 +218,15 @@ impl History {
                 )
             })
         };
-        let mut at: Vec<Index> = (0..allowed.len()).map(|w| least(w, 0)).collect::<Result<_, _>>()?;
+        let mut at: Vec<Index> =
+            (0..allowed.len()).map(|w| least(w, 0)).collect::<Result<_, _>>()?;
         loop {
             let before = at.clone();
             for w in 0..at.len() {
                 let Some(last) = (at[w] as usize).checked_sub(1) else { continue };
                 let began = self.writers[w].commits[last].0.start;
-                for other in 0..at.len() {
-                    let commits = &self.writers[other].commits;
+                for (other, writer) in self.writers.iter().enumerate() {
+                    let commits = &writer.commits;
                     let needed = commits.partition_point(|(span, _)| span.end < began) as Index;
                     at[other] = least(other, at[other].max(needed))?;
                 }

@@ -2,14 +2,17 @@
 //!
 //! The child writes from several threads without pause; after each acknowledged commit it sends
 //! `(writer, commit number)` through a pipe. The parent journals these, kills the child at a random
-//! moment (also while it recovers), opens the store itself and compares. What commit `i` of writer `w`
-//! writes follows from the seed, so the parent needs no more than the numbers.
+//! moment (also while it recovers), opens the store itself and compares. What commit `i` of writer
+//! `w` writes follows from the seed, so the parent needs no more than the numbers.
 //!
 //! Promise under a process kill: everything acknowledged at `Buffered` or `Sync` is there; of every
-//! writer exactly a prefix of its commits, whole batches over both keyspaces; at most the one commit
-//! in flight beyond the last acknowledgement.
+//! writer exactly a prefix of its commits, whole batches over both keyspaces; at most the one
+//! commit in flight beyond the last acknowledgement.
 
-#![expect(clippy::disallowed_methods, reason = "this campaign is about real processes and real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this campaign is about real processes and real time"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

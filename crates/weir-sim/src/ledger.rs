@@ -9,17 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::Content;
 use crate::model::show;
 
+/// What one commit does to one key: keyspace, key, value or delete.
+pub type Item = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
 /// One commit.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Keyspace, key, value or delete.
-    pub items: Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)>,
+    pub items: Vec<Item>,
     /// The call returned `Ok`.
     pub acknowledged: bool,
     /// The call returned `Ok` and promised durability.
     pub durable: bool,
-    /// Acknowledged with `Durability::None` and in no table for sure: it is there while the store is
-    /// open, and may be lost with it.
+    /// Acknowledged with `Durability::None` and in no table for sure: it is there while the store
+    /// is open, and may be lost with it.
     pub unlogged: bool,
     /// The call failed in a way that promises that nothing was written.
     pub void: bool,
@@ -94,7 +97,7 @@ impl Ledger {
         }
         for space in content.keys() {
             let known = |s: &&'static str| *s == space.as_str();
-            if !self.spaces.iter().any(|s| known(&s)) && !self.unsure.iter().any(|s| known(&s)) {
+            if !self.spaces.iter().any(known) && !self.unsure.iter().any(known) {
                 return Err(format!("keyspace {space} should not exist"));
             }
         }
@@ -168,7 +171,9 @@ impl Ledger {
             )),
             [only] => {
                 cast(votes, only, true, key)?;
-                open.iter().filter(|(i, _)| *i > only).try_for_each(|(i, _)| cast(votes, *i, false, key))
+                open.iter()
+                    .filter(|(i, _)| *i > only)
+                    .try_for_each(|(i, _)| cast(votes, *i, false, key))
             }
             _ => Ok(()),
         }

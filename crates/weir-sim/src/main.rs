@@ -1,6 +1,9 @@
 //! The program `weir-sim`: runs the campaigns and prints what they covered.
 
-#![expect(clippy::disallowed_methods, reason = "the program reads its own clock, files and processes")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program reads its own clock, files and processes"
+)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -180,7 +183,10 @@ fn damage(args: &Args) -> Result<(), String> {
     };
     let report = damage::run(&settings)?;
     println!("the store: {} bytes, {}", report.bytes, report.shape);
-    println!("{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8}", "damage", "file", "right", "error", "wrong", "missing");
+    println!(
+        "{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8}",
+        "damage", "file", "right", "error", "wrong", "missing"
+    );
     use damage::Verdict::{Error, Missing, Right, Wrong};
     for ((kind, file), verdicts) in &report.verdicts {
         let [a, b, c, d] =
@@ -296,7 +302,11 @@ fn short(args: &Args) -> Result<(), String> {
     let all: [(&str, Run, &[&str]); 7] = [
         ("m", metamorphic, &["--ops", "60000"]),
         ("determinism", determinism, &["--episodes", "12"]),
-        ("c", crash, &["--images", "3000", "--steps", "60", "--stride", "7", "--deep-every", "1500"]),
+        (
+            "c",
+            crash,
+            &["--images", "3000", "--steps", "60", "--stride", "7", "--deep-every", "1500"],
+        ),
         ("e", errors, &["--calls-max", "2"]),
         ("b", damage, &["--sample", "6000"]),
         ("soak", soak, &["--keys", "40000"]),

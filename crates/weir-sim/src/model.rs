@@ -7,8 +7,8 @@
 //! Not here: how a store is driven (`runner`), where it crashes (`campaign`).
 //!
 //! Invariants: (1) the versions of a key are in ascending order of index, at most one per index;
-//! (2) a version that some live snapshot or possible recovery needs is never pruned; the caller says
-//! which indexes those are.
+//! (2) a version that some live snapshot or possible recovery needs is never pruned; the caller
+//! says which indexes those are.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -86,14 +86,15 @@ impl KeyspaceModel {
     }
 
     /// Forgets versions that nobody asks for any more: of those at or below `floor` only the newest
-    /// of each key stays, and that only if it is a value. Below an unlogged one the newest logged one
-    /// stays too: it may come back.
+    /// of each key stays, and that only if it is a value. Below an unlogged one the newest logged
+    /// one stays too: it may come back.
     pub fn prune(&mut self, floor: Index) {
         self.keys.retain(|_, versions| {
             let passed = versions.partition_point(|v| v.index <= floor);
             let keep_from = versions[..passed].iter().rposition(|v| v.logged).unwrap_or(0);
             versions.drain(..keep_from);
-            !matches!(&versions[..], [only] if only.logged && only.index <= floor && only.value.is_none())
+            let forgotten = |v: &Version| v.logged && v.index <= floor && v.value.is_none();
+            !matches!(&versions[..], [only] if forgotten(only))
         });
     }
 
@@ -120,7 +121,11 @@ impl KeyspaceModel {
     ///
     /// # Errors
     /// A sentence that names the first key that no prefix explains.
-    pub fn restrict(&self, found: &[(Vec<u8>, Vec<u8>)], allowed: &mut Prefixes) -> Result<(), String> {
+    pub fn restrict(
+        &self,
+        found: &[(Vec<u8>, Vec<u8>)],
+        allowed: &mut Prefixes,
+    ) -> Result<(), String> {
         let mut at = 0;
         for (key, versions) in &self.keys {
             if let Some((extra, _)) = found.get(at).filter(|(k, _)| k < key) {

@@ -1,9 +1,10 @@
-//! The museum: historical bugs of other engines, put back into Weir one at a time, to grade the tests.
+//! The museum: historical bugs of other engines, put back into Weir one at a time, to grade the
+//! tests.
 //!
-//! Each `museum/*.patch` begins with lines `bug:`, `story:` and `run:` (the campaigns to try, in order,
-//! as arguments of this program), followed by a diff against the engine. The runner applies it to a
-//! copy of the tree, builds, runs the campaigns until one fails, and reports which and after how long.
-//! A bug that nothing catches is a hole in the tests.
+//! Each `museum/*.patch` begins with lines `bug:`, `story:` and `run:` (the campaigns to try, in
+//! order, as arguments of this program), followed by a diff against the engine. The runner applies
+//! it to a copy of the tree, builds, runs the campaigns until one fails, and reports which and
+//! after how long. A bug that nothing catches is a hole in the tests.
 //!
 //! Source: reliability.md section 3 and section 4.3, campaign T.
 
@@ -148,7 +149,9 @@ fn campaign(program: &Path, words: &str, limit: Duration) -> Result<Option<Strin
         Some(status) if !status.success() => {
             let line = text
                 .lines()
-                .find(|l| l.contains("FAILED") || l.starts_with("BAD") || l.starts_with("VIOLATION"))
+                .find(|l| {
+                    l.contains("FAILED") || l.starts_with("BAD") || l.starts_with("VIOLATION")
+                })
                 .or_else(|| text.lines().last());
             Ok(Some(line.unwrap_or("(nothing)").chars().take(300).collect()))
         }
@@ -188,7 +191,7 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
         }
         let patch = exhibit.path.to_string_lossy().into_owned();
         require("git", &["apply", "--whitespace=nowarn", &patch], &copy)?;
-        let built = require("cargo", &["build", "--quiet", "--release", "-p", "weir-sim"], &copy);
+        let built = require("cargo", &["build", "--quiet", "-p", "weir-sim"], &copy);
         let row = built.and_then(|_| exhibit_row(settings, exhibit, &copy));
         require("git", &["checkout", "--quiet", "--force", "."], &copy)?;
         let row = row?;
@@ -205,7 +208,7 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
 }
 
 fn exhibit_row(settings: &Settings, exhibit: Exhibit, copy: &Path) -> Result<Row, String> {
-    let program = copy.join("target/release/weir-sim");
+    let program = copy.join("target/debug/weir-sim");
     let begun = Instant::now();
     for words in exhibit.runs.clone() {
         let started = Instant::now();

@@ -1,8 +1,8 @@
 //! Operations: what a campaign does to a store, as plain data.
 //!
 //! A list of operations is all that a run needs besides a seed for the scheduler: it is generated
-//! (`generate`), executed and judged (`runner`), cut down when it fails (`reduce`), printed, and read
-//! again from a file, one operation a line, for the regression tests.
+//! (`generate`), executed and judged (`runner`), cut down when it fails (`reduce`), printed, and
+//! read again from a file, one operation a line, for the regression tests.
 //!
 //! Keys and values are numbers here; `key_bytes` and `Val::bytes` say which bytes they stand for.
 
@@ -22,8 +22,8 @@ pub struct Val {
 }
 
 impl Val {
-    /// The bytes: begin with the identity, go on with noise, or with zeros in every fourth value, so
-    /// that compression has something to do.
+    /// The bytes: begin with the identity, go on with noise, or with zeros in every fourth value,
+    /// so that compression has something to do.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len as usize);
@@ -33,7 +33,7 @@ impl Val {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
-            let word = if self.id % 4 == 0 { 0 } else { x };
+            let word = if self.id.is_multiple_of(4) { 0 } else { x };
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.truncate(self.len as usize);
@@ -123,42 +123,125 @@ pub enum Misuse {
 /// One item of a batch: keyspace, key, value or delete.
 pub type Item = (u8, u32, Option<Val>);
 
-/// An operation. Keyspaces, snapshots and iterators are named by slot; an operation on an empty slot
-/// does nothing, so that any part of a list is a list.
+/// An operation. Keyspaces, snapshots and iterators are named by slot; an operation on an empty
+/// slot does nothing, so that any part of a list is a list.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Op {
-    Put { ks: u8, key: u32, val: Val, dur: Durability },
-    Delete { ks: u8, key: u32, dur: Durability },
-    Batch { items: Vec<Item>, dur: Durability },
+    Put {
+        ks: u8,
+        key: u32,
+        val: Val,
+        dur: Durability,
+    },
+    Delete {
+        ks: u8,
+        key: u32,
+        dur: Durability,
+    },
+    Batch {
+        items: Vec<Item>,
+        dur: Durability,
+    },
     /// Several commits in flight at once.
-    Commits { batches: Vec<Vec<Item>>, dur: Durability },
+    Commits {
+        batches: Vec<Vec<Item>>,
+        dur: Durability,
+    },
     Sync,
-    Get { ks: u8, key: u32, snap: Option<u8> },
-    MultiGet { ks: u8, keys: Vec<u32>, snap: Option<u8> },
-    Scan { ks: u8, lo: Bound<u32>, hi: Bound<u32>, snap: Option<u8>, how: How, limit: u32 },
-    Prefix { ks: u8, key: u32, len: u8, snap: Option<u8>, how: How },
-    Cursor { ks: u8, snap: Option<u8>, moves: Vec<Move> },
-    IterOpen { slot: u8, ks: u8, lo: Bound<u32>, hi: Bound<u32>, snap: Option<u8> },
-    IterStep { slot: u8, steps: u8, back: bool },
-    IterDrop { slot: u8 },
-    SnapTake { slot: u8 },
-    SnapDrop { slot: u8 },
-    Flush { ks: u8 },
-    Compact { ks: u8, lo: Bound<u32>, hi: Bound<u32> },
+    Get {
+        ks: u8,
+        key: u32,
+        snap: Option<u8>,
+    },
+    MultiGet {
+        ks: u8,
+        keys: Vec<u32>,
+        snap: Option<u8>,
+    },
+    Scan {
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+        snap: Option<u8>,
+        how: How,
+        limit: u32,
+    },
+    Prefix {
+        ks: u8,
+        key: u32,
+        len: u8,
+        snap: Option<u8>,
+        how: How,
+    },
+    Cursor {
+        ks: u8,
+        snap: Option<u8>,
+        moves: Vec<Move>,
+    },
+    IterOpen {
+        slot: u8,
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+        snap: Option<u8>,
+    },
+    IterStep {
+        slot: u8,
+        steps: u8,
+        back: bool,
+    },
+    IterDrop {
+        slot: u8,
+    },
+    SnapTake {
+        slot: u8,
+    },
+    SnapDrop {
+        slot: u8,
+    },
+    Flush {
+        ks: u8,
+    },
+    Compact {
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+    },
     Idle,
-    Wait { millis: u32 },
+    Wait {
+        millis: u32,
+    },
     /// Opens or creates, with new options.
-    Keyspace { ks: u8, options: u32 },
-    Create { ks: u8, options: u32 },
-    OpenStored { ks: u8 },
-    DropKeyspace { ks: u8 },
+    Keyspace {
+        ks: u8,
+        options: u32,
+    },
+    Create {
+        ks: u8,
+        options: u32,
+    },
+    OpenStored {
+        ks: u8,
+    },
+    DropKeyspace {
+        ks: u8,
+    },
     List,
-    Size { ks: u8, lo: Bound<u32>, hi: Bound<u32> },
+    Size {
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+    },
     Inspect,
     Verify,
-    Misuse { what: Misuse },
-    Reopen { leave: Leave, options: u32 },
+    Misuse {
+        what: Misuse,
+    },
+    Reopen {
+        leave: Leave,
+        options: u32,
+    },
     /// Every key of every keyspace, both directions.
     Everything,
 }

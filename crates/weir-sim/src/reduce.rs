@@ -70,18 +70,16 @@ fn smaller(op: &Op) -> Vec<Op> {
                 .map(|part| Op::Batch { items: part.to_vec(), dur: *dur })
                 .collect()
         }
-        Op::Commits { batches, dur } if batches.len() > 1 => batches
-            .iter()
-            .map(|items| Op::Batch { items: items.clone(), dur: *dur })
-            .collect(),
+        Op::Commits { batches, dur } if batches.len() > 1 => {
+            batches.iter().map(|items| Op::Batch { items: items.clone(), dur: *dur }).collect()
+        }
         Op::Cursor { ks, snap, moves } if moves.len() > 1 => (1..moves.len())
             .map(|n| Op::Cursor { ks: *ks, snap: *snap, moves: moves[n..].to_vec() })
             .rev()
             .collect(),
-        Op::MultiGet { ks, keys, snap } if keys.len() > 1 => keys
-            .iter()
-            .map(|k| Op::MultiGet { ks: *ks, keys: vec![*k], snap: *snap })
-            .collect(),
+        Op::MultiGet { ks, keys, snap } if keys.len() > 1 => {
+            keys.iter().map(|k| Op::MultiGet { ks: *ks, keys: vec![*k], snap: *snap }).collect()
+        }
         _ => Vec::new(),
     }
 }

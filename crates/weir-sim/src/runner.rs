@@ -25,6 +25,9 @@ pub type Violation = String;
 type Checked<T = ()> = Result<T, Violation>;
 type Pair = (Vec<u8>, Vec<u8>);
 
+/// What one record of a batch does: model, key, value or delete.
+type Effect = (usize, Vec<u8>, Option<Bytes>);
+
 /// Names of the keyspace slots. The first is the default one.
 pub const NAMES: [&str; 4] = ["default", "one", "the second", "drei \u{1f30a}"];
 
@@ -139,7 +142,8 @@ impl Runner {
             counters: Counters::default(),
         };
         runner.open(options::keyspace(seed as u32))?;
-        runner.spaces[0] = Some(Space { handle: runner.db()?.default_keyspace().clone(), model: 0 });
+        runner.spaces[0] =
+            Some(Space { handle: runner.db()?.default_keyspace().clone(), model: 0 });
         Ok(runner)
     }
 
@@ -263,7 +267,9 @@ impl Runner {
         let Some(space) = self.spaces[usize::from(ks)].clone() else { return Ok(()) };
         let (key, value) = (key_bytes(key), val.bytes());
         let result = match dur {
-            Durability::Buffered if ks == 0 && val.id % 2 == 0 => self.db()?.put(&key, &value),
+            Durability::Buffered if ks == 0 && val.id.is_multiple_of(2) => {
+                self.db()?.put(&key, &value)
+            }
             Durability::Buffered => space.handle.put(&key, &value),
             _ => space.handle.put_with(&key, &value, dur),
         };
@@ -291,8 +297,7 @@ impl Runner {
     }
 
     /// The batch in the store's form, its largest value and its effect on the models.
-    #[allow(clippy::type_complexity)]
-    fn encode(&self, items: &[Item]) -> (WriteBatch, usize, Vec<(usize, Vec<u8>, Option<Bytes>)>) {
+    fn encode(&self, items: &[Item]) -> (WriteBatch, usize, Vec<Effect>) {
         let (mut batch, mut largest, mut effect) = (WriteBatch::new(), 0, Vec::new());
         for (ks, key, val) in items {
             let Some(space) = &self.spaces[usize::from(*ks)] else { continue };
@@ -308,7 +313,7 @@ impl Runner {
         (batch, largest, effect)
     }
 
-    fn apply(&mut self, effect: Vec<(usize, Vec<u8>, Option<Bytes>)>, dur: Durability) {
+    fn apply(&mut self, effect: Vec<Effect>, dur: Durability) {
         if effect.is_empty() {
             return;
         }
@@ -475,9 +480,7 @@ impl Runner {
             Ok(()) => Err(format!("{what:?} was accepted")),
         };
         match what {
-            Misuse::LongKey => {
-                expect(db.put(vec![b'k'; 65_536], b"v"), ErrorKind::InvalidArgument)
-            }
+            Misuse::LongKey => expect(db.put(vec![b'k'; 65_536], b"v"), ErrorKind::InvalidArgument),
             Misuse::UnloggedBatch => {
                 let open: Vec<_> = self.spaces.iter().flatten().collect();
                 let [first, second, ..] = open[..] else { return Ok(()) };
@@ -560,7 +563,8 @@ impl Runner {
         for (slot, model) in live.iter().enumerate() {
             let Some(model) = *model else { continue };
             let handle = db.open_keyspace(NAMES[slot]);
-            let handle = handle.map_err(|e| format!("keyspace {} after {leave:?}: {e}", NAMES[slot]))?;
+            let handle =
+                handle.map_err(|e| format!("keyspace {} after {leave:?}: {e}", NAMES[slot]))?;
             self.spaces[slot] = Some(Space { handle, model });
         }
         self.list()?;
@@ -568,16 +572,14 @@ impl Runner {
         self.everything().map_err(|e| format!("after {leave:?}: {e}"))
     }
 
-    /// The store must hold a prefix of the commit order, at least `lower`; the oracle goes back to it.
+    /// The store must hold a prefix of the commit order, at least `lower`; the oracle goes back to
+    /// it.
     fn recovered(&mut self, lower: Index) -> Checked {
         let mut allowed = Prefixes::between(lower, self.last);
         let mut contents = Vec::new();
         for space in self.spaces.iter().flatten() {
-            let pairs: weir::Result<Vec<Pair>> = space
-                .handle
-                .iter()
-                .map(|kv| kv.map(|(k, v)| (k.to_vec(), v.to_vec())))
-                .collect();
+            let pairs: weir::Result<Vec<Pair>> =
+                space.handle.iter().map(|kv| kv.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect();
             let pairs = pairs.map_err(|e| format!("scan: {e}"))?;
             self.models[space.model].restrict(&pairs, &mut allowed)?;
             contents.push((space.model, pairs));

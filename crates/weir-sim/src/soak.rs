@@ -1,9 +1,9 @@
-//! Real threads on the real machine: what a simulation cannot show, because there one actor runs at a
-//! time and switches only where the scheduler knows.
+//! Real threads on the real machine: what a simulation cannot show, because there one actor runs at
+//! a time and switches only where the scheduler knows.
 //!
-//! Several threads insert keys of their own into a store with the smallest memtables, read back what
-//! they wrote a moment ago, and in the end everything is read, before and after a reopening. (Lost
-//! inserts at the rotation of a memtable: reliability.md section 3, bug 40.)
+//! Several threads insert keys of their own into a store with the smallest memtables, read back
+//! what they wrote a moment ago, and in the end everything is read, before and after a reopening.
+//! (Lost inserts at the rotation of a memtable: reliability.md section 3, bug 40.)
 
 #![expect(clippy::disallowed_methods, reason = "this is about real threads")]
 

@@ -2,6 +2,7 @@
 //!
 //! Everything that the campaigns need of `weir::sim` goes through here.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,7 +49,6 @@ impl Disk {
     }
 
     /// A builder for the store on this disk.
-    #[must_use]
     pub fn builder(&self, seed: u64) -> Builder {
         Db::builder("simulated").device(self.sim.dir()).seed(seed)
     }
@@ -133,7 +133,7 @@ pub fn simulate<T: Send + 'static>(
 }
 
 thread_local! {
-    static CURRENT: std::cell::RefCell<Option<Simulation>> = const { std::cell::RefCell::new(None) };
+    static CURRENT: RefCell<Option<Simulation>> = const { RefCell::new(None) };
 }
 
 /// Lets virtual time pass. Requires: the first actor of a simulation.
@@ -246,8 +246,7 @@ pub fn parallel<E: Send>(
 ) -> Result<(), E> {
     let results: Vec<Result<(), E>> = std::thread::scope(|scope| {
         let body = &body;
-        let threads: Vec<_> =
-            (0..jobs.max(1)).map(|job| scope.spawn(move || body(job))).collect();
+        let threads: Vec<_> = (0..jobs.max(1)).map(|job| scope.spawn(move || body(job))).collect();
         threads
             .into_iter()
             .map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))

@@ -3,10 +3,10 @@
 //!
 //! One recorded run gives a trace of device calls. For every boundary `x` of the trace and every
 //! policy the disk as it may look after a power loss is built, opened, read completely and checked
-//! against the history (`history`): a prefix of the commit order, no acknowledged sync lost, batches
-//! whole. Then the store is used and opened once more, and must hold the same. For one image in a
-//! hundred the recovery is itself recorded and crashed at every boundary (depth 2), and must come to
-//! the same content.
+//! against the history (`history`): a prefix of the commit order, no acknowledged sync lost,
+//! batches whole. Then the store is used and opened once more, and must hold the same. For one
+//! image in a hundred the recovery is itself recorded and crashed at every boundary (depth 2), and
+//! must come to the same content.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,9 +88,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all writers of a run share. The history's lock is never held across a call into the engine or
-/// the disk: there another actor may be given the baton, and would wait for the lock outside of the
-/// scheduler.
+/// What all writers of a run share. The history's lock is never held across a call into the engine
+/// or the disk: there another actor may be given the baton, and would wait for the lock outside of
+/// the scheduler.
 struct Shared {
     disk: Disk,
     history: Mutex<History>,
@@ -142,7 +142,8 @@ impl Writer {
     /// One random commit over the keyspaces that exist.
     fn commit(&mut self) -> Result<(), String> {
         let durability = self.durability();
-        let live: Vec<usize> = (0..self.spaces.len()).filter(|s| self.spaces[*s].is_some()).collect();
+        let live: Vec<usize> =
+            (0..self.spaces.len()).filter(|s| self.spaces[*s].is_some()).collect();
         let count = if self.rng.chance(1, 12) { 20 } else { 1 + self.rng.below(4) };
         let only = live[self.rng.below(live.len() as u64) as usize];
         let mut items = Vec::new();
@@ -424,7 +425,7 @@ fn examine(
         let content = read_all(&db)?;
         let commits = verdict(&content)?;
         cross_check(&db, &content, &mut rng)?;
-        if number % 16 == 0 {
+        if number.is_multiple_of(16) {
             let report = db.verify().map_err(|e| format!("verify: {e}"))?;
             if let Some(damage) = report.damages.first() {
                 return Err(format!("verify: {damage}"));
@@ -541,7 +542,8 @@ fn again(
             };
             examine(&image, recording, verdict, number, false).map_err(|why| {
                 format!(
-                    "and again after {y} changes of the recovery, before {site}, policy {}: {why}\n{}",
+                    "and again after {y} changes of the recovery, before {site}, \
+                     policy {}: {why}\n{}",
                     world::policy_name(policy),
                     recovery.describe(y)
                 )

@@ -1,9 +1,9 @@
 //! Campaign B: damage at rest. Every bit of a small store is inverted, one at a time, and sectors,
 //! files and names are damaged; after each, the store is opened and read completely.
 //!
-//! The store has at least three levels, eight tables, two keyspaces, writes that are synced but in the
-//! log only, and a version log of a base with edits behind it. It was closed in good order: what is
-//! acknowledged as durable is known to the log itself.
+//! The store has at least three levels, eight tables, two keyspaces, writes that are synced but in
+//! the log only, and a version log of a base with edits behind it. It was closed in good order:
+//! what is acknowledged as durable is known to the log itself.
 //!
 //! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
 //! answers right), *wrong* (an answer that never was, a panic, a hang), *missing* (something is
@@ -140,7 +140,7 @@ fn options() -> (DbOptions, Options) {
         bloom_bits: vec![10.0],
         compression: vec![Compression::None, Compression::None, Compression::Lz4],
         level_ratio: 2,
-        base_level_bytes: 1 << 10,
+        base_level_bytes: 3 << 10,
         l0_trigger: 2,
         ..Options::default()
     };
@@ -163,19 +163,19 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let mut content = Content::new();
         let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
         let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
-            let key = key_bytes(rng.below(260) as u32);
+            let key = key_bytes(rng.below([520, 60][space]) as u32);
             let handle = if space == 0 { db.default_keyspace() } else { &second };
             if rng.chance(1, 6) {
                 model[space].remove(&key);
                 return handle.delete_with(&key, durability);
             }
-            let value = Val { id, len: rng.below(60) as u32 }.bytes();
+            let value = Val { id, len: rng.below(70) as u32 }.bytes();
             handle.put_with(&key, &value, durability)?;
             model[space].insert(key, value);
             Ok(())
         };
-        for id in 0..700 {
-            write(&mut rng, usize::from(id % 3 == 0), id, Durability::Buffered)?;
+        for id in 0..900 {
+            write(&mut rng, usize::from(id % 8 == 0), id, Durability::Buffered)?;
         }
         db.default_keyspace().flush()?;
         second.flush()?;
@@ -198,7 +198,10 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let [default, second] = model;
         content.insert("default".into(), default.into_iter().collect());
         content.insert("second".into(), second.into_iter().collect());
-        let shape = format!("{levels} levels, {tables} tables; files: {:?}", disk.names());
+        let by_level =
+            |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
+        let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
+        let shape = format!("{levels} levels, {tables} tables {tree:?}; files: {:?}", disk.names());
         assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
         Ok(Specimen { seed, disk, content, shape })
     })?
@@ -251,12 +254,16 @@ fn judge(disk: &Disk, specimen: &Specimen) -> (Verdict, String) {
                         break;
                     }
                     (None, Some((k, _))) => {
-                        note(Verdict::Missing, format!("the scan (back: {back}) ends before {}", show(k)));
+                        note(
+                            Verdict::Missing,
+                            format!("the scan (back: {back}) ends before {}", show(k)),
+                        );
                         break;
                     }
                     (Some(Ok((k, _))), right) => {
                         let right = right.map_or("the end".into(), |r| show(&r.0));
-                        let what = format!("the scan (back: {back}) gives {} for {right}", show(&k));
+                        let what =
+                            format!("the scan (back: {back}) gives {} for {right}", show(&k));
                         note(Verdict::Wrong, what);
                         break;
                     }
@@ -270,18 +277,25 @@ fn judge(disk: &Disk, specimen: &Specimen) -> (Verdict, String) {
 /// Applies damages one after the other to copies of the store, in one simulation.
 fn judge_all(specimen: &Arc<Specimen>, damages: &[Damage]) -> Vec<(Damage, Verdict, String)> {
     let mine = Arc::clone(specimen);
-    let list = damages.to_vec();
+    // Made here and not by the actor: other simulations use the specimen at the same time, and an
+    // actor must not wait for a lock of theirs.
+    let damaged: Vec<(Damage, Option<Disk>)> = damages
+        .iter()
+        .map(|damage| {
+            let disk = mine.disk.power_loss(1, 0);
+            (damage.clone(), damage.apply(&disk).then_some(disk))
+        })
+        .collect();
     let schedule = Schedule { seed: 1, switch_every: 64 };
     let all = world::simulate(schedule, move || {
-        let each = |damage: Damage| {
-            let disk = mine.disk.power_loss(1, 0);
-            if !damage.apply(&disk) {
+        let each = |(damage, disk): (Damage, Option<Disk>)| {
+            let Some(disk) = disk else {
                 return (damage, Verdict::Right, "nothing to damage".to_owned());
-            }
+            };
             let (verdict, what) = judge(&disk, &mine);
             (damage, verdict, what)
         };
-        list.into_iter().map(each).collect::<Vec<_>>()
+        damaged.into_iter().map(each).collect::<Vec<_>>()
     });
     match all {
         Ok(verdicts) => verdicts,
@@ -289,7 +303,9 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[Damage]) -> Vec<(Damage, Verdi
             vec![(damages[0].clone(), Verdict::Wrong, format!("panic or hang: {why}"))]
         }
         // One of them panicked and took the others with it.
-        Err(_) => damages.iter().flat_map(|d| judge_all(specimen, std::slice::from_ref(d))).collect(),
+        Err(_) => {
+            damages.iter().flat_map(|d| judge_all(specimen, std::slice::from_ref(d))).collect()
+        }
     }
 }
 
@@ -332,7 +348,10 @@ fn block_damages(files: &[(String, u64)], seed: u64) -> Vec<Damage> {
         for sector in 0..sectors {
             damages.push(Damage::ZeroSector { file: file.clone(), offset: sector * 512 });
             damages.push(Damage::Truncate { file: file.clone(), len: sector * 512 });
-            damages.push(Damage::Truncate { file: file.clone(), len: sector * 512 + rng.below(512) });
+            damages.push(Damage::Truncate {
+                file: file.clone(),
+                len: sector * 512 + rng.below(512).min(len - sector * 512),
+            });
             let from = rng.below(sectors) * 512;
             damages.push(Damage::CopySector { file: file.clone(), from, to: sector * 512 });
         }

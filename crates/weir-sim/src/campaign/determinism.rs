@@ -11,9 +11,11 @@ pub fn run(seed: u64, episodes: u64) -> Result<u64, String> {
     for number in 0..episodes {
         let (schedule, list) = metamorphic::episode(seed, number);
         let list = &list[..list.len().min(4_000)];
-        let once = || metamorphic::execute(schedule, list).map_err(|(why, at)| {
-            format!("seed {seed}, episode {number}, operation {at}: {why}")
-        });
+        let once = || {
+            metamorphic::execute(schedule, list).map_err(|(why, at)| {
+                format!("seed {seed}, episode {number}, operation {at}: {why}")
+            })
+        };
         let (first, second) = (once()?, once()?);
         if first.1 != second.1 {
             return Err(format!(

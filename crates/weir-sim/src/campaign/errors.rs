@@ -1,22 +1,24 @@
-//! Campaign E: every device call of every scenario fails once and for ever, in every way that applies.
+//! Campaign E: every device call of every scenario fails once and for ever, in every way that
+//! applies.
 //!
-//! A scenario is a prepared store and an action. A first run without faults counts the action's device
-//! calls by site. Then, for every site, every call at it, every effect that can happen there, and
-//! "once" and "for ever", the action is run again with that fault. Afterwards the device is healed, the
-//! store is used, left, opened again and compared with the ledger.
+//! A scenario is a prepared store and an action. A first run without faults counts the action's
+//! device calls by site. Then, for every site, every call at it, every effect that can happen
+//! there, and "once" and "for ever", the action is run again with that fault. Afterwards the device
+//! is healed, the store is used, left, opened again and compared with the ledger.
 //!
-//! Violations: a wrong answer; an acknowledgement after a failed log sync; a store that does not take
-//! writes after the device is healed although it is not poisoned, or does not open; a hang (a deadlock,
-//! or an hour of virtual time); a panic; files that nobody needs after reopening, or open files.
+//! Violations: a wrong answer; an acknowledgement after a failed log sync; a store that does not
+//! take writes after the device is healed although it is not poisoned, or does not open; a hang (a
+//! deadlock, or an hour of virtual time); a panic; files that nobody needs after reopening, or open
+//! files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir::sim::{Effect, ErrorCode, Fault, FaultyDir, Faults, OpKind, Site, Times};
+use weir::sim::{Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Site, Times};
 use weir::{Db, DbOptions, Durability, ErrorKind, Keyspace, Options, WriteBatch};
 
 use crate::campaign::crash::read_all;
-use crate::ledger::{Entry, Ledger};
+use crate::ledger::{Entry, Item, Ledger};
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
 
@@ -156,7 +158,16 @@ impl Scene {
     fn new(disk: Disk, ledger: Ledger) -> Self {
         let dir = Arc::new(FaultyDir::over_disk(&disk.sim));
         let values = 1000 * ledger.entries.len() as u32;
-        Self { disk, dir, ledger, db: None, values, poisoned: false, sync_failed: false, read_only: false }
+        Self {
+            disk,
+            dir,
+            ledger,
+            db: None,
+            values,
+            poisoned: false,
+            sync_failed: false,
+            read_only: false,
+        }
     }
 
     fn faults(&self) -> Faults {
@@ -201,11 +212,7 @@ impl Scene {
         }
     }
 
-    fn write(
-        &mut self,
-        items: Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)>,
-        durability: Durability,
-    ) -> Outcome<bool> {
+    fn write(&mut self, items: Vec<Item>, durability: Durability) -> Outcome<bool> {
         let db = self.db()?;
         let mut batch = WriteBatch::new();
         let mut handles: BTreeMap<&str, Keyspace> = BTreeMap::new();
@@ -240,13 +247,13 @@ impl Scene {
         Ok(acknowledged)
     }
 
-    fn some_items(&mut self, count: u32, len: u32, spaces: &[&'static str]) -> Vec<(&'static str, Vec<u8>, Option<Vec<u8>>)> {
+    fn some_items(&mut self, count: u32, len: u32, spaces: &[&'static str]) -> Vec<Item> {
         let mut items = Vec::new();
         for _ in 0..count {
             self.values += 1;
             let n = self.values;
             let key = key_bytes(n.wrapping_mul(2_654_435_761) >> 8 & 63);
-            let value = (n % 7 != 0).then(|| Val { id: n, len: 8 + n % len }.bytes());
+            let value = (!n.is_multiple_of(7)).then(|| Val { id: n, len: 8 + n % len }.bytes());
             items.push((spaces[n as usize % spaces.len()], key, value));
         }
         items
@@ -313,7 +320,13 @@ fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
         for (space, pairs) in content {
             let space = if space == "default" { "default" } else { "second" };
             let items = pairs.into_iter().map(|(k, v)| (space, k, Some(v))).collect();
-            ledger.entries.push(Entry { items, acknowledged: true, durable: true, unlogged: false, void: false });
+            ledger.entries.push(Entry {
+                items,
+                acknowledged: true,
+                durable: true,
+                unlogged: false,
+                void: false,
+            });
         }
         return Ok((crashed, ledger));
     }
@@ -476,7 +489,10 @@ fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
         }
         if taken {
             scene.writes_if(spaces, 10)?;
-            db.wait_idle().map_err(|e| format!("healed, but wait_idle fails: {e}"))?;
+            match db.wait_idle() {
+                Err(e) if e.kind() == ErrorKind::Poisoned => scene.poisoned = true,
+                other => other.map_err(|e| format!("healed, but wait_idle fails: {e}"))?,
+            }
         }
     }
     let power = lossy || number % 2 == 1;
@@ -535,7 +551,8 @@ impl Scene {
         }
         let before = self.ledger.entries.len();
         self.writes(count, Durability::Buffered)?;
-        if self.ledger.entries[before..].iter().all(|e| e.acknowledged) {
+        // A store may find out only now that it is poisoned: by the next edit of its tree.
+        if self.poisoned || self.ledger.entries[before..].iter().all(|e| e.acknowledged) {
             return Ok(());
         }
         Err("healed and not poisoned, but writes are refused".into())

@@ -73,8 +73,8 @@ pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
     Ok((schedule, ops))
 }
 
-/// What must be equal for equal runs: the bytes on the disk, the number of decisions of the scheduler,
-/// and a hash over them.
+/// What must be equal for equal runs: the bytes on the disk, the number of decisions of the
+/// scheduler, and a hash over them.
 pub type Trail = (u64, u64, u64);
 
 /// Executes a list of operations on a new store.
@@ -104,10 +104,8 @@ pub fn episode(root: u64, number: u64) -> (Schedule, Vec<Op>) {
     let mut rng = Prng::new(root ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mix = Mix::random(&mut rng);
     let count = [100, 600, 3_000, 12_000][rng.below(4) as usize];
-    let schedule = Schedule {
-        seed: rng.next_u64() >> 1,
-        switch_every: [1, 4, 16, 64][rng.below(4) as usize],
-    };
+    let schedule =
+        Schedule { seed: rng.next_u64() >> 1, switch_every: [1, 4, 16, 64][rng.below(4) as usize] };
     (schedule, Generator::new(rng.next_u64(), mix).list(count))
 }
 
@@ -148,8 +146,7 @@ fn reduce_failure(
     let ops = ops[..at.min(ops.len())].to_vec();
     let from = ops.len();
     let quiet = world::Quiet::begin();
-    let (left, tries) =
-        reduce(ops, settings.tries_max, |list| execute(schedule, list).is_err());
+    let (left, tries) = reduce(ops, settings.tries_max, |list| execute(schedule, list).is_err());
     drop(quiet);
     let why = execute(schedule, &left).err().map_or(why_first, |(why, _)| why);
     let failure = Box::new(Failure { schedule, ops: left, why, reduced_from: (from, tries) });

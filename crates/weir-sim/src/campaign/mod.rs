@@ -1,7 +1,7 @@
 //! The campaigns of reliability.md section 4.3.
 //!
-//! Each is a function from settings to a report or a violation; the program prints reports, the tests
-//! run short forms.
+//! Each is a function from settings to a report or a violation; the program prints reports, the
+//! tests run short forms.
 
 pub mod crash;
 pub mod damage;

@@ -402,8 +402,8 @@ impl Committer {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Commits for those who cannot lead, then gives the lead to the first who can. The callbacks that
-    /// became due are the caller's to run.
+    /// Commits for those who cannot lead, then gives the lead to the first who can. The callbacks
+    /// that became due are the caller's to run.
     fn hand_over(&self) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {

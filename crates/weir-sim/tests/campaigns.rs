@@ -1,0 +1,77 @@
+//! Short forms of the campaigns. The long forms are commands of the program: see `weir-sim help`.
+
+use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic};
+
+/// Goal: no answer differs from the oracle. Method: some thousand random operations.
+#[test]
+fn random_operations() {
+    let settings =
+        metamorphic::Settings { seed: 11, ops: 15_000, jobs: 2, failures: None, tries_max: 300 };
+    let counters = metamorphic::run(&settings).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(counters.flushes > 100 && counters.merges > 50, "{counters:?}");
+}
+
+/// Goal: what has failed once never fails again. Method: the operations that were left of each
+/// failure, with its schedule and with others, because a fix moves the switch points.
+#[test]
+fn regressions() {
+    let cases = [
+        include_str!("regressions/full-segment-at-close.ops"),
+        include_str!("regressions/iterator-before-drop.ops"),
+        include_str!("regressions/worker-commits-for-others.ops"),
+    ];
+    for text in cases {
+        let (schedule, ops) = metamorphic::parse(text).expect("a file of operations");
+        for more in 0..20 {
+            let schedule = weir_sim::world::Schedule { seed: schedule.seed + more, ..schedule };
+            if let Err((why, at)) = metamorphic::execute(schedule, &ops) {
+                panic!(
+                    "{}\nschedule {schedule:?}, operation {at}: {why}",
+                    text.lines().next().unwrap_or("")
+                );
+            }
+        }
+    }
+}
+
+/// Goal: power loss at any device call loses nothing that was acknowledged as durable, and leaves a
+/// prefix. Method: every eleventh call of some traces, all policies.
+#[test]
+fn power_loss() {
+    let settings = crash::Settings {
+        seed: 21,
+        images: 1_200,
+        stride: 11,
+        steps: 50,
+        depth_two_every: 2_000,
+        jobs: 2,
+        progress: false,
+    };
+    let report = crash::run(&settings).unwrap_or_else(|why| panic!("{why}"));
+    assert!(report.policies.len() >= 12, "{report:?}");
+}
+
+/// Goal: a device call that fails leads to an error or a retry, never to a wrong answer, a hang or
+/// a lost acknowledgement. Method: one call of every kind in every scenario, every effect.
+#[test]
+fn failing_calls() {
+    let settings = errors::Settings { seed: 1, calls_max: Some(1), jobs: 2, only: None };
+    let report = errors::run(&settings).unwrap_or_else(|why| panic!("{why}"));
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    assert!(report.hits.len() > 100, "{:#?}", report.hits);
+}
+
+/// Goal: damaged bytes give the right answer or an error. Method: bits spread over a whole store.
+#[test]
+fn damaged_bytes() {
+    let settings = damage::Settings { seed: 1, sample: Some(1_000), blocks: true, jobs: 2 };
+    let report = damage::run(&settings).unwrap_or_else(|why| panic!("{why}"));
+    assert!(report.bad.is_empty(), "{:#?}", report.bad);
+    assert!(report.count(damage::Verdict::Error) > 100, "{report:?}");
+}
+
+/// Goal: the same seed writes the same bytes.
+#[test]
+fn same_seed_same_bytes() {
+    determinism::run(3, 4).unwrap_or_else(|why| panic!("{why}"));
+}
