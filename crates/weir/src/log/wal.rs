@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{Condvar, Mutex};
@@ -30,7 +30,7 @@ const SPARE_MAX: usize = 2;
 
 /// Bytes of the segment that an opening starts with, at most: it is zeroed and synced before the first
 /// write can be taken, so it is small; the next ones are prepared in the background.
-const FIRST_SEGMENT_BYTES_MAX: u64 = 1 << 20;
+const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct Wal {
     /// Largest LSN that is known to be durable.
     durable_lsn: AtomicU64,
     appended_bytes: AtomicU64,
+    /// Whether the next segment should be prepared by now.
+    wanted: AtomicBool,
     want_segment: WantSegment,
 }
 
@@ -138,6 +140,7 @@ impl Wal {
             // What was replayed was synced before the log was started.
             durable_lsn: AtomicU64::new(chain.lsn),
             appended_bytes: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
             want_segment,
         })
     }
@@ -160,6 +163,11 @@ impl Wal {
             active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
         };
         self.written_lsn.store(lsn, Ordering::Release);
+        // From a quarter of a segment on, the next one is prepared: a store that is opened for a few
+        // writes prepares none.
+        if active.room() < 3 * active.bytes() && !self.wanted.swap(true, Ordering::Relaxed) {
+            (self.want_segment)();
+        }
         let written = (bytes + GROUP_HEADER_BYTES) as u64;
         self.appended_bytes.fetch_add(written, Ordering::Relaxed);
         Ok(lsn)
@@ -216,11 +224,12 @@ impl Wal {
                 if ring.closed {
                     return Err(Error::new(ErrorKind::Closed, "the store is being closed"));
                 }
+                self.wanted.store(true, Ordering::Relaxed);
                 (self.want_segment)();
                 self.ring_changed.wait(&mut ring);
             }
         };
-        (self.want_segment)();
+        self.wanted.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
             Arc::clone(&file),
             self.options.identity(number),
@@ -247,6 +256,9 @@ impl Wal {
 
     /// Whether a segment should be prepared.
     pub(crate) fn wants_segment(&self) -> bool {
+        if !self.wanted.load(Ordering::Relaxed) {
+            return false;
+        }
         let ring = self.ring.lock();
         ring.ready.is_none() && !ring.preparing
     }
