@@ -158,18 +158,20 @@ fn errors(args: &Args) -> Result<(), String> {
     println!("hits by site and error:      once   for ever");
     let mut rows: Vec<_> = report.hits.keys().map(|(site, effect, _)| (*site, *effect)).collect();
     rows.dedup();
+    let mut missed = Vec::new();
     for (site, effect) in rows {
         let n = |forever| report.hits.get(&(site, effect, forever)).copied().unwrap_or(0);
         println!("  {:>6} {:>10}   {site}, {effect:?}", n(false), n(true));
         if n(false) == 0 || n(true) == 0 {
-            return Err(format!("{site}, {effect:?} was not hit both ways"));
+            missed.push(format!("{site}, {effect:?}"));
         }
     }
     for violation in report.violations.iter().take(20) {
         println!("VIOLATION {violation}");
     }
     match report.violations.len() {
-        0 => Ok(()),
+        0 if missed.is_empty() || settings.calls_max.is_some() || settings.only.is_some() => Ok(()),
+        0 => Err(format!("not hit both once and for ever: {missed:?}")),
         n => Err(format!("{n} violations")),
     }
 }

@@ -561,10 +561,12 @@ impl Scene {
 
 /// What one run told.
 struct Ran {
-    injected: Vec<(Site, Effect, u64)>,
     poisoned: bool,
     sites: Vec<(Site, u64)>,
 }
+
+/// The faults that hit in a run, known also if it ends badly.
+type Injected = Arc<Mutex<Vec<(Site, Effect, u64)>>>;
 
 /// One run of a scenario, with or without a fault.
 fn run_one(
@@ -572,7 +574,9 @@ fn run_one(
     prepared: &(Disk, Ledger),
     fault: Option<Fault>,
     number: u64,
+    injected: &Injected,
 ) -> Result<Ran, String> {
+    let injected = Arc::clone(injected);
     let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
     let schedule = Schedule { seed: number % 5, switch_every: 8 };
     world::simulate(schedule, move || {
@@ -587,14 +591,15 @@ fn run_one(
         if let Some(fault) = fault {
             scene.faults().arm(fault);
         }
-        act(&mut scene, scenario)?;
+        let acted = act(&mut scene, scenario);
+        *lock(&injected) = scene.faults().injected();
+        acted?;
         let mut sites = count(&scene);
         for (site, n) in &mut sites {
             *n -= before.get(site).copied().unwrap_or(0);
         }
-        let injected = scene.faults().injected();
         aftermath(&mut scene, number)?;
-        Ok(Ran { injected, poisoned: scene.poisoned, sites })
+        Ok(Ran { poisoned: scene.poisoned, sites })
     })?
 }
 
@@ -633,7 +638,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let schedule = Schedule { seed: settings.seed, switch_every: 8 };
         let prepared = world::simulate(schedule, move || prepare(scenario))?
             .map_err(|e| format!("scenario {name}: {e}"))?;
-        let clean = run_one(scenario, &prepared, None, 0)
+        let clean = run_one(scenario, &prepared, None, 0, &Injected::default())
             .map_err(|e| format!("scenario {name} without faults: {e}"))?;
         let calls = clean.sites.iter().map(|s| s.1).sum();
         lock(&report).calls.insert(name, calls);
@@ -647,17 +652,16 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
                     *next - 1
                 };
                 let Some(fault) = faults.get(at) else { return Ok(()) };
-                let ran = run_one(scenario, &prepared, Some(*fault), at as u64);
+                let injected = Injected::default();
+                let ran = run_one(scenario, &prepared, Some(*fault), at as u64, &injected);
                 let mut report = lock(&report);
                 report.runs += 1;
+                let forever = fault.times == Times::Forever;
+                for (site, effect, n) in lock(&injected).drain(..) {
+                    *report.hits.entry((site, effect, forever)).or_default() += n;
+                }
                 match ran {
-                    Ok(ran) => {
-                        report.poisoned += u64::from(ran.poisoned);
-                        let forever = fault.times == Times::Forever;
-                        for (site, effect, n) in ran.injected {
-                            *report.hits.entry((site, effect, forever)).or_default() += n;
-                        }
-                    }
+                    Ok(ran) => report.poisoned += u64::from(ran.poisoned),
                     Err(why) => {
                         let (op, class) = (fault.op, fault.class);
                         report.violations.push(format!(
