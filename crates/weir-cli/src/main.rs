@@ -10,6 +10,7 @@ mod demo;
 mod failure;
 mod inspect;
 mod interrupt;
+mod repair;
 mod replay;
 mod shell;
 mod show;
@@ -51,6 +52,9 @@ enum Command {
     /// Read every table and log of a store, check all checksums and invariants, name damage
     #[command(after_help = EXIT_CODES)]
     Verify(verify::VerifyArgs),
+    /// Make a damaged store openable again, keeping all of it that can be read
+    #[command(after_help = EXIT_CODES)]
+    Repair(repair::RepairArgs),
     /// Run benchmark workloads on this machine
     #[command(after_help = bench::AFTER_HELP)]
     Bench(bench::BenchArgs),
@@ -85,6 +89,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Generate(args) => replay::generate::run(args, out),
         Command::Inspect(args) => inspect::run(args, out),
         Command::Verify(args) => verify::run(args, out),
+        Command::Repair(args) => repair::run(args, out),
         Command::Bench(args) => bench::run(args, &interrupt, out),
     }
 }

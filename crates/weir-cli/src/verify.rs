@@ -34,7 +34,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     };
     Err(Failure::difference(format_args!(
-        "{} damaged structures in {}, the first: {first}; restore these files from a copy",
+        "{} damaged structures in {}, the first: {first}; restore a backup, or salvage what can be read with `weir repair`",
         report.damages.len(),
         args.dir.display()
     )))

@@ -47,6 +47,7 @@ pub use db::metrics::{
     BytesWritten, CacheMetrics, KeyspaceMetrics, LevelMetrics, MemoryMetrics, Metrics,
 };
 pub use db::range::KeyRange;
+pub use db::repair::{LostLog, LostTable, RepairReport};
 pub use db::{Builder, Db};
 pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Options};
 

@@ -19,6 +19,7 @@ pub(crate) mod keyspace;
 pub(crate) mod metrics;
 pub(crate) mod open;
 pub(crate) mod range;
+pub(crate) mod repair;
 
 use batch::{Commit, WriteBatch};
 use engine::{Handle, KeyspaceAsk};
@@ -27,6 +28,7 @@ use iter::{Cursor, Iter, SnapshotRef};
 use keyspace::{Keyspace, Snapshot};
 use metrics::Metrics;
 use range::KeyRange;
+use repair::RepairReport;
 
 /// An open store. Cheap to clone and to share between threads; the last clone that is dropped
 /// closes it.
@@ -146,6 +148,16 @@ impl Builder {
     pub fn open(self) -> Result<Db> {
         open::open(self)
     }
+
+    /// Repairs the store instead of opening it: see [`Db::repair`]. Of the options only
+    /// `memory_budget` (a quarter of it bounds what is read of the log at once) and
+    /// `version_log_bytes` matter.
+    ///
+    /// # Errors
+    /// As [`Db::repair`].
+    pub fn repair(self) -> Result<RepairReport> {
+        repair::repair(self)
+    }
 }
 
 impl Db {
@@ -175,6 +187,24 @@ impl Db {
     /// nothing happens.
     pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
         open::destroy(path.as_ref())
+    }
+
+    /// Makes the damaged store in the directory `path` openable again, and keeps all of it that can
+    /// be read. Costs one read of the whole store; a store without damage is left as it is.
+    ///
+    /// What cannot be read is not removed but renamed to `lost-NAME`. A damaged table is given up
+    /// as a whole: older versions of its keys, and keys whose deletes it held, can come to light
+    /// again. The write-ahead log counts up to its first damaged place. If the root record and the
+    /// version log cannot be used, the tree is built again from its tables: keyspaces whose names
+    /// are lost are called `recovered-N`, and tables that were obsolete but not removed yet can
+    /// bring deleted keys back. A repair that was interrupted can be run again.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no store, `InvalidArgument` if the directory is somebody else's,
+    /// `Locked` if the store is open, `Unsupported` if a newer version wrote it, `NoSpace`; `Io` if
+    /// the device fails: copy what can be read of it to a sound one first.
+    pub fn repair(path: impl AsRef<Path>) -> Result<RepairReport> {
+        Self::builder(path).repair()
     }
 
     /// Opens the keyspace `name` and gives it these options, or creates it with them.

@@ -33,7 +33,9 @@ mod tests;
 mod wal_tests;
 
 pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};
-pub(crate) use replay::{GroupView, ReplayEnd, replay};
+pub(crate) use replay::{
+    Behind, GroupView, Peek, ReplayEnd, groups_behind, is_blank, peek, replay,
+};
 pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};

@@ -471,6 +471,25 @@ fn scan(
     missing: u64,
     epoch: u32,
 ) -> Result<Option<String>> {
+    let path = segment.file.path();
+    let mut found = None;
+    scan_headers(segment, seeds, from, &mut |header, offset| {
+        if header.epoch >= epoch && header.durable_lsn >= missing {
+            found = Some(format!("as group {} at offset {offset} of {path} states", header.lsn));
+        }
+        found.is_some()
+    })?;
+    Ok(found)
+}
+
+/// Hands every header from offset `from` on that verifies under one of `seeds`, and its offset, to
+/// `stop`, until that says so.
+fn scan_headers(
+    segment: &mut Segment,
+    seeds: &[u32],
+    from: u64,
+    stop: &mut dyn FnMut(&Header, u64) -> bool,
+) -> Result<()> {
     let header_bytes = GROUP_HEADER_BYTES as u64;
     let mut offset = from;
     while offset + header_bytes <= segment.len {
@@ -484,19 +503,120 @@ fn scan(
             let bytes = window.get(at..).unwrap_or(&[]);
             let mut headers = seeds.iter().filter_map(|&seed| Header::decode(seed, bytes));
             let Some((header, _)) = headers.next() else { continue };
-            if header.epoch >= epoch && header.durable_lsn >= missing {
-                let place = format!(
-                    "as group {} at offset {} of {} states",
-                    header.lsn,
-                    offset + at as u64,
-                    segment.file.path()
-                );
-                return Ok(Some(place));
+            if stop(&header, offset + at as u64) {
+                return Ok(());
             }
         }
         offset += last as u64 + 1;
     }
-    Ok(None)
+    Ok(())
+}
+
+/// What the first group of a segment says, for who does not know where its log starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peek {
+    /// The store that the segment belongs to.
+    pub(crate) lineage: u64,
+    /// Whether it is a segment with a greater number, under a wrong name.
+    pub(crate) misplaced: bool,
+    /// The opening of that store which started it.
+    pub(crate) epoch: u32,
+    /// The group before.
+    pub(crate) prev: Chain,
+    /// The segment's first group: a replay from here on reads all of it.
+    pub(crate) start: LogPosition,
+}
+
+/// Reads the first group of segment `number`, whatever store it belongs to; `None` if the segment
+/// is empty, or damaged there, or holds only what it held under another number.
+///
+/// # Errors
+/// `Unsupported` for a newer log format; the device's.
+pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<Option<Peek>> {
+    let mut segment = Segment::open(storage, kind, 0, number)?;
+    let bytes = segment.bytes(0, START_BYTES_MAX)?;
+    let Some(stated) = bytes.get(GROUP_HEADER_BYTES..).and_then(SegmentStart::decode) else {
+        return Ok(None);
+    };
+    let lineage = stated.lineage;
+    let known_kind = stated.kind == kind as u8;
+    let misplaced = known_kind && stated.segment > number;
+    let own = if misplaced { stated.segment } else { number };
+    segment.number = own;
+    segment.seed = seed(lineage, kind, own);
+    let Some(Start { header, prev, .. }) = segment.segment_start(kind, lineage)? else {
+        return Ok(None);
+    };
+    let start = LogPosition {
+        segment: number,
+        offset: 0,
+        lsn: prev.lsn + 1,
+        epoch: header.epoch,
+        prev_crc: prev.crc,
+    };
+    Ok(Some(Peek { lineage, misplaced, epoch: header.epoch, prev, start }))
+}
+
+/// Intact groups that a replay does not reach because of damage before them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Batches. A lower bound: those whose header is damaged are not seen.
+    pub(crate) groups: u64,
+    /// Entries in them.
+    pub(crate) entries: u64,
+    /// The greatest LSN that any header in the searched segments states.
+    pub(crate) last_lsn: u64,
+    /// The greatest epoch that any of them states.
+    pub(crate) last_epoch: u32,
+}
+
+/// Counts the intact groups of `segments` that do not come before `position`, to say what is given
+/// up.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn groups_behind(
+    storage: &dyn Storage,
+    kind: LogKind,
+    lineage: u64,
+    position: LogPosition,
+    segments: &[u64],
+) -> Result<Behind> {
+    let mut behind = Behind::default();
+    for &number in segments {
+        let mut segment = Segment::open(storage, kind, lineage, number)?;
+        let seeds = [segment.seed];
+        scan_headers(&mut segment, &seeds, 0, &mut |header, offset| {
+            behind.last_lsn = behind.last_lsn.max(header.lsn);
+            behind.last_epoch = behind.last_epoch.max(header.epoch);
+            let after = number != position.segment || offset >= position.offset;
+            if after && header.lsn >= position.lsn && header.ty != GroupType::SegmentStart {
+                behind.groups += u64::from(header.ty.advances());
+                behind.entries += u64::from(header.count);
+            }
+            false
+        })?;
+    }
+    Ok(behind)
+}
+
+/// Whether a log has no byte but zeros: nothing was ever written to it.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<bool> {
+    let mut segment = Segment::open(storage, kind, 0, number)?;
+    let mut offset = 0;
+    loop {
+        let bytes = segment.bytes(offset, WINDOW_BYTES)?;
+        if bytes.is_empty() {
+            return Ok(true);
+        }
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        offset += bytes.len() as u64;
+    }
 }
 
 const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES as u64);

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=651d0ae82866
+// FORMAT: docs/format/directory.md sha=f1ae41686bc6
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
@@ -10,6 +10,7 @@
 //! | `ROOT.tmp` | a root being written; worthless |
 //! | `000123.tbl` | table 123 |
 //! | `wal-000123.log`, `versions-000123.log` | logs by number |
+//! | `lost-NAME`, `lost-NAME.2` | what a repair could not read; only `destroy` removes it |
 //!
 //! Invariants: (1) every file is created exclusively, and no uid or number is used twice; (2) when
 //! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable; (3)
@@ -78,7 +79,33 @@ enum Name {
     RootTmp,
     Table(u64),
     Log(LogKind, u64),
+    Lost(Object),
 }
+
+/// What a repair moves aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// The root.
+    Root,
+    /// A table by uid.
+    Table(u64),
+    /// A log by kind and number.
+    Log(LogKind, u64),
+}
+
+impl Object {
+    /// Its name in the directory.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Root => ROOT.to_owned(),
+            Self::Table(uid) => table_name(uid),
+            Self::Log(kind, number) => log_name(kind, number),
+        }
+    }
+}
+
+/// What a repair puts before the name of a file that it moves aside.
+const LOST_PREFIX: &str = "lost-";
 
 fn table_name(uid: u64) -> String {
     format!("{uid:06}.tbl")
@@ -104,7 +131,26 @@ fn parse_number(digits: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
+/// The object in `lost-NAME` or `lost-NAME.N`, given what follows the prefix.
+fn parse_lost(rest: &str) -> Option<Object> {
+    let object = |name: &str| match parse_name(name)? {
+        Name::Root => Some(Object::Root),
+        Name::Table(uid) => Some(Object::Table(uid)),
+        Name::Log(kind, number) => Some(Object::Log(kind, number)),
+        Name::Lock | Name::RootTmp | Name::Lost(_) => None,
+    };
+    object(rest).or_else(|| {
+        let (name, count) = rest.rsplit_once('.')?;
+        let plain = !count.starts_with('0') && count.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| count.parse::<u32>().ok()).flatten()?;
+        object(name)
+    })
+}
+
 fn parse_name(name: &str) -> Option<Name> {
+    if let Some(rest) = name.strip_prefix(LOST_PREFIX) {
+        return parse_lost(rest).map(Name::Lost);
+    }
     match name {
         LOCK => return Some(Name::Lock),
         ROOT => return Some(Name::Root),
@@ -147,7 +193,7 @@ fn inspect(dir: &dyn Dir) -> Result<Found> {
                 )));
             }
             // The root is durable before the first table or write-ahead log exists.
-            Some(Name::Table(_) | Name::Log(LogKind::Wal, _)) => data = Some(name),
+            Some(Name::Table(_) | Name::Log(LogKind::Wal, _) | Name::Lost(_)) => data = Some(name),
             Some(_) => ours.push(name),
         }
     }
@@ -202,6 +248,95 @@ impl Files {
             root_in_work: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// Opens what is left of a store in `dir`, with or without a root, and locks it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the directory is somebody else's, `NotFound` if it holds nothing of a
+    /// store, `Locked`, `Io`. Nothing is changed then.
+    pub(crate) fn open_damaged(dir: Arc<dyn Dir>) -> Result<Self> {
+        let is_log = |name: &String| matches!(parse_name(name), Some(Name::Log(..)));
+        match inspect(&*dir) {
+            Ok(Found::Vacant(ours)) if !ours.iter().any(is_log) => {
+                let what = format!("there is no store in {}; correct the path", dir.path());
+                return Err(Error::new(ErrorKind::NotFound, what));
+            }
+            Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
+            _ => {}
+        }
+        let lock = Mutex::new(Some(dir.lock(LOCK)?));
+        Ok(Self { dir, read_only: false, root_in_work: Mutex::new(()), lock })
+    }
+
+    /// A name that nobody has, for what is to be moved aside from the name of `object`.
+    fn free_lost_name(&self, object: Object) -> Result<String> {
+        let names = self.dir.list()?;
+        let plain = format!("{LOST_PREFIX}{}", object.name());
+        let mut name = plain.clone();
+        let mut count = 2;
+        while names.contains(&name) {
+            name = format!("{plain}.{count}");
+            count += 1;
+        }
+        Ok(name)
+    }
+
+    /// Renames a file that cannot be read, durably, so that nothing opens or removes it any more.
+    /// Its new name; `None` if it does not exist.
+    pub(crate) fn set_aside(&self, object: Object) -> Result<Option<String>> {
+        self.writable()?;
+        let from = object.name();
+        if !self.dir.list()?.contains(&from) {
+            return Ok(None);
+        }
+        let to = self.free_lost_name(object)?;
+        self.dir.rename(&from, &to)?;
+        self.dir.sync()?;
+        Ok(Some(to))
+    }
+
+    /// Keeps a durable copy of a small file that is about to be replaced: what `set_aside` is for
+    /// files that may go at once. The name of the copy; `None` if there is no such file. A copy
+    /// with the same bytes, which an interrupted repair left, is not made again.
+    pub(crate) fn copy_aside(&self, object: Object) -> Result<Option<String>> {
+        self.writable()?;
+        let names = self.dir.list()?;
+        let from = object.name();
+        if !names.contains(&from) {
+            return Ok(None);
+        }
+        let bytes = self.read_whole(&from)?;
+        for name in names.iter().filter(|n| parse_name(n) == Some(Name::Lost(object))) {
+            if self.read_whole(name)? == bytes {
+                return Ok(Some(name.clone()));
+            }
+        }
+        let to = self.free_lost_name(object)?;
+        let file = self.dir.create(&to)?;
+        self.fill_new(&to, || {
+            file.write_at(&bytes, 0)?;
+            file.sync()
+        })?;
+        self.dir.sync()?;
+        Ok(Some(to))
+    }
+
+    fn read_whole(&self, name: &str) -> Result<Vec<u8>> {
+        let file = self.dir.open(name, Mode::Read)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// What earlier repairs moved aside.
+    pub(crate) fn list_lost(&self) -> Result<Vec<Object>> {
+        let names = self.dir.list()?;
+        let lost = names.iter().filter_map(|name| match parse_name(name)? {
+            Name::Lost(object) => Some(object),
+            _ => None,
+        });
+        Ok(lost.collect())
     }
 
     /// Removes the store in `dir`, damaged or not: every file with a name of ours, and no other.
@@ -521,137 +656,4 @@ impl TableSource for FileTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::real::RealDir;
-
-    const CREATE: FilesOptions = FilesOptions { create: true, read_only: false };
-
-    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
-        result.err().map(|e| e.kind())
-    }
-
-    #[test]
-    fn names_have_one_spelling() {
-        for number in [0, 7, 999_999, 1_000_000, u64::MAX] {
-            assert_eq!(parse_name(&table_name(number)), Some(Name::Table(number)));
-            for kind in [LogKind::Wal, LogKind::Versions] {
-                assert_eq!(parse_name(&log_name(kind, number)), Some(Name::Log(kind, number)));
-            }
-        }
-        for name in [
-            "7.tbl",
-            "0000007.tbl",
-            "00000x.tbl",
-            "+00007.tbl",
-            "wal-.log",
-            "000001.log",
-            "18446744073709551616.tbl",
-            "ROOT2",
-            "",
-            "wal-000001.tbl",
-        ] {
-            assert_eq!(parse_name(name), None, "{name}");
-        }
-    }
-
-    /// Goal: a damaged root is an error, never another root (P6). Method: every bit flipped, every
-    /// length cut, one byte more.
-    #[test]
-    fn damaged_roots_are_refused() {
-        let frame = encode_root(b"the root's payload");
-        assert_eq!(decode_root("ROOT", &frame).expect("sound"), b"the root's payload");
-        for bit in 0..frame.len() * 8 {
-            let mut bad = frame.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(kind(decode_root("ROOT", &bad)), Some(ErrorKind::Corruption), "bit {bit}");
-        }
-        for len in 0..frame.len() {
-            assert_eq!(kind(decode_root("ROOT", &frame[..len])), Some(ErrorKind::Corruption));
-        }
-        let longer = [&frame[..], &[0]].concat();
-        assert_eq!(kind(decode_root("ROOT", &longer)), Some(ErrorKind::Corruption));
-    }
-
-    /// Goal: the worked example in docs/format/directory.md is what the code writes.
-    #[test]
-    fn worked_example() {
-        let hex: String = encode_root(b"abc").iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "57454952524f4f540100000003000000616263f0a30b67");
-    }
-
-    /// Goal: a newer frame is refused by name, not called damage (P12).
-    #[test]
-    fn newer_frame_is_unsupported() {
-        let mut frame = encode_root(b"x");
-        frame[8] = 2;
-        let end = frame.len() - ROOT_CRC_BYTES;
-        let crc = checksum::mask(checksum::crc(&frame[..end]));
-        frame[end..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(kind(decode_root("ROOT", &frame)), Some(ErrorKind::Unsupported));
-    }
-
-    /// Goal: somebody else's directory, a store whose root was lost, and the absence of a store are
-    /// told apart, and none of them is changed. Method: open each, compare the names before and
-    /// after.
-    #[test]
-    fn what_is_not_a_store_is_left_alone() {
-        let cases: [(&[&str], bool, ErrorKind); 5] = [
-            (&["holiday.jpg"], true, ErrorKind::InvalidArgument),
-            (&["000001.tbl", "notes.txt"], true, ErrorKind::InvalidArgument),
-            (&["000001.tbl", "LOCK", "versions-000001.log"], true, ErrorKind::Corruption),
-            (&["wal-000001.log"], true, ErrorKind::Corruption),
-            (&["LOCK", "ROOT.tmp"], false, ErrorKind::NotFound),
-        ];
-        for (names, create, expected) in cases {
-            let temp = tempfile::tempdir().expect("a temporary directory");
-            let dir = RealDir::open(temp.path(), false).expect("opened");
-            for name in names {
-                dir.create(name).expect("created");
-            }
-            let options = FilesOptions { create, read_only: false };
-            assert_eq!(kind(Files::open(Arc::clone(&dir), options)), Some(expected), "{names:?}");
-            assert_eq!(dir.list().expect("list"), names.to_vec());
-        }
-    }
-
-    /// Goal: destroying takes our files and leaves the others; an open store is not destroyed.
-    #[test]
-    fn destroy_takes_only_ours() {
-        let temp = tempfile::tempdir().expect("a temporary directory");
-        let dir = RealDir::open(temp.path(), false).expect("opened");
-        assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::NotFound));
-        let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
-        files.write_root(b"r").expect("written");
-        files.create_table(3, 0).expect("created").finish().expect("durable");
-        assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
-        drop(files);
-        dir.create("notes.txt").expect("created");
-        Files::destroy(&*dir).expect("destroyed");
-        assert_eq!(dir.list().expect("list"), ["notes.txt"]);
-    }
-
-    /// Goal: what a crashed creation leaves does not stand in the way of the next one.
-    #[test]
-    fn crashed_creation_is_cleared() {
-        let temp = tempfile::tempdir().expect("a temporary directory");
-        let dir = RealDir::open(temp.path(), false).expect("opened");
-        for name in ["LOCK", "ROOT.tmp", "versions-000001.log"] {
-            dir.create(name).expect("created");
-        }
-        std::fs::create_dir(temp.path().join("lost+found")).expect("made");
-        let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
-        assert_eq!(dir.list().expect("list"), ["LOCK", "lost+found/"]);
-        files.create_log(LogKind::Versions, 1, 0).expect("the number is free");
-        files.write_root(b"r").expect("written");
-        assert_eq!(kind(Files::open(Arc::clone(&dir), CREATE)), Some(ErrorKind::Locked));
-        drop(files);
-
-        let reader =
-            Files::open(dir, FilesOptions { create: true, read_only: true }).expect("opened");
-        assert_eq!(reader.read_root().expect("sound"), Some(b"r".to_vec()));
-        assert_eq!(kind(reader.write_root(b"s")), Some(ErrorKind::ReadOnly));
-        assert_eq!(kind(reader.create_table(1, 0)), Some(ErrorKind::ReadOnly));
-        assert_eq!(kind(reader.remove_log(LogKind::Versions, 1)), Some(ErrorKind::ReadOnly));
-    }
-}
+mod tests;

@@ -34,7 +34,8 @@ pub(crate) struct Table {
     meta: Arc<TableMeta>,
     storage: Arc<dyn Storage>,
     cache: Option<Arc<BlockCache>>,
-    hash_seed: u64,
+    /// `None`: unknown, so the filter is not asked and not checked.
+    hash_seed: Option<u64>,
     accountant: Option<Arc<Accountant>>,
     opened: OnceLock<Opened>,
     opening: Mutex<()>,
@@ -102,8 +103,22 @@ impl Table {
             meta: meta.into(),
             storage,
             cache,
-            hash_seed,
+            hash_seed: Some(hash_seed),
             accountant,
+            opened: OnceLock::new(),
+            opening: Mutex::new(()),
+        })
+    }
+
+    /// A table whose hash seed is not known, for `repair`: to be verified and walked, not to be
+    /// asked for single keys.
+    pub(crate) fn without_seed(storage: Arc<dyn Storage>, meta: Arc<TableMeta>) -> Arc<Self> {
+        Arc::new(Self {
+            meta,
+            storage,
+            cache: None,
+            hash_seed: None,
+            accountant: None,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
         })
@@ -130,7 +145,7 @@ impl Table {
         self.accountant.as_ref()
     }
 
-    pub(super) fn hash_seed(&self) -> u64 {
+    pub(super) fn hash_seed(&self) -> Option<u64> {
         self.hash_seed
     }
 
@@ -185,7 +200,7 @@ impl Table {
         let foreign = footer.check_uid != meta.check_uid
             || footer.checksum != meta.tail_checksum
             || footer.tail_bytes() != Some(meta.tail_bytes)
-            || footer.hash_check != hash_check(self.hash_seed)
+            || self.hash_seed.is_some_and(|seed| footer.hash_check != hash_check(seed))
             || !sections.properties.same_content(meta);
         if foreign {
             return Err(Error::corruption(

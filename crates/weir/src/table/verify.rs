@@ -97,7 +97,8 @@ impl Table {
             if found.index != i || !found.same_key {
                 return Err(damaged("has an entry that a search does not find"));
             }
-            if !opened.may_contain(hash_key(entry_key, self.hash_seed())) {
+            let seed = self.hash_seed();
+            if seed.is_some_and(|seed| !opened.may_contain(hash_key(entry_key, seed))) {
                 return Err(damaged("has a key that the filter excludes"));
             }
             let value = bytes.get(row.value_range()).unwrap_or(&[]);

@@ -120,39 +120,98 @@ pub(super) fn read(
     record: &RootRecord,
     open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
 ) -> Result<(Root, Places)> {
-    let start = LogPosition {
-        segment: record.version_log,
-        offset: 0,
-        lsn: 1,
+    let source = Source {
+        number: record.version_log,
+        lineage: record.lineage,
         epoch: record.log_epoch,
-        prev_crc: 0,
+        base_lsn: Some(record.base_lsn),
     };
-    let file = format!("version log {} of {}", record.version_log, storage.path());
-    let mut root = Root::empty(record.lineage, 0);
-    let mut places = Places::new();
-    let mut started = false;
-    replay(storage, LogKind::Versions, start, record.base_lsn, record.lineage, &mut |group| {
+    let prefix = read_prefix(storage, source, open)?;
+    match prefix.damage {
+        None => Ok((prefix.root, prefix.places)),
+        Some(damage) => Err(damage),
+    }
+}
+
+/// Which log to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) number: u64,
+    pub(super) lineage: u64,
+    pub(super) epoch: u32,
+    /// LSN of the last group of the base. `None` if the root record is lost: the base ends with the
+    /// edit that sets the log epoch then.
+    pub(super) base_lsn: Option<u64>,
+}
+
+/// The longest part of a log, from its start, that is sound.
+pub(super) struct Prefix {
+    pub(super) root: Root,
+    pub(super) places: Places,
+    /// Whether the part holds the edit that begins a base, which carries the hash seed.
+    pub(super) started: bool,
+    /// Whether the part holds the whole base.
+    pub(super) whole_base: bool,
+    /// Edits after the base.
+    pub(super) edits: u64,
+    /// What ends the part; `None` if that is the end of the log.
+    pub(super) damage: Option<Error>,
+}
+
+/// Reads a log as far as it is sound.
+///
+/// # Errors
+/// `Unsupported` for what a newer version wrote; the device's. Damage is in the result.
+pub(super) fn read_prefix(
+    storage: &dyn Storage,
+    source: Source,
+    open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
+) -> Result<Prefix> {
+    let Source { number, lineage, epoch, base_lsn } = source;
+    let start = LogPosition { segment: number, offset: 0, lsn: 1, epoch, prev_crc: 0 };
+    let file = format!("version log {number} of {}", storage.path());
+    let mut prefix = Prefix {
+        root: Root::empty(lineage, 0),
+        places: Places::new(),
+        started: false,
+        whole_base: false,
+        edits: 0,
+        damage: None,
+    };
+    let durable = base_lsn.unwrap_or(1);
+    let end = replay(storage, LogKind::Versions, start, durable, lineage, &mut |group| {
         let offset = group.position.offset;
         let edit = VersionEdit::decode(group.payload, &file, offset)?;
-        if !started && edit.hash_seed.is_none() {
+        if !prefix.started && edit.hash_seed.is_none() {
             return Err(Error::corruption(&file, offset, "a base that does not begin as one"));
         }
-        started = true;
+        prefix.started = true;
+        let Prefix { root, places, .. } = &prefix;
         let open = |meta: &Arc<TableMeta>| open(meta, root.hash_seed);
-        let applied = root.apply(&edit, &places, &open).and_then(|(next, changes)| {
+        let applied = root.apply(&edit, places, &open).and_then(|(next, changes)| {
             // The edits of a base are not changes of a tree: rules about changes do not bind them.
-            if group.lsn > record.base_lsn {
-                check::check(&root, &next, &edit, &places, &changes)?;
+            if prefix.whole_base {
+                check::check(root, &next, &edit, places, &changes)?;
             }
             Ok((next, changes))
         });
         let (next, changes) = applied.map_err(|error| unfit(&file, offset, error))?;
-        changes.install(&mut places);
-        root = next;
+        changes.install(&mut prefix.places);
+        prefix.root = next;
+        prefix.edits += u64::from(prefix.whole_base);
+        prefix.whole_base |= base_lsn.map_or(edit.log_epoch.is_some(), |lsn| group.lsn >= lsn);
         Ok(())
-    })?;
-    check::check_root(&root).map_err(|error| unfit(&file, 0, error))?;
-    Ok((root, places))
+    });
+    let end = end.and_then(|_| {
+        check::check_root(&prefix.root).map_err(|error| unfit(&file, 0, error)).inspect_err(|_| {
+            // There is no telling which edit is wrong.
+            prefix.whole_base = false;
+        })
+    });
+    match end {
+        Err(error) if error.kind() != ErrorKind::Corruption => Err(error),
+        end => Ok(Prefix { damage: end.err(), ..prefix }),
+    }
 }
 
 /// An edit from disk that does not fit is damage, not a caller's mistake.

@@ -14,6 +14,7 @@ pub(crate) mod record;
 pub(crate) mod root;
 pub(crate) mod run;
 pub(crate) mod run_cursor;
+pub(crate) mod salvage;
 pub(crate) mod set;
 pub(crate) mod shape;
 pub(crate) mod tables;

@@ -102,6 +102,23 @@ impl Root {
         starts.min_by_key(|start| (start.lsn, start.segment))
     }
 
+    /// Where every table is.
+    pub(super) fn places(&self) -> Places {
+        let mut places = Places::new();
+        for (&keyspace, state) in &self.keyspaces {
+            for (level, runs) in state.version.levels.iter().enumerate() {
+                for run in &runs.runs {
+                    for (meta, table) in run.tables.iter() {
+                        let (meta, table) = (Arc::clone(meta), Arc::clone(table));
+                        let place = Place { keyspace, level, epoch: run.epoch, meta, table };
+                        places.insert(place.meta.uid, place);
+                    }
+                }
+            }
+        }
+        places
+    }
+
     /// All tables of all keyspaces.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables())

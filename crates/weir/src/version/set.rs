@@ -52,7 +52,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
+    pub(super) fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
         Table::new(
             Arc::clone(&self.storage),
             Arc::clone(meta),
@@ -176,6 +176,25 @@ impl VersionSet {
             root.next_uid = root.next_uid.max(uid.saturating_add(1));
         }
         Self::start(context, root, places, record.version_log)
+    }
+
+    /// Starts a new log with what a repair found out: `root`, changed by `changes`, becomes the
+    /// first base. `last_log` is the greatest number that a version log is known to have had.
+    ///
+    /// # Errors
+    /// `Conflict` if `changes` do not fit; the device's. The root record is switched last.
+    pub(crate) fn restart(
+        context: Context,
+        root: Root,
+        changes: &VersionEdit,
+        last_log: u64,
+    ) -> Result<Self> {
+        let open = |meta: &Arc<TableMeta>| context.open(meta, root.hash_seed);
+        let mut places = root.places();
+        let (next, changed) = root.apply(changes, &places, &open)?;
+        check::check_tables(&next, &changed)?;
+        changed.install(&mut places);
+        Self::start(context, next, places, last_log)
     }
 
     /// Reads the root without writing anything: every edit is refused with `ReadOnly`.

@@ -1,0 +1,455 @@
+//! Repair: makes a damaged store openable again and keeps all that can be read of it.
+//!
+//! Not here: finding damage while the store is open (`inspect::verify`); what is left of root
+//! record and version log (`version::salvage`).
+//!
+//! 1. A store without damage is left as it is.
+//! 2. If the tree's structure can be known, it is kept: damaged tables leave it, the write-ahead
+//!    log is read up to its first damage into tables, and a fresh log starts.
+//! 3. If edits at the end of the version log are lost, the part before them counts, but only if its
+//!    tables and the write-ahead log together hold all that the tables of the directory hold.
+//! 4. Otherwise the tree is rebuilt (`rebuild`): the sound tables of each keyspace are merged into
+//!    one run. Sequence numbers decide between versions of a key, so the order of runs need not be
+//!    known. A table that was obsolete but not removed yet can bring deleted keys back here.
+//!
+//! Invariants: (1) nothing that cannot be read is removed: it is renamed to `lost-NAME`, or copied
+//! there if the file is about to be replaced; (2) the root record is switched after everything that
+//! it names is durable, and what it does not name any more is removed after that, so that a crash
+//! at any point leaves a store that can be repaired again; (3) only damage counts as damage: a read
+//! that fails, or a format that is too new, ends the repair.
+
+mod rebuild;
+mod report;
+mod wal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use report::{LostLog, LostTable, RepairReport};
+
+use crate::base::cursor::Cursor;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Seq;
+use crate::base::prng::Prng;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
+use crate::compaction::policy::Placement;
+use crate::db::Builder;
+use crate::device::real::RealDir;
+use crate::log::{LogPosition, groups_behind, is_blank, peek};
+use crate::options::{DbOptions, Options};
+use crate::storage::files::{Files, Object};
+use crate::storage::{LogKind, Storage};
+use crate::table::{Table, read_meta};
+use crate::version::edit::{AddedTable, Flushed, KeyspaceId, VersionEdit};
+use crate::version::root::Root;
+use crate::version::salvage::{Salvage, salvage};
+use crate::version::set::{Context, VersionSet};
+use wal::{LogEnd, LogSource, Memtables, Segments, read_log};
+
+/// Repairs the store that `builder` describes.
+pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
+    builder.options.validate()?;
+    let dir = match builder.device {
+        Some(device) => device,
+        None => RealDir::open(&builder.path, false)?,
+    };
+    let files = Arc::new(Files::open_damaged(dir)?);
+    let storage: Arc<dyn Storage> = Arc::<Files>::clone(&files);
+    let mut repair = Repair {
+        files,
+        storage,
+        options: builder.options,
+        prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
+        report: RepairReport::default(),
+    };
+    repair.run()?;
+    repair.files.unlock();
+    Ok(repair.report)
+}
+
+struct Repair {
+    files: Arc<Files>,
+    storage: Arc<dyn Storage>,
+    options: DbOptions,
+    prng: Prng,
+    report: RepairReport,
+}
+
+/// A table of the tree that is damaged or missing.
+struct BadTable {
+    keyspace: KeyspaceId,
+    level: usize,
+    uid: u64,
+    entries: u64,
+    why: Error,
+}
+
+/// The error if it tells of damage; otherwise the repair ends with it.
+fn damage(error: Error) -> Result<Error> {
+    match error.kind() {
+        ErrorKind::Corruption | ErrorKind::NotFound => Ok(error),
+        _ => Err(error),
+    }
+}
+
+impl Repair {
+    fn run(&mut self) -> Result<()> {
+        let salvage = salvage(&self.context())?;
+        let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
+        self.report.structure = faults.cloned().collect();
+        if !salvage.whole {
+            return self.rebuild(salvage);
+        }
+        let segments = Segments::read(&*self.storage)?;
+        let log = self.survey(&salvage.root, &segments)?;
+        if let Some(fault) = self.outdated(&salvage, &log)? {
+            self.report.structure.push(fault);
+            return self.rebuild(salvage);
+        }
+        let bad = self.check_tables(&salvage.root)?;
+        self.report.groups_sound = log.groups;
+        if self.report.structure.is_empty() && bad.is_empty() && log.damage.is_none() {
+            self.report.healthy = true;
+            return Ok(());
+        }
+        self.keep(salvage, bad, &log, &segments)
+    }
+
+    fn context(&self) -> Context {
+        Context {
+            storage: Arc::clone(&self.storage),
+            cache: None,
+            accountant: None,
+            version_log_bytes: self.options.version_log_bytes,
+        }
+    }
+
+    /// Reads the write-ahead log without keeping anything of it.
+    fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
+        let source = log_source(root);
+        if let Some(&number) = segments.foreign(root.lineage).first() {
+            let file = format!("wal segment {number} of {}", self.storage.path());
+            return Ok(LogEnd {
+                next: source.start,
+                groups: 0,
+                last_seq: 0,
+                keyspaces: BTreeSet::new(),
+                damage: Some(Error::corruption(file, 0, "a log that does not belong there")),
+            });
+        }
+        read_log(&*self.storage, source, &mut |_, _, _| Ok(()))
+    }
+
+    /// What tells that the structure which was found must not be used: edits at its end are lost,
+    /// and the write-ahead log does not make up for them.
+    ///
+    /// A version log that was cut between two edits looks whole, so this is asked of every store.
+    fn outdated(&self, salvage: &Salvage, log: &LogEnd) -> Result<Option<Error>> {
+        let root = &salvage.root;
+        let lost = |what: &str| {
+            let file = format!("version log {} of {}", salvage.log, self.storage.path());
+            Some(Error::corruption(file, 0, format_args!("edits are lost: {what}")))
+        };
+        if log.keyspaces.iter().any(|&id| id >= root.next_keyspace) {
+            return Ok(lost("the write-ahead log names a keyspace that is not in it"));
+        }
+        if salvage.log_fault.is_some() && log.damage.is_some() {
+            return Ok(lost("the write-ahead log does not hold what they told"));
+        }
+        let present: BTreeSet<u64> = self.storage.list_tables()?.into_iter().collect();
+        let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
+        let missing = !named.is_subset(&present);
+        if missing && (salvage.root_fault.is_some() || salvage.log_fault.is_some()) {
+            return Ok(lost("it names tables that are not there"));
+        }
+        // Outputs of jobs that a crash interrupted are named nowhere either, but then their inputs
+        // are still there, or the write-ahead log holds their content.
+        let last_seq = root.last_seq.max(log.last_seq);
+        for &uid in present.difference(&named) {
+            match sound_meta(&*self.storage, uid) {
+                Ok(meta) if missing || meta.seq_max > last_seq => {
+                    return Ok(lost("there are tables that it does not name"));
+                }
+                Ok(_) => {}
+                Err(error) => drop(damage(error)?),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads every table that `root` names; those that are not sound.
+    fn check_tables(&mut self, root: &Root) -> Result<Vec<BadTable>> {
+        let mut bad = Vec::new();
+        for (&keyspace, state) in &root.keyspaces {
+            for (level, runs) in state.version.levels.iter().enumerate() {
+                for (meta, table) in runs.runs.iter().flat_map(|run| run.tables.iter()) {
+                    match table.verify() {
+                        Ok(stats) => {
+                            self.report.tables_sound += 1;
+                            self.report.entries_sound += stats.entries;
+                        }
+                        Err(error) => {
+                            let (uid, entries) = (meta.uid, meta.entries);
+                            let why = damage(error)?;
+                            bad.push(BadTable { keyspace, level, uid, entries, why });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(bad)
+    }
+
+    /// Cases 2 and 3 of the module's header.
+    fn keep(
+        &mut self,
+        salvage: Salvage,
+        bad: Vec<BadTable>,
+        log: &LogEnd,
+        segments: &Segments,
+    ) -> Result<()> {
+        self.copy_structure(&salvage)?;
+        let mut root = salvage.root;
+        let mut edit = VersionEdit::default();
+        for table in bad {
+            let kept_as = self.set_aside(Object::Table(table.uid))?;
+            edit.keyspace(table.keyspace).remove_table(table.level, table.uid);
+            let keyspace = root.keyspaces.get(&table.keyspace).map(|state| state.name.to_string());
+            self.report.lost_tables.push(LostTable {
+                uid: table.uid,
+                keyspace,
+                entries: Some(table.entries),
+                why: table.why,
+                kept_as,
+            });
+        }
+        root.next_uid = root.next_uid.max(self.next_uid()?);
+        root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
+        let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
+        if log.damage.is_some() {
+            self.salvage_log(&set, segments)?;
+        }
+        Ok(())
+    }
+
+    /// Copies what is damaged of root record and version log: both are about to be replaced.
+    fn copy_structure(&mut self, salvage: &Salvage) -> Result<()> {
+        let mut objects = Vec::new();
+        if salvage.root_fault.is_some() {
+            objects.push(Object::Root);
+            for number in self.storage.list_logs(LogKind::Versions)? {
+                let unreadable = peek(&*self.storage, LogKind::Versions, number)?.is_none()
+                    && !is_blank(&*self.storage, LogKind::Versions, number)?;
+                if unreadable {
+                    objects.push(Object::Log(LogKind::Versions, number));
+                }
+            }
+        }
+        let log = Object::Log(LogKind::Versions, salvage.log);
+        if salvage.log_fault.is_some() && !objects.contains(&log) {
+            objects.push(log);
+        }
+        for object in objects {
+            let copy = self.files.copy_aside(object)?;
+            self.report.kept_files.extend(copy);
+        }
+        Ok(())
+    }
+
+    fn set_aside(&mut self, object: Object) -> Result<Option<String>> {
+        let name = self.files.set_aside(object)?;
+        self.report.kept_files.extend(name.clone());
+        Ok(name)
+    }
+
+    /// Reads the write-ahead log up to its damage into tables of level 0, and starts a fresh one.
+    fn salvage_log(&mut self, set: &Arc<VersionSet>, segments: &Segments) -> Result<()> {
+        let root = set.current();
+        for number in segments.foreign(root.lineage) {
+            self.set_aside(Object::Log(LogKind::Wal, number))?;
+        }
+        let flushed: BTreeMap<KeyspaceId, Seq> =
+            root.keyspaces.iter().map(|(&id, state)| (id, state.flushed_seq)).collect();
+        let limit = self.memtable_bytes_max();
+        let mut memtables = Memtables::default();
+        let mut last_seq = 0;
+        let end = read_log(&*self.storage, log_source(&root), &mut |group, first, records| {
+            for (seq, record) in (first..).zip(records) {
+                last_seq = last_seq.max(seq);
+                if flushed.get(&record.keyspace).is_some_and(|&flushed| seq > flushed) {
+                    memtables.insert(&record, seq);
+                }
+            }
+            if memtables.bytes() >= limit {
+                self.flush(set, &mut memtables, group.next, last_seq)?;
+            }
+            Ok(())
+        })?;
+        self.flush(set, &mut memtables, end.next, end.last_seq)?;
+        let numbers = self.storage.list_logs(LogKind::Wal)?;
+        let numbers: Vec<u64> = numbers.into_iter().filter(|&n| n >= end.next.segment).collect();
+        let behind = groups_behind(&*self.storage, LogKind::Wal, root.lineage, end.next, &numbers)?;
+        let unreadable = Error::corruption(
+            format!("the write-ahead log of {}", self.storage.path()),
+            0,
+            "a segment that does not belong there",
+        );
+        let why = end.damage.unwrap_or(unreadable);
+        let (groups, entries) = (behind.groups, behind.entries);
+        self.report.lost_log.push(LostLog { why, groups, entries });
+        self.report.groups_sound = end.groups;
+        for number in numbers {
+            if !is_blank(&*self.storage, LogKind::Wal, number)? {
+                self.set_aside(Object::Log(LogKind::Wal, number))?;
+            }
+        }
+        let root = set.current();
+        let last_lsn = (end.next.lsn - 1).max(root.wal_durable_lsn).max(behind.last_lsn);
+        let mut edit = VersionEdit::default();
+        let fresh = Flushed {
+            log_start: self.fresh_log(root.log_epoch, end.next.segment, last_lsn)?,
+            flushed_seq: root.last_seq.max(end.last_seq),
+            durable_lsn: last_lsn,
+        };
+        for &id in root.keyspaces.keys() {
+            edit.keyspace(id).flushed = Some(fresh);
+        }
+        set.apply(edit)?;
+        Ok(())
+    }
+
+    /// Where a log starts that goes on from nothing: behind every number and LSN that was ever
+    /// used, so that no group of the old log can be taken for one of it. The next opening writes
+    /// it.
+    fn fresh_log(&self, epoch: u32, segment: u64, last_lsn: u64) -> Result<LogPosition> {
+        let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
+        for object in self.files.list_lost()? {
+            if let Object::Log(LogKind::Wal, number) = object {
+                last = last.max(number);
+            }
+        }
+        Ok(LogPosition { segment: last + 1, offset: 0, lsn: last_lsn + 1, epoch, prev_crc: 0 })
+    }
+
+    /// Writes memtables out as runs of level 0, in one edit: the log is needed from `next` on.
+    fn flush(
+        &self,
+        set: &Arc<VersionSet>,
+        memtables: &mut Memtables,
+        next: LogPosition,
+        last_seq: Seq,
+    ) -> Result<()> {
+        let root = set.current();
+        let mut edit = VersionEdit::default();
+        for (id, memtable) in memtables.take() {
+            let Some(state) = root.keyspaces.get(&id) else { continue };
+            let uids = Arc::clone(set);
+            let output = Output {
+                keyspace: id,
+                options: &state.options,
+                level: 0,
+                epoch: set.new_epoch(),
+                hash_seed: root.hash_seed,
+                new_uid: Arc::new(move || uids.new_uid()),
+            };
+            edit.keyspace(id).added =
+                self.write(output, memtable.entries(), Box::new(memtable.cursor()))?;
+        }
+        for (&id, state) in &root.keyspaces {
+            // One that was flushed behind the damage needs nothing of what was read.
+            if state.log_start.lsn <= next.lsn {
+                edit.keyspace(id).flushed = Some(Flushed {
+                    log_start: next,
+                    flushed_seq: last_seq.max(state.flushed_seq),
+                    durable_lsn: next.lsn - 1,
+                });
+            }
+        }
+        set.apply(edit)?;
+        Ok(())
+    }
+
+    /// Writes the newest version of every key of `entries`, deletes included, into tables.
+    fn write(
+        &self,
+        output: Output<'_>,
+        entries: u64,
+        cursor: Box<dyn Cursor + Send>,
+    ) -> Result<Vec<AddedTable>> {
+        let Output { keyspace, options, level, epoch, hash_seed, new_uid } = output;
+        let context = JobContext {
+            storage: Arc::clone(&self.storage),
+            accountant: None,
+            hash_seed,
+            verify_outputs: true,
+            new_uid,
+        };
+        let spec = FlushSpec {
+            keyspace,
+            placement: Placement { level },
+            epoch,
+            entries,
+            snapshots: Vec::new(),
+            table_bytes: options.table_bytes,
+            table: FlushSpec::table_options(keyspace, options, level, hash_seed),
+        };
+        let mut job = FlushJob::new(context, spec, cursor);
+        let finished = execute::run(&mut job)?;
+        let tables = finished.outputs.into_iter();
+        Ok(tables.map(|meta| AddedTable { level, epoch, meta }).collect())
+    }
+
+    fn memtable_bytes_max(&self) -> u64 {
+        self.options.memory_budget / 4
+    }
+
+    /// A uid above all that files have, or had before they were moved aside.
+    fn next_uid(&self) -> Result<u64> {
+        let mut last = self.storage.list_tables()?.last().copied().unwrap_or(0);
+        for object in self.files.list_lost()? {
+            if let Object::Table(uid) = object {
+                last = last.max(uid);
+            }
+        }
+        Ok(last.saturating_add(1))
+    }
+
+    /// The number of this opening, above all that are known.
+    fn next_epoch(&self, known: u32, seen: u32) -> Result<u32> {
+        known.max(seen).checked_add(1).ok_or_else(|| {
+            Error::corruption(self.storage.path(), 0, "the number of openings is exhausted")
+        })
+    }
+}
+
+/// Where tables go and how they are written.
+struct Output<'a> {
+    keyspace: KeyspaceId,
+    options: &'a Options,
+    level: usize,
+    epoch: u64,
+    hash_seed: u64,
+    new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+fn log_source(root: &Root) -> LogSource {
+    LogSource {
+        start: root.wal_start().unwrap_or(LogPosition::ORIGIN),
+        durable_lsn: root.wal_durable_lsn,
+        lineage: root.lineage,
+    }
+}
+
+/// The description of a table by its file alone, whose data blocks are not looked at.
+fn sound_meta(storage: &dyn Storage, uid: u64) -> Result<TableMeta> {
+    read_meta(&*storage.open_table(uid)?, uid)
+}
+
+/// The table in a file, if all of it is sound.
+fn sound_table(storage: &Arc<dyn Storage>, uid: u64) -> Result<Arc<Table>> {
+    let meta = sound_meta(&**storage, uid)?;
+    let table = Table::without_seed(Arc::clone(storage), Arc::new(meta));
+    table.verify()?;
+    Ok(table)
+}

@@ -1,0 +1,314 @@
+//! Case 4 of a repair: a tree out of nothing but tables and what the write-ahead log still holds.
+//!
+//! The log becomes tables first; then all sound tables of a keyspace are merged into one run of the
+//! last level. Until the root record is switched nothing sound is removed, and a table that an
+//! interrupted repair wrote is a table like any other: the same entry twice is the same entry.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
+use super::{LostLog, LostTable, Output, Repair, damage, sound_table};
+use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::key::compare;
+use crate::base::limits::{KEYSPACES_MAX, LEVELS};
+use crate::cache::Purpose;
+use crate::db::engine::DEFAULT_KEYSPACE;
+use crate::log::{Behind, groups_behind};
+use crate::merge::Merge;
+use crate::options::Options;
+use crate::storage::LogKind;
+use crate::storage::files::Object;
+use crate::table::{CursorOptions, Table};
+use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::root::Root;
+use crate::version::run::Run;
+use crate::version::run_cursor::RunCursor;
+use crate::version::salvage::Salvage;
+use crate::version::set::VersionSet;
+use crate::version::tables::TableList;
+
+/// Where the merged runs go: what is in the last level is never merged again without need.
+const LEVEL: usize = LEVELS - 1;
+
+/// What a rebuild has collected so far.
+struct Collected {
+    tables: Vec<Arc<Table>>,
+    bad: Vec<(u64, Error)>,
+    next_uid: Arc<AtomicU64>,
+    hash_seed: u64,
+    /// Greatest LSN and epoch in the log.
+    last_lsn: u64,
+    last_epoch: u32,
+    /// Segments with damage in them or behind it.
+    broken: Vec<u64>,
+}
+
+impl Collected {
+    fn new_uid(&self) -> Arc<dyn Fn() -> u64 + Send + Sync> {
+        let next = Arc::clone(&self.next_uid);
+        Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Repair {
+    /// Rebuilds the tree from tables and log.
+    pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
+        let segments = Segments::read(&*self.storage)?;
+        let lineage = salvage.lineage.or_else(|| segments.lineage());
+        let mut collected = self.collect_tables(&salvage)?;
+        if lineage.is_none() && collected.tables.is_empty() {
+            return Err(Error::invalid(format!(
+                "{} holds nothing that can be recognised as a Weir store; it was left as it is",
+                self.storage.path()
+            )));
+        }
+        self.report.rebuilt = true;
+        let lineage = lineage.unwrap_or_else(|| self.prng.next_u64());
+        self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
+        let edit = self.merge_all(&salvage.root, &collected)?;
+
+        self.copy_structure(&salvage)?;
+        for (uid, why) in std::mem::take(&mut collected.bad) {
+            let kept_as = self.set_aside(Object::Table(uid))?;
+            let table = LostTable { uid, keyspace: None, entries: None, why, kept_as };
+            self.report.lost_tables.push(table);
+        }
+        let broken = collected.broken.iter().chain(&segments.unreadable);
+        for &number in broken.collect::<BTreeSet<_>>() {
+            self.set_aside(Object::Log(LogKind::Wal, number))?;
+        }
+        self.start(&salvage, lineage, &collected, edit)?;
+
+        for table in &collected.tables {
+            self.storage
+                .remove_table(table.meta().uid)
+                .ignore_error("the next opening removes tables that no version names");
+        }
+        self.storage.sync_names()
+    }
+
+    /// Reads all tables of the directory.
+    fn collect_tables(&mut self, salvage: &Salvage) -> Result<Collected> {
+        let (mut tables, mut bad) = (Vec::new(), Vec::new());
+        for uid in self.storage.list_tables()? {
+            match sound_table(&self.storage, uid) {
+                Ok(table) => tables.push(table),
+                Err(error) => bad.push((uid, damage(error)?)),
+            }
+        }
+        self.report.tables_sound = tables.len() as u64;
+        self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
+        let next_uid = self.next_uid()?.max(salvage.root.next_uid);
+        let uids = tables.iter().map(|table| table.meta().check_uid.saturating_add(1));
+        let next_uid = uids.max().unwrap_or(1).max(next_uid);
+        let known = salvage.seed_known.then_some(salvage.root.hash_seed);
+        Ok(Collected {
+            tables,
+            bad,
+            next_uid: Arc::new(AtomicU64::new(next_uid)),
+            hash_seed: known.unwrap_or_else(|| self.prng.next_u64()),
+            last_lsn: salvage.root.wal_durable_lsn,
+            last_epoch: 0,
+            broken: Vec::new(),
+        })
+    }
+
+    /// Writes what can be read of the log into tables.
+    ///
+    /// Where the log starts is not known: every chain of segments counts. One that begins with a
+    /// segment whose predecessor is gone is taken for the oldest that was still needed.
+    fn collect_log(
+        &mut self,
+        root: &Root,
+        lineage: u64,
+        segments: &Segments,
+        collected: &mut Collected,
+    ) -> Result<()> {
+        for number in segments.foreign(lineage) {
+            self.set_aside(Object::Log(LogKind::Wal, number))?;
+        }
+        collected.last_epoch = segments.last_epoch(lineage);
+        let limit = self.memtable_bytes_max();
+        let mut memtables = Memtables::default();
+        for chain in segments.chains(lineage) {
+            let Some(peeked) = chain.first().and_then(|number| segments.readable.get(number))
+            else {
+                continue;
+            };
+            let source = LogSource { start: peeked.start, durable_lsn: 0, lineage };
+            let storage = Arc::clone(&self.storage);
+            let end = read_log(&*storage, source, &mut |_, first, records| {
+                for (seq, record) in (first..).zip(records) {
+                    memtables.insert(&record, seq);
+                }
+                if memtables.bytes() >= limit {
+                    self.flush_loose(root, &mut memtables, collected)?;
+                }
+                Ok(())
+            })?;
+            self.report.groups_sound += end.groups;
+            let left: Vec<u64> = chain.into_iter().filter(|&n| n >= end.next.segment).collect();
+            let behind = groups_behind(&*storage, LogKind::Wal, lineage, end.next, &left)?;
+            self.give_up(end, &behind, left, collected);
+        }
+        self.flush_loose(root, &mut memtables, collected)
+    }
+
+    /// Notes what follows the end of a chain. Nothing intact: the chain just ended. Something of
+    /// which nothing proves that it was durable: a torn end, which no opening would read either.
+    fn give_up(&mut self, end: LogEnd, behind: &Behind, left: Vec<u64>, collected: &mut Collected) {
+        collected.last_lsn = collected.last_lsn.max(behind.last_lsn).max(end.next.lsn - 1);
+        collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
+        if behind.groups == 0 {
+            return;
+        }
+        collected.broken.extend(left);
+        if let Some(why) = end.damage {
+            let (groups, entries) = (behind.groups, behind.entries);
+            self.report.lost_log.push(LostLog { why, groups, entries });
+        }
+    }
+
+    /// Writes memtables into tables that belong to no level yet.
+    fn flush_loose(
+        &self,
+        root: &Root,
+        memtables: &mut Memtables,
+        collected: &mut Collected,
+    ) -> Result<()> {
+        for (keyspace, memtable) in memtables.take() {
+            let output = Output {
+                keyspace,
+                options: &options_of(root, keyspace),
+                level: 0,
+                epoch: 0,
+                hash_seed: collected.hash_seed,
+                new_uid: collected.new_uid(),
+            };
+            let cursor = Box::new(memtable.cursor());
+            for table in self.write(output, memtable.entries(), cursor)? {
+                let table = Table::without_seed(Arc::clone(&self.storage), table.meta);
+                collected.tables.push(table);
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the tables of each keyspace; the edit that makes an empty root the new tree.
+    fn merge_all(&mut self, root: &Root, collected: &Collected) -> Result<VersionEdit> {
+        let mut by_keyspace: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
+        by_keyspace.entry(0).or_default();
+        for &id in root.keyspaces.keys() {
+            by_keyspace.entry(id).or_default();
+        }
+        for table in &collected.tables {
+            let tables = by_keyspace.entry(table.meta().keyspace).or_default();
+            tables.push(Arc::clone(table));
+        }
+        if by_keyspace.len() > KEYSPACES_MAX {
+            return Err(Error::invalid(format!(
+                "the tables belong to {} keyspaces, a store has at most {KEYSPACES_MAX}",
+                by_keyspace.len()
+            )));
+        }
+        let mut edit = VersionEdit::default();
+        for (epoch, (id, tables)) in (root.next_epoch..).zip(by_keyspace) {
+            let name = self.name_of(root, id);
+            let options = options_of(root, id);
+            let part = edit.keyspace(id);
+            part.create = Some(name);
+            part.options = Some(Arc::clone(&options));
+            if tables.is_empty() {
+                continue;
+            }
+            let entries = tables.iter().map(|table| table.meta().entries).sum();
+            let output = Output {
+                keyspace: id,
+                options: &options,
+                level: LEVEL,
+                epoch,
+                hash_seed: collected.hash_seed,
+                new_uid: collected.new_uid(),
+            };
+            part.added = self.write(output, entries, Box::new(Merge::new(runs_of(tables)?)))?;
+        }
+        Ok(edit)
+    }
+
+    /// The name of a keyspace, a new one if it is lost.
+    fn name_of(&mut self, root: &Root, id: KeyspaceId) -> String {
+        if let Some(state) = root.keyspaces.get(&id) {
+            return state.name.to_string();
+        }
+        if id == 0 {
+            return DEFAULT_KEYSPACE.to_owned();
+        }
+        let mut name = format!("recovered-{id}");
+        while root.keyspace_named(&name).is_some() {
+            name.push('-');
+        }
+        self.report.renamed_keyspaces.push((id, name.clone()));
+        name
+    }
+
+    /// Makes the new tree the store's.
+    fn start(
+        &self,
+        salvage: &Salvage,
+        lineage: u64,
+        collected: &Collected,
+        mut edit: VersionEdit,
+    ) -> Result<()> {
+        let known = &salvage.root;
+        let mut root = Root::empty(lineage, collected.hash_seed);
+        root.log_epoch = self.next_epoch(known.log_epoch, collected.last_epoch)?;
+        root.next_uid = collected.next_uid.load(Ordering::Relaxed);
+        root.next_epoch = known.next_epoch;
+        root.next_keyspace = known.next_keyspace;
+        root.wal_durable_lsn = collected.last_lsn;
+        let last_seq = collected.tables.iter().map(|table| table.meta().seq_max).max();
+        root.last_seq = last_seq.unwrap_or(0).max(known.last_seq);
+        let fresh = Flushed {
+            log_start: self.fresh_log(root.log_epoch, 0, collected.last_lsn)?,
+            flushed_seq: root.last_seq,
+            durable_lsn: collected.last_lsn,
+        };
+        for part in edit.keyspaces.values_mut() {
+            part.flushed = Some(fresh);
+        }
+        VersionSet::restart(self.context(), root, &edit, salvage.log).map(drop)
+    }
+}
+
+fn options_of(root: &Root, keyspace: KeyspaceId) -> Arc<Options> {
+    root.keyspaces.get(&keyspace).map(|state| Arc::clone(&state.options)).unwrap_or_default()
+}
+
+/// Sorts tables into as few runs as their ranges allow: a merge has one cursor for each.
+fn runs_of(mut tables: Vec<Arc<Table>>) -> Result<Vec<RunCursor>> {
+    const CURSOR_OPTIONS: CursorOptions =
+        CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: true };
+    tables.sort_by(|a, b| compare(&a.meta().smallest, &b.meta().smallest));
+    let mut runs: Vec<Vec<Arc<Table>>> = Vec::new();
+    for table in tables {
+        let fits = |run: &&mut Vec<Arc<Table>>| {
+            let last = run.last().map(|last| compare(&last.meta().largest, &table.meta().smallest));
+            last.is_none_or(|order| order.is_lt())
+        };
+        match runs.iter_mut().find(fits) {
+            Some(run) => run.push(table),
+            None => runs.push(vec![table]),
+        }
+    }
+    let cursor = |run: Vec<Arc<Table>>| {
+        let tables = run.into_iter().map(|table| (Arc::new(table.meta().clone()), table));
+        let tables = TableList::new(tables.collect()).map_err(|overlap| {
+            let (a, b) = (overlap.0.uid, overlap.1.uid);
+            Error::corruption("repair", 0, format_args!("tables {a} and {b} overlap"))
+        })?;
+        Ok(Arc::new(Run { epoch: 0, tables }).cursor(CURSOR_OPTIONS))
+    };
+    runs.into_iter().map(cursor).collect()
+}

@@ -1,0 +1,121 @@
+//! What a repair found and did, for programs and for people.
+
+use std::fmt;
+
+use crate::base::error::Error;
+
+/// A table that a repair gave up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LostTable {
+    /// The table's uid.
+    pub uid: u64,
+    /// The keyspace that it belonged to, if that is known.
+    pub keyspace: Option<String>,
+    /// Entries that it held, if that is known.
+    pub entries: Option<u64>,
+    /// What is wrong with it.
+    pub why: Error,
+    /// Name in the store's directory that the file has now; `None` if there was no file.
+    pub kept_as: Option<String>,
+}
+
+/// A stretch of the write-ahead log that a repair gave up: everything behind a damaged place.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LostLog {
+    /// What is wrong, with file and offset.
+    pub why: Error,
+    /// Commit groups that are still recognisable there. A lower bound of what was lost.
+    pub groups: u64,
+    /// Entries in these groups.
+    pub entries: u64,
+}
+
+/// What [`Db::repair`](crate::Db::repair) found and did. Its `Display` is a text for people.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// Nothing was wrong, and nothing was changed.
+    pub healthy: bool,
+    /// The structure of the tree was lost: every keyspace was merged again from its tables.
+    pub rebuilt: bool,
+    /// What was wrong with the root record and the version log.
+    pub structure: Vec<Error>,
+    /// Tables that were read and are sound.
+    pub tables_sound: u64,
+    /// Entries in these tables.
+    pub entries_sound: u64,
+    /// Commit groups of the write-ahead log that are sound; those written to tables long ago are
+    /// among them if the tree was rebuilt.
+    pub groups_sound: u64,
+    /// Tables that were given up.
+    pub lost_tables: Vec<LostTable>,
+    /// Parts of the write-ahead log that were given up.
+    pub lost_log: Vec<LostLog>,
+    /// Keyspaces whose names were lost: id and new name. Their options are the defaults now.
+    pub renamed_keyspaces: Vec<(u32, String)>,
+    /// Files that could not be read whole, by the names in the store's directory that they, or
+    /// copies of them, have now.
+    pub kept_files: Vec<String>,
+}
+
+impl RepairReport {
+    /// Whether anything that the store once held may be missing now.
+    #[must_use]
+    pub fn lost_data(&self) -> bool {
+        !(self.lost_tables.is_empty() && self.lost_log.is_empty())
+    }
+}
+
+impl fmt::Display for RepairReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tables, entries) = (self.tables_sound, self.entries_sound);
+        if self.healthy {
+            return write!(
+                f,
+                "nothing to repair: {tables} tables with {entries} entries and {} commit groups \
+                 are sound; nothing was changed",
+                self.groups_sound
+            );
+        }
+        writeln!(f, "sound: {tables} tables with {entries} entries, {} groups", self.groups_sound)?;
+        for fault in &self.structure {
+            writeln!(f, "structure: {fault}")?;
+        }
+        if self.rebuilt {
+            writeln!(
+                f,
+                "the tree was built again from the tables that are sound; keys that were deleted \
+                 may be back, from tables that were obsolete but not removed yet"
+            )?;
+        }
+        for table in &self.lost_tables {
+            write!(f, "lost: table {}", table.uid)?;
+            if let Some(keyspace) = &table.keyspace {
+                write!(f, " of keyspace {keyspace:?}")?;
+            }
+            if let Some(entries) = table.entries {
+                write!(f, " with {entries} entries")?;
+            }
+            writeln!(f, ": {}", table.why)?;
+        }
+        for log in &self.lost_log {
+            let (groups, entries) = (log.groups, log.entries);
+            writeln!(
+                f,
+                "lost: the write-ahead log from a damaged place on, at least {groups} groups \
+                 with {entries} entries: {}",
+                log.why
+            )?;
+        }
+        for (id, name) in &self.renamed_keyspaces {
+            writeln!(f, "renamed: the name of keyspace {id} is lost, it is called {name:?} now")?;
+        }
+        for name in &self.kept_files {
+            writeln!(f, "kept aside: {name}")?;
+        }
+        let outcome = if self.lost_data() { "with losses" } else { "without loss" };
+        write!(f, "repaired {outcome}; the store can be opened")
+    }
+}

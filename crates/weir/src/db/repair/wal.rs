@@ -1,0 +1,199 @@
+//! The write-ahead log as a repair reads it: whole groups up to the first damage, into memtables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::base::coding::Reader;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Seq;
+use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
+use crate::memtable::Memtable;
+use crate::storage::{LogKind, Storage};
+use crate::version::edit::KeyspaceId;
+use crate::write::batch::{Record, Records};
+
+/// How far a log could be read.
+#[derive(Clone, Debug)]
+pub(super) struct LogEnd {
+    /// The first group that was not read.
+    pub(super) next: LogPosition,
+    /// Groups that were read.
+    pub(super) groups: u64,
+    /// Largest sequence number in them; 0 if there is none.
+    pub(super) last_seq: Seq,
+    /// Keyspaces that their records name.
+    pub(super) keyspaces: BTreeSet<KeyspaceId>,
+    /// What the reading stopped at; `None` if that is the end of the log.
+    pub(super) damage: Option<Error>,
+}
+
+/// Where a replay starts and what it has to believe.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogSource {
+    pub(super) start: LogPosition,
+    pub(super) durable_lsn: u64,
+    pub(super) lineage: u64,
+}
+
+/// Reads the log and hands every group to `on_group`, with the sequence number of its first record
+/// and its records, which were checked.
+///
+/// # Errors
+/// `Unsupported`, the device's, and those of `on_group`. Damage is in the result.
+pub(super) fn read_log(
+    storage: &dyn Storage,
+    source: LogSource,
+    on_group: &mut dyn FnMut(&GroupView<'_>, Seq, Records<'_>) -> Result<()>,
+) -> Result<LogEnd> {
+    let LogSource { start, durable_lsn, lineage } = source;
+    let mut end =
+        LogEnd { next: start, groups: 0, last_seq: 0, keyspaces: BTreeSet::new(), damage: None };
+    let mut failed = None;
+    let result = replay(storage, LogKind::Wal, start, durable_lsn, lineage, &mut |group| {
+        let (first, records) = check_group(storage, &group, &mut end.keyspaces)?;
+        if group.count > 0 {
+            end.last_seq = end.last_seq.max(first + group.count - 1);
+            // Not for replay to return: what fails here is not the log.
+            on_group(&group, first, records).map_err(|error| {
+                failed = Some(error.clone());
+                error
+            })?;
+        }
+        end.groups += 1;
+        end.next = group.next;
+        Ok(())
+    });
+    match (failed, result) {
+        (Some(error), _) => Err(error),
+        (None, Ok(replayed)) => Ok(LogEnd { next: replayed.next, ..end }),
+        (None, Err(error)) if error.kind() == ErrorKind::Corruption => {
+            Ok(LogEnd { damage: Some(error), ..end })
+        }
+        (None, Err(error)) => Err(error),
+    }
+}
+
+/// The first sequence number and the records of a group, all of which are whole.
+fn check_group<'a>(
+    storage: &dyn Storage,
+    group: &GroupView<'a>,
+    keyspaces: &mut BTreeSet<KeyspaceId>,
+) -> Result<(Seq, Records<'a>)> {
+    if group.count == 0 {
+        return Ok((0, Records::new(&[])));
+    }
+    let damaged = || {
+        Error::corruption(
+            format!("wal segment {} of {}", group.position.segment, storage.path()),
+            group.position.offset,
+            format_args!("log group {} that is not a batch of this version", group.lsn),
+        )
+    };
+    let mut reader = Reader::new(group.payload);
+    let first = reader.u64().ok_or_else(damaged)?;
+    let bytes = reader.rest();
+    let mut records = Records::new(bytes);
+    let mut count = 0;
+    for record in records.by_ref() {
+        keyspaces.insert(record.keyspace);
+        count += 1;
+    }
+    if records.damaged() || count != group.count {
+        return Err(damaged());
+    }
+    Ok((first, Records::new(bytes)))
+}
+
+/// Memtables by keyspace.
+#[derive(Default)]
+pub(super) struct Memtables {
+    tables: BTreeMap<KeyspaceId, Arc<Memtable>>,
+}
+
+impl Memtables {
+    /// Adds a record. One that is there already (a group that two segments hold) is skipped.
+    pub(super) fn insert(&mut self, record: &Record<'_>, seq: Seq) {
+        const HINT_BYTES: usize = 1 << 20;
+        let fresh = || Arc::new(Memtable::new(HINT_BYTES));
+        let memtable = self.tables.entry(record.keyspace).or_insert_with(fresh);
+        if memtable.get(record.key, seq).is_none_or(|found| found.seq != seq) {
+            memtable.insert(record.key, seq, record.kind, record.value);
+        }
+    }
+
+    /// Bytes of all.
+    pub(super) fn bytes(&self) -> u64 {
+        self.tables.values().map(|memtable| memtable.bytes()).sum()
+    }
+
+    /// Hands over what was collected.
+    pub(super) fn take(&mut self) -> BTreeMap<KeyspaceId, Arc<Memtable>> {
+        std::mem::take(&mut self.tables)
+    }
+}
+
+/// The segments of the write-ahead log, by what their first groups say.
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    /// Those that can be read, of whatever store.
+    pub(super) readable: BTreeMap<u64, Peek>,
+    /// Those that stand under the number of another one.
+    misplaced: Vec<u64>,
+    /// Those that hold something but cannot be read from the start.
+    pub(super) unreadable: Vec<u64>,
+}
+
+impl Segments {
+    /// Looks at all segments.
+    ///
+    /// # Errors
+    /// `Unsupported`, the device's.
+    pub(super) fn read(storage: &dyn Storage) -> Result<Self> {
+        let mut segments = Self::default();
+        for number in storage.list_logs(LogKind::Wal)? {
+            match peek(storage, LogKind::Wal, number)? {
+                Some(peeked) if peeked.misplaced => segments.misplaced.push(number),
+                Some(peeked) => drop(segments.readable.insert(number, peeked)),
+                None if is_blank(storage, LogKind::Wal, number)? => {}
+                None => segments.unreadable.push(number),
+            }
+        }
+        Ok(segments)
+    }
+
+    /// The lineage of most segments, of the newest of them if several have as many.
+    pub(super) fn lineage(&self) -> Option<u64> {
+        let mut votes: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+        for (&number, peeked) in &self.readable {
+            let vote = votes.entry(peeked.lineage).or_default();
+            *vote = (vote.0 + 1, number);
+        }
+        votes.into_iter().max_by_key(|&(_, vote)| vote).map(|(lineage, _)| lineage)
+    }
+
+    /// Segments of another store, or under a wrong number.
+    pub(super) fn foreign(&self, lineage: u64) -> Vec<u64> {
+        let foreign = self.readable.iter().filter(|(_, peeked)| peeked.lineage != lineage);
+        foreign.map(|(&number, _)| number).chain(self.misplaced.iter().copied()).collect()
+    }
+
+    /// The segments of `lineage` as chains: each begins where the segment before is not there, and
+    /// holds all segments that go on from one in it.
+    pub(super) fn chains(&self, lineage: u64) -> Vec<Vec<u64>> {
+        let mut chains: Vec<Vec<u64>> = Vec::new();
+        for (&number, peeked) in self.readable.iter().filter(|(_, p)| p.lineage == lineage) {
+            let of_chain = |chain: &&mut Vec<u64>| chain.contains(&peeked.prev.segment);
+            match chains.iter_mut().find(of_chain) {
+                Some(chain) => chain.push(number),
+                None => chains.push(vec![number]),
+            }
+        }
+        chains
+    }
+
+    /// The greatest epoch of any segment of `lineage`.
+    pub(super) fn last_epoch(&self, lineage: u64) -> u32 {
+        let ours = self.readable.values().filter(|peeked| peeked.lineage == lineage);
+        ours.map(|peeked| peeked.epoch).max().unwrap_or(0)
+    }
+}
