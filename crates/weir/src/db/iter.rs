@@ -7,16 +7,17 @@ use crate::base::error::Result;
 use crate::base::key::Seq;
 use crate::base::value::Value;
 use crate::db::engine::Handle;
-use crate::read::cursor::TreeCursor;
-use crate::state::tree::SuperVersion;
+use crate::read::cursor::{TreeCursor, View};
+use crate::state::tree::{SuperVersion, Tree};
 
 /// What a scan reads: a state of a keyspace and bounds. The state is pinned when the scan is asked
 /// for, not when it first moves: the keyspace may be dropped in between.
 pub(crate) struct Scan {
     pub(crate) handle: Arc<Handle>,
-    /// `None` if the keyspace was dropped already.
+    pub(crate) tree: Arc<Tree>,
+    /// Pinned after the snapshot was taken. `None` if the keyspace was dropped already.
     pub(crate) pinned: Option<Arc<SuperVersion>>,
-    pub(crate) snapshot: Option<SnapshotRef>,
+    pub(crate) snapshot: SnapshotRef,
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
 }
@@ -75,7 +76,7 @@ impl Drop for SnapshotRef {
 pub struct Cursor {
     // In this order: what the cursor holds of tables goes before the reclaimer is asked.
     inner: TreeCursor,
-    _snapshot: Option<SnapshotRef>,
+    _snapshot: SnapshotRef,
     _reclaim: ReclaimOnDrop,
 }
 
@@ -90,10 +91,10 @@ impl Drop for ReclaimOnDrop {
 
 impl Cursor {
     pub(crate) fn new(scan: Scan) -> Self {
-        let seq = scan.snapshot.as_ref().map(|s| s.seq);
-        let shared = &scan.handle.engine.shared;
-        let inner = TreeCursor::new(shared, scan.pinned, seq, scan.lower, scan.upper);
-        Self { inner, _snapshot: scan.snapshot, _reclaim: ReclaimOnDrop(scan.handle) }
+        let Scan { handle, tree, pinned, snapshot, lower, upper } = scan;
+        let view = View { tree, pinned, seq: snapshot.seq, lower, upper };
+        let inner = TreeCursor::new(&handle.engine.shared, view);
+        Self { inner, _snapshot: snapshot, _reclaim: ReclaimOnDrop(handle) }
     }
 
     /// Whether the cursor stands on an entry.
@@ -182,11 +183,7 @@ pub struct Iter {
 }
 
 impl Iter {
-    pub(crate) fn new(mut scan: Scan) -> Self {
-        // Both ends must read the same state: without a snapshot of the user's, take one.
-        if scan.snapshot.is_none() {
-            scan.snapshot = Some(SnapshotRef::take(&scan.handle));
-        }
+    pub(crate) fn new(scan: Scan) -> Self {
         Self {
             scan: Some(scan),
             front: None,
@@ -201,6 +198,7 @@ impl Iter {
         let scan = self.scan.as_ref()?;
         Some(Cursor::new(Scan {
             handle: Arc::clone(&scan.handle),
+            tree: Arc::clone(&scan.tree),
             pinned: scan.pinned.clone(),
             snapshot: scan.snapshot.clone(),
             lower: scan.lower.clone(),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::Seq;
+use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::compaction;
@@ -26,7 +27,7 @@ use crate::compaction::execute::{
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::policy::{Placement, RangePick};
 use crate::compaction::task::Task;
-use crate::db::engine::Engine;
+use crate::db::engine::{Engine, memtable_bytes_max};
 use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
@@ -442,6 +443,11 @@ impl Engine {
         }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
+        // Memtables beyond what the trees themselves hold are held by cursors.
+        let held = self.shared.accountant.used(Category::Memtables);
+        if flushed.is_some() && held > memtable_bytes_max(self.options.memory_budget) / 2 {
+            self.shared.call_for_release();
+        }
     }
 
     /// Lets go of log segments that no keyspace needs.

@@ -179,10 +179,13 @@ impl Keyspace {
         snapshot: Option<SnapshotRef>,
         (lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>),
     ) -> Scan {
+        // First the snapshot, then the super-version: it has everything that the snapshot can see.
+        let snapshot = snapshot.unwrap_or_else(|| SnapshotRef::take(&self.handle));
         // A drop marks the tree before it empties it: what was pinned before the mark is whole.
         let pinned = self.tree.pin();
         Scan {
             handle: Arc::clone(&self.handle),
+            tree: Arc::clone(&self.tree),
             pinned: (!self.tree.is_dropped()).then_some(pinned),
             snapshot,
             lower,

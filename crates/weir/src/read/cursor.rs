@@ -14,7 +14,7 @@ use crate::memtable::MemtableCursor;
 use crate::merge::{Merge, Visible};
 use crate::state::health;
 use crate::state::shared::Shared;
-use crate::state::tree::SuperVersion;
+use crate::state::tree::{SuperVersion, Tree};
 use crate::table::{CursorOptions, TableCursor};
 use crate::version::run_cursor::RunCursor;
 
@@ -117,43 +117,87 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
     sources
 }
 
+/// What a cursor reads.
+pub(crate) struct View {
+    /// The keyspace.
+    pub(crate) tree: Arc<Tree>,
+    /// Its state, pinned *after* the sequence number was entered in the snapshot list: nothing that
+    /// the cursor can see is missing from it, or from any later state. `None`: the keyspace was
+    /// dropped before.
+    pub(crate) pinned: Option<Arc<SuperVersion>>,
+    /// A live snapshot's sequence number.
+    pub(crate) seq: Seq,
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+}
+
 /// A cursor over the visible entries of one keyspace within bounds.
+///
+/// When memory runs short it lets go of the memtables that it holds: it moves to the keyspace's
+/// newest super-version, in which its snapshot protects everything that it can see.
 pub(crate) struct TreeCursor {
     inner: Visible<Merge<Source>>,
     shared: Arc<Shared>,
-    /// Keeps memtables and tables alive; the inner cursors hold their own parts too. `None`: the
-    /// keyspace was dropped before the cursor was made.
+    tree: Arc<Tree>,
+    seq: Seq,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    /// The call to let go of memory that it has followed last.
+    release: u64,
+    /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
     pinned: Option<Arc<SuperVersion>>,
     closed: bool,
 }
 
 impl TreeCursor {
-    /// A cursor over `pinned` in its newest state, or in the state at `snapshot`. Not positioned.
-    /// Without a super-version it answers `Closed`.
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        pinned: Option<Arc<SuperVersion>>,
-        snapshot: Option<Seq>,
-        lower: Bound<Vec<u8>>,
-        upper: Bound<Vec<u8>>,
-    ) -> Self {
-        // After the super-version: H45.
-        let seq = snapshot.unwrap_or_else(|| shared.visible());
+    /// A cursor over `view`. Not positioned. Without a super-version it answers `Closed`.
+    pub(crate) fn new(shared: &Arc<Shared>, view: View) -> Self {
+        let View { tree, pinned, seq, lower, upper } = view;
         let sources = pinned.as_ref().map_or_else(Vec::new, |p| sources(p, &lower, &upper));
-        let merge = Merge::new(sources);
         Self {
-            inner: Visible::new(merge, seq, lower, upper),
+            inner: Visible::new(Merge::new(sources), seq, lower.clone(), upper.clone()),
+            release: shared.release_calls(),
             shared: Arc::clone(shared),
+            tree,
+            seq,
+            lower,
+            upper,
             pinned,
             closed: false,
         }
     }
 
-    /// Whether the store is open; remembers when it is not.
+    /// Whether the store is open; remembers when it is not. Follows a call to let go of memory.
     #[inline]
     fn check_open(&mut self) -> bool {
         self.closed = self.shared.health.is_closed();
-        !self.closed && self.pinned.is_some()
+        if self.closed || self.pinned.is_none() {
+            return false;
+        }
+        if self.shared.release_calls() != self.release {
+            self.let_go();
+        }
+        true
+    }
+
+    /// Moves to the newest super-version, to the same position.
+    #[cold]
+    fn let_go(&mut self) {
+        self.release = self.shared.release_calls();
+        let newest = self.tree.pin();
+        // A dropped keyspace is emptied after it is marked: what was pinned stays then. And an error
+        // stays until the next seek.
+        let same = self.pinned.as_ref().is_some_and(|pinned| Arc::ptr_eq(pinned, &newest));
+        if same || self.tree.is_dropped() || self.inner.status().is_err() {
+            return;
+        }
+        let key = self.inner.valid().then(|| self.inner.key().to_vec());
+        let merge = Merge::new(sources(&newest, &self.lower, &self.upper));
+        self.inner = Visible::new(merge, self.seq, self.lower.clone(), self.upper.clone());
+        self.pinned = Some(newest);
+        if let Some(key) = key {
+            self.inner.seek(&key);
+        }
     }
 
     #[inline]

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) accountant: Arc<Accountant>,
     /// Seed of key hashes in filters.
     pub(crate) hash_seed: u64,
+    /// How often readers were asked to let go of memtables that the tree has done with.
+    release_calls: AtomicU64,
     work: Signal,
     progress: Signal,
 }
@@ -51,6 +53,7 @@ impl Shared {
             counters: Counters::default(),
             accountant,
             hash_seed,
+            release_calls: AtomicU64::new(0),
             work: Signal::default(),
             progress: Signal::default(),
         }
@@ -74,6 +77,17 @@ impl Shared {
     pub(crate) fn publish(&self, seq: u64) {
         debug_assert!(seq >= self.visible());
         self.visible.store(seq, Ordering::Release);
+    }
+
+    /// Asks open cursors to let go of old super-versions at their next step.
+    pub(crate) fn call_for_release(&self) {
+        self.release_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often [`call_for_release`](Self::call_for_release) was called.
+    #[inline]
+    pub(crate) fn release_calls(&self) -> u64 {
+        self.release_calls.load(Ordering::Relaxed)
     }
 
     /// Tells the background threads that there may be work.

@@ -1,0 +1,137 @@
+//! Does the memory budget hold? Loads data, then reads and writes at once with many open cursors,
+//! and compares the process's anonymous memory with the budget and with the engine's own account.
+//!
+//! `cargo run --release -p weir-bench --example memory_budget -- [MiB of data] [seconds] [DIR]`
+//! (2,048 MiB and 600 s by default). Exits with 1 if the peak is above 1.10 x budget + 32 MiB, or if
+//! the account is off by more than 10 %. Linux only: it reads `/proc/self/status`.
+
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the real clock and /proc")]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const BUDGET: u64 = 256 << 20;
+const CURSORS: usize = 32;
+const VALUE_BYTES: usize = 100;
+const MIB: f64 = (1 << 20) as f64;
+
+/// Anonymous memory of this process, in bytes.
+fn anonymous_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|n| n.parse().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn mix(i: u64) -> u64 {
+    let z = (i.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ (i >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (z >> 31)
+}
+
+fn key(i: u64, keys: u64) -> String {
+    format!("{:016}", mix(i) % keys)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let mib: u64 = args.next().map_or(Ok(2048), |word| word.parse())?;
+    let seconds: u64 = args.next().map_or(Ok(600), |word| word.parse())?;
+    let own_dir = tempfile::tempdir()?;
+    let dir = args.next().map_or(own_dir.path().join("db"), Into::into);
+    let keys = (mib << 20) / (16 + VALUE_BYTES as u64);
+    let db = weir::Db::builder(&dir).memory_budget(BUDGET).open()?;
+    let before = anonymous_bytes();
+    for i in 0..keys {
+        db.put(format!("{i:016}"), [i as u8; VALUE_BYTES])?;
+    }
+    println!("loaded {keys} keys of 16 + {VALUE_BYTES} bytes");
+    let stop = AtomicBool::new(false);
+    let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut peak = 0;
+    let mut worst_account = (0.0f64, 0, 0);
+    std::thread::scope(|scope| -> Result<(), weir::Error> {
+        for seed in 0..2u64 {
+            let (db, stop, reads, writes) = (&db, &stop, &reads, &writes);
+            scope.spawn(move || {
+                let mut buf = Vec::new();
+                let mut i = seed << 40;
+                while !stop.load(Ordering::Relaxed) {
+                    let done = if seed == 0 {
+                        writes.fetch_add(1, Ordering::Relaxed);
+                        db.put(key(i, keys), [i as u8; VALUE_BYTES])
+                    } else {
+                        reads.fetch_add(1, Ordering::Relaxed);
+                        db.get_into(key(i, keys), &mut buf).map(|_| ())
+                    };
+                    if let Err(error) = done {
+                        eprintln!("{error}");
+                        return;
+                    }
+                    i += 1;
+                }
+            });
+        }
+        let mut cursors: Vec<weir::Cursor> = Vec::new();
+        let started = Instant::now();
+        let mut round = 0u64;
+        while started.elapsed() < Duration::from_secs(seconds) {
+            // Cursors stay open for 32 rounds and keep scanning: each holds the state it began with.
+            if cursors.len() == CURSORS {
+                cursors.remove(0);
+            }
+            cursors.push(db.cursor());
+            for (n, cursor) in cursors.iter_mut().enumerate() {
+                if round == 0 || !cursor.valid() {
+                    cursor.seek(key(round + n as u64, keys));
+                }
+                for _ in 0..200 {
+                    cursor.next();
+                }
+                cursor.status()?;
+            }
+            round += 1;
+            let anonymous = anonymous_bytes() - before.min(anonymous_bytes());
+            let account = db.metrics().memory.total();
+            peak = peak.max(anonymous);
+            let off = (account as f64 - anonymous as f64) / anonymous.max(1) as f64;
+            if off.abs() > worst_account.0.abs() {
+                worst_account = (off, account, anonymous);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    })?;
+    let limit = BUDGET as f64 * 1.10 + 32.0 * MIB;
+    println!("{}", db.property("weir.stats").unwrap_or_default());
+    println!(
+        "{} reads, {} writes in {seconds} s with {CURSORS} cursors open",
+        reads.load(Ordering::Relaxed),
+        writes.load(Ordering::Relaxed)
+    );
+    println!(
+        "peak of anonymous memory {:.1} MiB, limit {:.1} MiB (budget {:.0} MiB)",
+        peak as f64 / MIB,
+        limit / MIB,
+        BUDGET as f64 / MIB
+    );
+    println!(
+        "largest difference of the account {:+.1} % ({:.1} MiB accounted, {:.1} MiB held)",
+        100.0 * worst_account.0,
+        worst_account.1 as f64 / MIB,
+        worst_account.2 as f64 / MIB
+    );
+    Ok(peak as f64 <= limit && worst_account.0.abs() <= 0.10)
+}
