@@ -25,7 +25,7 @@ impl EngineKind for WeirKind {
     }
 
     /// The common settings as Weir's. Its one memory number is the cache, two write buffers and
-    /// [`REST_BYTES`], which the peers do not count.
+    /// `REST_BYTES`, which the peers do not count.
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
         let mut builder = Db::builder(dir);
         if !settings.engine_defaults {

@@ -32,8 +32,19 @@ pub mod sim {
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};
     pub use crate::device::site::{FileClass, OpKind, Site, SiteCount, SiteCounters};
-    pub use crate::device::{Advice, Dir, File, Lock, Mode, ReadRequest};
+    pub use crate::device::{Advice, Dir, File, Lock, Mode};
 }
+
+/// The default values and bounds that the documentation of [`DbOptions`] and [`Options`] links to.
+pub mod defaults {
+    pub use crate::options::{
+        DEFAULT_BACKGROUND_THREADS, DEFAULT_BASE_LEVEL_BYTES, DEFAULT_BLOCK_BYTES,
+        DEFAULT_BLOOM_BITS, DEFAULT_IMMUTABLES_MAX, DEFAULT_L0_TRIGGER, DEFAULT_LEVEL_RATIO,
+        DEFAULT_LOG_AREA_BYTES, DEFAULT_LOG_SEGMENT_BYTES, DEFAULT_MEMORY_BUDGET,
+        DEFAULT_TABLE_BYTES, DEFAULT_WRITE_BUFFER_BYTES, MIN_MEMORY_BUDGET,
+    };
+}
+
 pub use base::error::Damage;
 pub use base::value::Value;
 pub use db::batch::{BatchRecord, Commit, WriteBatch};

@@ -28,8 +28,8 @@ use crate::storage::{LogKind, Storage};
 /// Obsolete segments kept for reuse: one ready and one in hand cover a steady stream of writes.
 const SPARE_MAX: usize = 2;
 
-/// Bytes of the segment that an opening starts with, at most: it is zeroed and synced before the first
-/// write can be taken, so it is small; the next ones are prepared in the background.
+/// Bytes of the segment that an opening starts with, at most: it is zeroed and synced before the
+/// first write can be taken, so it is small; the next ones are prepared in the background.
 const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// How the log is laid out.
@@ -163,8 +163,8 @@ impl Wal {
             active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
         };
         self.written_lsn.store(lsn, Ordering::Release);
-        // From a quarter of a segment on, the next one is prepared: a store that is opened for a few
-        // writes prepares none.
+        // From a quarter of a segment on, the next one is prepared: a store that is opened for a
+        // few writes prepares none.
         if active.room() < 3 * active.bytes() && !self.wanted.swap(true, Ordering::Relaxed) {
             (self.want_segment)();
         }
