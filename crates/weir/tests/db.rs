@@ -79,7 +79,7 @@ fn soak_with_tiny_memtables_loses_nothing() {
         let key = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_011).to_be_bytes();
         if i % 7 == 3 {
             db.delete(key).unwrap();
-            model.remove(&key.to_vec());
+            model.remove(key.as_slice());
         } else {
             let value = format!("value {i}");
             db.put(key, &value).unwrap();
@@ -94,7 +94,10 @@ fn soak_with_tiny_memtables_loses_nothing() {
         assert_eq!(backward, expected);
         for i in 0..20_011u64 {
             let key = i.to_be_bytes();
-            assert_eq!(db.get(key).unwrap().map(|v| v.to_vec()), model.get(&key.to_vec()).cloned());
+            assert_eq!(
+                db.get(key).unwrap().map(|v| v.to_vec()),
+                model.get(key.as_slice()).cloned()
+            );
         }
     };
     check(&db);

@@ -51,13 +51,14 @@ fn fill(prng: &mut Prng, rounds: usize) -> (Arc<Memtable>, Oracle) {
     (memtable, oracle)
 }
 
+type OracleRow<'a> = (&'a (Vec<u8>, Reverse<Seq>), &'a (Kind, Vec<u8>));
 type Row<'a> = (&'a [u8], Seq, Kind, &'a [u8]);
 
 fn current(cursor: &MemtableCursor) -> Option<Row<'_>> {
     cursor.valid().then(|| (cursor.key(), cursor.seq(), cursor.kind(), cursor.value()))
 }
 
-fn row<'a>(entry: (&'a (Vec<u8>, Reverse<Seq>), &'a (Kind, Vec<u8>))) -> Row<'a> {
+fn row(entry: OracleRow<'_>) -> Row<'_> {
     let ((key, Reverse(seq)), (kind, value)) = entry;
     (key, *seq, *kind, value)
 }

@@ -120,11 +120,11 @@ impl<C: Cursor> Merge<C> {
         }
         let entry_a = (source_a.key(), source_a.seq());
         let entry_b = (source_b.key(), source_b.seq());
-        match (compare_entries(entry_a, entry_b).then(a.cmp(&b)), self.direction) {
-            (Ordering::Less, Direction::Forward) => true,
-            (Ordering::Greater, Direction::Backward) => true,
-            _ => false,
-        }
+        let ahead = match self.direction {
+            Direction::Forward => Ordering::Less,
+            Direction::Backward => Ordering::Greater,
+        };
+        compare_entries(entry_a, entry_b).then(a.cmp(&b)) == ahead
     }
 
     /// Reads all sources and plays the whole tree.
