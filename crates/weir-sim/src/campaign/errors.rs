@@ -108,7 +108,7 @@ fn effects(op: OpKind) -> Vec<Effect> {
         }
         _ => {}
     }
-    if !matches!(op, OpKind::Read | OpKind::Len | OpKind::List | OpKind::Lock | OpKind::FreeBytes) {
+    if !matches!(op, OpKind::Read | OpKind::Len | OpKind::List | OpKind::Lock) {
         all.push(Effect::FailButDone(Eio));
     }
     all

@@ -38,17 +38,20 @@ impl Prng {
     }
 
     /// A number below `bound`, which must not be 0. The bias is below 2^-32 for bounds below 2^32.
+    #[cfg(any(test, feature = "sim"))]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a random number below 0 does not exist");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True `numerator` times in `denominator`.
+    #[cfg(any(test, feature = "sim"))]
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
     /// An independent generator, fixed by this one's state.
+    #[cfg(any(test, feature = "sim"))]
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }

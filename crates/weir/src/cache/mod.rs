@@ -92,11 +92,13 @@ pub(crate) struct BlockCache {
 
 impl BlockCache {
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing.
+    #[cfg(test)]
     pub(crate) fn new(capacity_bytes: u64) -> Self {
         Self::build(capacity_bytes, None)
     }
 
-    /// As [`BlockCache::new`]; reports its size to `accountant` as `Category::BlockCache`.
+    /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its
+    /// size to `accountant` as `Category::BlockCache`.
     pub(crate) fn with_accountant(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
         Self::build(capacity_bytes, Some(accountant))
     }

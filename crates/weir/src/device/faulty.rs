@@ -296,10 +296,6 @@ impl Dir for FaultyDir {
         let (class, path) = (FileClass::of(name), || self.full(name));
         self.faults.pass(OpKind::Lock, class, path, || self.inner.lock(name))
     }
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        let path = || self.inner.path();
-        self.faults.pass(OpKind::FreeBytes, FileClass::Directory, path, || self.inner.free_bytes())
-    }
     fn path(&self) -> String {
         self.inner.path()
     }
@@ -394,9 +390,6 @@ impl File for FaultyFile {
     }
     fn set_len(&self, bytes: u64) -> Result<()> {
         self.pass(OpKind::SetLen, || self.inner.set_len(bytes))
-    }
-    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.pass(OpKind::Discard, || self.inner.discard(offset, bytes))
     }
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         self.inner.advise(offset, bytes, advice);

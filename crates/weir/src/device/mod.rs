@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 
-pub mod counting;
 #[cfg(feature = "sim")]
 pub mod faulty;
 pub mod real;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "sim")]
 pub mod site;
 
 /// A flat directory: names without separators.
@@ -38,8 +38,6 @@ pub trait Dir: Send + Sync {
     /// dropped or the process ends. A second taker, in this process or another, also through
     /// another path to the same directory, gets `Locked`.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
-    /// Bytes that can still be written, where the device knows. An upper bound.
-    fn free_bytes(&self) -> Result<Option<u64>>;
     /// The path for messages.
     fn path(&self) -> String;
 }
@@ -65,30 +63,19 @@ pub enum Advice {
     Sequential,
     /// The range will be read soon.
     WillNeed,
-    /// The range will not be read again soon.
-    DontNeed,
-}
-
-/// One read of a batch.
-pub struct ReadRequest<'a> {
-    /// Where to read from, in bytes.
-    pub offset: u64,
-    /// Where the bytes go; its length is what is asked for.
-    pub buf: &'a mut [u8],
-    /// How it ended: the number of bytes read, as [`File::read_at`].
-    pub result: Result<usize>,
 }
 
 /// A file, a block device or a simulated one. Shared between threads.
+#[cfg_attr(
+    feature = "sim",
+    expect(
+        clippy::len_without_is_empty,
+        reason = "the length is asked of the device and may fail; nobody asks just whether it is 0"
+    )
+)]
 pub trait File: Send + Sync {
     /// Reads at `offset` until `buf` is full or the file ends; the number of bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
-    /// Reads a batch; the requests may be served in any order or at once.
-    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
-        for request in requests {
-            request.result = self.read_at(request.buf, request.offset);
-        }
-    }
     /// Writes all of `buf` at `offset`. On an error any part of it may have been written.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Writes the parts one after the other, starting at `offset`, in as few requests as possible.
@@ -114,11 +101,6 @@ pub trait File: Send + Sync {
     fn allocate(&self, bytes: u64) -> Result<()>;
     /// Cuts or extends the file to `bytes`.
     fn set_len(&self, bytes: u64) -> Result<()>;
-    /// Tells the device that a range is not needed any more; its content is undefined afterwards.
-    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
-        let _ = (offset, bytes);
-        Ok(())
-    }
     /// Hints at the access pattern of a range (`bytes` 0: to the end).
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let _ = (offset, bytes, advice);

@@ -215,13 +215,6 @@ impl Dir for RealDir {
         Ok(Box::new(RealLock::take(self, name)?))
     }
 
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
-            failed(format_args!("asking for the free space of {}", self.path.display()), e)
-        })?;
-        Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
-    }
-
     fn path(&self) -> String {
         self.path.display().to_string()
     }
@@ -330,20 +323,11 @@ impl File for RealFile {
             .map_err(|e| self.fault("setting the length of", bytes, e))
     }
 
-    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match retry(|| fs::fallocate(&self.fd, flags, offset, bytes)) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(e) => Err(self.fault("discarding", offset, e)),
-        }
-    }
-
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let advice = match advice {
             Advice::Random => fs::Advice::Random,
             Advice::Sequential => fs::Advice::Sequential,
             Advice::WillNeed => fs::Advice::WillNeed,
-            Advice::DontNeed => fs::Advice::DontNeed,
         };
         // A hint: there is nothing to do about its failure, and nothing depends on it.
         let _ = fs::fadvise(&self.fd, offset, NonZeroU64::new(bytes), advice);

@@ -25,9 +25,7 @@ pub enum OpKind {
     SyncDir,
     /// `Dir::lock`.
     Lock,
-    /// `Dir::free_bytes`.
-    FreeBytes,
-    /// `File::read_at`, and each request of `File::read_batch`.
+    /// `File::read_at`.
     Read,
     /// `File::write_at` and `File::write_parts_at`.
     Write,
@@ -41,13 +39,11 @@ pub enum OpKind {
     Allocate,
     /// `File::set_len`.
     SetLen,
-    /// `File::discard`.
-    Discard,
 }
 
 impl OpKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 14] = [
         Self::Create,
         Self::Open,
         Self::Rename,
@@ -55,7 +51,6 @@ impl OpKind {
         Self::List,
         Self::SyncDir,
         Self::Lock,
-        Self::FreeBytes,
         Self::Read,
         Self::Write,
         Self::Sync,
@@ -63,7 +58,6 @@ impl OpKind {
         Self::Len,
         Self::Allocate,
         Self::SetLen,
-        Self::Discard,
     ];
 }
 

@@ -32,7 +32,7 @@ mod tests;
 #[cfg(test)]
 mod wal_tests;
 
-pub(crate) use group::{GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType};
+pub(crate) use group::{GROUP_HEADER_BYTES, GroupType};
 pub(crate) use replay::{
     Behind, GroupView, Peek, ReplayEnd, groups_behind, is_blank, peek, replay,
 };
@@ -77,10 +77,7 @@ impl LogPosition {
     /// The start of a log that has no segment yet.
     pub(crate) const ORIGIN: Self = Self { segment: 0, offset: 0, lsn: 1, epoch: 0, prev_crc: 0 };
 
-    /// Bytes of an encoded position.
-    pub(crate) const ENCODED_BYTES: usize = 8 + 8 + 8 + 4 + 4;
-
-    /// Appends the position as [`Self::ENCODED_BYTES`] bytes.
+    /// Appends the position, for [`decode`](Self::decode).
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
         put_u64(buf, self.segment);
         put_u64(buf, self.offset);

@@ -29,8 +29,6 @@ const START_BYTES_MAX: u64 = 4096;
 pub(crate) struct GroupView<'a> {
     /// LSN of the group.
     pub(crate) lsn: u64,
-    /// The opening of the store that wrote it.
-    pub(crate) epoch: u32,
     /// Entries in the payload, over all fragments.
     pub(crate) count: u64,
     /// What was appended.
@@ -387,7 +385,6 @@ impl Replay<'_> {
         }
         on_group(GroupView {
             lsn: header.lsn,
-            epoch: header.epoch,
             count: series.count,
             payload: &series.payload,
             position: series.position,

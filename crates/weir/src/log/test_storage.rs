@@ -340,9 +340,6 @@ impl Storage for MemStorage {
     fn sync_names(&self) -> Result<()> {
         self.state.lock().call().1
     }
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
     fn path(&self) -> String {
         "memory".to_owned()
     }

@@ -133,11 +133,6 @@ impl SegmentWriter {
         self.offset
     }
 
-    /// Whether a failed write or [`seal`](Self::seal) has ended the segment.
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.sealed
-    }
-
     /// Ends the segment: nothing is appended any more.
     pub(crate) fn seal(&mut self) {
         self.sealed = true;

@@ -92,6 +92,7 @@ fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Resu
     for run in current.version.runs_newest_first() {
         let Some(table) = run.find(key) else { continue };
         if let Some(hit) = table.get(key, hash, seq, Purpose::Foreground)? {
+            debug_assert!(hit.seq <= seq, "a hit of {} at the snapshot {seq}", hit.seq);
             return Ok((hit.kind == Kind::Put).then_some(hit.value));
         }
     }

@@ -78,11 +78,9 @@ pub(crate) struct Counters {
     pub(crate) gets: Striped,
     pub(crate) gets_found: Striped,
     pub(crate) bytes_found: Striped,
-    /// Cursor positionings and steps.
+    /// Cursor positionings.
     pub(crate) seeks: Striped,
-    pub(crate) steps: Striped,
-    /// Bytes written, by cause.
-    pub(crate) log_bytes: Counter,
+    /// Bytes written by background jobs, by cause, and read by them.
     pub(crate) flush_bytes: Counter,
     pub(crate) compaction_bytes: Counter,
     pub(crate) compaction_bytes_read: Counter,

@@ -175,12 +175,6 @@ impl Tree {
         });
     }
 
-    /// First log group that a memtable of this keyspace may still need.
-    pub(crate) fn oldest_log_start(&self) -> LogPosition {
-        let current = self.peek();
-        current.immutables.last().unwrap_or(&current.active).log_start
-    }
-
     /// Lets go of all memtables and tables, after a drop. Cursors keep what they pinned.
     pub(crate) fn clear(&self, accountant: &Arc<Accountant>) {
         self.update(|current| SuperVersion {

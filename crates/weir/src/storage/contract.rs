@@ -3,8 +3,6 @@
 //! Goal: the promises in `storage`. Method: each form gives a way to open a fresh store on the same
 //! device again; the tests use the trait only.
 
-use std::sync::Arc;
-
 use crate::base::error::{ErrorKind, Result};
 use crate::base::prng::Prng;
 use crate::device::Advice;
@@ -29,7 +27,6 @@ fn root(open: Open<'_>) {
     let store = open().expect("opens");
     assert_eq!(store.read_root().expect("readable"), None);
     assert!(!store.path().is_empty());
-    store.free_bytes().expect("answers");
     let roots: [&[u8]; 4] = [b"", b"one", &[0xab; 70_000], b"two"];
     for root in roots {
         store.write_root(root).expect("written");
@@ -163,6 +160,8 @@ mod forms {
 
     #[cfg(feature = "sim")]
     mod simulated {
+        use std::sync::Arc;
+
         use super::*;
         use crate::base::sched::sim::Simulation;
         use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};

@@ -58,8 +58,6 @@ pub trait Storage: Send + Sync {
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
-    /// Bytes that can still be written, where known. An upper bound.
-    fn free_bytes(&self) -> Result<Option<u64>>;
     /// Lets others open the store. Nothing is written afterwards; what is open can still be read. A
     /// storage that nothing locks has nothing to do.
     fn unlock(&self) {}

@@ -180,6 +180,7 @@ impl TableBuilder {
     }
 
     /// Number of entries added.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> u64 {
         self.meta.entries
     }

@@ -14,7 +14,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
 use crate::base::memory::{Category, Charge};
-use crate::base::value::{Buf, Value};
+use crate::base::value::Buf;
 use crate::storage::Advice;
 use crate::table::CursorOptions;
 use crate::table::block::Layout;
@@ -97,12 +97,6 @@ impl TableCursor {
             value_end: 0,
             ahead: Ahead::default(),
         }
-    }
-
-    /// The current value without copying it: it shares the block. Requires: valid.
-    pub(crate) fn shared_value(&self) -> Value {
-        debug_assert!(self.valid, "a cursor that is not valid has no value");
-        Value::shared(self.buf.clone(), self.value_start, self.value_end - self.value_start)
     }
 
     /// Makes the cursor invalid; with an error, `status` gives it.

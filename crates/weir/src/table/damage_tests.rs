@@ -267,7 +267,7 @@ fn exercise(table: &Arc<Table>, entries: &[Entry]) {
     let mut steps = 0;
     cursor.seek_to_first();
     while cursor.valid() && steps < 5000 {
-        let _ = (cursor.key(), cursor.value(), cursor.shared_value());
+        let _ = (cursor.key(), cursor.value());
         cursor.next();
         steps += 1;
     }

@@ -131,6 +131,7 @@ impl Table {
     }
 
     /// Number of data blocks.
+    #[cfg(test)]
     pub(crate) fn block_count(&self) -> u32 {
         self.meta.blocks
     }
@@ -222,6 +223,7 @@ impl Table {
     ///
     /// # Errors
     /// If the table cannot be opened.
+    #[cfg(test)]
     #[inline]
     pub(crate) fn may_contain(&self, key_hash: u64) -> Result<bool> {
         Ok(self.opened()?.may_contain(key_hash))

@@ -141,9 +141,6 @@ impl Storage for MemoryTables {
     fn sync_names(&self) -> Result<()> {
         Ok(())
     }
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
     fn path(&self) -> String {
         "memory".to_owned()
     }

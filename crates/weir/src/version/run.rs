@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use super::run_cursor::RunCursor;
 use super::shape::{LevelShape, RunShape, Shape};
-use super::tables::{TableList, Totals};
-use crate::base::clock;
+use super::tables::TableList;
+#[cfg(test)]
+use super::tables::Totals;
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::options::Options;
@@ -74,6 +75,7 @@ pub(crate) struct Level {
 
 impl Level {
     /// Sums over all runs.
+    #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         self.runs.iter().fold(Totals::default(), |sum, run| sum.plus(*run.tables.totals()))
     }
@@ -100,6 +102,7 @@ impl Version {
     }
 
     /// Sums over all levels.
+    #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         self.levels.iter().fold(Totals::default(), |sum, level| sum.plus(level.totals()))
     }
@@ -131,7 +134,6 @@ impl Version {
             snapshots,
             options,
             free_bytes,
-            now_nanos: clock::now_nanos(),
         }
     }
 }

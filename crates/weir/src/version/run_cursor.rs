@@ -13,7 +13,6 @@ use super::run::Run;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq, compare};
-use crate::base::value::Value;
 use crate::table::{CursorOptions, TableCursor};
 
 /// A position in a run.
@@ -28,11 +27,6 @@ pub(crate) struct RunCursor {
 impl RunCursor {
     pub(super) fn new(run: Arc<Run>, options: CursorOptions) -> Self {
         Self { run, options, index: 0, inner: None }
-    }
-
-    /// The current value without copying it; `None` if the cursor is not valid.
-    pub(crate) fn shared_value(&self) -> Option<Value> {
-        self.inner.as_ref().filter(|inner| inner.valid()).map(TableCursor::shared_value)
     }
 
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.

@@ -15,7 +15,6 @@
 //!
 //! Locks: install, then current. The second is held for a pointer copy only.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -278,7 +277,8 @@ impl VersionSet {
 
     /// Uids of the tables that the newest root names. At opening every other table is an orphan;
     /// later it may belong to a job or to a reader of an older version.
-    pub(crate) fn live_tables(&self) -> BTreeSet<u64> {
+    #[cfg(test)]
+    pub(crate) fn live_tables(&self) -> std::collections::BTreeSet<u64> {
         self.install.lock().places.keys().copied().collect()
     }
 
@@ -288,6 +288,7 @@ impl VersionSet {
     }
 
     /// Why nothing is installed any more, if so.
+    #[cfg(test)]
     pub(crate) fn poison(&self) -> Option<Error> {
         self.install.lock().poison.clone()
     }

@@ -3,7 +3,7 @@
 //! Not here: bytes, open tables, caches. A shape is pure, so policies are tested on shapes made by
 //! hand and can be dry-run on the shape of a store.
 //!
-//! Invariants: (1) `levels` has [`LEVELS`] entries, level 0 first; (2) the runs of a level are
+//! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a level are
 //! newest first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one
 //! is void.
 //!
@@ -11,12 +11,11 @@
 //! be fields of `LevelShape` and `RunShape`.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::key::Seq;
+#[cfg(test)]
 use crate::base::limits::LEVELS;
-use crate::base::table_meta::TableMeta;
 use crate::options::Options;
 
 pub(crate) use super::tables::{TableList, Totals};
@@ -34,8 +33,6 @@ pub(crate) struct Shape {
     pub(crate) options: Arc<Options>,
     /// Bytes that can still be written, where known. An upper bound.
     pub(crate) free_bytes: Option<u64>,
-    /// The time of the shape, in nanoseconds of `base::clock`.
-    pub(crate) now_nanos: u64,
 }
 
 /// One level.
@@ -58,6 +55,7 @@ pub(crate) struct RunShape {
 
 impl Shape {
     /// A shape without tables.
+    #[cfg(test)]
     pub(crate) fn empty(options: Arc<Options>) -> Self {
         Self {
             levels: vec![LevelShape::default(); LEVELS],
@@ -65,19 +63,7 @@ impl Shape {
             snapshots: Vec::new(),
             options,
             free_bytes: None,
-            now_nanos: 0,
         }
-    }
-
-    /// All runs with their levels, newest data first.
-    pub(crate) fn runs_newest_first(&self) -> impl Iterator<Item = (usize, &RunShape)> {
-        let levels = self.levels.iter().enumerate();
-        levels.flat_map(|(level, shape)| shape.runs.iter().map(move |run| (level, run)))
-    }
-
-    /// Whether one of `uids` is an input of a running job.
-    pub(crate) fn any_busy<'a>(&self, uids: impl IntoIterator<Item = &'a u64>) -> bool {
-        uids.into_iter().any(|uid| self.busy.contains(uid))
     }
 }
 
@@ -95,27 +81,5 @@ impl LevelShape {
     /// Whether there is no table.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.iter().all(|run| run.tables.is_empty())
-    }
-}
-
-impl RunShape {
-    /// Tables that may hold a key from `smallest` to `largest`, both included, in key order.
-    pub(crate) fn overlapping<'a>(
-        &'a self,
-        smallest: &[u8],
-        largest: &[u8],
-    ) -> impl DoubleEndedIterator<Item = &'a Arc<TableMeta>> {
-        let range = self.tables.overlapping(Bound::Included(smallest), Bound::Included(largest));
-        self.tables.range(range).map(|(meta, ())| meta)
-    }
-
-    /// All tables, in key order.
-    pub(crate) fn metas(&self) -> impl DoubleEndedIterator<Item = &Arc<TableMeta>> {
-        self.tables.iter().map(|(meta, ())| meta)
-    }
-
-    /// Bytes of all tables.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.tables.totals().bytes
     }
 }

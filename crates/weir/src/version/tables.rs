@@ -258,16 +258,6 @@ impl<T> TableList<T> {
         self.0.chunks.iter().flat_map(|chunk| chunk.pairs())
     }
 
-    /// Smallest user key of all.
-    pub(crate) fn smallest(&self) -> Option<&[u8]> {
-        Some(&self.0.chunks.first()?.metas.first()?.smallest)
-    }
-
-    /// Largest user key of all.
-    pub(crate) fn largest(&self) -> Option<&[u8]> {
-        Some(&self.0.chunks.last()?.metas.last()?.largest)
-    }
-
     /// The same tables without their attachments. Costs one small allocation per chunk.
     pub(crate) fn metas(&self) -> TableList<()> {
         let inner = &*self.0;

@@ -59,8 +59,6 @@ pub(crate) struct Pending {
 pub(crate) struct Committed {
     /// Log sequence number of its group, 0 if it is in no log.
     pub(crate) lsn: u64,
-    /// Sequence number of its last record.
-    pub(crate) last_seq: Seq,
 }
 
 type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
@@ -559,7 +557,7 @@ impl CommitQueue {
         // (d) Everything up to here is in a memtable.
         self.shared.publish(lead.last_seq);
         self.count(batches, total, bytes as u64);
-        Ok(Committed { lsn, last_seq: lead.last_seq })
+        Ok(Committed { lsn })
     }
 
     /// One log group for all logged batches; its log sequence number.

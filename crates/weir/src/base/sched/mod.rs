@@ -50,16 +50,6 @@ impl<T> Mutex<T> {
         sim::before_lock(&self.real);
         MutexGuard { real: self.real.lock() }
     }
-
-    /// Takes the mutex if it is free.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.real.try_lock().map(|real| MutexGuard { real })
-    }
-
-    /// The value; the mutex is no more.
-    pub(crate) fn into_inner(self) -> T {
-        self.real.into_inner()
-    }
 }
 
 impl<T> std::ops::Deref for MutexGuard<'_, T> {
@@ -114,15 +104,6 @@ impl Condvar {
             return timed_out;
         }
         self.real.wait_for(&mut guard.real, timeout).timed_out()
-    }
-
-    /// Wakes one waiter.
-    pub(crate) fn notify_one(&self) {
-        #[cfg(feature = "sim")]
-        if sim::notify(self, false) {
-            return;
-        }
-        self.real.notify_one();
     }
 
     /// Wakes every waiter.

@@ -131,9 +131,6 @@ impl Storage for TestStorage {
     fn sync_names(&self) -> Result<()> {
         self.files.sync_names()
     }
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        self.files.free_bytes()
-    }
     fn path(&self) -> String {
         "test".to_owned()
     }

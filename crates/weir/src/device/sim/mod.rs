@@ -306,12 +306,6 @@ impl Dir for SimDisk {
         Ok(Box::new(SimLock { disk: self.clone(), name: name.to_owned() }))
     }
 
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        let state = self.request(OpKind::FreeBytes, FileClass::Directory, 0);
-        let capacity = self.shared.options.capacity_bytes;
-        Ok(capacity.map(|bytes| bytes.saturating_sub(state.model.used_bytes())))
-    }
-
     fn path(&self) -> String {
         "sim:".to_owned()
     }
@@ -428,14 +422,6 @@ impl File for SimFile {
         let what = format!("extending sim:{}", self.name);
         self.disk.room_for(&state, bytes.saturating_sub(len), &what)?;
         state.change(Op::SetLen { inode: self.inode, bytes });
-        Ok(())
-    }
-
-    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
-        let mut state = self.request(OpKind::Discard, 0);
-        self.writable("discarding")?;
-        self.inode(&state)?;
-        state.change(Op::Discard { inode: self.inode, offset, bytes });
         Ok(())
     }
 

@@ -33,11 +33,6 @@ pub(super) enum Op {
         offset: u64,
         data: Arc<[u8]>,
     },
-    Discard {
-        inode: u64,
-        offset: u64,
-        bytes: u64,
-    },
     SetLen {
         inode: u64,
         bytes: u64,
@@ -228,7 +223,6 @@ impl Model {
             Op::SyncDir => self.sync_names(),
             Op::Mark(_) => {}
             Op::Write { inode, .. }
-            | Op::Discard { inode, .. }
             | Op::SetLen { inode, .. }
             | Op::Sync { inode }
             | Op::LoseDirty { inode, .. } => {
@@ -252,7 +246,6 @@ fn apply_to_file(inode: &mut Inode, at: u64, op: &Op) {
         Op::Write { offset, data, .. } => {
             inode.change(at, *offset, Change::Bytes(Arc::clone(data)));
         }
-        Op::Discard { offset, bytes, .. } => inode.change(at, *offset, Change::Zeros(*bytes)),
         Op::SetLen { bytes, .. } => inode.set_len(at, *bytes),
         Op::Sync { .. } => {
             inode.durable = inode.synced();
@@ -279,7 +272,6 @@ impl Op {
             Self::Rename { to, .. } => (OpKind::Rename, FileClass::of(to)),
             Self::Unlink { name } => (OpKind::Unlink, FileClass::of(name)),
             Self::Write { inode, .. } => (OpKind::Write, class(*inode)),
-            Self::Discard { inode, .. } => (OpKind::Discard, class(*inode)),
             Self::SetLen { inode, .. } => (OpKind::SetLen, class(*inode)),
             Self::Sync { inode } | Self::LoseDirty { inode, .. } => (OpKind::Sync, class(*inode)),
             Self::SyncDir => (OpKind::SyncDir, FileClass::Directory),
@@ -297,9 +289,6 @@ impl fmt::Display for Op {
             Self::Unlink { name } => write!(f, "unlink {name}"),
             Self::Write { inode, offset, data } => {
                 write!(f, "write {} bytes at {offset} to file {inode}", data.len())
-            }
-            Self::Discard { inode, offset, bytes } => {
-                write!(f, "discard {bytes} bytes at {offset} of file {inode}")
             }
             Self::SetLen { inode, bytes } => write!(f, "set the length of file {inode} to {bytes}"),
             Self::Sync { inode } => write!(f, "sync file {inode}"),

@@ -75,7 +75,7 @@ fn time_is_virtual() {
         .expect("started");
         sched::delay(Duration::from_secs(3600));
         *pair.0.lock() = 1;
-        pair.1.notify_one();
+        pair.1.notify_all();
         assert!(actor.join());
         sim.now_nanos() - start
     });
