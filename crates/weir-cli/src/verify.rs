@@ -34,7 +34,8 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     };
     Err(Failure::difference(format_args!(
-        "{} damaged structures in {}, the first: {first}; restore a backup, or salvage what can be read with `weir repair`",
+        "{} damaged structures in {}, the first: {first}; restore a backup, or salvage what can be \
+         read with `weir repair`",
         report.damages.len(),
         args.dir.display()
     )))

@@ -178,7 +178,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         }
         let root = engine.set.current();
         if let Some(state) = root.keyspaces.get(&tree.id) {
-            let shape = state.shape(BTreeSet::new(), Vec::new(), None);
+            let shape = state.shape(BTreeSet::new(), Vec::new());
             let policy = compaction::policy_of(shape.options.compaction);
             for violation in policy.check(&shape) {
                 let what = format_args!("keyspace {:?}: {violation}", tree.name);

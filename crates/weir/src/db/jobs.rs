@@ -139,7 +139,7 @@ pub(crate) fn flush_job(
     let current = tree.peek();
     let root = set.current();
     let placement = root.keyspaces.get(&tree.id).map_or(Placement { level: 0 }, |state| {
-        let shape = state.shape(BTreeSet::new(), Vec::new(), None);
+        let shape = state.shape(BTreeSet::new(), Vec::new());
         compaction::policy_of(shape.options.compaction).place_flush(&shape)
     });
     let spec = FlushSpec {
@@ -483,7 +483,7 @@ impl Engine {
     fn shape_of(&self, root: &Root, id: KeyspaceId, busy: &BTreeSet<u64>) -> Option<Shape> {
         let state = root.keyspaces.get(&id)?;
         // After the version is pinned: H47. No policy asks for the free space yet.
-        Some(state.shape(busy.clone(), self.shared.snapshots.live(), None))
+        Some(state.shape(busy.clone(), self.shared.snapshots.live()))
     }
 
     /// Picks a task and reserves its inputs.

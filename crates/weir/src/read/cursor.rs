@@ -19,10 +19,6 @@ use crate::table::{CursorOptions, TableCursor};
 use crate::version::run_cursor::RunCursor;
 
 /// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a merge holds a handful of them, built once per scan"
-)]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Table(TableCursor),

@@ -41,13 +41,8 @@ pub(crate) struct KeyspaceVersion {
 
 impl KeyspaceVersion {
     /// What deciders see of this keyspace.
-    pub(crate) fn shape(
-        &self,
-        busy: BTreeSet<u64>,
-        snapshots: Vec<Seq>,
-        free_bytes: Option<u64>,
-    ) -> Shape {
-        self.version.shape(Arc::clone(&self.options), busy, snapshots, free_bytes)
+    pub(crate) fn shape(&self, busy: BTreeSet<u64>, snapshots: Vec<Seq>) -> Shape {
+        self.version.shape(Arc::clone(&self.options), busy, snapshots)
     }
 }
 

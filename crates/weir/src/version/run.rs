@@ -118,7 +118,6 @@ impl Version {
         options: Arc<Options>,
         busy: BTreeSet<u64>,
         snapshots: Vec<Seq>,
-        free_bytes: Option<u64>,
     ) -> Shape {
         let level_shape = |level: &Level| LevelShape {
             runs: level
@@ -128,12 +127,6 @@ impl Version {
                 .collect(),
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
-        Shape {
-            levels: self.levels.iter().map(level_shape).collect(),
-            busy,
-            snapshots,
-            options,
-            free_bytes,
-        }
+        Shape { levels: self.levels.iter().map(level_shape).collect(), busy, snapshots, options }
     }
 }

@@ -31,8 +31,6 @@ pub(crate) struct Shape {
     pub(crate) snapshots: Vec<Seq>,
     /// The keyspace's options.
     pub(crate) options: Arc<Options>,
-    /// Bytes that can still be written, where known. An upper bound.
-    pub(crate) free_bytes: Option<u64>,
 }
 
 /// One level.
@@ -62,7 +60,6 @@ impl Shape {
             busy: BTreeSet::new(),
             snapshots: Vec::new(),
             options,
-            free_bytes: None,
         }
     }
 }

@@ -218,7 +218,7 @@ impl Store {
 
     fn shape(&self) -> Shape {
         let keyspace = Arc::clone(&self.set.current().keyspaces[&KEYSPACE]);
-        keyspace.shape(self.busy(), self.snapshots.clone(), None)
+        keyspace.shape(self.busy(), self.snapshots.clone())
     }
 
     fn write(&mut self, key: &[u8], value: Option<Vec<u8>>) {

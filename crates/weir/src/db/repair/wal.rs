@@ -54,10 +54,7 @@ pub(super) fn read_log(
         if group.count > 0 {
             end.last_seq = end.last_seq.max(first + group.count - 1);
             // Not for replay to return: what fails here is not the log.
-            on_group(&group, first, records).map_err(|error| {
-                failed = Some(error.clone());
-                error
-            })?;
+            on_group(&group, first, records).inspect_err(|error| failed = Some(error.clone()))?;
         }
         end.groups += 1;
         end.next = group.next;
