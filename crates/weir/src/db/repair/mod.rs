@@ -20,6 +20,8 @@
 
 mod rebuild;
 mod report;
+#[cfg(all(test, feature = "sim"))]
+mod tests;
 mod wal;
 
 use std::collections::{BTreeMap, BTreeSet};
