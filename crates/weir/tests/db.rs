@@ -358,3 +358,24 @@ fn concurrent_writers_and_commits() {
     assert_eq!(done.load(std::sync::atomic::Ordering::SeqCst), 80);
     assert_eq!(tiny_db(&path).iter().count(), 8000);
 }
+
+/// After a clean close the version log knows how far the log was durable: a log that lost its end
+/// while the store was closed is damage, not a crash.
+#[test]
+fn a_log_cut_while_closed_is_damage() {
+    let dir = dir();
+    let path = dir.path().join("db");
+    let db = Db::open(&path).unwrap();
+    db.put_with(b"a", b"1", Durability::Sync).unwrap();
+    db.put_with(b"b", b"2", Durability::Sync).unwrap();
+    db.close().unwrap();
+    let log = std::fs::read_dir(&path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.file_name().unwrap().to_string_lossy().starts_with("wal-"))
+        .expect("a log segment");
+    let bytes = std::fs::read(&log).unwrap();
+    std::fs::write(&log, &bytes[..4096]).unwrap();
+    let error = Db::open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+}

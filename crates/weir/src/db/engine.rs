@@ -401,7 +401,14 @@ impl Engine {
                  it may be missing when it is opened again",
             ));
         }
-        writer.wal.finish()
+        writer.wal.finish()?;
+        // The version log says how far the log was durable: a tail that is lost while the store is
+        // closed is then told from a crash.
+        let edit = VersionEdit {
+            wal_durable_lsn: Some(writer.wal.durable_lsn()),
+            ..VersionEdit::default()
+        };
+        self.set.apply(edit).map(|_| ()).map_err(Error::from)
     }
 
     /// Bytes of the memory budget that the block cache may use now.
