@@ -2,8 +2,8 @@
 //! and compares the process's anonymous memory with the budget and with the engine's own account.
 //!
 //! `cargo run --release -p weir-bench --example memory_budget -- [MiB of data] [seconds] [DIR]`
-//! (2,048 MiB and 600 s by default). Exits with 1 if the peak is above 1.10 x budget + 32 MiB, or if
-//! the account is off by more than 10 %. Linux only: it reads `/proc/self/status`.
+//! (2,048 MiB and 600 s by default). Exits with 1 if the peak is above 1.10 x budget + 32 MiB, or
+//! if the account is off by more than 10 %. Linux only: it reads `/proc/self/status`.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the real clock and /proc")]
 
@@ -44,6 +44,31 @@ fn main() -> ExitCode {
     }
 }
 
+/// Moves the cursor on by 200 entries.
+fn scan_on(cursor: &mut weir::Cursor) -> Result<(), weir::Error> {
+    for _ in 0..200 {
+        cursor.next();
+    }
+    cursor.status()
+}
+
+/// Does `work` with `start` and the numbers after it, until told to stop or it fails.
+fn until_stopped(
+    stop: &AtomicBool,
+    start: u64,
+    mut work: impl FnMut(u64) -> Result<(), weir::Error>,
+) {
+    for i in start.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = work(i) {
+            eprintln!("{error}");
+            return;
+        }
+    }
+}
+
 fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let mib: u64 = args.next().map_or(Ok(2048), |word| word.parse())?;
@@ -66,28 +91,23 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
             let (db, stop, reads, writes) = (&db, &stop, &reads, &writes);
             scope.spawn(move || {
                 let mut buf = Vec::new();
-                let mut i = seed << 40;
-                while !stop.load(Ordering::Relaxed) {
-                    let done = if seed == 0 {
+                until_stopped(stop, seed << 40, |i| {
+                    if seed == 0 {
                         writes.fetch_add(1, Ordering::Relaxed);
                         db.put(key(i, keys), [i as u8; VALUE_BYTES])
                     } else {
                         reads.fetch_add(1, Ordering::Relaxed);
                         db.get_into(key(i, keys), &mut buf).map(|_| ())
-                    };
-                    if let Err(error) = done {
-                        eprintln!("{error}");
-                        return;
                     }
-                    i += 1;
-                }
+                });
             });
         }
         let mut cursors: Vec<weir::Cursor> = Vec::new();
         let started = Instant::now();
         let mut round = 0u64;
         while started.elapsed() < Duration::from_secs(seconds) {
-            // Cursors stay open for 32 rounds and keep scanning: each holds the state it began with.
+            // Cursors stay open for 32 rounds and keep scanning: each holds the state it began
+            // with.
             if cursors.len() == CURSORS {
                 cursors.remove(0);
             }
@@ -96,10 +116,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
                 if round == 0 || !cursor.valid() {
                     cursor.seek(key(round + n as u64, keys));
                 }
-                for _ in 0..200 {
-                    cursor.next();
-                }
-                cursor.status()?;
+                scan_on(cursor)?;
             }
             round += 1;
             let anonymous = anonymous_bytes() - before.min(anonymous_bytes());

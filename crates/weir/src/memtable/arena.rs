@@ -75,8 +75,8 @@ impl Chunk {
     }
 }
 
-/// Large chunks come from the operating system and go back to it at once: an allocator keeps what is
-/// freed, and a flushed memtable would stay in the process's memory beyond its budget.
+/// Large chunks come from the operating system and go back to it at once: an allocator keeps what
+/// is freed, and a flushed memtable would stay in the process's memory beyond its budget.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod map {
     use std::ptr::{NonNull, null_mut};

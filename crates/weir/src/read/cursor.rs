@@ -181,8 +181,8 @@ impl TreeCursor {
     fn let_go(&mut self) {
         self.release = self.shared.release_calls();
         let newest = self.tree.pin();
-        // A dropped keyspace is emptied after it is marked: what was pinned stays then. And an error
-        // stays until the next seek.
+        // A dropped keyspace is emptied after it is marked: what was pinned stays then. And an
+        // error stays until the next seek.
         let same = self.pinned.as_ref().is_some_and(|pinned| Arc::ptr_eq(pinned, &newest));
         if same || self.tree.is_dropped() || self.inner.status().is_err() {
             return;

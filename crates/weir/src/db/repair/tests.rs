@@ -45,7 +45,7 @@ fn store() -> SimDisk {
 
 /// A disk with the files of `disk`, changed by `damage`, which records what happens from then on;
 /// and where in its record that begins.
-fn damaged(disk: &SimDisk, damage: &dyn Fn(&str, Vec<u8>) -> Option<Vec<u8>>) -> (SimDisk, usize) {
+fn damaged(disk: &SimDisk, damage: impl Fn(&str, Vec<u8>) -> Option<Vec<u8>>) -> (SimDisk, usize) {
     let copy = SimDisk::new(SimOptions { record: true, ..SimOptions::default() });
     let dir: Arc<dyn Dir> = copy.dir();
     for name in disk.dir().list().expect("listed") {
@@ -103,7 +103,7 @@ fn repair_that_keeps_the_structure_survives_power_cuts() {
     let disk = store();
     let names = disk.dir().list().expect("listed");
     let table = names.iter().find(|name| name.ends_with(".tbl")).expect("a table");
-    let (disk, start) = damaged(&disk, &|name, mut bytes| {
+    let (disk, start) = damaged(&disk, |name, mut bytes| {
         if name == table {
             bytes[30] ^= 1;
         } else if name.starts_with("wal-") && bytes.iter().filter(|&&b| b != 0).count() > 1000 {
@@ -121,7 +121,7 @@ fn repair_that_keeps_the_structure_survives_power_cuts() {
 #[test]
 fn repair_that_rebuilds_survives_power_cuts() {
     let lost = |name: &str| name == "ROOT" || name.starts_with("versions-");
-    let (disk, start) = damaged(&store(), &|name, bytes| (!lost(name)).then_some(bytes));
+    let (disk, start) = damaged(&store(), |name, bytes| (!lost(name)).then_some(bytes));
     let changes = cut_at_every_change(&disk, start, "rebuilt");
     assert!(changes > 20, "{changes} changes");
 }
