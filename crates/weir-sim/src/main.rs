@@ -121,6 +121,7 @@ fn crash(args: &Args) -> Result<(), String> {
         seed: args.number("--seed", 1)?,
         images,
         stride: args.number("--stride", 1)? as usize,
+        from: args.number("--from", 0)? as usize,
         progress: args.flag("--progress"),
         steps: args.number("--steps", 150)?,
         depth_two_every: args.number("--deep-every", 100)?.max(1),

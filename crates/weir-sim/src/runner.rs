@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot, WriteBatch};
 
@@ -20,6 +21,11 @@ use crate::world::Disk;
 
 mod reads;
 
+/// Never held across a call into the engine.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What went wrong, for people.
 pub type Violation = String;
 type Checked<T = ()> = Result<T, Violation>;
@@ -30,6 +36,23 @@ type Effect = (usize, Vec<u8>, Option<Bytes>);
 
 /// Names of the keyspace slots. The first is the default one.
 pub const NAMES: [&str; 4] = ["default", "one", "the second", "drei \u{1f30a}"];
+
+/// Properties that may be empty: there is no error, no snapshot.
+const MAY_BE_EMPTY: [&str; 2] = ["weir.background-error", "weir.oldest-snapshot"];
+
+const PROPERTIES: [&str; 11] = [
+    "weir.stats",
+    "weir.levels",
+    "weir.num-tables",
+    "weir.num-keyspaces",
+    "weir.num-snapshots",
+    "weir.oldest-snapshot",
+    "weir.last-sequence",
+    "weir.memory-usage",
+    "weir.block-cache-usage",
+    "weir.background-error",
+    "weir.prometheus",
+];
 
 /// What a run has exercised.
 #[derive(Clone, Debug, Default)]
@@ -200,11 +223,11 @@ impl Runner {
     fn manage(&mut self, op: &Op) -> Checked {
         match op {
             Op::Flush { ks } => {
-                if let Some(space) = &self.spaces[usize::from(*ks)] {
-                    space.handle.flush().map_err(|e| format!("flush: {e}"))?;
-                    self.measure()?;
-                }
-                Ok(())
+                let Some(space) = &self.spaces[usize::from(*ks)] else { return Ok(()) };
+                let all = *ks == 0 && self.last.is_multiple_of(2);
+                let flushed = if all { self.db()?.flush() } else { space.handle.flush() };
+                flushed.map_err(|e| format!("flush: {e}"))?;
+                self.measure()
             }
             Op::Compact { ks, lo, hi } => {
                 if let Some(space) = &self.spaces[usize::from(*ks)] {
@@ -228,7 +251,7 @@ impl Runner {
             Op::DropKeyspace { ks } => self.drop_keyspace(*ks),
             Op::List => self.list(),
             Op::Size { ks, lo, hi } => self.size(*ks, *lo, *hi),
-            Op::Inspect => self.measure(),
+            Op::Inspect => self.inspect(),
             Op::Verify => {
                 let report = self.db()?.verify().map_err(|e| format!("verify: {e}"))?;
                 if report.damages.is_empty() {
@@ -297,7 +320,7 @@ impl Runner {
     }
 
     /// The batch in the store's form, its largest value and its effect on the models.
-    fn encode(&self, items: &[Item]) -> (WriteBatch, usize, Vec<Effect>) {
+    fn encode(&self, items: &[Item]) -> Checked<(WriteBatch, usize, Vec<Effect>)> {
         let (mut batch, mut largest, mut effect) = (WriteBatch::new(), 0, Vec::new());
         for (ks, key, val) in items {
             let Some(space) = &self.spaces[usize::from(*ks)] else { continue };
@@ -310,7 +333,18 @@ impl Runner {
             largest = largest.max(value.as_ref().map_or(0, |v| v.len()));
             effect.push((space.model, key, value));
         }
-        (batch, largest, effect)
+        let too_large = largest > self.value_max();
+        let same = |(record, (_, key, value)): (weir::BatchRecord<'_>, &Effect)| match record {
+            weir::BatchRecord::Put { key: k, value: v, .. } => {
+                k == key && Some(v) == value.as_deref()
+            }
+            weir::BatchRecord::Delete { key: k, .. } => k == key && value.is_none(),
+            _ => false,
+        };
+        if !too_large && (batch.len() != effect.len() || !batch.iter().zip(&effect).all(same)) {
+            return Err("a batch does not hold what was put into it".into());
+        }
+        Ok((batch, largest, effect))
     }
 
     fn apply(&mut self, effect: Vec<Effect>, dur: Durability) {
@@ -325,7 +359,7 @@ impl Runner {
     }
 
     fn batch(&mut self, items: &[Item], dur: Durability) -> Checked {
-        let (batch, largest, effect) = self.encode(items);
+        let (batch, largest, effect) = self.encode(items)?;
         let result = self.db()?.write(batch, dur);
         if !self.refused(result, largest, "write")? {
             self.apply(effect, dur);
@@ -333,14 +367,44 @@ impl Runner {
         Ok(())
     }
 
+    /// Every second commit is waited for, the others call back.
     fn commits(&mut self, batches: &[Vec<Item>], dur: Durability) -> Checked {
-        let mut waiting = Vec::new();
-        for items in batches {
-            let (batch, largest, effect) = self.encode(items);
-            waiting.push((self.db()?.commit(batch, dur), largest, effect));
+        type Called = Arc<Mutex<Option<weir::Result<()>>>>;
+        enum Waiting {
+            Handle(weir::Commit),
+            Callback(Called),
         }
-        for (commit, largest, effect) in waiting {
-            let result = commit.wait();
+        let mut all = Vec::new();
+        for (n, items) in batches.iter().enumerate() {
+            let (batch, largest, effect) = self.encode(items)?;
+            let commit = self.db()?.commit(batch, dur);
+            let waiting = if n % 2 == 0 {
+                Waiting::Handle(commit)
+            } else {
+                let called = Called::default();
+                let slot = Arc::clone(&called);
+                commit.on_done(move |result| *lock(&slot) = Some(result));
+                Waiting::Callback(called)
+            };
+            all.push((waiting, largest, effect));
+        }
+        for (waiting, largest, effect) in all {
+            let result = match waiting {
+                Waiting::Handle(commit) => commit.wait(),
+                Waiting::Callback(called) => {
+                    let mut tries = 0;
+                    loop {
+                        if let Some(result) = lock(&called).take() {
+                            break result;
+                        }
+                        tries += 1;
+                        if tries > 10_000 {
+                            return Err("a commit never calls back".into());
+                        }
+                        crate::world::delay_millis(1);
+                    }
+                }
+            };
             if !self.refused(result, largest, "commit")? {
                 self.apply(effect, dur);
             }
@@ -520,6 +584,33 @@ impl Runner {
         Ok(self.merges_before.1 + crate::world::work_done(self.db()?).1)
     }
 
+    /// What the store says of itself.
+    fn inspect(&mut self) -> Checked {
+        let db = self.db()?;
+        for name in PROPERTIES {
+            let text = db.property(name).ok_or_else(|| format!("there is no property {name}"))?;
+            if text.is_empty() && !MAY_BE_EMPTY.contains(&name) {
+                return Err(format!("the property {name} is empty"));
+            }
+        }
+        if db.property("weir.nothing").is_some() {
+            return Err("a property that does not exist has a value".into());
+        }
+        let (described, metrics) = (db.describe(), db.metrics());
+        let open = self.spaces.iter().flatten().count();
+        if described.keyspaces.len() != open || metrics.keyspaces.len() != open {
+            return Err(format!("{open} keyspaces are open; the store describes others"));
+        }
+        let live = self.snaps.iter().flatten().count() as u64;
+        if metrics.snapshots < u64::from(live > 0) {
+            return Err(format!("{live} snapshots live, the metrics say {}", metrics.snapshots));
+        }
+        if metrics.prometheus().lines().count() < 30 {
+            return Err("the metrics in text form are too few".into());
+        }
+        self.measure()
+    }
+
     /// Updates the counters from the store's own metrics.
     fn measure(&mut self) -> Checked {
         let db = self.db()?;
@@ -557,6 +648,9 @@ impl Runner {
         let live: Vec<Option<usize>> =
             self.spaces.iter_mut().map(|s| s.take().map(|s| s.model)).collect();
         self.db = None;
+        if number.is_multiple_of(4) {
+            self.read_only(lower, &live).map_err(|e| format!("read only after {leave:?}: {e}"))?;
+        }
         self.db_options = options::store(number);
         self.open(options::keyspace(number.rotate_left(9)))?;
         let db = self.db()?.clone();
@@ -570,6 +664,36 @@ impl Runner {
         self.list()?;
         self.recovered(lower).map_err(|e| format!("after {leave:?}: {e}"))?;
         self.everything().map_err(|e| format!("after {leave:?}: {e}"))
+    }
+
+    /// Opens for reading only: the content must be right, writes refused, and the disk unchanged.
+    fn read_only(&mut self, lower: Index, live: &[Option<usize>]) -> Checked {
+        let before = self.disk.fingerprint();
+        let again = self.disk.builder(self.seed).error_if_exists(true).open().map(drop);
+        if again.err().is_none_or(|e| e.kind() != ErrorKind::Conflict) {
+            return Err("error_if_exists did not stop the opening".into());
+        }
+        let options = weir::DbOptions { read_only: true, ..self.db_options.clone() };
+        let db = self.disk.builder(self.seed).options(options).open();
+        let db = db.map_err(|e| format!("open: {e}"))?;
+        let mut allowed = Prefixes::between(lower, self.last);
+        for (slot, model) in live.iter().enumerate() {
+            let Some(model) = *model else { continue };
+            let space = db.open_keyspace(NAMES[slot]).map_err(|e| e.to_string())?;
+            let pairs: weir::Result<Vec<Pair>> =
+                space.iter().map(|kv| kv.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect();
+            let pairs = pairs.map_err(|e| format!("scan: {e}"))?;
+            self.models[model].restrict(&pairs, &mut allowed)?;
+            let put = space.put(b"k", b"v").err().map(|e| e.kind());
+            if put != Some(ErrorKind::ReadOnly) {
+                return Err(format!("a put gives {put:?}"));
+            }
+        }
+        db.close().map_err(|e| format!("close: {e}"))?;
+        if self.disk.fingerprint() == before {
+            return Ok(());
+        }
+        Err("the disk was changed".into())
     }
 
     /// The store must hold a prefix of the commit order, at least `lower`; the oracle goes back to

@@ -214,6 +214,13 @@ impl Walk {
         Disk { sim }
     }
 
+    /// The last changes, for messages.
+    #[must_use]
+    pub fn last(mut self, count: usize) -> String {
+        self.replayer.go_to(self.len());
+        self.replayer.describe(count, 0)
+    }
+
     /// The changes around `x`, for messages.
     pub fn describe(&mut self, x: usize) -> String {
         self.replayer.go_to(x);

@@ -42,6 +42,7 @@ fn power_loss() {
         seed: 21,
         images: 1_200,
         stride: 11,
+        from: 0,
         steps: 50,
         depth_two_every: 2_000,
         jobs: 2,

@@ -29,6 +29,8 @@ pub struct Settings {
     pub images: u64,
     /// Check one boundary in so many only; 1 for all.
     pub stride: usize,
+    /// Begin with this boundary of the first trace.
+    pub from: usize,
     /// Steps of each recorded run.
     pub steps: u64,
     /// One image in so many is crashed again during its recovery.
@@ -542,12 +544,17 @@ fn again(
                 }
                 Err(difference(&expected, content))
             };
-            examine(&image, recording, verdict, number, false).map_err(|why| {
+            examine(&image, recording, verdict.clone(), number, false).map_err(|why| {
+                let same = recovery.image(y, policy, number, true);
+                let told = examine(&same, recording, verdict, number, false).is_err();
+                let after = Walk::over(&same);
+                let len = after.len();
                 format!(
                     "and again after {y} changes of the recovery, before {site}, \
-                     policy {}: {why}\n{}",
+                     policy {}: {why}\n{}\nwhat was done then (fails again: {told}):\n{}",
                     world::policy_name(policy),
-                    recovery.describe(y)
+                    recovery.describe(y),
+                    after.last(len.min(800))
                 )
             })?;
             report.images_deep += 1;
@@ -569,7 +576,8 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let recording =
             Arc::new(record(seed, settings.steps).map_err(|e| format!("seed {seed}: {e}"))?);
         let walk = Walk::over(&recording.disk);
-        let first = trace as usize % settings.stride.max(1);
+        let first =
+            if trace == 0 { settings.from } else { trace as usize % settings.stride.max(1) };
         let (boundaries, next) = (walk.len() + 1, Mutex::new(first));
         let walks: Vec<Walk> = (0..settings.jobs.max(1)).map(|_| walk.again()).collect();
         let walks = Mutex::new(walks);

@@ -122,6 +122,7 @@ impl Runner {
             Op::Scan { ks, lo, hi, snap, how, limit } => {
                 let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
                 let range = bounds(*lo, *hi);
+                self.check_cursor_range(&view, &range, *how == How::Backward)?;
                 let iter = view.range(range.clone());
                 self.check_walk(&view, iter, &range, *how, *limit)
             }
@@ -206,6 +207,42 @@ impl Runner {
             if !step(&mut iter, &mut rest, back, view.at)? {
                 return Ok(());
             }
+        }
+        Ok(())
+    }
+
+    /// A cursor with bounds stands on the first or last entry within them, and stops at them.
+    fn check_cursor_range(&mut self, view: &View, range: &Range, back: bool) -> Checked {
+        if view.snapshot.is_some() {
+            return Ok(());
+        }
+        let rest = expected(&self.models[view.model], range, view.at);
+        let mut cursor = view.handle.cursor_range(range.clone());
+        let mut rest: Box<dyn Iterator<Item = _>> =
+            if back { Box::new(rest.into_iter().rev()) } else { Box::new(rest.into_iter()) };
+        if back {
+            cursor.seek_to_last()
+        } else {
+            cursor.seek_to_first()
+        }
+        for _ in 0..4 {
+            self.counters.compared += 1;
+            cursor.status().map_err(|e| format!("cursor_range: {e}"))?;
+            let seen = cursor.valid().then(|| (cursor.key(), cursor.value()));
+            let right = rest.next();
+            let right = right.as_ref().map(|(k, v)| (&k[..], &v[..]));
+            if seen != right {
+                let key = |p: Option<(&[u8], &[u8])>| p.map_or("the end".into(), |(k, _)| show(k));
+                return Err(format!(
+                    "a cursor in {range:?} (back: {back}) stands on {}, expected {}",
+                    key(seen),
+                    key(right)
+                ));
+            }
+            if seen.is_none() {
+                return Ok(());
+            }
+            if back { cursor.prev() } else { cursor.next() }
         }
         Ok(())
     }
