@@ -201,6 +201,14 @@ impl Engine {
         })
     }
 
+    /// As [`sync_to`](Self::sync_to), before a position in the log is recorded in an edit.
+    pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
+        self.writer()?.wal.sync_position(lsn).inspect_err(|error| {
+            self.shared.health.poison(error);
+            self.shared.announce_progress();
+        })
+    }
+
     /// Whether the log is durable up to `lsn`.
     pub(crate) fn wal_is_durable(&self, lsn: u64) -> bool {
         self.writer.as_ref().is_none_or(|w| w.wal.durable_lsn() >= lsn)
@@ -297,7 +305,7 @@ impl Engine {
         }
         // No group before this position can hold an entry of the new keyspace.
         let position = writer.committer.exclusively(|lead| lead.log_position());
-        self.sync_to(position.lsn - 1)?;
+        self.sync_position(position.lsn - 1)?;
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
         })?;

@@ -317,9 +317,9 @@ impl Engine {
             .committer
             .try_exclusively(|lead| self.idle_log_starts(tree, lead.log_position()))
             .unwrap_or_default();
-        // (b) H52.
+        // (b) H52; and the positions that the edit names must be found again.
         let durable = writer.wal.written_lsn();
-        self.sync_to(durable)?;
+        self.sync_position(durable)?;
         let mut job = {
             // Read after the freeze: H47.
             let snapshots = self.shared.snapshots.live();

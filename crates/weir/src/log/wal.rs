@@ -87,6 +87,9 @@ struct SyncState {
     running: bool,
     /// Segments with groups that were not synced since, oldest first; the last is active.
     dirty: Vec<(u64, Arc<dyn File>)>,
+    /// Segments started so far, and how many of their starts are durable.
+    started: u64,
+    starts_synced: u64,
     failed: Option<Error>,
 }
 
@@ -133,6 +136,8 @@ impl Wal {
             sync: Mutex::new(SyncState {
                 running: false,
                 dirty: vec![(next_number, file)],
+                started: 1,
+                starts_synced: 0,
                 failed: None,
             }),
             synced: Condvar::new(),
@@ -249,7 +254,10 @@ impl Wal {
             }
         };
         self.ring.lock().live.push_back(number);
-        self.sync.lock().dirty.push((number, file));
+        let mut sync = self.sync.lock();
+        sync.dirty.push((number, file));
+        sync.started += 1;
+        drop(sync);
         *active = next;
         Ok(())
     }
@@ -314,12 +322,27 @@ impl Wal {
         if self.durable_lsn() >= lsn {
             return Ok(());
         }
+        self.sync_until(lsn, false)
+    }
+
+    /// Makes the log durable up to `lsn`, and the starts of all segments with it, so that a
+    /// position in the log may be recorded elsewhere: a segment that holds nothing but its start
+    /// has no LSN of its own, and a recovery that does not find it goes on without it.
+    ///
+    /// # Errors
+    /// As [`sync_to`](Self::sync_to).
+    pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
+        self.sync_until(lsn, true)
+    }
+
+    fn sync_until(&self, lsn: u64, starts: bool) -> Result<()> {
         let mut state = self.sync.lock();
+        let starts_wanted = if starts { state.started } else { 0 };
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            if self.durable_lsn() >= lsn {
+            if self.durable_lsn() >= lsn && state.starts_synced >= starts_wanted {
                 return Ok(());
             }
             if !state.running {
@@ -331,6 +354,7 @@ impl Wal {
         // Everything up to here was written to a segment that is in the list by now.
         let target = self.written_lsn.load(Ordering::Acquire);
         let dirty = state.dirty.clone();
+        let started = state.started;
         drop(state);
         let result = dirty.iter().try_for_each(|(_, file)| file.sync());
         let mut state = self.sync.lock();
@@ -340,6 +364,7 @@ impl Wal {
                 // The newest of the synced segments may have been appended to since: it stays.
                 let newest = dirty.last().map_or(0, |(number, _)| *number);
                 state.dirty.retain(|(number, _)| *number >= newest);
+                state.starts_synced = state.starts_synced.max(started);
                 self.durable_lsn.fetch_max(target, Ordering::AcqRel);
             }
             Err(error) => state.failed = Some(error.clone()),
