@@ -311,12 +311,8 @@ impl Engine {
     fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
         let started = clock::now_nanos();
         let writer = self.writer()?;
-        // (a) Keyspaces without data need nothing of the log so far: found out between two groups.
-        // Never waited for: the leader may be waiting for this very flush.
-        let idle = writer
-            .committer
-            .try_exclusively(|lead| self.idle_log_starts(tree, lead.log_position()))
-            .unwrap_or_default();
+        // (a) Before the sync: a log start is recorded only when all before it is durable.
+        let others = self.other_log_starts(tree);
         // (b) H52; and the positions that the edit names must be found again.
         let durable = writer.wal.written_lsn();
         self.sync_position(durable)?;
@@ -331,21 +327,21 @@ impl Engine {
             let current = tree.peek();
             let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
             match at {
-                Some(0) | None => current.active.log_start,
-                Some(at) => current.immutables[at - 1].log_start,
+                Some(0) | None => current.active.log_start(),
+                Some(at) => current.immutables[at - 1].log_start(),
             }
         };
         finished.edit.keyspace(tree.id).flushed =
             Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
         let flushed = Some((tree, buffer));
         let alone = finished.edit.clone();
-        for (id, flushed) in idle {
+        for (id, flushed) in others {
             let flushed = Flushed { durable_lsn: durable, ..flushed };
             finished.edit.keyspace(id).flushed = Some(flushed);
         }
         match self.set.apply(finished.edit) {
             Ok(installed) => self.show(installed, flushed),
-            // An idle keyspace was dropped or flushed meanwhile: its log start is not needed.
+            // Another keyspace was dropped or flushed meanwhile: its log start is not needed.
             Err(failed)
                 if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
             {
@@ -361,29 +357,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Log starts of keyspaces (but `besides`) whose memtables are empty: they need nothing before
-    /// `position`.
-    fn idle_log_starts(
-        &self,
-        besides: &Tree,
-        position: crate::log::LogPosition,
-    ) -> Vec<(KeyspaceId, Flushed)> {
+    /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they
+    /// were recorded: those of keyspaces that nothing was written to (`write::queue` moves them at
+    /// every freeze). Without them a keyspace that is never flushed would pin the log.
+    fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
         let mut starts = Vec::new();
-        for tree in self.all_trees() {
-            let idle = {
-                let current = tree.peek();
-                current.immutables.is_empty() && current.active.memtable.is_empty()
-            };
+        for tree in self.all_trees().iter().filter(|t| t.id != besides.id) {
+            let log_start = tree.oldest_log_start();
             // After the look at the memtables: what was flushed before it is in this root.
             let root = self.set.current();
             let Some(state) = root.keyspaces.get(&tree.id) else { continue };
-            if tree.id == besides.id || !idle || state.log_start.segment >= position.segment {
-                continue;
+            if state.log_start.segment < log_start.segment {
+                let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };
+                starts.push((tree.id, flushed));
             }
-            tree.restart_log_at(position, &self.shared.accountant);
-            let flushed =
-                Flushed { log_start: position, flushed_seq: state.flushed_seq, durable_lsn: 0 };
-            starts.push((tree.id, flushed));
         }
         starts
     }

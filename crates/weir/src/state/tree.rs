@@ -27,8 +27,8 @@ use crate::version::run::Version;
 pub(crate) struct Buffer {
     /// The entries.
     pub(crate) memtable: Arc<Memtable>,
-    /// First log group that can hold its entries.
-    pub(crate) log_start: LogPosition,
+    /// First log group that can hold its entries. It moves on while the buffer is empty.
+    log_start: Mutex<LogPosition>,
     /// Whether it holds entries that are in no log.
     pub(crate) holds_unlogged: AtomicBool,
     /// Data epoch; 0 until it is frozen.
@@ -46,12 +46,17 @@ impl Buffer {
     pub(crate) fn new(hint: u64, log_start: LogPosition, accountant: &Arc<Accountant>) -> Self {
         Self {
             memtable: Arc::new(Memtable::new(hint as usize)),
-            log_start,
+            log_start: Mutex::new(log_start),
             holds_unlogged: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             charged: AtomicU64::new(0),
             charge: Mutex::new(accountant.charge(Category::Memtables, 0)),
         }
+    }
+
+    /// First log group that can hold its entries.
+    pub(crate) fn log_start(&self) -> LogPosition {
+        *self.log_start.lock()
     }
 
     /// The data epoch that it got when it was frozen.
@@ -164,21 +169,27 @@ impl Tree {
         });
     }
 
-    /// Lets the empty active memtable begin at `log_start`.
+    /// Lets the active memtable begin at `log_start` if it is empty: the keyspace needs nothing of
+    /// the log before, older memtables apart.
     ///
-    /// Requires: no commit group is being inserted; the memtables are empty.
-    pub(crate) fn restart_log_at(&self, log_start: LogPosition, accountant: &Arc<Accountant>) {
-        self.update(|current| {
-            let hint = current.options.write_buffer_bytes;
-            let active = Arc::new(Buffer::new(hint, log_start, accountant));
-            SuperVersion { active, ..current.clone() }
-        });
+    /// Requires: no commit group is being inserted (the caller leads the commit queue).
+    pub(crate) fn restart_log_if_empty(&self, log_start: LogPosition) {
+        let current = self.peek();
+        if current.active.memtable.is_empty() {
+            *current.active.log_start.lock() = log_start;
+        }
+    }
+
+    /// First log group that a memtable of this keyspace may still need.
+    pub(crate) fn oldest_log_start(&self) -> LogPosition {
+        let current = self.peek();
+        current.immutables.last().unwrap_or(&current.active).log_start()
     }
 
     /// Lets go of all memtables and tables, after a drop. Cursors keep what they pinned.
     pub(crate) fn clear(&self, accountant: &Arc<Accountant>) {
         self.update(|current| SuperVersion {
-            active: Arc::new(Buffer::new(0, current.active.log_start, accountant)),
+            active: Arc::new(Buffer::new(0, current.active.log_start(), accountant)),
             immutables: Vec::new(),
             version: Arc::new(Version::default()),
             options: Arc::clone(&current.options),

@@ -23,6 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Condvar, Mutex};
+use crate::log::LogPosition;
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
@@ -329,7 +330,12 @@ impl Committer {
 
     /// Has the keyspace's memtable frozen before the next commit group, without waiting for it.
     pub(crate) fn request_freeze(&self, tree: &Arc<Tree>) {
-        self.queue.freeze_requests.lock().push(Arc::clone(tree));
+        {
+            let mut requests = self.queue.freeze_requests.lock();
+            if !requests.iter().any(|t| t.id == tree.id) {
+                requests.push(Arc::clone(tree));
+            }
+        }
         self.queue.freeze_requested.store(true, Ordering::Release);
         self.try_exclusively(|lead| lead.queue.freeze_as_requested());
     }
@@ -443,7 +449,7 @@ impl LeadAccess<'_> {
     }
 
     /// Position of the next log group.
-    pub(crate) fn log_position(&self) -> crate::log::LogPosition {
+    pub(crate) fn log_position(&self) -> LogPosition {
         self.queue.wal.position()
     }
 }
@@ -685,15 +691,22 @@ impl CommitQueue {
     ///
     /// Requires: the caller leads.
     fn freeze(&self, tree: &Tree) -> bool {
-        if tree.peek().active.holds_unlogged.load(Ordering::Relaxed) {
+        let unlogged = tree.peek().active.holds_unlogged.load(Ordering::Relaxed);
+        let position = self.wal.position();
+        let frozen = self.freeze_one(tree, position);
+        if unlogged || frozen {
             for sibling in (self.source.all_trees)().iter().filter(|t| t.id != tree.id) {
-                self.freeze_one(sibling);
+                if unlogged {
+                    self.freeze_one(sibling, position);
+                }
+                // A keyspace that nothing was written to needs nothing of the log so far (H38).
+                sibling.restart_log_if_empty(position);
             }
         }
-        self.freeze_one(tree)
+        frozen
     }
 
-    fn freeze_one(&self, tree: &Tree) -> bool {
+    fn freeze_one(&self, tree: &Tree, position: LogPosition) -> bool {
         let (hint, empty) = {
             let current = tree.peek();
             (current.options.write_buffer_bytes, current.active.memtable.is_empty())
@@ -701,7 +714,7 @@ impl CommitQueue {
         if empty {
             return false;
         }
-        tree.freeze((self.source.next_epoch)(), self.wal.position(), hint, &self.shared.accountant);
+        tree.freeze((self.source.next_epoch)(), position, hint, &self.shared.accountant);
         true
     }
 }

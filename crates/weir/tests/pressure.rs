@@ -1,0 +1,60 @@
+//! The store under several threads at once, on real files: what must stay bounded, and what must
+//! end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir::{Db, Options};
+
+fn small() -> Options {
+    Options {
+        write_buffer_bytes: 64 << 10,
+        table_bytes: 64 << 10,
+        base_level_bytes: 1 << 20,
+        ..Options::default()
+    }
+}
+
+/// Goal: a keyspace that is never written to does not keep the log of the others alive (H38), also
+/// when writers never leave the commit queue idle.
+/// Method: four threads write to one keyspace while the default keyspace stays empty; the bytes of
+/// the log's files are looked at all the time.
+#[test]
+fn an_idle_keyspace_does_not_pin_the_log_under_load() {
+    const AREA: u64 = 2 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder(dir.path().join("db"))
+        .memory_budget(16 << 20)
+        .log_segment_bytes(128 << 10)
+        .log_area_bytes(AREA)
+        .open()
+        .unwrap();
+    let users = db.keyspace("users", small()).unwrap();
+    let done = AtomicBool::new(false);
+    let mut worst = 0;
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|thread: u32| {
+                let users = users.clone();
+                scope.spawn(move || {
+                    for i in 0..20_000_u32 {
+                        let key = [thread.to_be_bytes(), i.to_be_bytes()].concat();
+                        users.put(key, [7; 400]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            let mut worst = 0;
+            while !done.load(Ordering::Relaxed) {
+                worst = worst.max(db.describe().log_bytes);
+                std::thread::yield_now();
+            }
+            worst
+        });
+        writers.into_iter().for_each(|w| w.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        worst = watcher.join().unwrap();
+    });
+    db.close().unwrap();
+    assert!(worst <= 2 * AREA, "the log took {worst} bytes; its area has {AREA}");
+}
