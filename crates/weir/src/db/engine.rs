@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::Kind;
@@ -43,6 +44,9 @@ pub(crate) struct Engine {
     pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.
     pub(crate) ddl: Mutex<()>,
+    /// A keyspace is being created: its log start is fixed, but in no root yet, so no segment of
+    /// the log is let go.
+    pub(crate) creating: AtomicBool,
     pub(crate) jobs: Jobs,
     pub(crate) value_bytes_max: usize,
     pub(crate) path: String,
@@ -195,18 +199,18 @@ impl Engine {
             return Ok(());
         }
         self.shared.counters.log_syncs.add(1);
-        wal.sync_to(lsn).inspect_err(|error| {
-            self.shared.health.poison(error);
-            self.shared.announce_progress();
-        })
+        wal.sync_to(lsn).inspect_err(|error| self.poison(error))
+    }
+
+    /// Refuses writes from now on, and tells who waits.
+    pub(crate) fn poison(&self, error: &Error) {
+        self.shared.health.poison(error);
+        self.shared.announce_progress();
     }
 
     /// As [`sync_to`](Self::sync_to), before a position in the log is recorded in an edit.
     pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
-        self.writer()?.wal.sync_position(lsn).inspect_err(|error| {
-            self.shared.health.poison(error);
-            self.shared.announce_progress();
-        })
+        self.writer()?.wal.sync_position(lsn).inspect_err(|error| self.poison(error))
     }
 
     /// Whether the log is durable up to `lsn`.
@@ -303,9 +307,19 @@ impl Engine {
                 limits::KEYSPACES_MAX
             )));
         }
+        self.creating.store(true, Ordering::SeqCst);
+        let created = self.install_keyspace(writer, name, options);
+        self.creating.store(false, Ordering::SeqCst);
+        self.release_log();
+        created
+    }
+
+    /// Draws a log start for a new keyspace and installs it. Requires: `creating` is set.
+    fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
         // No group before this position can hold an entry of the new keyspace.
         let position = writer.committer.exclusively(|lead| lead.log_position());
-        self.sync_position(position.lsn - 1)?;
+        let durable_lsn = writer.wal.written_lsn();
+        self.sync_position(durable_lsn)?;
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
         })?;
@@ -313,8 +327,7 @@ impl Engine {
         let created = edit.keyspace(id);
         created.create = Some(name.to_owned());
         created.options = Some(Arc::new(options));
-        created.flushed =
-            Some(Flushed { log_start: position, flushed_seq: 0, durable_lsn: position.lsn - 1 });
+        created.flushed = Some(Flushed { log_start: position, flushed_seq: 0, durable_lsn });
         let installed = self.set.apply(edit).map_err(|e| self.note_install_error(e.error))?;
         let state = installed.root.keyspaces.get(&id).ok_or_else(|| {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
@@ -391,7 +404,7 @@ impl Engine {
             let current = tree.peek();
             std::iter::once(&current.active)
                 .chain(&current.immutables)
-                .any(|b| b.holds_unlogged.load(std::sync::atomic::Ordering::Relaxed))
+                .any(|b| b.holds_unlogged.load(Ordering::Relaxed))
         };
         trees.iter().filter(|t| holds_unlogged(t)).try_for_each(|tree| self.flush(tree))
     }

@@ -311,18 +311,7 @@ impl Engine {
     fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
         let started = clock::now_nanos();
         let writer = self.writer()?;
-        // (a) Before the sync: a log start is recorded only when all before it is durable.
-        let others = self.other_log_starts(tree);
-        // (b) H52; and the positions that the edit names must be found again.
-        let durable = writer.wal.written_lsn();
-        self.sync_position(durable)?;
-        let mut job = {
-            // Read after the freeze: H47.
-            let snapshots = self.shared.snapshots.live();
-            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
-        };
-        let mut finished = self.run_job(&mut job, &|| false)?;
-        // (c) The keyspace needs the log from its next younger memtable on.
+        // (a) The keyspace needs the log from its next younger memtable on.
         let log_start = {
             let current = tree.peek();
             let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
@@ -331,6 +320,16 @@ impl Engine {
                 Some(at) => current.immutables[at - 1].log_start(),
             }
         };
+        let others = self.other_log_starts(tree);
+        // (b) H52; and the positions that the edit names, chosen before, must be found again.
+        let durable = writer.wal.written_lsn();
+        self.sync_position(durable)?;
+        let mut job = {
+            // Read after the freeze: H47.
+            let snapshots = self.shared.snapshots.live();
+            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
+        };
+        let mut finished = self.run_job(&mut job, &|| false)?;
         finished.edit.keyspace(tree.id).flushed =
             Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
         let flushed = Some((tree, buffer));
@@ -438,9 +437,14 @@ impl Engine {
     }
 
     /// Lets go of log segments that no keyspace needs.
-    fn release_log(&self) {
+    pub(crate) fn release_log(&self) {
         let Some(writer) = &self.writer else { return };
-        if let Some(start) = self.set.current().wal_start() {
+        let start = self.set.current().wal_start();
+        // Looked at after the root: a creation that begins later starts behind `start`.
+        if self.creating.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Some(start) = start {
             writer.wal.release_before(start.segment);
         }
     }

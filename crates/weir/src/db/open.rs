@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::base::clock;
 use crate::base::coding::Reader;
@@ -137,6 +138,7 @@ impl Opening {
             reclaimer: Reclaimer::default(),
             trees,
             ddl: Mutex::new(()),
+            creating: AtomicBool::new(false),
             jobs: Jobs::default(),
             value_bytes_max: value_bytes_max as usize,
             path: self.path,
