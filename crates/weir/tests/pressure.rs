@@ -36,7 +36,7 @@ fn an_idle_keyspace_does_not_pin_the_log_under_load() {
             .map(|thread: u32| {
                 let users = users.clone();
                 scope.spawn(move || {
-                    for i in 0..20_000_u32 {
+                    for i in 0..8_000_u32 {
                         let key = [thread.to_be_bytes(), i.to_be_bytes()].concat();
                         users.put(key, [7; 400]).unwrap();
                     }

@@ -8,6 +8,7 @@
 //! durable up to the last sequence number of its memtable (H52); (4) the outputs of a job whose
 //! edit may have reached the device are never deleted (docs/hazards.md, bug 32).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::version::root::Root;
 use crate::version::set::{ApplyError, Installed, VersionSet};
 use crate::version::shape::Shape;
 
-/// How long jobs rest after the device was full, before they try again.
+/// How long jobs rest after one failed, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
 
 /// Who is working on what.
@@ -58,7 +59,7 @@ struct State {
     closed: BTreeSet<KeyspaceId>,
     /// The keyspace whose compaction was claimed last.
     last_compacted: Option<KeyspaceId>,
-    /// Space was missing: jobs that need it rest until then.
+    /// A job failed: jobs rest until then.
     rest_until: Option<u64>,
 }
 
@@ -76,6 +77,11 @@ impl Jobs {
     pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
         self.state.lock().closed.insert(id);
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
+    }
+
+    /// Waits until no job runs. Requires: stopped.
+    pub(crate) fn wait_for_running(&self, shared: &Shared) {
+        shared.wait_until(|| self.state.lock().running.is_empty().then_some(()));
     }
 
     /// Takes [`close_keyspace`](Self::close_keyspace) back.
@@ -115,14 +121,29 @@ impl State {
     }
 }
 
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a background thread, which must not wait for background threads.
+pub(crate) fn is_worker() -> bool {
+    IS_WORKER.get()
+}
+
 /// A background thread.
 pub(crate) fn work(engine: &Arc<Engine>) {
+    IS_WORKER.set(true);
     loop {
         let seen = engine.shared.work_generation();
         if engine.jobs.stopping() {
             return;
         }
-        if !engine.run_one() {
+        let ran = sched::catch_panic("a background thread", || Ok(engine.run_one()));
+        let ran = ran.unwrap_or_else(|panicked| {
+            engine.note_job(Err(panicked));
+            true
+        });
+        if !ran {
             engine.shared.wait_for_work(seen, engine.jobs.rest());
         }
     }
@@ -198,7 +219,11 @@ impl Engine {
         }
         self.shorten_log();
         match self.compact_one() {
-            Ok(false) => false,
+            Ok(false) => {
+                // The job that found no space was not one that is tried again.
+                self.shared.health.clear_full();
+                false
+            }
             Ok(true) => {
                 self.note_job(Ok(()));
                 true
@@ -236,11 +261,17 @@ impl Engine {
             }
             Err(error) => match error.kind() {
                 ErrorKind::Closed | ErrorKind::Conflict => {}
-                ErrorKind::NoSpace => {
+                kind => {
+                    if kind == ErrorKind::NoSpace {
+                        self.shared.health.set_full(&error);
+                    } else {
+                        self.shared.health.poison(&error);
+                    }
+                    // Not at once again: that would only keep the device and a processor busy.
                     self.jobs.state.lock().rest_until = Some(clock::now_nanos() + RETRY_NANOS);
-                    self.shared.health.set_full(&error);
+                    // Who waits without a limit waits for the end of the rest from now on.
+                    self.shared.wake_workers();
                 }
-                _ => self.shared.health.poison(&error),
             },
         }
         self.shared.announce_progress();
@@ -253,7 +284,12 @@ impl Engine {
         let Some(last) = requests.iter().map(|(lsn, _)| *lsn).max() else { return false };
         let result = self.sync_to(last);
         for (_, callback) in requests {
-            callback(result.clone());
+            let called = || {
+                callback(result.clone());
+                Ok(())
+            };
+            sched::catch_panic("a callback", called)
+                .ignore_error("the panic was reported; the store goes on without the user's code");
         }
         true
     }
@@ -289,7 +325,8 @@ impl Engine {
             let current = tree.peek().immutables.last().cloned();
             let result = match current {
                 Some(current) if Arc::ptr_eq(&current, &buffer) => {
-                    self.flush_buffer(&tree, &buffer).map(|()| true)
+                    sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer))
+                        .map(|()| true)
                 }
                 _ => Ok(true),
             };
@@ -504,7 +541,7 @@ impl Engine {
     fn run_claim(&self, claim: &Claim) -> Result<()> {
         // There may be more to do beside this task.
         self.shared.wake_workers();
-        let result = self.execute(claim);
+        let result = sched::catch_panic("a compaction", || self.execute(claim));
         {
             let mut state = self.jobs.state.lock();
             for uid in claim.task.input_uids() {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::sched::{Condvar, Mutex};
+use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
 use crate::log::{
     Chain, GROUP_HEADER_BYTES, GroupType, LogPosition, SegmentIdentity, SegmentWriter,
@@ -286,7 +286,7 @@ impl Wal {
             ring.next_number += 1;
             (ring.next_number - 1, ring.spare.pop())
         };
-        let made = match spare {
+        let make = || match spare {
             // A segment of another size, such as the first one of an opening, is extended.
             Some(old) => self.storage.recycle_log(LogKind::Wal, old, number).and_then(|file| {
                 if file.len()? < self.options.segment_bytes {
@@ -297,6 +297,7 @@ impl Wal {
             }),
             None => self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes),
         };
+        let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
         ring.preparing = false;
         let result = match made {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Condvar, Mutex};
@@ -73,7 +73,12 @@ struct DueCallback {
 /// Runs callbacks. Requires: the caller does not lead.
 fn run_callbacks(due: Vec<DueCallback>) {
     for DueCallback { callback, outcome } in due {
-        callback(&outcome);
+        let called = || {
+            callback(&outcome);
+            Ok(())
+        };
+        sched::catch_panic("a callback", called)
+            .ignore_error("the panic was reported; it is not for this writer");
     }
 }
 
@@ -487,14 +492,20 @@ impl CommitQueue {
         if own.bytes.len() < GROUP_BYTES_MAX {
             self.collect(own, &mut followers);
         }
-        let outcome = if followers.is_empty() {
-            self.commit_batches(lead, &[own])
-        } else {
+        let commit = || {
+            if followers.is_empty() {
+                return self.commit_batches(lead, &[own]);
+            }
             let mut batches: Vec<&Pending> = Vec::with_capacity(followers.len() + 1);
             batches.push(own);
             batches.extend(followers.iter().map(|(_, pending)| pending));
             self.commit_batches(lead, &batches)
         };
+        let outcome = sched::catch_panic("a commit", commit).inspect_err(|error| {
+            if error.kind() == ErrorKind::Poisoned {
+                self.shared.health.poison(error);
+            }
+        });
         for (ticket, _) in followers {
             due.extend(ticket.finish(outcome.clone()));
         }

@@ -10,7 +10,10 @@
 //! anything else (a `OnceLock` whose initialiser does I/O, a channel, a foreign mutex held across a
 //! switch point) keeps the baton and stops the simulation.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+use crate::base::error::{Error, ErrorKind, Result};
 
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -150,6 +153,25 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     }
     let real = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
     Ok(Thread { handle: Handle::Real(real) })
+}
+
+/// Runs `body`; a panic in it becomes an error, so that nobody waits for ever for the thread that
+/// it would have ended. In a simulation it goes on and ends the run: no campaign overlooks it.
+///
+/// # Errors
+/// What `body` returns; `Poisoned` with the panic's text.
+pub(crate) fn catch_panic<T>(what: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    #[cfg(feature = "sim")]
+    if sim::is_actor() {
+        return body();
+    }
+    let payload = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => return result,
+        Err(payload) => payload,
+    };
+    let text = payload.downcast_ref::<&str>().copied().map(str::to_owned);
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Err(Error::new(ErrorKind::Poisoned, format!("{what} panicked, which is a bug: {text}")))
 }
 
 /// Does nothing for `duration` (of virtual time, in simulation).
