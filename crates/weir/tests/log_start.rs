@@ -1,5 +1,5 @@
-//! Where keyspaces say that they need the log from (H38), on a simulated disk: after power cuts, and
-//! when keyspaces are created while others are flushed.
+//! Where keyspaces say that they need the log from (H38), on a simulated disk: after power cuts,
+//! and when keyspaces are created while others are flushed.
 #![cfg(feature = "sim")]
 
 use std::time::Duration;
@@ -62,8 +62,8 @@ fn a_log_start_is_never_behind_the_end_of_the_log() {
     }
 }
 
-/// Goal: the segment that a new keyspace names as its log start is not let go before the keyspace is
-/// in the root.
+/// Goal: the segment that a new keyspace names as its log start is not let go before the keyspace
+/// is in the root.
 /// Method: a change of options holds the version set for a second; meanwhile a keyspace is created
 /// and the default keyspace is written to until its log start has moved on. Which of the two gets
 /// the version set first is the seed's choice.

@@ -12,9 +12,9 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::Kind;
 use crate::base::limits;
 use crate::base::memory::Category;
-use crate::base::sched::{Mutex, Thread};
+use crate::base::sched::{self, Mutex, Thread};
 use crate::cache::BlockCache;
-use crate::db::jobs::Jobs;
+use crate::db::jobs::{self, Jobs};
 use crate::log::wal::Wal;
 use crate::options::{DbOptions, Durability, Options};
 use crate::state::reclaimer::Reclaimer;
@@ -68,38 +68,39 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.close().ignore_error("who wants to know calls close");
+        if !jobs::is_worker() {
+            self.close().ignore_error("who wants to know calls close");
+            return;
+        }
+        // A callback held the last handle. Its thread cannot wait for itself to end.
+        let (engine, workers) =
+            (Arc::clone(&self.engine), std::mem::take(&mut *self.workers.lock()));
+        let close = move || engine.close(workers).ignore_error("nobody is left to be told");
+        sched::spawn("weir-close", close)
+            .map_err(|e| Error::io("starting a thread", e))
+            .ignore_error("without a thread the lock is held until the process ends");
     }
 }
 
 impl Handle {
-    /// Ends background work, makes the log durable, releases the lock. Later calls do nothing.
+    /// Ends background work, makes the log durable, releases the lock. Later calls do nothing; one
+    /// at the same time waits for the end.
     ///
     /// # Errors
-    /// `Poisoned` if an earlier failure left the log's state unknown; the device's.
+    /// `Poisoned` if an earlier failure left the log's state unknown; the device's;
+    /// `InvalidArgument` on a background thread of a store.
     pub(crate) fn close(&self) -> Result<()> {
-        let engine = &self.engine;
-        if engine.shared.health.is_closed() {
+        if jobs::is_worker() {
+            return Err(Error::invalid(
+                "close waits for background threads and cannot be called in a callback that runs \
+                 on one; drop the handle instead",
+            ));
+        }
+        let mut workers = self.workers.lock();
+        if self.engine.shared.health.is_closed() {
             return Ok(());
         }
-        let flushed = engine.flush_unlogged();
-        engine.shared.health.close();
-        engine.jobs.stop();
-        if let Some(writer) = &engine.writer {
-            writer.wal.close();
-        }
-        engine.shared.wake_workers();
-        engine.shared.announce_progress();
-        for worker in self.workers.lock().drain(..) {
-            worker.join();
-        }
-        // What the last jobs made obsolete; nobody wakes a worker for it any more.
-        engine.reclaim();
-        let finished = engine.finish_log();
-        if let Some(storage) = engine.storage.lock().take() {
-            storage.unlock();
-        }
-        flushed.and(finished)
+        self.engine.close(std::mem::take(&mut *workers))
     }
 }
 
@@ -112,6 +113,34 @@ thread_local! {
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Engine {
+    /// Closes the store; see [`Handle::close`].
+    fn close(&self, workers: Vec<Thread>) -> Result<()> {
+        let flushed = self.flush_unlogged();
+        self.shared.health.close();
+        self.jobs.stop();
+        if let Some(writer) = &self.writer {
+            writer.wal.close();
+        }
+        self.shared.wake_workers();
+        self.shared.announce_progress();
+        for worker in workers {
+            worker.join();
+        }
+        // Other threads may be compacting a range, changing keyspaces or committing. They see that
+        // the store is closed; nothing may be written any more when the lock is given up.
+        self.jobs.wait_for_running(&self.shared);
+        let ddl = self.ddl.lock();
+        // What the last jobs made obsolete; nobody wakes a worker for it any more.
+        self.reclaim();
+        let finished = self.finish_log();
+        self.set.close(crate::state::health::closed_error());
+        drop(ddl);
+        if let Some(storage) = self.storage.lock().take() {
+            storage.unlock();
+        }
+        flushed.and(finished)
+    }
+
     /// The storage, while the store is open.
     pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>> {
         self.storage.lock().clone().ok_or_else(crate::state::health::closed_error)
@@ -220,13 +249,17 @@ impl Engine {
 
     /// Has a background thread sync the log up to `lsn` and call back.
     pub(crate) fn sync_later(&self, lsn: u64, callback: SyncCallback) {
-        match &self.writer {
-            Some(writer) if !self.shared.health.is_closed() => {
-                writer.sync_requests.lock().push((lsn, callback));
+        if let Some(writer) = &self.writer {
+            // Looked at under the lock: what is entered before the closing is answered then.
+            let mut requests = writer.sync_requests.lock();
+            if !self.shared.health.is_closed() {
+                requests.push((lsn, callback));
+                drop(requests);
                 self.shared.wake_workers();
+                return;
             }
-            _ => callback(Err(crate::state::health::closed_error())),
         }
+        callback(Err(crate::state::health::closed_error()));
     }
 
     /// A write failed: a sync error poisons, the others are the caller's alone.
@@ -367,6 +400,7 @@ impl Engine {
             Ok(installed) => installed,
             Err(failed) => {
                 self.jobs.reopen_keyspace(tree.id);
+                self.shared.wake_workers();
                 return Err(self.note_install_error(failed.error));
             }
         };
@@ -422,7 +456,8 @@ impl Engine {
                  it may be missing when it is opened again",
             ));
         }
-        writer.wal.finish()?;
+        // After the last group of those who were let in before the store was closed.
+        writer.committer.exclusively(|_| writer.wal.finish())?;
         // The version log says how far the log was durable: a tail that is lost while the store is
         // closed is then told from a crash.
         let edit = VersionEdit {

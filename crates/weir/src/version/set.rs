@@ -293,6 +293,12 @@ impl VersionSet {
         self.install.lock().poison.clone()
     }
 
+    /// Refuses every edit from now on with `why`, after the one that is being made: the files may
+    /// be somebody else's then.
+    pub(crate) fn close(&self, why: Error) {
+        self.install.lock().poison.get_or_insert(why);
+    }
+
     /// Makes `edit` durable and its root current.
     ///
     /// Locks: install. Waits for the device.

@@ -1,0 +1,213 @@
+//! What must come to an end: closing, and waiting for threads that panicked or found no space.
+#![cfg(feature = "sim")]
+#![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use weir::sim::{
+    Dir, Effect, ErrorCode, Fault, FaultyDir, File, FileClass, Lock, Mode, OpKind, SimDisk,
+    SimOptions, Simulation, Times,
+};
+use weir::{Builder, Db, Durability, ErrorKind, Options, Result, WriteBatch};
+
+/// Longer than anything here takes, shorter than for ever.
+const LONG: Duration = Duration::from_secs(30);
+
+fn builder(dir: Arc<dyn Dir>) -> Builder {
+    let options = Options { write_buffer_bytes: 4 << 10, l0_trigger: 100, ..Options::default() };
+    Db::builder("sim")
+        .default_options(options)
+        .memory_budget(8 << 20)
+        .log_segment_bytes(16 << 10)
+        .log_area_bytes(1 << 20)
+        .background_threads(1)
+        .seed(1)
+        .device(dir)
+}
+
+/// What `body` returns, if it returns.
+fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(body()));
+    receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
+}
+
+/// A directory that panics where a file of some kind is created.
+struct Panicking {
+    inner: Arc<dyn Dir>,
+    suffix: &'static str,
+    armed: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Dir for Panicking {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        let armed = self.armed.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(!(armed && name.ends_with(self.suffix)), "as planned");
+        self.inner.create(name)
+    }
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        self.inner.open(name, mode)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn unlink(&self, name: &str) -> Result<()> {
+        self.inner.unlink(name)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        self.inner.lock(name)
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+/// Goal: a background thread that panics poisons the store; nobody waits for it for ever.
+/// Method: the device panics where a table, or a log segment, is created.
+#[test]
+fn a_panic_in_the_background_poisons_the_store() {
+    for suffix in [".tbl", ".log"] {
+        let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let inner = SimDisk::new(SimOptions::default()).dir();
+        let dir = Panicking { inner, suffix, armed: Arc::clone(&armed) };
+        let db = builder(Arc::new(dir)).open().unwrap();
+        let other = db.keyspace("other", Options::default()).unwrap();
+        other.put(b"k", b"v").unwrap();
+        armed.store(true, std::sync::atomic::Ordering::SeqCst);
+        in_time("a store whose background thread panicked", move || {
+            let write = || (0..200_u32).try_for_each(|i| db.put(i.to_be_bytes(), [0; 1000]));
+            let error = write().and_then(|()| other.flush()).and_then(|()| db.flush());
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Poisoned, "{suffix}");
+            // Nothing may be due: then it is idle. It must end either way.
+            drop(db.wait_idle());
+            assert!(db.drop_keyspace("other").is_err());
+            assert_eq!(other.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+            drop(other);
+            assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Poisoned);
+        });
+    }
+}
+
+fn sync_commit(db: &Db, callback: impl FnOnce(Result<()>) + Send + 'static) {
+    let mut batch = WriteBatch::new();
+    batch.put(db.default_keyspace(), b"k", b"v");
+    db.commit(batch, Durability::Sync).on_done(callback);
+}
+
+/// Goal: a callback that panics on a background thread takes nothing of the store with it.
+#[test]
+fn a_panic_in_a_callback_is_the_users_alone() {
+    let db = builder(SimDisk::new(SimOptions::default()).dir()).open().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    sync_commit(&db, |_| panic!("as planned"));
+    sync_commit(&db, move |result| sender.send(result).unwrap());
+    receiver.recv_timeout(LONG).expect("the second callback runs").unwrap();
+    in_time("a flush after a panic in a callback", move || {
+        db.flush().unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// Goal: the last handle may go in a callback, on a background thread of the very store.
+#[test]
+fn the_last_handle_may_go_in_a_callback() {
+    let disk = SimDisk::new(SimOptions::default());
+    let db = builder(disk.dir()).open().unwrap();
+    let (go, wait) = mpsc::channel::<()>();
+    let last = db.clone();
+    sync_commit(&db, move |_| {
+        wait.recv().unwrap();
+        drop(last);
+    });
+    drop(db);
+    go.send(()).unwrap();
+    in_time("the closing", move || {
+        while let Err(error) = builder(disk.dir()).open() {
+            assert_eq!(error.kind(), ErrorKind::Locked);
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Goal: whoever closes a store second waits until it is closed: it can be opened again then, and
+/// nothing of its first life writes to it any more.
+/// Method: two actors close it while memtables wait for their flush and a third compacts a range.
+#[test]
+fn a_second_close_waits_for_the_first() {
+    for seed in 0..30 {
+        Simulation::run(seed, move |sim| {
+            sim.set_switch_every(2);
+            let disk = SimDisk::new(SimOptions::default());
+            let db = builder(disk.dir()).background_threads(2).open().unwrap();
+            for i in 0..60_u32 {
+                db.put(i.to_be_bytes(), [1; 200]).unwrap();
+            }
+            let compacting = db.clone();
+            let compact = sim.spawn("compact", move || drop(compacting.compact_range(..)));
+            let closers: Vec<_> = (0..2)
+                .map(|number| {
+                    let (db, dir) = (db.clone(), disk.dir());
+                    let close = move || {
+                        db.close().unwrap();
+                        // Whether this one is the second is the seed's choice.
+                        if number == 0
+                            && let Err(error) = builder(dir).error_if_exists(true).open()
+                        {
+                            assert_eq!(error.kind(), ErrorKind::Conflict, "seed {seed}: {error}");
+                        }
+                    };
+                    sim.spawn("close", close).unwrap()
+                })
+                .collect();
+            assert!(closers.into_iter().all(|c| c.join()));
+            compact.unwrap().join();
+            drop(db);
+            let db = builder(disk.dir()).open().unwrap();
+            for i in 0..60_u32 {
+                assert!(db.get(i.to_be_bytes()).unwrap().is_some(), "seed {seed}: key {i}");
+            }
+            db.close().unwrap();
+        });
+    }
+}
+
+/// Goal: when space returns, compacting a range works again, also if nothing else ran meanwhile.
+/// Method: the job that finds no space is the caller's own: no background thread repeats it.
+#[test]
+fn a_full_device_is_not_full_for_ever() {
+    let disk = SimDisk::new(SimOptions::default());
+    let faulty = FaultyDir::over_disk(&disk);
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    for round in 0..3_u8 {
+        for i in 0..10_u32 {
+            db.put(i.to_be_bytes(), [round; 100]).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    faults.arm(Fault {
+        op: Some(OpKind::Create),
+        class: Some(FileClass::Table),
+        after: 0,
+        times: Times::Forever,
+        effect: Effect::Fail(ErrorCode::Enospc),
+    });
+    assert_eq!(db.compact_range(..).unwrap_err().kind(), ErrorKind::NoSpace);
+    faults.heal();
+    in_time("compacting with space", move || {
+        while let Err(error) = db.compact_range(..) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace);
+            std::thread::yield_now();
+        }
+        db.close().unwrap();
+    });
+}
