@@ -318,6 +318,17 @@ impl File for RealFile {
         Ok(())
     }
 
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        if self.len()? >= bytes {
+            return Ok(());
+        }
+        match retry(|| fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes)) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.allocate(bytes),
+            Err(e) => Err(self.fault("reserving space for", bytes, e)),
+        }
+    }
+
     fn set_len(&self, bytes: u64) -> Result<()> {
         retry(|| fs::ftruncate(&self.fd, bytes))
             .map_err(|e| self.fault("setting the length of", bytes, e))

@@ -1,6 +1,6 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
-//! Segments are created, zeroed and recycled off the write path by [`Wal::prepare`]; the appender
+//! Segments are created (zeroed where writers sync) and recycled off the write path by [`Wal::prepare`]; the appender
 //! only takes the one that is ready. Not here: framing (`segment`), replay (`replay`).
 //!
 //! Invariants:
@@ -65,6 +65,8 @@ pub(crate) struct Wal {
     appended_bytes: AtomicU64,
     /// Whether the next segment should be prepared by now.
     wanted: AtomicBool,
+    /// Whether a writer has asked for a sync: segments are zeroed from then on.
+    synced_once: AtomicBool,
     want_segment: WantSegment,
 }
 
@@ -108,7 +110,7 @@ impl Wal {
         want_segment: WantSegment,
     ) -> Result<Self> {
         let first_bytes = options.segment_bytes.min(FIRST_SEGMENT_BYTES_MAX);
-        let file = storage.create_log(LogKind::Wal, next_number, first_bytes)?;
+        let file = storage.reserve_log(LogKind::Wal, next_number, first_bytes)?;
         let writer = SegmentWriter::start(
             Arc::clone(&file),
             options.identity(next_number),
@@ -146,6 +148,7 @@ impl Wal {
             durable_lsn: AtomicU64::new(chain.lsn),
             appended_bytes: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
+            synced_once: AtomicBool::new(false),
             want_segment,
         })
     }
@@ -160,6 +163,9 @@ impl Wal {
     /// no segment could be prepared.
     pub(crate) fn append(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
         let bytes: usize = parts.iter().map(|p| p.len()).sum();
+        if pad && !self.synced_once.load(Ordering::Relaxed) {
+            self.synced_once.store(true, Ordering::Relaxed);
+        }
         let mut active = self.active.lock();
         let room = active.room();
         let lsn = if room == 0 || room < bytes as u64 {
@@ -295,7 +301,11 @@ impl Wal {
                 }
                 Ok(file)
             }),
-            None => self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes),
+            // Zeros cost a write of the whole segment and save metadata at every sync (H36).
+            None if self.synced_once.load(Ordering::Relaxed) => {
+                self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes)
+            }
+            None => self.storage.reserve_log(LogKind::Wal, number, self.options.segment_bytes),
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();

@@ -443,6 +443,26 @@ fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
     Ok(root.to_vec())
 }
 
+impl Files {
+    /// Creates a log and has `fill` give it its length; durable under its name before this returns.
+    fn make_log(
+        &self,
+        kind: LogKind,
+        number: u64,
+        fill: impl FnOnce(&Arc<dyn File>) -> Result<()>,
+    ) -> Result<Arc<dyn File>> {
+        self.writable()?;
+        let name = log_name(kind, number);
+        let file = self.dir.create(&name)?;
+        self.fill_new(&name, || {
+            fill(&file)?;
+            file.sync()?;
+            self.dir.sync()
+        })?;
+        Ok(file)
+    }
+}
+
 impl Storage for Files {
     fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
         // File systems allocate at write-back, when the size is known: the hint adds nothing.
@@ -475,17 +495,11 @@ impl Storage for Files {
     }
 
     fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
-        self.writable()?;
-        let name = log_name(kind, number);
-        let file = self.dir.create(&name)?;
-        self.fill_new(&name, || {
-            if bytes > 0 {
-                file.allocate(bytes)?;
-            }
-            file.sync()?;
-            self.dir.sync()
-        })?;
-        Ok(file)
+        self.make_log(kind, number, |file| if bytes > 0 { file.allocate(bytes) } else { Ok(()) })
+    }
+
+    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+        self.make_log(kind, number, |file| file.reserve(bytes))
     }
 
     fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
