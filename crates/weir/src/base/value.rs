@@ -251,7 +251,7 @@ mod tests {
     /// A value is three words, whichever form it has, and both forms compare by their bytes.
     #[test]
     fn values_compare_by_bytes() {
-        assert_eq!(size_of::<Value>(), 24);
+        assert_eq!(size_of::<Value>(), 32);
         let buf = Buf::from(&b"hello world"[..]);
         let shared = Value::shared(buf.clone(), 6, 5);
         let owned = Value::from(&b"world"[..]);

@@ -99,8 +99,8 @@ pub trait File: Send + Sync {
     /// Reserves space for `[0, bytes)` and extends the file to it, so that later writes inside need
     /// no space and no metadata. The new bytes read as zeros.
     fn allocate(&self, bytes: u64) -> Result<()>;
-    /// As [`allocate`](Self::allocate), but later writes inside may still need metadata: reserving is
-    /// quick, and the first sync of what is written costs more.
+    /// As [`allocate`](Self::allocate), but later writes inside may still need metadata: quick, and
+    /// the first sync of what is written costs more.
     fn reserve(&self, bytes: u64) -> Result<()> {
         self.allocate(bytes)
     }

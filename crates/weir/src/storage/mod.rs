@@ -41,8 +41,8 @@ pub trait Storage: Send + Sync {
     /// Creates a log of `bytes` zeroed and allocated bytes (0: grows as it is written), durable
     /// under its name before this returns. Exclusive.
     fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>>;
-    /// As [`create_log`](Self::create_log), without writing the zeros: quick, and right for a log that
-    /// is not synced often.
+    /// As [`create_log`](Self::create_log), without writing the zeros: quick, and right for a log
+    /// that is not synced often.
     fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
         self.create_log(kind, number, bytes)
     }
