@@ -248,7 +248,7 @@ impl PartialEq<Vec<u8>> for Value {
 mod tests {
     use super::*;
 
-    /// A value is three words, whichever form it has, and both forms compare by their bytes.
+    /// A value is four words, whichever form it has, and the forms compare by their bytes.
     #[test]
     fn values_compare_by_bytes() {
         assert_eq!(size_of::<Value>(), 32);

@@ -1,7 +1,8 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
 //! Segments are created (zeroed where writers sync) and recycled off the write path by
-//! [`Wal::prepare`]; the appender only takes the one that is ready. Not here: framing (`segment`), replay (`replay`).
+//! [`Wal::prepare`]; the appender only takes the one that is ready. Not here: framing (`writer`),
+//! replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
