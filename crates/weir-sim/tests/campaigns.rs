@@ -76,3 +76,28 @@ fn damaged_bytes() {
 fn same_seed_same_bytes() {
     determinism::run(3, 4).unwrap_or_else(|why| panic!("{why}"));
 }
+
+/// Every patch of the museum still applies to the engine as it is: a stale one grades nothing.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it lists the patches in the repository")]
+fn museum_patches_apply() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if !root.join(".git").exists() {
+        println!("skipped: the sources are not a git checkout, so patches cannot be tried");
+        return;
+    }
+    let museum = root.join("crates/weir-sim/museum");
+    let mut patches: Vec<_> =
+        std::fs::read_dir(&museum).expect("the museum").map(|e| e.expect("entry").path()).collect();
+    patches.sort();
+    assert!(patches.len() >= 11, "{patches:?}");
+    for patch in patches {
+        let status = std::process::Command::new("git")
+            .args(["apply", "--check"])
+            .arg(&patch)
+            .current_dir(&root)
+            .status()
+            .expect("git runs");
+        assert!(status.success(), "{} does not apply any more", patch.display());
+    }
+}
