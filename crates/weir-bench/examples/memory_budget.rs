@@ -52,6 +52,15 @@ fn scan_on(cursor: &mut weir::Cursor) -> Result<(), weir::Error> {
     cursor.status()
 }
 
+/// Ends the other threads, however this one ends.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Does `work` with `start` and the numbers after it, until told to stop or it fails.
 fn until_stopped(
     stop: &AtomicBool,
@@ -87,6 +96,7 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     let mut peak = 0;
     let mut worst_account = (0.0f64, 0, 0);
     std::thread::scope(|scope| -> Result<(), weir::Error> {
+        let _stop = StopOnDrop(&stop);
         for seed in 0..2u64 {
             let (db, stop, reads, writes) = (&db, &stop, &reads, &writes);
             scope.spawn(move || {
@@ -128,7 +138,6 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        stop.store(true, Ordering::Relaxed);
         Ok(())
     })?;
     let limit = BUDGET as f64 * 1.10 + 32.0 * MIB;
