@@ -1,0 +1,10 @@
+//! Weir's laboratory: the papers' experiments on the real engine, on simulated disks and a virtual
+//! clock, from a seed.
+//!
+//! [`experiment`] is what an experiment states (one TOML file per figure), [`result`] what comes
+//! out of it (one JSON file per figure, which plots and reports are made of).
+//!
+//! Uses the engine's public interface and `weir::sim`, nothing else.
+
+pub mod experiment;
+pub mod result;

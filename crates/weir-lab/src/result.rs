@@ -1,0 +1,210 @@
+//! What one experiment gives: one JSON file, the only thing that plots and reports are made of.
+//!
+//! Not here: how it is measured (`runner`) and how it is shown.
+//!
+//! Invariants: (1) every number is finite, so that the JSON form is complete; (2) everything but
+//! `real_seconds` and `command` depends only on the experiment, the scale, the seed and the code.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The outcome of one experiment at one scale from one seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Result {
+    /// The experiment's file name without its ending.
+    pub experiment: String,
+    /// Short name of the paper, as in docs/papers.md.
+    pub paper: String,
+    /// The figure, table or section there.
+    pub figure: String,
+    /// One line for people.
+    pub title: String,
+    /// By how much data, caches, files and durations are divided.
+    pub scale: u32,
+    /// Decides everything.
+    pub seed: u64,
+    /// What was typed to get it.
+    pub command: String,
+    /// Every option of every run, scaled, by name: `store.policy`, or `bLSM: store.policy` where
+    /// the run differs from the experiment's own settings.
+    pub settings: BTreeMap<String, String>,
+    /// How it wants to be drawn.
+    pub kind: Kind,
+    /// Horizontal axis.
+    pub x: Axis,
+    /// Vertical axis.
+    pub y: Axis,
+    /// What was measured.
+    pub series: Vec<Series>,
+    /// What the paper shows, where it gives a curve or a value.
+    pub paper_lines: Vec<Series>,
+    /// What is derived, beside the paper's values.
+    pub numbers: Vec<Number>,
+    /// Virtual time of all runs together.
+    pub virtual_seconds: f64,
+    /// Real time that it took; differs from time to time.
+    pub real_seconds: f64,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// How a result wants to be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Values over virtual seconds, one line per series.
+    Time,
+    /// One bar per label; the points' x is the label's place.
+    Bars,
+    /// Values over a parameter, one line per series.
+    Lines,
+    /// Dots.
+    Scatter,
+}
+
+/// One axis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it shows.
+    pub label: String,
+    /// In which unit; empty for a plain number.
+    pub unit: String,
+}
+
+/// One line, set of bars or cloud.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Unit of its y values; empty for a plain number.
+    pub unit: String,
+    /// x and y.
+    pub points: Vec<[f64; 2]>,
+    /// Names of the points, for bars: as many as points, or none.
+    pub labels: Vec<String>,
+}
+
+/// One derived number, and what the paper leads one to expect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty for a plain number.
+    pub unit: String,
+    /// As measured here.
+    pub ours: f64,
+    /// The paper's.
+    pub paper: Option<f64>,
+    /// The least that is accepted.
+    pub low: Option<f64>,
+    /// The most that is accepted.
+    pub high: Option<f64>,
+    /// Where the bounds come from, or why they are missing.
+    pub note: String,
+}
+
+/// Whether a number is as expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Inside its bounds.
+    Holds,
+    /// Outside.
+    Fails,
+    /// There are no bounds.
+    Open,
+}
+
+impl Number {
+    /// Whether `ours` is inside `low..=high`; a missing bound is none.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.low.is_none() && self.high.is_none() {
+            return Verdict::Open;
+        }
+        let above = self.low.is_none_or(|low| self.ours >= low);
+        let below = self.high.is_none_or(|high| self.ours <= high);
+        if above && below { Verdict::Holds } else { Verdict::Fails }
+    }
+}
+
+impl Result {
+    /// The JSON form, with a line end at its end.
+    ///
+    /// # Errors
+    /// The encoder's, as text.
+    pub fn to_json(&self) -> std::result::Result<String, String> {
+        let mut text = serde_json::to_string_pretty(self).map_err(|e| e.to_string())?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// Reads the JSON form.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn from_json(text: &str) -> std::result::Result<Self, String> {
+        serde_json::from_str(text).map_err(|e| format!("this is no result of an experiment: {e}"))
+    }
+
+    /// The number called `name`.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<&Number> {
+        self.numbers.iter().find(|n| n.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(ours: f64, low: Option<f64>, high: Option<f64>) -> Number {
+        let (name, unit) = ("n".to_owned(), String::new());
+        Number { name, unit, ours, paper: None, low, high, note: String::new() }
+    }
+
+    /// Goal: bounds are inclusive, and a missing bound does not bound.
+    #[test]
+    fn verdicts() {
+        assert_eq!(number(1.0, None, None).verdict(), Verdict::Open);
+        assert_eq!(number(1.0, Some(1.0), Some(1.0)).verdict(), Verdict::Holds);
+        assert_eq!(number(0.9, Some(1.0), None).verdict(), Verdict::Fails);
+        assert_eq!(number(1.1, None, Some(1.0)).verdict(), Verdict::Fails);
+        assert_eq!(number(9.0, Some(1.0), None).verdict(), Verdict::Holds);
+    }
+
+    /// Goal: JSON keeps everything. Method: there and back, awkward floats included.
+    #[test]
+    fn json_round_trip() {
+        let axis = |label: &str| Axis { label: label.into(), unit: "s".into() };
+        let series = Series {
+            name: "ours".into(),
+            unit: String::new(),
+            points: vec![[0.1 + 0.2, 1e-300], [f64::MAX, -0.0]],
+            labels: vec!["a".into(), "b".into()],
+        };
+        let result = Result {
+            experiment: "x".into(),
+            paper: "LSbM".into(),
+            figure: "11a".into(),
+            title: "t".into(),
+            scale: 64,
+            seed: u64::MAX,
+            command: "weir lab run x".into(),
+            settings: BTreeMap::from([("store.policy".into(), "leveled".into())]),
+            kind: Kind::Bars,
+            x: axis("x"),
+            y: axis("y"),
+            series: vec![series.clone()],
+            paper_lines: vec![series],
+            numbers: vec![number(0.1, None, Some(2.0))],
+            virtual_seconds: 1.5,
+            real_seconds: 0.0,
+            notes: vec!["n".into()],
+        };
+        let text = result.to_json().expect("encodes");
+        assert_eq!(Result::from_json(&text).expect("decodes"), result);
+        assert!(text.contains("\"kind\": \"bars\""));
+        assert!(Result::from_json("{}").is_err());
+    }
+}
