@@ -4,6 +4,9 @@
 //! keyspace, is stored with it, and may be changed at every open. Defaults are stated once, as
 //! constants.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::base::error::{Error, Result};
 use crate::base::limits;
 
@@ -31,6 +34,8 @@ pub const DEFAULT_LEVEL_RATIO: u32 = 10;
 pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 256 << 20;
 /// Default of [`Options::l0_trigger`].
 pub const DEFAULT_L0_TRIGGER: usize = 4;
+/// Default of [`Options::runs_per_level`].
+pub const DEFAULT_RUNS_PER_LEVEL: usize = 4;
 /// Default of [`Options::bloom_bits`], for every level.
 pub const DEFAULT_BLOOM_BITS: f32 = 10.0;
 
@@ -67,6 +72,55 @@ pub enum CompactionPolicy {
     /// than the one above (LevelDB).
     #[default]
     Leveled,
+    /// Every level collects `runs_per_level` runs, which are merged into one run of the next level.
+    /// Each entry is written once per level; reads look at more runs (Merfeld and Karatsiolis,
+    /// Monkey).
+    Tiered,
+    /// Tiered above, one run in the last level: writes nearly as `Tiered`, space and long scans
+    /// nearly as `Leveled` (Dostoevsky).
+    LazyLeveled,
+    /// Neighbours in age of similar size are merged, `runs_per_level` or more at a time (Bigtable,
+    /// Cassandra).
+    SizeTiered,
+    /// Like `Tiered`, but the last level piles up until it is full and is then merged in place (the
+    /// stepped-merge tree that LSbM is compared with).
+    SteppedMerge,
+}
+
+impl CompactionPolicy {
+    /// All of them, the default first.
+    pub const ALL: [Self; 5] =
+        [Self::Leveled, Self::Tiered, Self::LazyLeveled, Self::SizeTiered, Self::SteppedMerge];
+
+    /// The name that people write: `leveled`, `tiered`, ...
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leveled => "leveled",
+            Self::Tiered => "tiered",
+            Self::LazyLeveled => "lazy_leveled",
+            Self::SizeTiered => "size_tiered",
+            Self::SteppedMerge => "stepped_merge",
+        }
+    }
+}
+
+impl fmt::Display for CompactionPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CompactionPolicy {
+    type Err = Error;
+
+    /// The policy of a [`name`](CompactionPolicy::name).
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("there is no compaction policy {name:?}; choose one of {names}"))
+        })
+    }
 }
 
 /// Options of a whole store.
@@ -150,6 +204,10 @@ pub struct Options {
     /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many
     /// on and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
+    /// Runs that make a level full, where levels hold several runs (every policy but the leveled
+    /// one, which does not look at it), 2 to 100. Larger: fewer rewrites, more runs to read and
+    /// more space for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
+    pub runs_per_level: usize,
 }
 
 impl Default for Options {
@@ -166,6 +224,7 @@ impl Default for Options {
             level_ratio: DEFAULT_LEVEL_RATIO,
             base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
             l0_trigger: DEFAULT_L0_TRIGGER,
+            runs_per_level: DEFAULT_RUNS_PER_LEVEL,
         }
     }
 }
@@ -202,6 +261,7 @@ impl Options {
         range("level_ratio", u64::from(self.level_ratio), 2, 100)?;
         range("base_level_bytes", self.base_level_bytes, 1 << 10, u64::MAX)?;
         range("l0_trigger", self.l0_trigger as u64, 1, 1000)?;
+        range("runs_per_level", self.runs_per_level as u64, 2, 100)?;
         range("number of bloom_bits", self.bloom_bits.len() as u64, 0, limits::LEVELS as u64)?;
         range("number of compressions", self.compression.len() as u64, 0, limits::LEVELS as u64)?;
         for &bits in &self.bloom_bits {

@@ -31,5 +31,9 @@ use policy::Policy;
 pub(crate) fn policy_of(option: CompactionPolicy) -> &'static dyn Policy {
     match option {
         CompactionPolicy::Leveled => &policy::leveled::Leveled,
+        CompactionPolicy::Tiered => &policy::tiered::Tiered,
+        CompactionPolicy::LazyLeveled => &policy::lazy_leveled::LazyLeveled,
+        CompactionPolicy::SizeTiered => &policy::size_tiered::SizeTiered,
+        CompactionPolicy::SteppedMerge => &policy::stepped_merge::SteppedMerge,
     }
 }

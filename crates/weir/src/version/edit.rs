@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=53c6e8bb9ea4
+// FORMAT: docs/format/edit.md sha=9c3c91a25e97
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

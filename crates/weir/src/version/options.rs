@@ -19,12 +19,17 @@ const TAG_COMPRESSION: u64 = 4;
 const TAG_LEVEL_RATIO: u64 = 13;
 const TAG_BASE_LEVEL_BYTES: u64 = 15;
 const TAG_L0_TRIGGER: u64 = 17;
+const TAG_RUNS_PER_LEVEL: u64 = 19;
 
 const RECORD: &str = "keyspace option";
 
 fn policy_number(policy: CompactionPolicy) -> u64 {
     match policy {
         CompactionPolicy::Leveled => 1,
+        CompactionPolicy::Tiered => 2,
+        CompactionPolicy::LazyLeveled => 3,
+        CompactionPolicy::SizeTiered => 4,
+        CompactionPolicy::SteppedMerge => 5,
     }
 }
 
@@ -53,6 +58,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_LEVEL_RATIO, u64::from(options.level_ratio));
     put_number(buf, TAG_BASE_LEVEL_BYTES, options.base_level_bytes);
     put_number(buf, TAG_L0_TRIGGER, options.l0_trigger as u64);
+    put_number(buf, TAG_RUNS_PER_LEVEL, options.runs_per_level as u64);
 }
 
 /// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
@@ -90,6 +96,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_LEVEL_RATIO => options.level_ratio = small()?,
             TAG_BASE_LEVEL_BYTES => options.base_level_bytes = wide()?,
             TAG_L0_TRIGGER => options.l0_trigger = size()?,
+            TAG_RUNS_PER_LEVEL => options.runs_per_level = size()?,
             _ => unknown(RECORD, tag)?,
         }
     }
@@ -97,15 +104,16 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
 }
 
 fn decode_policy(value: u64) -> Result<CompactionPolicy> {
-    match value {
-        1 => Ok(CompactionPolicy::Leveled),
-        _ => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "compaction policy {value} is not one that this version knows; use a newer Weir"
-            ),
-        )),
-    }
+    CompactionPolicy::ALL.into_iter().find(|&policy| policy_number(policy) == value).ok_or_else(
+        || {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "compaction policy {value} is not one that this version knows; use a newer Weir"
+                ),
+            )
+        },
+    )
 }
 
 fn decode_compression(value: u8) -> Result<Compression> {

@@ -17,9 +17,14 @@ use crate::version::shape::{RunShape, Shape};
 #[cfg(test)]
 mod cases;
 pub(crate) mod cut;
+pub(crate) mod lazy_leveled;
 pub(crate) mod leveled;
+mod runs;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod size_tiered;
+pub(crate) mod stepped_merge;
+pub(crate) mod tiered;
 
 /// Where a flushed run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +97,9 @@ pub(crate) trait Policy: Send + Sync {
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
     /// How far the tree is from its form.
     fn pressure(&self, shape: &Shape) -> Pressure;
-    /// What is wrong with the tree's form, by the promises of this policy; one sentence each. What
-    /// a pick will repair is not wrong.
+    /// What is wrong with the form of a tree at rest, by the promises of this policy; one sentence
+    /// each. A tree that `pick` still has tasks for (another policy may have left it) need not be
+    /// in form.
     fn check(&self, shape: &Shape) -> Vec<String>;
 }
 

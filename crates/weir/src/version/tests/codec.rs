@@ -7,7 +7,7 @@ use crate::base::error::ErrorKind;
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
-use crate::options::{Compression, Options};
+use crate::options::{CompactionPolicy, Compression, Options};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
@@ -134,9 +134,12 @@ fn options_round_trip() {
         bloom_bits: vec![10.0, 0.5, 0.0],
         compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
         l0_trigger: 9,
+        runs_per_level: 7,
         ..Options::default()
     };
-    for options in [options, Options::default()] {
+    let policies =
+        CompactionPolicy::ALL.map(|compaction| Options { compaction, ..options.clone() });
+    for options in policies.into_iter().chain([Options::default()]) {
         let mut bytes = Vec::new();
         encode_options(&options, &mut bytes);
         assert_eq!(decode_options(&bytes, "file", 0).unwrap(), options);

@@ -1,0 +1,86 @@
+//! `lazy_leveled`: tiered above, one run in the last level.
+//!
+//! Source: Dostoevsky (Dayan and Idreos, SIGMOD 2018), §3 "lazy leveling": nearly all data is in
+//! the last level, so keeping only that one merged gives point reads and space of a leveled tree,
+//! and the levels above cost one write each. We differ: the last level is always the bottom of the
+//! tree, and how many levels lie above it follows from its size: a full level goes there if it has
+//! at least a T-th of its bytes (T is `runs_per_level`), and otherwise becomes a run of the next
+//! level. So the last level is rewritten once per T-th of itself, or less often.
+//!
+//! Not here: the rules of merges of whole runs (`runs`).
+//!
+//! Invariants: those of `runs`, and (1) one job at a time takes from a level; (2) what goes to the
+//! last level takes everything between along.
+
+use std::ops::Bound;
+
+use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::task::{Cause, Merge, Task};
+use crate::version::shape::Shape;
+
+/// The lazy-leveled policy.
+pub(crate) struct LazyLeveled;
+
+impl Policy for LazyLeveled {
+    /// The rules, most urgent first.
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let mut picker = Picker::new(shape);
+        for level in runs::full_levels(shape).into_iter().filter(|&level| level < BOTTOM) {
+            pick_level(shape, level, &mut picker);
+        }
+        pick_last(shape, &mut picker);
+        picker.finish()
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        runs::pick_range(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+        runs::plan(shape, merge)
+    }
+
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
+        shape.options.bloom_bits_at(level)
+    }
+
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        runs::pressure(shape)
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        let mut violations = runs::check_counts(shape, 0..BOTTOM);
+        let count = runs::level_runs(shape, BOTTOM).len();
+        if count > 1 {
+            violations.push(format!("the last level has {count} runs; lazy_leveled keeps one"));
+        }
+        violations
+    }
+}
+
+/// Rule: a full level is merged into the run of the last level if it has a T-th of its bytes, with
+/// all that lies between; otherwise it becomes one run of the next level.
+fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
+    let batch = runs::level_bytes(shape, level);
+    let last = runs::level_bytes(shape, BOTTOM);
+    let next = runs::append_level(shape, level);
+    if next == BOTTOM || batch.saturating_mul(runs::runs_max(shape) as u64) >= last {
+        picker.merge(&runs::runs_from(shape, level), BOTTOM, Cause::RunCount);
+        return;
+    }
+    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    picker.merge(&all, next, Cause::RunCount);
+}
+
+/// Rule: runs that another policy left in the last level become one.
+fn pick_last(shape: &Shape, picker: &mut Picker<'_>) {
+    let last: Vec<Placed<'_>> = runs::placed(shape, BOTTOM).collect();
+    if last.len() > 1 {
+        picker.merge(&last, BOTTOM, Cause::Drain);
+    }
+}

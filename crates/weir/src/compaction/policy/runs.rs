@@ -1,0 +1,301 @@
+//! What the policies that merge whole runs share: `tiered`, `lazy_leveled`, `size_tiered` and
+//! `stepped_merge`.
+//!
+//! Such a policy looks at the tree as a list of runs, newest first, and merges neighbours in that
+//! list. Not here: which ones (one file per policy), levels of one run (`leveled`).
+//!
+//! Invariants: (1) inputs are whole runs without a busy table, and neighbours in age (H23, H48);
+//! (2) the output stands in the list where its inputs stood: in the level of its oldest input, or
+//! deeper as long as no other run lies between (runs that a job has taken count, so what the job
+//! writes cannot be passed); (3) in its level it is newer than every run that stays there (H22);
+//! (4) every merge leaves fewer runs or deeper ones, so a tree that nobody writes to comes to rest.
+
+use std::collections::BTreeSet;
+use std::ops::{Bound, Range};
+
+use crate::base::limits::LEVELS;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::{Hull, Plan, Pressure, RangePick, all, overlapping, tables_in};
+use crate::compaction::task::{Cause, Merge, Slice, Task};
+use crate::version::shape::{LevelShape, RunShape, Shape};
+
+/// The last level.
+pub(super) const BOTTOM: usize = LEVELS - 1;
+
+/// A table of the oldest run is rewritten for its deletes if at least one entry in this many is a
+/// delete, and no snapshot needs them.
+const REWRITE_DELETES_DIVISOR: u64 = 4;
+
+/// A run is as large as others if it has at least this part of their bytes: 3/4. Merges that drop
+/// overwritten entries make runs of one level differ by less.
+const ALIKE_NUMERATOR: u64 = 3;
+const ALIKE_DENOMINATOR: u64 = 4;
+
+/// A run and the level that it is in.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    pub(super) level: usize,
+    pub(super) run: &'a RunShape,
+}
+
+impl Placed<'_> {
+    /// Bytes of its tables.
+    pub(super) fn bytes(&self) -> u64 {
+        self.run.tables.totals().bytes
+    }
+
+    /// Whether no job has one of its tables.
+    pub(super) fn is_idle(&self, busy: &BTreeSet<u64>) -> bool {
+        busy.is_empty() || tables_in(self.run, &all(self.run)).all(|t| !busy.contains(&t.uid))
+    }
+
+    /// All its tables.
+    pub(super) fn slice(&self) -> Slice {
+        let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
+        Slice { level: self.level, epoch: self.run.epoch, uids }
+    }
+}
+
+/// The runs of a level, newest first.
+pub(super) fn level_runs(shape: &Shape, level: usize) -> &[RunShape] {
+    shape.levels.get(level).map_or(&[], |level| &level.runs)
+}
+
+/// The same with their level.
+pub(super) fn placed(shape: &Shape, level: usize) -> impl Iterator<Item = Placed<'_>> {
+    level_runs(shape, level).iter().map(move |run| Placed { level, run })
+}
+
+/// All runs from a level down, newest first: the order of reading.
+pub(super) fn runs_from(shape: &Shape, level: usize) -> Vec<Placed<'_>> {
+    (level..LEVELS).flat_map(|level| placed(shape, level)).collect()
+}
+
+/// Bytes of a level.
+pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
+    shape.levels.get(level).map_or(0, LevelShape::bytes)
+}
+
+/// The deepest level with a run.
+pub(super) fn deepest_in_use(shape: &Shape) -> Option<usize> {
+    (0..LEVELS).rev().find(|&level| !level_runs(shape, level).is_empty())
+}
+
+/// How many runs make a level full.
+pub(super) fn runs_max(shape: &Shape) -> usize {
+    shape.options.runs_per_level.max(2)
+}
+
+/// Whether a level has as many runs as it may, or more.
+pub(super) fn is_full(shape: &Shape, level: usize) -> bool {
+    level_runs(shape, level).len() >= runs_max(shape)
+}
+
+/// The full levels, most urgent first: by how full they are; of equal ones the upper goes first.
+pub(super) fn full_levels(shape: &Shape) -> Vec<usize> {
+    let mut levels: Vec<usize> = (0..LEVELS).filter(|&level| is_full(shape, level)).collect();
+    levels.sort_by_key(|&level| std::cmp::Reverse(level_runs(shape, level).len()));
+    levels
+}
+
+/// Whether `bytes` are at least about as many as `others`.
+pub(super) fn is_as_large(bytes: u64, others: u64) -> bool {
+    bytes.saturating_mul(ALIKE_DENOMINATOR) >= others.saturating_mul(ALIKE_NUMERATOR)
+}
+
+/// Rule: where the output of a whole level goes, below which nothing is taken along: to the next
+/// level; past empty ones to the first with runs, if it is as large as the smallest run there. So a
+/// tree with a gap (left by a policy that fills levels from below) becomes one without.
+pub(super) fn append_level(shape: &Shape, level: usize) -> usize {
+    let batch = level_bytes(shape, level);
+    let next = (level + 1).min(BOTTOM);
+    let Some(first) = (next..LEVELS).find(|&l| !level_runs(shape, l).is_empty()) else {
+        return next;
+    };
+    let smallest = placed(shape, first).map(|run| run.bytes()).min().unwrap_or(0);
+    if is_as_large(batch, smallest) { first } else { next }
+}
+
+/// The state of one `pick`.
+pub(super) struct Picker<'a> {
+    shape: &'a Shape,
+    busy: BTreeSet<u64>,
+    pub(super) tasks: Vec<Task>,
+}
+
+impl<'a> Picker<'a> {
+    pub(super) fn new(shape: &'a Shape) -> Self {
+        Self { shape, busy: shape.busy.clone(), tasks: Vec::new() }
+    }
+
+    /// Whether no job, also none of this pick, has a table of these runs.
+    pub(super) fn are_idle(&self, mut runs: impl Iterator<Item = Placed<'a>>) -> bool {
+        runs.all(|run| run.is_idle(&self.busy))
+    }
+
+    /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
+    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> bool {
+        if runs.is_empty() || !runs.iter().all(|run| run.is_idle(&self.busy)) {
+            return false;
+        }
+        self.accept(Task::Merge(merge_of(self.shape, runs, output_level, cause)));
+        true
+    }
+
+    /// Adds a task.
+    pub(super) fn accept(&mut self, task: Task) {
+        self.busy.extend(task.input_uids());
+        self.tasks.push(task);
+    }
+
+    /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
+    pub(super) fn finish(mut self) -> Vec<Task> {
+        if self.tasks.is_empty() && self.busy.is_empty() {
+            let rewrite = deletes_in_oldest(self.shape);
+            self.tasks.extend(rewrite.map(Task::Merge));
+        }
+        self.tasks
+    }
+}
+
+/// A merge of whole runs, newest first, into one.
+pub(super) fn merge_of(
+    shape: &Shape,
+    runs: &[Placed<'_>],
+    output_level: usize,
+    cause: Cause,
+) -> Merge {
+    let inputs: Vec<Slice> = runs.iter().map(Placed::slice).collect();
+    let output_epoch = epoch_in(shape, output_level, &inputs);
+    Merge { inputs, output_level, output_epoch, cursor: None, cause }
+}
+
+/// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
+/// that are older but have a larger number (a leveled run keeps the epoch of its first table,
+/// whatever came to it later). Runs of the output level that are no inputs are older than all
+/// inputs, unless the inputs are of that level only: then their epochs are in order already.
+pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[Slice]) -> u64 {
+    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
+    if inputs.iter().all(|slice| slice.level == output_level) {
+        return newest;
+    }
+    let stays = |epoch| !inputs.iter().any(|s| s.level == output_level && s.epoch == epoch);
+    let staying = placed(shape, output_level).map(|p| p.run.epoch).filter(|&epoch| stays(epoch));
+    staying.max().map_or(newest, |staying| newest.max(staying + 1))
+}
+
+/// Whether every delete of a table of the oldest run may be dropped: all entries are at or below
+/// the oldest snapshot.
+fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
+    let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
+    table.deletes > 0 && visible_to_all
+}
+
+/// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
+/// there because a snapshot needed them) is rewritten without them, in its place.
+fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
+    let oldest = runs_from(shape, 0).pop()?;
+    let table = tables_in(oldest.run, &all(oldest.run)).find(|table| {
+        deletes_hide_nothing(shape, table)
+            && table.deletes >= table.entries / REWRITE_DELETES_DIVISOR
+    })?;
+    Some(rewrite(oldest, vec![table.uid], Cause::Deletes))
+}
+
+/// A merge of tables of one run into themselves.
+fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
+    let (level, epoch) = (place.level, place.run.epoch);
+    let inputs = vec![Slice { level, epoch, uids }];
+    Merge { inputs, output_level: level, output_epoch: epoch, cursor: None, cause }
+}
+
+/// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
+/// to the oldest, with all between, into the place of the oldest. Whole runs, because what a
+/// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
+/// run is left, its tables in the range are rewritten for the deletes that hide nothing.
+pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+    let runs = runs_from(shape, 0);
+    let in_range = |place: &Placed<'_>| !place.run.tables.overlapping(lower, upper).is_empty();
+    let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
+    let oldest = runs.iter().rposition(in_range).unwrap_or(newest);
+    let chosen = runs.get(newest..=oldest).unwrap_or_default();
+    let Some(place) = chosen.last() else { return RangePick::Done };
+    if !chosen.iter().all(|run| run.is_idle(&shape.busy)) {
+        return RangePick::Wait;
+    }
+    if chosen.len() > 1 {
+        let merge = merge_of(shape, chosen, place.level, Cause::Manual);
+        return RangePick::Task(Task::Merge(merge));
+    }
+    let older = runs.get(oldest + 1..).unwrap_or_default();
+    let is_base = |table: &TableMeta| {
+        older.iter().all(|place| overlapping(place.run, Hull::of(table)).is_empty())
+    };
+    let span = place.run.tables.overlapping(lower, upper);
+    let useless = tables_in(place.run, &span)
+        .filter(|table| deletes_hide_nothing(shape, table) && is_base(table));
+    let uids: Vec<u64> = useless.map(|table| table.uid).collect();
+    if uids.is_empty() {
+        return RangePick::Done;
+    }
+    RangePick::Task(Task::Merge(rewrite(*place, uids, Cause::Manual)))
+}
+
+/// Rule: outputs are cut near `table_bytes`, all of about the same size. Whole runs are merged
+/// next, so there is nothing below to align with.
+pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
+    let mut input_bytes = 0u64;
+    for slice in &merge.inputs {
+        let run = level_runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);
+        let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
+        let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
+        input_bytes += tables.filter(|t| uids.contains(&t.uid)).map(|t| t.bytes).sum::<u64>();
+    }
+    let table_bytes = shape.options.table_bytes.max(1);
+    let outputs = input_bytes.div_ceil(table_bytes).max(1);
+    Plan {
+        table_bytes: input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes),
+        below_bytes_max: u64::MAX,
+        below: Vec::new(),
+    }
+}
+
+/// The load of a tree whose levels collect runs: the level with the most runs pulls the spring that
+/// level 0 pulls in a leveled tree. Debt does not slow writers: it comes in bursts as large as the
+/// level that is merged, and the runs that wait for such a merge show it in time.
+pub(super) fn pressure(shape: &Shape) -> Pressure {
+    let most = (0..LEVELS).map(|level| level_runs(shape, level).len()).max().unwrap_or(0);
+    Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..debt(shape) }
+}
+
+/// The bytes of all full levels: each is written once.
+pub(super) fn debt(shape: &Shape) -> Pressure {
+    let full = (0..LEVELS).filter(|&level| is_full(shape, level));
+    let debt_bytes = full.map(|level| level_bytes(shape, level)).fold(0, u64::saturating_add);
+    Pressure { debt_bytes, ..Pressure::default() }
+}
+
+/// What holds for every tree: levels that exist, runs newest first.
+pub(super) fn check_order(shape: &Shape) -> Vec<String> {
+    let mut violations = Vec::new();
+    if shape.levels.len() > LEVELS {
+        violations.push(format!("the tree has {} levels of {LEVELS}", shape.levels.len()));
+    }
+    for level in 0..shape.levels.len() {
+        let epochs: Vec<u64> = placed(shape, level).map(|place| place.run.epoch).collect();
+        if !epochs.is_sorted_by(|newer, older| newer > older) {
+            violations.push(format!("the runs of level {level} are not newest first: {epochs:?}"));
+        }
+    }
+    violations
+}
+
+/// The same, and for the levels that collect runs: fewer than make a level full.
+pub(super) fn check_counts(shape: &Shape, levels: Range<usize>) -> Vec<String> {
+    let mut violations = check_order(shape);
+    for level in levels.filter(|&level| is_full(shape, level)) {
+        let (count, max) = (level_runs(shape, level).len(), runs_max(shape));
+        violations.push(format!("level {level} has {count} runs and is full with {max}"));
+    }
+    violations
+}

@@ -1,0 +1,142 @@
+//! `size_tiered`: neighbours in age of similar size are merged.
+//!
+//! Source: LDS §4.2.5 (stages; four tables of a stage become a larger one of the next), Bigtable,
+//! Cassandra's `SizeTieredCompactionStrategy` (buckets from 0.5 to 1.5 of the average). We differ:
+//! * Only neighbours in age are merged (H48): reads stop at the first run that has the key, so a
+//!   run must not be newer than another in one key and older in the next. A smaller run that lies
+//!   between similar ones comes along.
+//! * The stage is the level: the output goes one level deeper than its oldest input, as long as no
+//!   older run lies above that. Sizes decide, not levels, so any tree will do.
+//! * The number of runs is bounded: beyond [`runs_cap`], the cheapest neighbours are merged
+//!   whatever their sizes, so that reads stay bounded when sizes never match.
+//!
+//! Not here: the rules of merges of whole runs (`runs`).
+//!
+//! Invariants: those of `runs`, and (1) beside a running merge others start on both sides of it.
+
+use std::ops::{Bound, Range};
+
+use crate::base::limits::LEVELS;
+use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::task::{Cause, Merge, Task};
+use crate::version::shape::Shape;
+
+/// Most runs that one merge takes for their sizes (Cassandra's `max_threshold`).
+const INPUTS_MAX: usize = 32;
+
+/// A run is similar to others from this many percent of their average on, to that many.
+const SIMILAR_PERCENT_MIN: u64 = 50;
+const SIMILAR_PERCENT_MAX: u64 = 150;
+
+/// The size-tiered policy.
+pub(crate) struct SizeTiered;
+
+impl Policy for SizeTiered {
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let order = runs::runs_from(shape, 0);
+        let mut picker = Picker::new(shape);
+        pick_similar(shape, &order, &mut picker);
+        if picker.tasks.is_empty() {
+            pick_cheapest(shape, &order, &mut picker);
+        }
+        picker.finish()
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        runs::pick_range(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+        runs::plan(shape, merge)
+    }
+
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
+        shape.options.bloom_bits_at(level)
+    }
+
+    /// All runs count, in whatever level: writers are slowed from [`runs_cap`] on and wait at two
+    /// and a half times as many.
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        let l0_runs = runs::runs_from(shape, 0).len();
+        Pressure { l0_runs, l0_trigger: runs_cap(shape) / 2, ..runs::debt(shape) }
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        let mut violations = runs::check_order(shape);
+        let (count, cap) = (runs::runs_from(shape, 0).len(), runs_cap(shape));
+        if count > cap {
+            violations.push(format!("the tree has {count} runs; size_tiered keeps at most {cap}"));
+        }
+        violations
+    }
+}
+
+/// Most runs of a tree at rest: a full level for each level that there is.
+fn runs_cap(shape: &Shape) -> usize {
+    runs::runs_max(shape) * LEVELS
+}
+
+/// Rule: where runs of similar size lie side by side, at least `runs_per_level` of them, the
+/// longest such stretch is merged, beginning with the newest.
+fn pick_similar(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
+    let mut start = 0;
+    while start < order.len() {
+        let ends =
+            (start + 1..=order.len().min(start + INPUTS_MAX.max(runs::runs_max(shape)))).rev();
+        let found = ends.map(|end| start..end).find(|window| {
+            is_similar(order.get(window.clone()).unwrap_or_default(), runs::runs_max(shape))
+                && merge_window(order, window, picker)
+        });
+        start = found.map_or(start + 1, |window| window.end);
+    }
+}
+
+/// Whether at least `count` of these runs are similar to their average and none is larger.
+fn is_similar(window: &[Placed<'_>], count: usize) -> bool {
+    if window.len() < count {
+        return false;
+    }
+    // In percent of a run, times the number of runs, so that nothing is divided.
+    let total: u128 = window.iter().map(|run| u128::from(run.bytes())).sum();
+    let scaled = |run: &Placed<'_>| u128::from(run.bytes()) * window.len() as u128 * 100;
+    let similar =
+        window.iter().filter(|run| scaled(run) >= total * u128::from(SIMILAR_PERCENT_MIN));
+    similar.count() >= count
+        && window.iter().all(|run| scaled(run) <= total * u128::from(SIMILAR_PERCENT_MAX))
+}
+
+/// Rule: when the tree has more runs than it may and no similar ones lie side by side, the
+/// neighbours with the fewest bytes are merged.
+fn pick_cheapest(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
+    let excess = order.len().saturating_sub(runs_cap(shape));
+    if excess == 0 {
+        return;
+    }
+    let length = (excess + 1).clamp(2, runs::runs_max(shape));
+    let mut windows: Vec<(u64, Range<usize>)> = order
+        .windows(length)
+        .enumerate()
+        .map(|(start, runs)| (runs.iter().map(Placed::bytes).sum(), start..start + length))
+        .collect();
+    windows.sort_by_key(|(bytes, window)| (*bytes, window.start));
+    for (_, window) in windows {
+        if merge_window(order, &window, picker) {
+            break;
+        }
+    }
+}
+
+/// Merges the runs of a window, if none is busy: into the level below the oldest, unless a run
+/// between would be passed. Whether it did.
+fn merge_window(order: &[Placed<'_>], window: &Range<usize>, picker: &mut Picker<'_>) -> bool {
+    let inputs = order.get(window.clone()).unwrap_or_default();
+    let Some(oldest) = inputs.last() else { return false };
+    let next_older = order.get(window.end).map_or(BOTTOM, |run| run.level);
+    let output_level = (oldest.level + 1).min(next_older);
+    picker.merge(inputs, output_level, Cause::RunCount)
+}

@@ -1,0 +1,97 @@
+//! `stepped_merge`: a full level is merged as a whole and appended to the next; the last level
+//! piles up until it is full and is then merged in place.
+//!
+//! Source: the SM-tree as LSbM describes and measures it (§2.3, Fig. 7; §6.4 on its size), after
+//! Jagadish et al., VLDB 1997. Each byte is written once per level, data of a level is not sorted
+//! among its runs, and overwritten entries of the last level leave only when it is full. We differ:
+//! * A level is full with its T-th run (`runs_per_level`; the paper's r), not by bytes: runs of one
+//!   level are alike in size, and small flushes do not count as large ones.
+//! * The paper's tree has k levels with fixed sizes. Here the deepest level in use is the last one.
+//!   When the run that a merge in place left is as large as a whole level of what comes from above,
+//!   it moves down, without being rewritten, and the level piles up anew: that is how a growing
+//!   store gets its levels.
+//!
+//! Not here: the rules of merges of whole runs (`runs`).
+//!
+//! Invariants: those of `runs`, and (1) one job at a time takes from a level.
+
+use std::ops::Bound;
+
+use crate::base::limits::LEVELS;
+use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::task::{Cause, Merge, Move, Task};
+use crate::version::shape::Shape;
+
+/// The stepped-merge policy.
+pub(crate) struct SteppedMerge;
+
+impl Policy for SteppedMerge {
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let mut picker = Picker::new(shape);
+        let last = runs::deepest_in_use(shape).unwrap_or(0).max(1);
+        for level in runs::full_levels(shape) {
+            pick_level(shape, level, last, &mut picker);
+        }
+        picker.finish()
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        runs::pick_range(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+        runs::plan(shape, merge)
+    }
+
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
+        shape.options.bloom_bits_at(level)
+    }
+
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        runs::pressure(shape)
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        runs::check_counts(shape, 0..LEVELS)
+    }
+}
+
+/// Rule: all runs of a full level become one run of the next; those of the last level become one in
+/// their place.
+fn pick_level(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
+    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    if level == last {
+        picker.merge(&all, level, Cause::RunCount);
+        return;
+    }
+    let output_level = runs::append_level(shape, level);
+    if output_level == last && output_level == level + 1 {
+        make_room(shape, level, last, picker);
+    }
+    picker.merge(&all, output_level, Cause::RunCount);
+}
+
+/// Rule: the only run of the last level goes one level deeper when it is as large as a whole level
+/// of the batch that is about to be appended.
+fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
+    let mut runs_of_last = runs::placed(shape, last);
+    let (Some(only), None) = (runs_of_last.next(), runs_of_last.next()) else { return };
+    let level_full = runs::level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
+    if last == BOTTOM || !runs::is_as_large(only.bytes(), level_full) {
+        return;
+    }
+    if picker.are_idle(std::iter::once(only)) {
+        picker.accept(Task::Move(Move {
+            input: only.slice(),
+            output_level: last + 1,
+            output_epoch: only.run.epoch,
+            cursor: None,
+            cause: Cause::LevelBytes,
+        }));
+    }
+}

@@ -1,0 +1,78 @@
+//! `tiered`: every level collects runs; a full level becomes one run of the next.
+//!
+//! Source: Merfeld and Karatsiolis, §3 (the disk tree as a list of levels of runs); Monkey (Dayan
+//! et al., SIGMOD 2017), §2 "tiering". An entry is written once per level. We differ:
+//! * A level is full with its T-th run (`runs_per_level`), so a tree at rest has T - 1 a level.
+//! * A new level is opened below the last one as long as there are levels; the very last is merged
+//!   in place.
+//! * What lies below a full level comes along if it is smaller than the batch. With unique keys
+//!   that never happens. When the same keys are written again and again, the last levels do not
+//!   grow any more, and a run for every one of them would be that many copies of the data.
+//! * A tree with a gap (left by another policy) is closed: see [`runs::append_level`].
+//!
+//! Not here: the rules of merges of whole runs (`runs`), the filters' bits (`filter::monkey`).
+//!
+//! Invariants: those of `runs`, and (1) one job at a time takes from a level, while jobs of other
+//! levels run beside it and bring new runs to it.
+
+use std::ops::Bound;
+
+use crate::base::limits::LEVELS;
+use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::task::{Cause, Merge, Task};
+use crate::version::shape::Shape;
+
+/// The tiered policy.
+pub(crate) struct Tiered;
+
+impl Policy for Tiered {
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let mut picker = Picker::new(shape);
+        for level in runs::full_levels(shape) {
+            pick_level(shape, level, &mut picker);
+        }
+        picker.finish()
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        runs::pick_range(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+        runs::plan(shape, merge)
+    }
+
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
+        shape.options.bloom_bits_at(level)
+    }
+
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        runs::pressure(shape)
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        runs::check_counts(shape, 0..LEVELS)
+    }
+}
+
+/// Rule: all runs of a full level become one run of the next, or with all that lies below one run
+/// of the deepest level, if that is less than the level has.
+fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
+    let deeper: Vec<Placed<'_>> = runs::runs_from(shape, level + 1);
+    let deeper_bytes: u64 = deeper.iter().map(Placed::bytes).sum();
+    let is_small = !runs::is_as_large(deeper_bytes, runs::level_bytes(shape, level));
+    if let Some(last) = deeper.last()
+        && is_small
+        && picker.merge(&runs::runs_from(shape, level), last.level, Cause::RunCount)
+    {
+        return;
+    }
+    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    let output_level = if level == BOTTOM { BOTTOM } else { runs::append_level(shape, level) };
+    picker.merge(&all, output_level, Cause::RunCount);
+}
