@@ -22,16 +22,20 @@ pub(crate) mod write;
 
 pub use base::error::{Error, ErrorKind, Result};
 
-/// What simulations of the whole engine are made of: the scheduler, the disk and the seeded
+/// What simulations of the whole engine are made of: the scheduler, the disks and the seeded
 /// generator. Not part of the stable interface.
 #[cfg(feature = "sim")]
 pub mod sim {
     pub use crate::base::prng::Prng;
     pub use crate::base::sched::sim::{ActorHandle, Settings, Simulation, switch_point};
     pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
+    pub use crate::device::real::RealDir;
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};
     pub use crate::device::site::{FileClass, OpKind, Site, SiteCount, SiteCounters};
+    pub use crate::device::spindle::{
+        DiskModel, TimedCounters, TimedDir, TimedOptions, now_nanos, this_actor_reads, work,
+    };
     pub use crate::device::{Advice, Dir, File, Lock, Mode};
 }
 

@@ -19,6 +19,8 @@ pub mod real;
 pub mod sim;
 #[cfg(feature = "sim")]
 pub mod site;
+#[cfg(feature = "sim")]
+pub mod spindle;
 
 /// A flat directory: names without separators.
 pub trait Dir: Send + Sync {

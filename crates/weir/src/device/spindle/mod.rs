@@ -1,0 +1,481 @@
+//! A directory whose requests cost virtual time, as on a disk with seeks and queues.
+//!
+//! The content lies in another directory; time is charged by [`DiskModel`] on the virtual clock of
+//! the simulation that the caller is an actor of. A reader waits until its request has been served,
+//! behind everything that was queued before: merges compete with readers. Writes do not wait; they
+//! occupy the spindles, and a sync waits for them. Outside a simulation nothing is charged.
+//!
+//! Optionally a page cache, as an operating system would have it, stands before the spindles: all
+//! reads and writes fill it.
+//!
+//! Not here: faults and power cuts (`device::sim`, `device::faulty`). Nothing is made durable: the
+//! inner directory is not synced, and space is not allocated in it.
+//!
+//! Invariants: (1) the same requests at the same virtual times cost the same; (2) no lock is held
+//! while an actor waits; (3) a file's stripes are given once, in the order of its first use.
+//!
+//! Simplifications, with their direction: requests are served in the order they come, without an
+//! elevator (slow side); background streams pay one positioning per cluster of bytes and syncs of
+//! tables wait for the queue only (fast side, and independent of the scale); metadata of the file
+//! system costs nothing (fast side); stripes are never reused (no effect at one average seek).
+//!
+//! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::sched::{self, Mutex};
+use crate::device::site::FileClass;
+use crate::device::{Advice, Dir, File, Lock, Mode};
+
+mod model;
+mod pages;
+
+pub use model::DiskModel;
+use model::{Access, Spindles};
+use pages::{PAGE_BYTES, PageCache};
+
+/// Processor time that an actor may be ahead of the clock before it waits for the others: less than
+/// any positioning, more than a hundred cached reads.
+const AHEAD_MAX_NANOS: u64 = 2_000_000;
+
+thread_local! {
+    /// What the calling actor has worked since it last waited: it is that far ahead of the clock.
+    static AHEAD: Cell<u64> = const { Cell::new(0) };
+    /// Whether the calling actor reads for a user.
+    static READER: Cell<bool> = const { Cell::new(false) };
+    /// File and offset behind the calling actor's last read.
+    static LAST: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };
+}
+
+/// Declares that the calling actor reads for a user: its reads are counted as such and pay a seek
+/// each, unless they continue one another. All other actors are background streams.
+pub fn this_actor_reads() {
+    READER.set(true);
+}
+
+/// Charges the calling actor for processor time. It is waited for at the next request, or when
+/// enough has come together: a switch between actors costs more than a cached read.
+#[track_caller]
+pub fn work(nanos: u64) {
+    let ahead = AHEAD.get() + nanos;
+    if ahead < AHEAD_MAX_NANOS {
+        AHEAD.set(ahead);
+        return;
+    }
+    catch_up();
+    sched::delay(Duration::from_nanos(ahead));
+}
+
+/// Virtual nanoseconds as the calling actor sees them; 0 outside a simulation.
+#[must_use]
+pub fn now_nanos() -> u64 {
+    sched::virtual_nanos().map_or(0, |now| now + AHEAD.get())
+}
+
+fn catch_up() {
+    AHEAD.set(0);
+}
+
+/// Lets the calling actor wait until `when`.
+#[track_caller]
+fn wait_until(when: u64) {
+    catch_up();
+    if let Some(now) = sched::virtual_nanos()
+        && when > now
+    {
+        sched::delay(Duration::from_nanos(when - now));
+    }
+}
+
+/// How a timed directory behaves.
+#[derive(Clone, Debug)]
+pub struct TimedOptions {
+    /// The disk.
+    pub model: DiskModel,
+    /// Bytes of the page cache; 0: none.
+    pub page_cache_bytes: u64,
+    /// Whether the ends of tables (index and filter) are in memory from the start: a read that ends
+    /// where a table ends costs nothing.
+    pub indexes_resident: bool,
+}
+
+/// What was asked of a timed directory since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimedCounters {
+    /// Reads for users that reached the disk.
+    pub user_reads: u64,
+    /// Their bytes.
+    pub user_read_bytes: u64,
+    /// Bytes of all other reads that reached the disk.
+    pub background_read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Pages that users' reads found in the page cache.
+    pub page_hits: u64,
+    /// Pages that they did not find there.
+    pub page_misses: u64,
+    /// Time that all spindles were at work, together.
+    pub busy_nanos: u64,
+    /// Bytes of all tables on the disk, also of those that are removed but still open.
+    pub table_bytes: u64,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct TimedDir {
+    inner: Arc<dyn Dir>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: TimedOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    spindles: Spindles,
+    pages: PageCache,
+    counters: TimedCounters,
+    stripes_given: u64,
+    names: BTreeMap<String, u64>,
+    files: BTreeMap<u64, Node>,
+    files_made: u64,
+}
+
+/// A file as long as it has a name or is open.
+struct Node {
+    class: FileClass,
+    stripes: Vec<u64>,
+    bytes: u64,
+    handles: usize,
+    named: bool,
+    /// When the last write will be on the medium.
+    written_nanos: u64,
+}
+
+impl TimedDir {
+    /// The directory `inner` on a disk. The files that it has already lie there in the order of
+    /// their names.
+    ///
+    /// # Errors
+    /// What listing and opening them gives.
+    pub fn new(inner: Arc<dyn Dir>, options: TimedOptions) -> Result<Self> {
+        let mut state = State {
+            spindles: Spindles::new(options.model.clone()),
+            pages: PageCache::new(options.page_cache_bytes),
+            counters: TimedCounters::default(),
+            stripes_given: 0,
+            names: BTreeMap::new(),
+            files: BTreeMap::new(),
+            files_made: 0,
+        };
+        for name in inner.list()?.into_iter().filter(|name| !name.ends_with('/')) {
+            let bytes = inner.open(&name, Mode::Read)?.len()?;
+            let id = state.add(&name);
+            state.set_len(id, bytes);
+        }
+        Ok(Self { inner, shared: Arc::new(Shared { options, state: Mutex::new(state) }) })
+    }
+
+    /// The same as a directory of the engine.
+    #[must_use]
+    pub fn dir(&self) -> Arc<dyn Dir> {
+        Arc::new(self.clone())
+    }
+
+    /// What was asked of it so far.
+    #[must_use]
+    pub fn counters(&self) -> TimedCounters {
+        let state = self.shared.state.lock();
+        TimedCounters { busy_nanos: state.spindles.busy_nanos(), ..state.counters }
+    }
+
+    fn handle(&self, state: &mut State, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+        let id = match state.names.get(name) {
+            Some(&id) => id,
+            None => state.add(name),
+        };
+        if let Some(node) = state.files.get_mut(&id) {
+            node.handles += 1;
+        }
+        Arc::new(TimedFile { inner, shared: Arc::clone(&self.shared), id })
+    }
+}
+
+impl State {
+    fn add(&mut self, name: &str) -> u64 {
+        let id = self.files_made;
+        self.files_made += 1;
+        let node = Node {
+            class: FileClass::of(name),
+            stripes: Vec::new(),
+            bytes: 0,
+            handles: 0,
+            named: true,
+            written_nanos: 0,
+        };
+        self.files.insert(id, node);
+        self.names.insert(name.to_owned(), id);
+        id
+    }
+
+    /// Notes a file's length, and gives it stripes for all of it.
+    fn set_len(&mut self, id: u64, bytes: u64) {
+        let stripe_bytes = self.spindles.model().stripe_bytes.max(1);
+        let Some(node) = self.files.get_mut(&id) else { return };
+        while (node.stripes.len() as u64) < bytes.div_ceil(stripe_bytes) {
+            node.stripes.push(self.stripes_given);
+            self.stripes_given += 1;
+        }
+        if node.class == FileClass::Table {
+            self.counters.table_bytes = self.counters.table_bytes + bytes - node.bytes;
+        }
+        if bytes < node.bytes {
+            self.pages.forget(id, bytes);
+        }
+        node.bytes = bytes;
+    }
+
+    fn unname(&mut self, name: &str) {
+        if let Some(id) = self.names.remove(name) {
+            if let Some(node) = self.files.get_mut(&id) {
+                node.named = false;
+            }
+            self.pages.forget(id, 0);
+            self.drop_unused(id);
+        }
+    }
+
+    fn drop_unused(&mut self, id: u64) {
+        if self.files.get(&id).is_some_and(|node| !node.named && node.handles == 0) {
+            self.set_len(id, 0);
+            self.files.remove(&id);
+        }
+    }
+
+    /// Queues a request; when all of it will be done.
+    fn queue(&mut self, now: u64, id: u64, offset: u64, bytes: u64, access: Access) -> u64 {
+        let Some(node) = self.files.get(&id) else { return now };
+        let pieces: Vec<_> = self.spindles.pieces(&node.stripes, offset, bytes).collect();
+        pieces.into_iter().fold(now, |done, p| done.max(self.spindles.queue(now, p, access)))
+    }
+
+    /// Charges a read; when it will be done, `None` if it costs nothing.
+    fn read(&mut self, options: &TimedOptions, id: u64, range: (u64, u64)) -> Option<u64> {
+        let now = now_nanos();
+        let node = self.files.get(&id)?;
+        let (offset, end) = (range.0, range.1.min(node.bytes));
+        let is_tail = node.class == FileClass::Table && end == node.bytes;
+        if offset >= end || (options.indexes_resident && is_tail) {
+            return None;
+        }
+        let user = READER.get();
+        let (first, last) = self.missing(options, id, offset, end, user)?;
+        let (offset, end) = (first.max(offset), last.min(end));
+        let access = match user {
+            true if LAST.replace((id, end)) == (id, offset) => Access::Continued,
+            true => Access::Random,
+            false => Access::StreamRead,
+        };
+        if user {
+            self.counters.user_reads += 1;
+            self.counters.user_read_bytes += end - offset;
+        } else {
+            self.counters.background_read_bytes += end - offset;
+        }
+        Some(self.queue(now, id, offset, end - offset, access))
+    }
+
+    /// The range of bytes that the page cache lacks, in whole pages.
+    fn missing(
+        &mut self,
+        options: &TimedOptions,
+        id: u64,
+        offset: u64,
+        end: u64,
+        user: bool,
+    ) -> Option<(u64, u64)> {
+        if options.page_cache_bytes == 0 {
+            return Some((offset, end));
+        }
+        let mut missing: Option<(u64, u64)> = None;
+        for page in offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
+            let held = self.pages.touch(id, page);
+            if user {
+                self.counters.page_hits += u64::from(held);
+                self.counters.page_misses += u64::from(!held);
+            }
+            if !held {
+                let (start, stop) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
+                missing = Some(missing.map_or((start, stop), |(first, _)| (first, stop)));
+            }
+        }
+        missing
+    }
+
+    /// Charges a write.
+    fn write(&mut self, options: &TimedOptions, id: u64, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        if self.files.get(&id).is_some_and(|node| node.bytes < end) {
+            self.set_len(id, end);
+        }
+        if options.page_cache_bytes > 0 {
+            for page in offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
+                self.pages.touch(id, page);
+            }
+        }
+        self.counters.written_bytes += bytes;
+        if sched::virtual_nanos().is_some() {
+            let done = self.queue(now_nanos(), id, offset, bytes, Access::StreamWrite);
+            if let Some(node) = self.files.get_mut(&id) {
+                node.written_nanos = node.written_nanos.max(done);
+            }
+        }
+    }
+}
+
+impl Dir for TimedDir {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        let inner = self.inner.create(name)?;
+        Ok(self.handle(&mut self.shared.state.lock(), name, inner))
+    }
+
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(name, mode)?;
+        Ok(self.handle(&mut self.shared.state.lock(), name, inner))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)?;
+        let mut state = self.shared.state.lock();
+        state.unname(to);
+        if let Some(id) = state.names.remove(from) {
+            state.names.insert(to.to_owned(), id);
+        }
+        Ok(())
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        self.inner.unlink(name)?;
+        self.shared.state.lock().unname(name);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        self.inner.lock(name)
+    }
+
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+/// An open file of a timed directory.
+struct TimedFile {
+    inner: Arc<dyn File>,
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl TimedFile {
+    fn charge_write(&self, offset: u64, bytes: usize) {
+        let mut state = self.shared.state.lock();
+        state.write(&self.shared.options, self.id, offset, bytes as u64);
+    }
+}
+
+impl Drop for TimedFile {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if let Some(node) = state.files.get_mut(&self.id) {
+            node.handles -= 1;
+        }
+        state.drop_unused(self.id);
+    }
+}
+
+impl File for TimedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if sched::virtual_nanos().is_some() {
+            let range = (offset, offset + buf.len() as u64);
+            let done = self.shared.state.lock().read(&self.shared.options, self.id, range);
+            if let Some(done) = done {
+                wait_until(done);
+            }
+        }
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(buf, offset)?;
+        self.charge_write(offset, buf.len());
+        Ok(())
+    }
+
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.inner.write_parts_at(parts, offset)?;
+        self.charge_write(offset, parts.iter().map(|part| part.len()).sum());
+        Ok(())
+    }
+
+    /// Waits until what was written is on the medium.
+    fn sync(&self) -> Result<()> {
+        let written = {
+            let state = self.shared.state.lock();
+            state.files.get(&self.id).map(|node| (node.class, node.written_nanos))
+        };
+        if let Some((class, written)) = written
+            && sched::virtual_nanos().is_some()
+        {
+            let turn = match class {
+                FileClass::Wal => self.shared.options.model.log_sync_nanos,
+                _ => 0,
+            };
+            wait_until(written.max(now_nanos()) + turn);
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, _offset: u64, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    /// Extends the file without taking space: the inner file gets a hole.
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        if self.inner.len()? < bytes {
+            self.set_len(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.inner.set_len(bytes)?;
+        self.shared.state.lock().set_len(self.id, bytes);
+        Ok(())
+    }
+
+    fn advise(&self, _offset: u64, _bytes: u64, _advice: Advice) {}
+
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The timed directory on the simulated scheduler: who waits how long, and what is counted.
+
+use super::*;
+use crate::base::sched::sim::Simulation;
+use crate::device::sim::{SimDisk, SimOptions, Timing};
+
+/// A simulated disk that costs nothing itself.
+fn free_disk() -> SimDisk {
+    let timing = Timing {
+        call_nanos: 0,
+        read_nanos: 0,
+        write_nanos: 0,
+        sync_nanos: 0,
+        page_nanos: 0,
+        waits: false,
+    };
+    SimDisk::new(SimOptions { timing, ..SimOptions::default() })
+}
+
+fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
+    let model = DiskModel::HDD_15K_X2;
+    let options = TimedOptions { model, page_cache_bytes, indexes_resident };
+    TimedDir::new(free_disk().dir(), options).expect("an empty directory")
+}
+
+/// A table of `stripes` stripes, written outside of anybody's time.
+fn table(dir: &TimedDir, name: &str, stripes: u64) -> Arc<dyn File> {
+    let file = dir.create(name).expect("create");
+    file.set_len(stripes * DiskModel::HDD_15K_X2.stripe_bytes).expect("set_len");
+    file
+}
+
+fn read(file: &Arc<dyn File>, offset: u64, bytes: usize) {
+    file.read_exact_at(&mut vec![0; bytes], offset).expect("read");
+}
+
+/// Virtual time that `body` takes.
+fn timing(simulation: &Simulation, body: impl FnOnce()) -> u64 {
+    let start = simulation.now_nanos();
+    body();
+    simulation.now_nanos() - start
+}
+
+fn transfer(bytes: u64) -> u64 {
+    bytes * 1_000_000_000 / DiskModel::HDD_15K_X2.bytes_per_second
+}
+
+const SEEK: u64 = DiskModel::HDD_15K_X2.read_position_nanos + DiskModel::HDD_15K_X2.request_nanos;
+
+/// Goal: a reader waits for a seek, its next chunk behind costs the transfer only, and processor
+/// time is waited for with the next request.
+#[test]
+fn a_reader_waits() {
+    Simulation::run(1, |simulation| {
+        this_actor_reads();
+        let dir = timed(0, false);
+        let file = table(&dir, "000001.tbl", 8);
+        assert_eq!(timing(simulation, || read(&file, 3 << 20, 4096)), SEEK + transfer(4096));
+        let next = (3 << 20) + 4096;
+        assert_eq!(timing(simulation, || read(&file, next, 8192)), transfer(8192));
+        let thinking = timing(simulation, || work(1000));
+        assert_eq!(thinking, 0, "the actor is ahead of the clock");
+        assert_eq!(timing(simulation, || read(&file, 0, 4096)), 1000 + SEEK + transfer(4096));
+        assert_eq!(timing(simulation, || work(AHEAD_MAX_NANOS)), AHEAD_MAX_NANOS);
+        assert_eq!(dir.counters().user_reads, 3);
+    });
+}
+
+/// Goal: readers of two spindles do not wait for each other, those of one do. Method: two actors
+/// that start at the same time.
+#[test]
+fn readers_queue() {
+    for (other_stripe, rounds) in [(1, 1), (2, 2)] {
+        let took = Simulation::run(2, move |simulation| {
+            let dir = timed(0, false);
+            let file = table(&dir, "000001.tbl", 64);
+            let start = simulation.now_nanos();
+            let actors: Vec<_> = [20, 20 + other_stripe]
+                .into_iter()
+                .map(|stripe| {
+                    let file = Arc::clone(&file);
+                    let body = move || {
+                        this_actor_reads();
+                        read(&file, stripe * DiskModel::HDD_15K_X2.stripe_bytes, 4096);
+                    };
+                    simulation.spawn("reader", body).expect("spawn")
+                })
+                .collect();
+            for actor in actors {
+                actor.join();
+            }
+            simulation.now_nanos() - start
+        });
+        // On one spindle the second stripe is near the first.
+        let near = DiskModel::HDD_15K_X2.near_position_nanos + 50_000;
+        let second = if rounds == 1 { 0 } else { near + transfer(4096) };
+        let apart = took.abs_diff(SEEK + transfer(4096) + second);
+        assert!(apart <= SEEK - near, "{took} with {rounds} rounds");
+        assert!(took >= SEEK + transfer(4096) + second);
+    }
+}
+
+/// Goal: a writer does not wait, a sync does, and readers wait behind what was written.
+#[test]
+fn writes_occupy_the_spindle() {
+    Simulation::run(3, |simulation| {
+        this_actor_reads();
+        let dir = timed(0, false);
+        let old = table(&dir, "000001.tbl", 2);
+        let new = dir.create("000002.tbl").expect("create");
+        let bytes = DiskModel::HDD_15K_X2.stripe_bytes;
+        let data = vec![7; bytes as usize];
+        assert_eq!(timing(simulation, || new.write_at(&data, 0).expect("write")), 0);
+        let busy = dir.counters().busy_nanos;
+        assert!(busy.abs_diff(SEEK + transfer(bytes)) < 1000, "{busy}");
+        // The new file's stripe is the third: on the same spindle as the old one's first.
+        let waited = timing(simulation, || read(&old, 0, 4096));
+        assert!(waited >= busy + transfer(4096), "{waited} behind {busy}");
+        assert_eq!(timing(simulation, || new.sync().expect("sync")), 0, "it is written by now");
+        new.write_at(&data, bytes).expect("write");
+        assert!(timing(simulation, || new.sync().expect("sync")) > transfer(bytes));
+        assert_eq!(dir.counters().written_bytes, 2 * bytes);
+        assert_eq!(dir.counters().table_bytes, 4 * bytes);
+        drop(new);
+        dir.unlink("000002.tbl").expect("unlink");
+        assert_eq!(dir.counters().table_bytes, 2 * bytes);
+        dir.unlink("000001.tbl").expect("unlink");
+        assert_eq!(dir.counters().table_bytes, 2 * bytes, "still open");
+        drop(old);
+        assert_eq!(dir.counters().table_bytes, 0);
+    });
+}
+
+/// Goal: everybody's reads and writes fill the page cache, only users' count as hits, and a
+/// removed file leaves it.
+#[test]
+fn the_page_cache() {
+    Simulation::run(4, |simulation| {
+        let dir = timed(8 * 4096, false);
+        let file = table(&dir, "000001.tbl", 4);
+        read(&file, 0, 2 * 4096);
+        let new = dir.create("000002.tbl").expect("create");
+        new.write_at(&[1; 4096], 0).expect("write");
+        assert_eq!(dir.counters().page_hits + dir.counters().page_misses, 0);
+        this_actor_reads();
+        assert_eq!(timing(simulation, || read(&file, 4096, 4096)), 0, "a merge read it");
+        assert_eq!(timing(simulation, || read(&new, 0, 4096)), 0, "it was written just now");
+        assert!(timing(simulation, || read(&file, 3 * 4096, 2 * 4096)) > 0);
+        let counters = dir.counters();
+        assert_eq!((counters.page_hits, counters.page_misses), (2, 2));
+        for page in 10..18 {
+            read(&file, page * 4096, 4096);
+        }
+        assert!(timing(simulation, || read(&new, 0, 4096)) > 0, "eight others were used since");
+    });
+}
+
+/// Goal: an index that counts as resident costs nothing, a block does. Method: the end of a table
+/// and a place before it.
+#[test]
+fn resident_indexes() {
+    Simulation::run(5, |simulation| {
+        this_actor_reads();
+        let dir = timed(0, true);
+        let file = table(&dir, "000001.tbl", 1);
+        let end = DiskModel::HDD_15K_X2.stripe_bytes;
+        assert_eq!(timing(simulation, || read(&file, end - 9000, 9000)), 0);
+        assert!(timing(simulation, || read(&file, end - 9000, 4096)) > 0);
+        let log = dir.create("wal-000001.log").expect("create");
+        log.write_at(&[0; 4096], 0).expect("write");
+        log.sync().expect("sync");
+        assert!(timing(simulation, || read(&log, 0, 4096)) > 0, "a log has no index");
+        let synced = timing(simulation, || log.sync().expect("sync"));
+        assert_eq!(synced, DiskModel::HDD_15K_X2.log_sync_nanos);
+    });
+}
+
+/// Goal: names move with their files, and outside a simulation nothing costs time.
+#[test]
+fn names_and_no_simulation() {
+    let dir = timed(0, false);
+    let file = dir.create("a").expect("create");
+    file.write_at(b"hello", 0).expect("write");
+    file.allocate(100).expect("allocate");
+    dir.rename("a", "b").expect("rename");
+    assert_eq!(dir.list().expect("list"), ["b"]);
+    let again = dir.open("b", Mode::Read).expect("open");
+    let mut buf = [0; 5];
+    again.read_exact_at(&mut buf, 0).expect("read");
+    assert_eq!(&buf, b"hello");
+    assert_eq!(again.len().expect("len"), 100);
+    file.sync().expect("sync");
+    assert_eq!(dir.counters().busy_nanos, 0);
+    assert_eq!(now_nanos(), 0);
+}
