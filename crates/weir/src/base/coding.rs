@@ -28,6 +28,26 @@ pub(crate) fn put_varint(buf: &mut Vec<u8>, mut value: u64) {
     buf.push(value as u8);
 }
 
+/// Most bytes of a varint.
+pub(crate) const VARINT_BYTES_MAX: usize = 10;
+
+/// What [`put_varint`] appends, and how many bytes of it count, for a caller without a buffer.
+#[inline]
+pub(crate) fn varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
+    let mut bytes = [0; VARINT_BYTES_MAX];
+    let mut len = 0;
+    for byte in &mut bytes {
+        len += 1;
+        *byte = value as u8 & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            break;
+        }
+        *byte |= 0x80;
+    }
+    (bytes, len)
+}
+
 /// Number of bytes that [`put_varint`] appends for `value`.
 #[inline]
 pub(crate) fn varint_len(value: u64) -> usize {

@@ -246,7 +246,7 @@ impl Opening {
             )
         };
         let mut reader = Reader::new(group.payload);
-        let first = reader.u64().ok_or_else(|| damaged("has no sequence number"))?;
+        let first = reader.varint().ok_or_else(|| damaged("has no sequence number"))?;
         let mut records = Records::new(reader.rest());
         let mut seq = first;
         for record in records.by_ref() {

@@ -1,18 +1,18 @@
-// FORMAT: docs/format/log.md sha=32e1b1eedb4b
+// FORMAT: docs/format/log.md sha=85e21a1c850e
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!
 //! Not here: what a payload means (`write`, `version::edit`), when a segment is synced, created,
 //! recycled or removed (the caller and `storage`).
 //!
-//! Invariants: (1) every group names the checksum of the group before it, across segments too, so
-//! the log is one chain from a [`LogPosition`] to its end; (2) a group's checksum is seeded with
-//! lineage, log kind and segment number, so what a recycled segment still holds of its earlier life
-//! does not verify; (3) a successor's word beats what follows the group that it names: a segment
-//! that was sealed after a failed write ends where the next one says it does, whatever reached the
-//! disk; (4) LSNs count commit groups and rise by exactly one, a `SegmentStart` carries the LSN
-//! before it, the fragments of one batch share theirs; (5) replay hands out a prefix of the chain;
-//! it ends without an error only where nothing proves that the next group was durable.
+//! Invariants: (1) every group's checksum continues that of the group before it, across segments
+//! too, so the log is one chain from a [`LogPosition`] to its end; (2) a group's checksum is seeded
+//! with lineage, log kind and segment number, so what a recycled segment still holds of its earlier
+//! life does not verify; (3) a successor's word beats what follows the group that it names: a
+//! segment that was sealed after a failed write ends where the next one says it does, whatever
+//! reached the disk; (4) LSNs count commit groups and rise by exactly one, a `SegmentStart` carries
+//! the LSN before it, the fragments of one batch share theirs; (5) replay hands out a prefix of the
+//! chain; it ends without an error only where nothing proves that the next group was durable.
 //!
 //! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under
 //! new numbers, and each group carries the durable LSN known when it was written, so that a damaged
@@ -32,7 +32,7 @@ mod tests;
 #[cfg(test)]
 mod wal_tests;
 
-pub(crate) use group::{GROUP_HEADER_BYTES, GroupType};
+pub(crate) use group::GroupType;
 pub(crate) use replay::{
     Behind, GroupView, Peek, ReplayEnd, groups_behind, is_blank, peek, replay,
 };
@@ -40,7 +40,7 @@ pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
 
-/// The last group of a log so far: what the next group or segment names as its predecessor.
+/// The last group of a log so far: what the next group follows and the next segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Chain {
     /// Number of the segment that holds the group; 0 before the first segment of a log.

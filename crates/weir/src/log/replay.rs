@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES, GroupType, Header, LATEST, MAGIC, PAD_BYTES, SegmentStart, seed,
+    GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, GroupType, Header, LATEST, MAGIC, PAD_BYTES,
+    SegmentStart, payload_crc, seed,
 };
 use super::{Chain, LogPosition};
 use crate::base::checksum::{crc_append, mask};
@@ -19,7 +20,7 @@ use crate::device::{Advice, File};
 use crate::storage::{LogKind, Storage};
 
 /// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
-const WINDOW_BYTES: u64 = 256 << 10;
+pub(super) const WINDOW_BYTES: u64 = 256 << 10;
 
 /// Most bytes of a `SegmentStart` group in any format to come.
 const START_BYTES_MAX: u64 = 4096;
@@ -138,16 +139,23 @@ impl Segment {
 
     fn header(&mut self, offset: u64) -> Result<Option<(Header, u32)>> {
         let seed = self.seed;
-        Ok(Header::decode(seed, self.bytes(offset, GROUP_HEADER_BYTES as u64)?))
+        Ok(Header::decode(seed, self.bytes(offset, GROUP_HEADER_BYTES_MAX as u64)?))
     }
 
-    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies.
-    /// Grows by what was really read, whatever the header claims.
-    fn payload(&mut self, offset: u64, header: &Header, payload: &mut Vec<u8>) -> Result<bool> {
+    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies
+    /// behind the group with header checksum `prev_crc`. Grows by what was really read, whatever
+    /// the header claims.
+    fn payload(
+        &mut self,
+        offset: u64,
+        header: &Header,
+        prev_crc: u32,
+        payload: &mut Vec<u8>,
+    ) -> Result<bool> {
         let start = payload.len();
-        let mut at = offset + GROUP_HEADER_BYTES as u64;
+        let mut at = offset + header.header_bytes();
         let mut left = u64::from(header.payload_len);
-        let mut crc = 0;
+        let mut crc = prev_crc;
         while left > 0 {
             let piece = self.bytes(at, left.min(WINDOW_BYTES))?;
             if piece.is_empty() {
@@ -170,14 +178,13 @@ impl Segment {
         let path = self.file.path();
         let (number, own_seed) = (self.number, self.seed);
         let bytes = self.bytes(0, START_BYTES_MAX)?;
-        let Some(start) = bytes.get(GROUP_HEADER_BYTES..).and_then(SegmentStart::decode) else {
-            return Ok(None);
-        };
+        let Some(start) = stated_start(bytes) else { return Ok(None) };
         let Some((header, crc)) = Header::decode(own_seed, bytes) else {
             return foreign(bytes, &start, kind, lineage, &path).map_or(Ok(None), Err);
         };
-        let payload = bytes.get(GROUP_HEADER_BYTES..header.group_bytes() as usize);
-        let whole = payload.is_some_and(|p| header.payload_crc == mask(crc_append(0, p)));
+        let payload = bytes.get(header.header_bytes() as usize..header.group_bytes() as usize);
+        let whole =
+            payload.is_some_and(|p| header.payload_crc == payload_crc(start.prev.crc, &[p]));
         if header.ty != GroupType::SegmentStart || !whole {
             return Ok(None);
         }
@@ -187,9 +194,15 @@ impl Segment {
         let sound = header.payload_len as usize == SegmentStart::BYTES
             && start.format != 0
             && (start.segment, start.lineage, start.kind) == (number, lineage, kind as u8)
-            && (header.lsn, header.prev_crc) == (start.prev.lsn, start.prev.crc);
+            && header.lsn == start.prev.lsn;
         Ok(sound.then_some(Start { header, crc, prev: start.prev }))
     }
+}
+
+/// What the `SegmentStart` at the start of `bytes` says, verified or not.
+fn stated_start(bytes: &[u8]) -> Option<SegmentStart> {
+    let (header, _) = Header::decode_unverified(bytes)?;
+    bytes.get(header.header_bytes() as usize..).and_then(SegmentStart::decode)
 }
 
 fn newer_format(path: &str, format: u32) -> Error {
@@ -350,10 +363,9 @@ impl Replay<'_> {
         let position = self.position();
         let Some(segment) = self.current.as_mut() else { return Ok(Step::Break) };
         let Some((header, crc)) = segment.header(offset)? else { return Ok(Step::Break) };
-        let chained = header.prev_crc == self.chain.crc
-            && header.lsn == self.chain.lsn + u64::from(header.ty.advances())
+        let follows = header.lsn == self.chain.lsn + u64::from(header.ty.advances())
             && header.epoch >= self.epoch;
-        if !chained {
+        if !follows {
             return Ok(Step::Break);
         }
         let fragment = matches!(header.ty, GroupType::Middle | GroupType::Last);
@@ -362,19 +374,20 @@ impl Replay<'_> {
         }
         if header.ty == GroupType::SegmentStart {
             // Only the segment that the start position names is entered this way.
-            if offset != 0 || segment.segment_start(self.kind, self.lineage)?.is_none() {
+            let start = segment.segment_start(self.kind, self.lineage)?;
+            if offset != 0 || start.is_none_or(|s| s.prev.crc != self.chain.crc) {
                 return Ok(Step::Break);
             }
             self.accept(offset, &header, crc);
             return Ok(Step::Group);
         }
-        let mut series = match self.series.take() {
-            Some(series) if fragment => series,
-            // A new batch: what an unfinished series held was given up by its writer.
-            _ => Series { payload: Vec::new(), count: 0, position, epoch: header.epoch },
-        };
-        if !segment.payload(offset, &header, &mut series.payload)? {
-            self.series = fragment.then_some(series);
+        // A new batch: its writer has given up what an unfinished series holds.
+        let given_up = if fragment { None } else { self.series.take() };
+        let new = || Series { payload: Vec::new(), count: 0, position, epoch: header.epoch };
+        let mut series = self.series.take().unwrap_or_else(new);
+        if !segment.payload(offset, &header, self.chain.crc, &mut series.payload)? {
+            // Not the group that follows: the series is as unfinished as before.
+            self.series = if fragment { Some(series) } else { given_up };
             return Ok(Step::Break);
         }
         series.count += u64::from(header.count);
@@ -487,16 +500,15 @@ fn scan_headers(
     from: u64,
     stop: &mut dyn FnMut(&Header, u64) -> bool,
 ) -> Result<()> {
-    let header_bytes = GROUP_HEADER_BYTES as u64;
     let mut offset = from;
-    while offset + header_bytes <= segment.len {
+    while offset < segment.len {
         let window = segment.bytes(offset, WINDOW_BYTES)?;
-        if window.len() < GROUP_HEADER_BYTES {
-            break;
-        }
-        let last = window.len() - GROUP_HEADER_BYTES;
+        // A header that the window cuts off is looked at in the next one, unless there is none.
+        let whole = (window.len() as u64) < WINDOW_BYTES;
+        let margin = if whole { GROUP_HEADER_BYTES_MIN } else { GROUP_HEADER_BYTES_MAX };
+        let Some(last) = window.len().checked_sub(margin) else { break };
         let heads = window.get(..=last).unwrap_or(&[]);
-        for (at, _) in heads.iter().enumerate().filter(|&(_, &byte)| byte == MAGIC[0]) {
+        for (at, _) in heads.iter().enumerate().filter(|&(_, &byte)| byte == MAGIC) {
             let bytes = window.get(at..).unwrap_or(&[]);
             let mut headers = seeds.iter().filter_map(|&seed| Header::decode(seed, bytes));
             let Some((header, _)) = headers.next() else { continue };
@@ -532,9 +544,7 @@ pub(crate) struct Peek {
 pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<Option<Peek>> {
     let mut segment = Segment::open(storage, kind, 0, number)?;
     let bytes = segment.bytes(0, START_BYTES_MAX)?;
-    let Some(stated) = bytes.get(GROUP_HEADER_BYTES..).and_then(SegmentStart::decode) else {
-        return Ok(None);
-    };
+    let Some(stated) = stated_start(bytes) else { return Ok(None) };
     let lineage = stated.lineage;
     let known_kind = stated.kind == kind as u8;
     let misplaced = known_kind && stated.segment > number;
@@ -616,6 +626,6 @@ pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Res
     }
 }
 
-const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES as u64);
+const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES_MAX as u64);
 const _: () = assert!(WINDOW_BYTES > START_BYTES_MAX);
-const _: () = assert!(START_BYTES_MAX as usize >= GROUP_HEADER_BYTES + SegmentStart::BYTES);
+const _: () = assert!(START_BYTES_MAX as usize >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES);

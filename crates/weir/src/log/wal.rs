@@ -21,9 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
-use crate::log::{
-    Chain, GROUP_HEADER_BYTES, GroupType, LogPosition, SegmentIdentity, SegmentWriter,
-};
+use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
 
 /// Obsolete segments kept for reuse: one ready and one in hand cover a steady stream of writes.
@@ -180,8 +178,7 @@ impl Wal {
         if active.room() < 3 * active.bytes() && !self.wanted.swap(true, Ordering::Relaxed) {
             (self.want_segment)();
         }
-        let written = (bytes + GROUP_HEADER_BYTES) as u64;
-        self.appended_bytes.fetch_add(written, Ordering::Relaxed);
+        self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
         Ok(lsn)
     }
 
@@ -265,6 +262,7 @@ impl Wal {
         sync.dirty.push((number, file));
         sync.started += 1;
         drop(sync);
+        self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
         *active = next;
         Ok(())
     }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart, seed,
+    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart,
+    payload_crc, seed,
 };
 use super::{Chain, LogPosition};
-use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::device::File;
 use crate::storage::LogKind;
@@ -41,6 +41,7 @@ pub(crate) struct SegmentWriter {
     capacity: u64,
     seed: u32,
     offset: u64,
+    appended_bytes: u64,
     chain: Chain,
     sealed: bool,
     buf: Vec<u8>,
@@ -65,7 +66,7 @@ impl SegmentWriter {
         durable_lsn: u64,
     ) -> Result<Self> {
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
-        let smallest = (2 * GROUP_HEADER_BYTES + SegmentStart::BYTES) as u64;
+        let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES) as u64;
         if capacity != 0 && capacity < smallest {
             return Err(Error::invalid(format!(
                 "a log segment of {capacity} bytes is too small; at least {smallest} are needed"
@@ -84,6 +85,7 @@ impl SegmentWriter {
             capacity,
             seed: seed(identity.lineage, identity.kind, identity.segment),
             offset: 0,
+            appended_bytes: 0,
             chain: Chain { segment: identity.segment, ..prev },
             sealed: false,
             buf: Vec::new(),
@@ -102,7 +104,7 @@ impl SegmentWriter {
         if self.capacity == 0 {
             return GROUP_PAYLOAD_MAX;
         }
-        let left = self.capacity.saturating_sub(self.offset + GROUP_HEADER_BYTES as u64);
+        let left = self.capacity.saturating_sub(self.offset + GROUP_HEADER_BYTES_MAX as u64);
         left.min(GROUP_PAYLOAD_MAX)
     }
 
@@ -131,6 +133,11 @@ impl SegmentWriter {
     /// Bytes of the segment in use.
     pub(crate) fn bytes(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes of groups written since the last call, padding not counted.
+    pub(crate) fn take_appended_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.appended_bytes)
     }
 
     /// Ends the segment: nothing is appended any more.
@@ -192,14 +199,14 @@ impl SegmentWriter {
             ty,
             pad_after,
             epoch: self.identity.epoch,
-            count,
-            payload_len: payload_len as u32,
-            payload_crc: mask(parts.iter().fold(0, |crc, part| crc_append(crc, part))),
             lsn: self.chain.lsn + u64::from(ty.advances()),
             durable_lsn,
-            prev_crc: self.chain.crc,
+            count,
+            payload_len: payload_len as u32,
+            payload_crc: payload_crc(self.chain.crc, parts),
         };
         let checksum = self.write_bytes(&header, parts).inspect_err(|_| self.sealed = true)?;
+        self.appended_bytes += header.group_bytes();
         self.offset = header.next_offset(self.offset);
         self.chain = Chain { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
         Ok(())

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
+use crate::base::coding::varint;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::memory::Category;
@@ -583,12 +584,13 @@ impl CommitQueue {
             return Ok(0);
         }
         let sync = batches.iter().any(|b| b.durability == Durability::Sync);
-        let head = first_seq.to_le_bytes();
+        let (head, head_bytes) = varint(first_seq);
+        let head = &head[..head_bytes];
         if let [only] = batches {
-            return self.wal.append(&[&head, &only.bytes], logged_count, sync);
+            return self.wal.append(&[head, &only.bytes], logged_count, sync);
         }
         let mut parts: Vec<&[u8]> = Vec::with_capacity(batches.len() + 1);
-        parts.push(&head);
+        parts.push(head);
         let logged = batches.iter().filter(|b| b.durability != Durability::None);
         parts.extend(logged.map(|b| b.bytes.as_slice()));
         self.wal.append(&parts, logged_count, sync)

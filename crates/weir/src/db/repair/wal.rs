@@ -87,7 +87,7 @@ fn check_group<'a>(
         )
     };
     let mut reader = Reader::new(group.payload);
-    let first = reader.u64().ok_or_else(damaged)?;
+    let first = reader.varint().ok_or_else(damaged)?;
     let bytes = reader.rest();
     let mut records = Records::new(bytes);
     let mut count = 0;
