@@ -107,7 +107,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         for run in &level.runs {
             let sum = |figure: fn(&TableDescription) -> u64| run.tables.iter().map(figure).sum();
             rows.push(vec![
-                format!("  {number}"),
+                format!("  {number}{}", if run.draining { " draining" } else { "" }),
                 run.epoch.to_string(),
                 Count(run.tables.len() as u64).to_string(),
                 Count(sum(|t| t.entries)).to_string(),
@@ -121,6 +121,18 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         return Ok(());
     }
     table(out, &["  level", "run epoch", "tables", "entries", "deletes", "bytes"], &rows)?;
+    for (number, level) in keyspace.levels.iter().enumerate() {
+        if level.runs.iter().any(|run| run.draining) {
+            let left = level.runs.iter().filter(|run| run.draining).flat_map(|run| &run.tables);
+            writeln!(
+                out,
+                "  level {number} drains: {} of {} left ({} entries then)",
+                Bytes(left.map(|table| table.bytes).sum()),
+                Bytes(level.rotated_bytes),
+                Count(level.rotated_entries)
+            )?;
+        }
+    }
     if tables {
         print_tables(keyspace, out)?;
     }
@@ -166,10 +178,15 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             let runs = level.runs.iter().map(|run| {
                 json!({
                     "epoch": run.epoch,
+                    "draining": run.draining,
                     "tables": run.tables.iter().map(table).collect::<Vec<_>>(),
                 })
             });
-            json!({ "runs": runs.collect::<Vec<_>>() })
+            json!({
+                "runs": runs.collect::<Vec<_>>(),
+                "rotated_bytes": level.rotated_bytes,
+                "rotated_entries": level.rotated_entries,
+            })
         });
         json!({
             "number": k.id,

@@ -2,10 +2,11 @@
 //!
 //! A task names whole tables by uid. It is valid for the shape that it was picked from for as long
 //! as none of its tables is an input of another job; the executor checks that they still exist.
-//! Reserved for later policies, coded when used: rotate (filling to draining), trim a buffer list,
-//! build a sentinel.
+//! Reserved for later policies, coded when used: trim a buffer list, build a sentinel.
 
 use std::fmt;
+
+use crate::version::shape::Half;
 
 /// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,8 @@ impl Cause {
 pub(crate) struct Slice {
     /// The level of the run.
     pub(crate) level: usize,
+    /// The part of the level.
+    pub(crate) half: Half,
     /// The data epoch of the run.
     pub(crate) epoch: u64,
     /// The tables, in key order.
@@ -62,7 +65,9 @@ pub(crate) struct Merge {
     pub(crate) inputs: Vec<Slice>,
     /// The level of the outputs; no input lies deeper.
     pub(crate) output_level: usize,
-    /// The data epoch of the run of that level that the outputs join or found.
+    /// The part of that level.
+    pub(crate) output_half: Half,
+    /// The data epoch of the run of that part that the outputs join or found.
     pub(crate) output_epoch: u64,
     /// The cursor to set when the merge is installed.
     pub(crate) cursor: Option<CursorMove>,
@@ -77,10 +82,24 @@ pub(crate) struct Move {
     pub(crate) input: Slice,
     /// Where they go.
     pub(crate) output_level: usize,
-    /// The data epoch of the run of that level that they join or found.
+    /// The part of that level.
+    pub(crate) output_half: Half,
+    /// The data epoch of the run of that part that they join or found.
     pub(crate) output_epoch: u64,
     /// The cursor to set when the move is installed.
     pub(crate) cursor: Option<CursorMove>,
+    /// Why.
+    pub(crate) cause: Cause,
+}
+
+/// Make the filling part of a level its draining part. The level has no draining part, and no job
+/// that runs brings tables to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rotate {
+    /// All tables of the filling part, newest run first: nobody else may take one meanwhile.
+    pub(crate) inputs: Vec<Slice>,
+    /// The level.
+    pub(crate) level: usize,
     /// Why.
     pub(crate) cause: Cause,
 }
@@ -90,8 +109,11 @@ pub(crate) struct Move {
 pub(crate) enum Task {
     /// Merge tables into one level.
     Merge(Merge),
-    /// Move tables down one or more levels.
+    /// Move tables to another part or level.
     Move(Move),
+    /// Make the filling part of a level its draining part.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the policies with parts come next"))]
+    Rotate(Rotate),
 }
 
 impl Task {
@@ -100,6 +122,7 @@ impl Task {
         match self {
             Self::Merge(merge) => &merge.inputs,
             Self::Move(moved) => std::slice::from_ref(&moved.input),
+            Self::Rotate(rotate) => &rotate.inputs,
         }
     }
 
@@ -108,11 +131,22 @@ impl Task {
         self.inputs().iter().flat_map(|slice| slice.uids.iter().copied())
     }
 
-    /// The level that the outputs go to.
-    pub(crate) fn output_level(&self) -> usize {
+    /// The level and part that the outputs go to.
+    pub(crate) fn output(&self) -> (usize, Half) {
         match self {
-            Self::Merge(merge) => merge.output_level,
-            Self::Move(moved) => moved.output_level,
+            Self::Merge(merge) => (merge.output_level, merge.output_half),
+            Self::Move(moved) => (moved.output_level, moved.output_half),
+            Self::Rotate(rotate) => (rotate.level, Half::Draining),
+        }
+    }
+
+    /// The cursor that the task's edit sets.
+    #[cfg(test)]
+    pub(crate) fn cursor(&self) -> Option<&CursorMove> {
+        match self {
+            Self::Merge(merge) => merge.cursor.as_ref(),
+            Self::Move(moved) => moved.cursor.as_ref(),
+            Self::Rotate(_) => None,
         }
     }
 
@@ -121,22 +155,37 @@ impl Task {
         match self {
             Self::Merge(merge) => merge.cause,
             Self::Move(moved) => moved.cause,
+            Self::Rotate(rotate) => rotate.cause,
         }
     }
 }
 
 impl fmt::Display for Task {
     /// One line, as the text cases and `inspect` show it:
-    /// `merge L0/9:{31,32} L6/4:{7} -> L6 (run-count)`.
+    /// `merge L0/9:{31,32} L6/4:{7} -> L6 (run-count)`. A dash marks the draining part: `L5'`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Merge(_)) { "merge" } else { "move" })?;
+        f.write_str(match self {
+            Self::Merge(_) => "merge",
+            Self::Move(_) => "move",
+            Self::Rotate(_) => "rotate",
+        })?;
         for slice in self.inputs() {
-            write!(f, " L{}/{}:{{", slice.level, slice.epoch)?;
+            write!(f, " {}/{}:{{", PartName(slice.level, slice.half), slice.epoch)?;
             for (i, uid) in slice.uids.iter().enumerate() {
                 write!(f, "{}{uid}", if i == 0 { "" } else { "," })?;
             }
             f.write_str("}")?;
         }
-        write!(f, " -> L{} ({})", self.output_level(), self.cause().name())
+        let (level, half) = self.output();
+        write!(f, " -> {} ({})", PartName(level, half), self.cause().name())
+    }
+}
+
+/// A part of a level as people see it: `L5` and `L5'`.
+pub(crate) struct PartName(pub(crate) usize, pub(crate) Half);
+
+impl fmt::Display for PartName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "L{}{}", self.0, if self.1 == Half::Draining { "'" } else { "" })
     }
 }

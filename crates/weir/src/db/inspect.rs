@@ -11,6 +11,7 @@ use crate::db::engine::Engine;
 use crate::db::metrics;
 use crate::options::Options;
 use crate::state::tree::Tree;
+use crate::version::shape::Half;
 
 /// What a store consists of.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,16 +55,23 @@ pub struct KeyspaceDescription {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelDescription {
-    /// The runs, newest first.
+    /// The runs, newest first: those of the filling part, then those of the draining part.
     pub runs: Vec<RunDescription>,
+    /// Bytes that the draining part had when it began to drain; 0 without one.
+    pub rotated_bytes: u64,
+    /// Entries that it had then.
+    pub rotated_entries: u64,
 }
 
 /// One run of a level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunDescription {
-    /// Data epoch: larger is newer.
+    /// Data epoch: larger is newer, within a part of a level.
     pub epoch: u64,
+    /// Whether it belongs to the draining part of its level, whose tables are on their way to the
+    /// next level, and not to the part that receives.
+    pub draining: bool,
     /// The tables, in key order.
     pub tables: Vec<TableDescription>,
 }
@@ -123,7 +131,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             flushed_sequence: state.flushed_seq,
             log_start_segment: state.log_start.segment,
             memtable_bytes,
-            levels: state.version.levels.iter().map(describe_level).collect(),
+            levels: state.version.levels().iter().map(describe_level).collect(),
         }
     });
     Description {
@@ -137,8 +145,9 @@ pub(crate) fn describe(engine: &Engine) -> Description {
 }
 
 fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
-    let run = |run: &Arc<crate::version::run::Run>| RunDescription {
+    let run = |(half, run): (Half, &Arc<crate::version::run::Run>)| RunDescription {
         epoch: run.epoch,
+        draining: half == Half::Draining,
         tables: run
             .tables
             .iter()
@@ -154,7 +163,12 @@ fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
             })
             .collect(),
     };
-    LevelDescription { runs: level.runs.iter().map(run).collect() }
+    let draining = level.draining.as_ref();
+    LevelDescription {
+        runs: level.runs().map(run).collect(),
+        rotated_bytes: draining.map_or(0, |part| part.rotated_bytes),
+        rotated_entries: draining.map_or(0, |part| part.rotated_entries),
+    }
 }
 
 /// Reads and checks every table.
@@ -180,6 +194,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         if let Some(state) = root.keyspaces.get(&tree.id) {
             let shape = state.shape(BTreeSet::new(), Vec::new());
             let policy = compaction::policy_of(shape.options.compaction);
+            // A tree that has work to do is on its way to its form, from another policy's perhaps.
             let at_rest = policy.pick(&shape).is_empty();
             for violation in policy.check(&shape).into_iter().filter(|_| at_rest) {
                 let what = format_args!("keyspace {:?}: {violation}", tree.name);

@@ -566,6 +566,10 @@ impl Engine {
                 counters.trivial_moves.add(1);
                 return Ok(());
             }
+            Task::Rotate(task) => {
+                let edit = execute::rotate_edit(id, &state.version, task)?;
+                return self.install_outputs(edit, &[], None);
+            }
             Task::Merge(merge) => merge,
         };
         let policy = compaction::policy_of(claim.shape.options.compaction);

@@ -246,9 +246,10 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
     trees.sort_by(|a, b| a.name.cmp(&b.name));
     let metrics = |tree: &Arc<crate::state::tree::Tree>| {
         let current = tree.pin();
-        let levels = current.version.levels.iter().map(|level| {
-            let mut sum = LevelMetrics { runs: level.runs.len() as u64, ..Default::default() };
-            for run in &level.runs {
+        let levels = current.version.levels().iter().map(|level| {
+            let mut sum = LevelMetrics::default();
+            for (_, run) in level.runs() {
+                sum.runs += 1;
                 let totals = run.tables.totals();
                 sum.tables += run.tables.len() as u64;
                 sum.bytes += totals.bytes;

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check;
-use super::edit::{AddedTable, Flushed, KeyspaceEdit, VersionEdit};
+use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::record::RootRecord;
 use super::root::{KeyspaceVersion, Places, Root};
+use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
 use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter, replay};
@@ -49,22 +50,17 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
     append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
     for keyspace in root.keyspaces.values() {
         append(&keyspace_edit(keyspace), false)?;
-        let mut edit = VersionEdit::default();
-        for (level_index, level) in keyspace.version.levels.iter().enumerate() {
-            for run in &level.runs {
-                for (meta, _) in run.tables.iter() {
-                    let table =
-                        AddedTable { level: level_index, epoch: run.epoch, meta: Arc::clone(meta) };
-                    let part = edit.keyspace(keyspace.id);
-                    part.added.push(table);
-                    if part.added.len() == BASE_EDIT_TABLES {
-                        append(&std::mem::take(&mut edit), false)?;
-                    }
-                }
+        for (level_index, level) in keyspace.version.levels().iter().enumerate() {
+            // A draining part comes about as it does in life: it fills, and is rotated.
+            if let Some(draining) = &level.draining {
+                append_part(keyspace.id, level_index, draining, &mut append)?;
+                let mut edit = VersionEdit::default();
+                let rotation =
+                    Rotation { bytes: draining.rotated_bytes, entries: draining.rotated_entries };
+                edit.keyspace(keyspace.id).rotate(level_index, rotation);
+                append(&edit, false)?;
             }
-        }
-        if !edit.keyspaces.is_empty() {
-            append(&edit, false)?;
+            append_part(keyspace.id, level_index, &level.filling, &mut append)?;
         }
     }
     let base_lsn = append(&counters_edit(root), true)?;
@@ -76,6 +72,26 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         base_lsn,
     };
     Ok(BaseLog { writer, record })
+}
+
+/// Adds the tables of `part` to the filling part of a level.
+fn append_part(
+    keyspace: KeyspaceId,
+    level: usize,
+    part: &Part,
+    append: &mut dyn FnMut(&VersionEdit, bool) -> Result<u64>,
+) -> Result<()> {
+    let mut edit = VersionEdit::default();
+    for run in &part.runs {
+        for (meta, _) in run.tables.iter() {
+            let changes = edit.keyspace(keyspace);
+            changes.add_table(level, run.epoch, Arc::clone(meta));
+            if changes.added.len() == BASE_EDIT_TABLES {
+                append(&std::mem::take(&mut edit), false)?;
+            }
+        }
+    }
+    if edit.keyspaces.is_empty() { Ok(()) } else { append(&edit, false).map(|_| ()) }
 }
 
 fn counters_edit(root: &Root) -> VersionEdit {
@@ -93,7 +109,7 @@ fn counters_edit(root: &Root) -> VersionEdit {
 
 /// All of a keyspace but its tables.
 fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
-    let levels = keyspace.version.levels.iter().enumerate();
+    let levels = keyspace.version.levels().iter().enumerate();
     let cursors = levels
         .filter_map(|(index, level)| level.cursor.as_ref().map(|key| (index, Some(key.to_vec()))));
     let part = KeyspaceEdit {

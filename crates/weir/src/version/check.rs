@@ -3,29 +3,34 @@
 //! Pure. O(tables touched x runs). Structure that `root` cannot even build (a removed table that is
 //! not there, overlapping tables in a run, a uid in use) is refused there.
 //!
+//! Where a level has two parts, its runs are those of the filling part, then those of the draining
+//! part: that is the order of reading, and the order that the rules are about.
+//!
 //! The rules: (1) a table's bounds, counts and sequence numbers make sense, and it was written for
 //! the keyspace that it is in; (2) level 0 is newest
 //! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run
 //! of level 0 and holds nothing that was flushed before (ARCHITECTURE §3: flushes install oldest
 //! first); (4) no overtaking: between the place that data leaves and the place that it comes to, no
 //! run holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both
-//! sides).
+//! sides); (5) a rotation says what the part holds that begins to drain. A rotation alone overtakes
+//! nothing, since there is no draining part before it (`root` refuses it otherwise).
 
 use std::cmp::Reverse;
 use std::ops::Bound;
 
 use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
-use super::root::{Changes, KeyspaceVersion, Place, Places, Root, refused};
-use super::run::Version;
+use super::root::{Arrival, Changes, KeyspaceVersion, Place, Places, Root, refused};
+use super::run::{Run, Version};
+use super::shape::Half;
 use crate::base::error::Result;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
 /// Where data stands in the order of reading: smaller is newer.
-type Rank = (usize, Reverse<u64>);
+type Rank = (usize, Half, Reverse<u64>);
 
-fn rank(place: &Place) -> Rank {
-    (place.level, Reverse(place.epoch))
+fn rank(half: Half, place: &Place) -> Rank {
+    (place.level, half, Reverse(place.epoch))
 }
 
 /// Checks the change from `old` to `new` that `edit` made.
@@ -42,17 +47,21 @@ pub(super) fn check(
     check_tables(new, changes)?;
     for (id, keyspace_edit) in &edit.keyspaces {
         let Some(keyspace) = new.keyspaces.get(id) else { continue };
+        if let Some(old_keyspace) = old.keyspaces.get(id) {
+            check_rotations(old_keyspace, keyspace_edit)?;
+        }
         if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
             continue;
         }
         check_level_0(keyspace)?;
-        let added: Vec<&Place> = changes.added.iter().filter(|p| p.keyspace == *id).collect();
+        let added = changes.added.iter().filter(|arrival| arrival.place.keyspace == *id);
+        let added: Vec<&Arrival> = added.collect();
         if let Some(old_keyspace) = old.keyspaces.get(id) {
             check_flush(old_keyspace, keyspace_edit)?;
         }
         for removed in &keyspace_edit.removed {
             if let Some(place) = places.get(&removed.uid) {
-                check_no_overtaking(&keyspace.version, place, &added)?;
+                check_no_overtaking(&keyspace.version, removed.half, place, &added)?;
             }
         }
     }
@@ -73,7 +82,8 @@ pub(super) fn check_root(root: &Root) -> Result<()> {
 
 /// Rule 1, for the tables that an edit adds.
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
-    changes.added.iter().try_for_each(|place| check_table(new, place.keyspace, &place.meta))
+    let mut added = changes.added.iter().map(|arrival| &arrival.place);
+    added.try_for_each(|place| check_table(new, place.keyspace, &place.meta))
 }
 
 fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()> {
@@ -95,8 +105,9 @@ fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()>
 
 /// Rule 2.
 fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
-    let Some(level) = keyspace.version.levels.first() else { return Ok(()) };
-    for pair in level.runs.windows(2) {
+    let Some(level) = keyspace.version.levels().first() else { return Ok(()) };
+    let runs: Vec<&Run> = level.runs().map(|(_, run)| &**run).collect();
+    for pair in runs.windows(2) {
         let [newer, older] = pair else { continue };
         if newer.epoch <= older.epoch || newer.seq_min() <= older.seq_max() {
             return Err(refused(format_args!(
@@ -113,15 +124,34 @@ fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
     Ok(())
 }
 
+/// Rule 5.
+fn check_rotations(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
+    for (&index, rotation) in &edit.rotated {
+        let holds = old.version.levels().get(index).map(|level| level.filling.totals());
+        let holds = holds.unwrap_or_default();
+        if (holds.bytes, holds.entries) != (rotation.bytes, rotation.entries) {
+            return Err(refused(format_args!(
+                "level {index} is rotated with {} bytes and {} entries, but holds {} and {}",
+                rotation.bytes, rotation.entries, holds.bytes, holds.entries
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Rule 3.
 fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     let Some(flushed) = &edit.flushed else { return Ok(()) };
-    let newest = old.version.levels.first().and_then(|l| l.runs.first()).map(|run| run.epoch);
+    let level = old.version.levels().first();
+    let newest = level.and_then(|level| level.runs().next()).map(|(_, run)| run.epoch);
     for table in &edit.added {
         if edit.removed.iter().any(|removed| removed.uid == table.meta.uid) {
             continue;
         }
         let (seq_min, seq_max) = (table.meta.seq_min, table.meta.seq_max);
+        if table.level == 0 && table.half != Half::Filling {
+            return Err(refused("a flush goes to the draining part of level 0"));
+        }
         if table.level == 0 && newest.is_some_and(|newest| table.epoch <= newest) {
             return Err(refused(format_args!(
                 "a flush of epoch {} comes after that of epoch {newest:?}",
@@ -141,26 +171,31 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
 }
 
 /// Rule 4, for one table that leaves `place`.
-fn check_no_overtaking(version: &Version, place: &Place, added: &[&Place]) -> Result<()> {
+fn check_no_overtaking(
+    version: &Version,
+    half: Half,
+    place: &Place,
+    added: &[&Arrival],
+) -> Result<()> {
     let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
-    let from = rank(place);
+    let from = rank(half, place);
     let (mut first, mut last) = (from, from);
-    for output in added {
+    for Arrival { half, place: output } in added {
         let apart = compare(&output.meta.largest, smallest).is_lt()
             || compare(&output.meta.smallest, largest).is_gt();
         if !apart {
-            first = first.min(rank(output));
-            last = last.max(rank(output));
+            first = first.min(rank(*half, output));
+            last = last.max(rank(*half, output));
         }
     }
-    for (level_index, level) in version.levels.iter().enumerate() {
-        for run in &level.runs {
-            let rank = (level_index, Reverse(run.epoch));
+    for (level_index, level) in version.levels().iter().enumerate() {
+        for (half, run) in level.runs() {
+            let rank = (level_index, half, Reverse(run.epoch));
             if rank <= first || rank >= last || rank == from {
                 continue;
             }
             let mut between = run.overlapping(Bound::Included(smallest), Bound::Included(largest));
-            let passed = between.find(|t| added.iter().all(|a| a.meta.uid != t.meta().uid));
+            let passed = between.find(|t| added.iter().all(|a| a.place.meta.uid != t.meta().uid));
             if let Some(passed) = passed {
                 return Err(refused(format_args!(
                     "keys {} to {} of table {} (level {}, epoch {}) would pass table {} (level \

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=9c3c91a25e97
+// FORMAT: docs/format/edit.md sha=d7b88b944990
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
@@ -6,13 +6,15 @@
 //! making it durable (`set`).
 //!
 //! Invariants: (1) every field is tagged, even tags are critical (`base::tagged`); (2) within a
-//! keyspace removals come before additions, so a table that moves is both removed and added;
-//! (3) an added table joins the run with its epoch in its level, or founds it.
+//! keyspace rotations come first, then removals, then additions, so a table that moves is both
+//! removed and added; (3) an added table joins the run with its epoch in its part of its level, or
+//! founds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::options::{decode_options, encode_options};
+use super::shape::Half;
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
@@ -59,6 +61,8 @@ pub(crate) struct KeyspaceEdit {
     pub(crate) drop: bool,
     /// Its options from now on. Required with `create`.
     pub(crate) options: Option<Arc<Options>>,
+    /// Levels whose filling part becomes the draining part, before anything else changes.
+    pub(crate) rotated: BTreeMap<usize, Rotation>,
     /// Tables that leave.
     pub(crate) removed: Vec<RemovedTable>,
     /// Tables that come.
@@ -74,6 +78,8 @@ pub(crate) struct KeyspaceEdit {
 pub(crate) struct RemovedTable {
     /// The level that it is in.
     pub(crate) level: usize,
+    /// The part of the level.
+    pub(crate) half: Half,
     /// The table.
     pub(crate) uid: u64,
 }
@@ -83,10 +89,22 @@ pub(crate) struct RemovedTable {
 pub(crate) struct AddedTable {
     /// The level.
     pub(crate) level: usize,
+    /// The part of the level. A draining part begins with a rotation only.
+    pub(crate) half: Half,
     /// Data epoch of the run that it joins or founds.
     pub(crate) epoch: u64,
     /// The table.
     pub(crate) meta: Arc<TableMeta>,
+}
+
+/// What a filling part holds when it becomes a draining one: fixed then, so that the progress of
+/// draining can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    /// Bytes of its tables.
+    pub(crate) bytes: u64,
+    /// Their entries.
+    pub(crate) entries: u64,
 }
 
 /// How far a keyspace no longer needs the write-ahead log.
@@ -108,14 +126,25 @@ impl VersionEdit {
 }
 
 impl KeyspaceEdit {
-    /// Adds a table to the run with data epoch `epoch` of `level`.
+    /// Adds a table to the run with data epoch `epoch` in the filling part of `level`.
     pub(crate) fn add_table(&mut self, level: usize, epoch: u64, meta: Arc<TableMeta>) {
-        self.added.push(AddedTable { level, epoch, meta });
+        self.added.push(AddedTable { level, half: Half::Filling, epoch, meta });
     }
 
-    /// Removes a table from `level`.
+    /// Removes a table from the filling part of `level`.
+    #[cfg(test)]
     pub(crate) fn remove_table(&mut self, level: usize, uid: u64) {
-        self.removed.push(RemovedTable { level, uid });
+        self.remove_table_from(level, Half::Filling, uid);
+    }
+
+    /// Removes a table from a part of `level`.
+    pub(crate) fn remove_table_from(&mut self, level: usize, half: Half, uid: u64) {
+        self.removed.push(RemovedTable { level, half, uid });
+    }
+
+    /// Turns the filling part of `level`, which holds what `rotation` says, into its draining part.
+    pub(crate) fn rotate(&mut self, level: usize, rotation: Rotation) {
+        self.rotated.insert(level, rotation);
     }
 
     /// Sets the round-robin cursor of `level`.
@@ -145,19 +174,29 @@ const TAG_ADDED: u64 = 12;
 const TAG_CURSOR: u64 = 14;
 const TAG_FLUSHED: u64 = 16;
 const TAG_KEY_ORDER: u64 = 18;
-// Reserved: 20 timestamp length, 22 merge operator name, 24 rotate a level, 26 append to a buffer
-// list, 28 hole, 30 floor, 32 freeze a buffer list, 34 drop a buffer list, 36 claim, 38 mask.
+const TAG_ROTATE: u64 = 24;
+// Reserved: 20 timestamp length, 22 merge operator name, 26 append to a buffer list, 28 hole,
+// 30 floor, 32 freeze a buffer list, 34 drop a buffer list, 36 claim, 38 mask.
 
 // Tags of a removed table.
 const TAG_REMOVED_LEVEL: u64 = 2;
 const TAG_REMOVED_UID: u64 = 4;
-// Reserved: 6 part.
+const TAG_REMOVED_PART: u64 = 6;
 
 // Tags of an added table.
 const TAG_ADDED_LEVEL: u64 = 2;
 const TAG_ADDED_EPOCH: u64 = 4;
 const TAG_ADDED_META: u64 = 6;
-// Reserved: 8 part, 10 kind of run.
+const TAG_ADDED_PART: u64 = 8;
+// Reserved: 10 kind of run.
+
+// The draining part; the filling part has no field.
+const PART_DRAINING: u64 = 1;
+
+// Tags of a rotation.
+const TAG_ROTATE_LEVEL: u64 = 2;
+const TAG_ROTATE_BYTES: u64 = 4;
+const TAG_ROTATE_ENTRIES: u64 = 6;
 
 // Tags of a cursor.
 const TAG_CURSOR_LEVEL: u64 = 2;
@@ -240,10 +279,18 @@ impl KeyspaceEdit {
             encode_options(options, &mut part);
             put_field(buf, TAG_OPTIONS, &part);
         }
+        for (&level, rotation) in &self.rotated {
+            part.clear();
+            put_number(&mut part, TAG_ROTATE_LEVEL, level as u64);
+            put_number(&mut part, TAG_ROTATE_BYTES, rotation.bytes);
+            put_number(&mut part, TAG_ROTATE_ENTRIES, rotation.entries);
+            put_field(buf, TAG_ROTATE, &part);
+        }
         for table in &self.removed {
             part.clear();
             put_number(&mut part, TAG_REMOVED_LEVEL, table.level as u64);
             put_number(&mut part, TAG_REMOVED_UID, table.uid);
+            put_half(&mut part, TAG_REMOVED_PART, table.half);
             put_field(buf, TAG_REMOVED, &part);
         }
         let mut meta = Vec::new();
@@ -254,6 +301,7 @@ impl KeyspaceEdit {
             put_number(&mut part, TAG_ADDED_LEVEL, table.level as u64);
             put_number(&mut part, TAG_ADDED_EPOCH, table.epoch);
             put_field(&mut part, TAG_ADDED_META, &meta);
+            put_half(&mut part, TAG_ADDED_PART, table.half);
             put_field(buf, TAG_ADDED, &part);
         }
         for (&level, key) in &self.cursors {
@@ -273,6 +321,13 @@ impl KeyspaceEdit {
             put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn);
             put_field(buf, TAG_FLUSHED, &part);
         }
+    }
+}
+
+fn put_half(buf: &mut Vec<u8>, tag: u64, half: Half) {
+    match half {
+        Half::Filling => {}
+        Half::Draining => put_number(buf, tag, PART_DRAINING),
     }
 }
 
@@ -311,6 +366,13 @@ impl Decoder<'_> {
             .ok_or_else(|| self.damaged("names a level that does not exist"))
     }
 
+    fn half(&self, content: &[u8]) -> Result<Half> {
+        match self.number(content)? {
+            PART_DRAINING => Ok(Half::Draining),
+            _ => Err(self.damaged("names a part of a level that does not exist")),
+        }
+    }
+
     fn keyspace(&self, bytes: &[u8]) -> Result<(KeyspaceId, KeyspaceEdit)> {
         let mut id = None;
         let mut edit = KeyspaceEdit::default();
@@ -323,6 +385,12 @@ impl Decoder<'_> {
                 TAG_OPTIONS => {
                     let options = decode_options(content, self.file, self.offset)?;
                     edit.options = Some(Arc::new(options));
+                }
+                TAG_ROTATE => {
+                    let (level, rotation) = self.rotation(content)?;
+                    if edit.rotated.insert(level, rotation).is_some() {
+                        return Err(self.damaged("rotates a level twice"));
+                    }
                 }
                 TAG_REMOVED => edit.removed.push(self.removed(content)?),
                 TAG_ADDED => edit.added.push(self.added(content)?),
@@ -361,21 +429,23 @@ impl Decoder<'_> {
     }
 
     fn removed(&self, bytes: &[u8]) -> Result<RemovedTable> {
-        let (mut level, mut uid) = (None, None);
+        let (mut level, mut uid, mut half) = (None, None, Half::Filling);
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
                 TAG_REMOVED_LEVEL => level = Some(self.level(content)?),
                 TAG_REMOVED_UID => uid = Some(self.number(content)?),
+                TAG_REMOVED_PART => half = self.half(content)?,
                 _ => unknown(RECORD, tag)?,
             }
         }
-        let table = level.zip(uid).map(|(level, uid)| RemovedTable { level, uid });
+        let table = level.zip(uid).map(|(level, uid)| RemovedTable { level, half, uid });
         table.ok_or_else(|| self.damaged("removes a table without naming it"))
     }
 
     fn added(&self, bytes: &[u8]) -> Result<AddedTable> {
         let (mut level, mut epoch, mut meta) = (None, None, None);
+        let mut half = Half::Filling;
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
@@ -384,12 +454,30 @@ impl Decoder<'_> {
                 TAG_ADDED_META => {
                     meta = Some(Arc::new(TableMeta::decode(content, self.file, self.offset)?));
                 }
+                TAG_ADDED_PART => half = self.half(content)?,
                 _ => unknown(RECORD, tag)?,
             }
         }
         match (level, epoch, meta) {
-            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, epoch, meta }),
+            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, half, epoch, meta }),
             _ => Err(self.damaged("adds a table without level, epoch or description")),
+        }
+    }
+
+    fn rotation(&self, bytes: &[u8]) -> Result<(usize, Rotation)> {
+        let (mut level, mut size, mut entries) = (None, None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_ROTATE_LEVEL => level = Some(self.level(content)?),
+                TAG_ROTATE_BYTES => size = Some(self.number(content)?),
+                TAG_ROTATE_ENTRIES => entries = Some(self.number(content)?),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        match (level, size, entries) {
+            (Some(level), Some(bytes), Some(entries)) => Ok((level, Rotation { bytes, entries })),
+            _ => Err(self.damaged("rotates a level without naming it or what it holds")),
         }
     }
 

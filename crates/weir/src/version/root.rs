@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, VersionEdit};
-use super::run::{Run, Version};
-use super::shape::Shape;
+use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
+use super::run::{Level, Part, Run, Version};
+use super::shape::{Half, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Printable, Seq};
@@ -101,8 +101,8 @@ impl Root {
     pub(super) fn places(&self) -> Places {
         let mut places = Places::new();
         for (&keyspace, state) in &self.keyspaces {
-            for (level, runs) in state.version.levels.iter().enumerate() {
-                for run in &runs.runs {
+            for (level, runs) in state.version.levels().iter().enumerate() {
+                for (_, run) in runs.runs() {
                     for (meta, table) in run.tables.iter() {
                         let (meta, table) = (Arc::clone(meta), Arc::clone(table));
                         let place = Place { keyspace, level, epoch: run.epoch, meta, table };
@@ -120,7 +120,8 @@ impl Root {
     }
 }
 
-/// Where a table is.
+/// Where a table is. Which part of the level it is in changes with every rotation, for all tables
+/// at once; an edit that removes a table names the part.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) keyspace: KeyspaceId,
@@ -133,10 +134,17 @@ pub(super) struct Place {
 /// Where every table of the newest root is: so that an edit names tables by uid alone.
 pub(super) type Places = BTreeMap<u64, Place>;
 
+/// A table that comes.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) half: Half,
+    pub(super) place: Place,
+}
+
 /// What an edit does to the places.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pub(super) added: Vec<Place>,
+    pub(super) added: Vec<Arrival>,
     /// Tables that the root does not name any more.
     pub(super) removed: Vec<Place>,
 }
@@ -147,7 +155,7 @@ impl Changes {
         for place in &self.removed {
             places.remove(&place.meta.uid);
         }
-        for place in &self.added {
+        for Arrival { place, .. } in &self.added {
             places.insert(place.meta.uid, place.clone());
         }
     }
@@ -205,7 +213,7 @@ impl Root {
 
     /// Raises the counters to what the tables and flushes of `edit` show.
     fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
-        for place in &changes.added {
+        for Arrival { place, .. } in &changes.added {
             raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
             raise(&mut self.next_epoch, Some(place.epoch.saturating_add(1)));
             raise(&mut self.last_seq, Some(place.meta.seq_max));
@@ -309,31 +317,59 @@ fn change_keyspace(
         changed.flushed_seq = flushed.flushed_seq;
     }
     let runs = run_changes(keyspace.id, edit, places, open, changes)?;
-    if runs.is_empty() && edit.cursors.is_empty() {
+    if runs.is_empty() && edit.cursors.is_empty() && edit.rotated.is_empty() {
         return Ok(changed);
     }
-    let mut version = (*keyspace.version).clone();
-    for ((level, epoch), change) in runs {
-        change_run(&mut version, level, epoch, change)?;
+    let mut levels = keyspace.version.levels().to_vec();
+    for (&level, rotation) in &edit.rotated {
+        rotate(&mut levels, level, *rotation)?;
+    }
+    for (run, change) in runs {
+        change_run(&mut levels, run, change)?;
+    }
+    for level in &mut levels {
+        level.draining = level.draining.take().filter(|part| !part.runs.is_empty());
     }
     for (&level, key) in &edit.cursors {
-        if let Some(level) = version.levels.get_mut(level) {
+        if let Some(level) = levels.get_mut(level) {
             level.cursor = key.as_deref().map(Arc::from);
         }
     }
-    changed.version = Arc::new(version);
+    changed.version = Arc::new(Version::new(levels));
     Ok(changed)
 }
 
-/// Sorts the removals and additions of `edit` by (level, epoch).
+/// Makes the filling part of a level its draining part.
+fn rotate(levels: &mut [Level], index: usize, rotation: Rotation) -> Result<()> {
+    let Some(level) = levels.get_mut(index) else {
+        return Err(refused(format_args!("level {index} does not exist")));
+    };
+    if level.draining.is_some() || level.filling.runs.is_empty() {
+        return Err(refused(format_args!(
+            "level {index} cannot be rotated: its filling part has {} runs, its draining part {}; \
+             it needs some and none",
+            level.filling.runs.len(),
+            level.draining.as_ref().map_or(0, |part| part.runs.len())
+        )));
+    }
+    let mut part = std::mem::take(&mut level.filling);
+    (part.rotated_bytes, part.rotated_entries) = (rotation.bytes, rotation.entries);
+    level.draining = Some(part);
+    Ok(())
+}
+
+/// A run of a tree: level, part, data epoch.
+type RunId = (usize, Half, u64);
+
+/// Sorts the removals and additions of `edit` by run.
 fn run_changes(
     keyspace: KeyspaceId,
     edit: &KeyspaceEdit,
     places: &Places,
     open: &dyn Fn(&Arc<TableMeta>) -> Arc<Table>,
     changes: &mut Changes,
-) -> Result<BTreeMap<(usize, u64), RunChange>> {
-    let mut runs: BTreeMap<(usize, u64), RunChange> = BTreeMap::new();
+) -> Result<BTreeMap<RunId, RunChange>> {
+    let mut runs: BTreeMap<RunId, RunChange> = BTreeMap::new();
     let mut leaving: BTreeMap<u64, &Place> = BTreeMap::new();
     for removed in &edit.removed {
         let place = places
@@ -348,11 +384,11 @@ fn run_changes(
         if leaving.insert(removed.uid, place).is_some() {
             return Err(refused(format_args!("table {} is removed twice", removed.uid)));
         }
-        let run = runs.entry((place.level, place.epoch)).or_default();
+        let run = runs.entry((place.level, removed.half, place.epoch)).or_default();
         run.removed.push(Arc::clone(&place.meta));
     }
     let mut coming = BTreeSet::new();
-    for AddedTable { level, epoch, meta } in &edit.added {
+    for AddedTable { level, half, epoch, meta } in &edit.added {
         if !coming.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
@@ -365,26 +401,38 @@ fn run_changes(
             None if !places.contains_key(&meta.uid) => (Arc::clone(meta), open(meta)),
             _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
         };
-        let run = runs.entry((*level, *epoch)).or_default();
+        let run = runs.entry((*level, *half, *epoch)).or_default();
         run.added.push((Arc::clone(&meta), Arc::clone(&table)));
-        changes.added.push(Place { keyspace, level: *level, epoch: *epoch, meta, table });
+        let place = Place { keyspace, level: *level, epoch: *epoch, meta, table };
+        changes.added.push(Arrival { half: *half, place });
     }
     changes.removed.extend(leaving.into_values().cloned());
     Ok(runs)
 }
 
+/// The part of a level that a change belongs to.
+fn part_mut(levels: &mut [Level], index: usize, half: Half) -> Result<&mut Part> {
+    let Some(level) = levels.get_mut(index) else {
+        return Err(refused(format_args!("level {index} does not exist")));
+    };
+    match half {
+        Half::Filling => Ok(&mut level.filling),
+        Half::Draining => level
+            .draining
+            .as_mut()
+            .ok_or_else(|| refused(format_args!("level {index} has no draining part"))),
+    }
+}
+
 fn change_run(
-    version: &mut Version,
-    level_index: usize,
-    epoch: u64,
+    levels: &mut [Level],
+    (level_index, half, epoch): RunId,
     mut change: RunChange,
 ) -> Result<()> {
-    let Some(level) = version.levels.get_mut(level_index) else {
-        return Err(refused(format_args!("level {level_index} does not exist")));
-    };
+    let part = part_mut(levels, level_index, half)?;
     // Newest first: epochs descend.
-    let at = level.runs.partition_point(|run| run.epoch > epoch);
-    let existing = level.runs.get(at).filter(|run| run.epoch == epoch).cloned();
+    let at = part.runs.partition_point(|run| run.epoch > epoch);
+    let existing = part.runs.get(at).filter(|run| run.epoch == epoch).cloned();
     let tables = existing.as_ref().map_or_else(TableList::default, |run| run.tables.clone());
     let mut removed: Vec<usize> = change
         .removed
@@ -410,14 +458,14 @@ fn change_run(
         ))
     })?;
     match (existing.is_some(), tables.is_empty()) {
-        (true, true) => drop(level.runs.remove(at)),
+        (true, true) => drop(part.runs.remove(at)),
         (true, false) => {
-            if let Some(run) = level.runs.get_mut(at) {
+            if let Some(run) = part.runs.get_mut(at) {
                 *run = Arc::new(Run { epoch, tables });
             }
         }
         (false, true) => {}
-        (false, false) => level.runs.insert(at, Arc::new(Run { epoch, tables })),
+        (false, false) => part.runs.insert(at, Arc::new(Run { epoch, tables })),
     }
     Ok(())
 }

@@ -3,20 +3,23 @@
 //! Immutable: an edit makes a new version that shares what did not change. Readers know nothing of
 //! policies; all they need is the order of the runs.
 //!
-//! Invariants: (1) order is derived, never stored: level, then data epoch descending; (2) a level's
-//! runs have distinct data epochs and are newest first; (3) a run has at least one table; (4) for
-//! every user key, all its entries in an earlier run of that order are newer than all in a later
-//! one (H22, H23, H40; `check` keeps it through every edit).
+//! Invariants: (1) order is derived when a version is built: level, then filling before draining
+//! part, then data epoch descending; (2) a part's runs have distinct data epochs and are newest
+//! first; (3) a run has at least one table, and a draining part at least one run; (4) for every
+//! user key, all its entries in an earlier run of that order are newer than all in a later one
+//! (H22, H23, H40; `check` keeps it through every edit).
+//!
+//! A table leaves a draining part whole, in the edit that brings its entries to the next level, so
+//! a run holds just what it answers for. The key from which on a draining run is valid is
+//! needed where older copies of moved tables are kept beside it: with buffer lists, not before.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::run_cursor::RunCursor;
-use super::shape::{LevelShape, RunShape, Shape};
-use super::tables::TableList;
-#[cfg(test)]
-use super::tables::Totals;
+use super::shape::{Half, LevelShape, PartShape, RunShape, Shape};
+use super::tables::{TableList, Totals};
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::options::Options;
@@ -64,20 +67,59 @@ impl Run {
     }
 }
 
+/// One part of a level.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    /// The runs, newest first.
+    pub(crate) runs: Vec<Arc<Run>>,
+    /// Bytes that the part had when it began to drain; 0 in a filling part.
+    pub(crate) rotated_bytes: u64,
+    /// Entries that it had then: bytes change with compression, entries do not.
+    pub(crate) rotated_entries: u64,
+}
+
 /// One level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level {
-    /// The runs, newest first.
-    pub(crate) runs: Vec<Arc<Run>>,
+    /// What the level receives.
+    pub(crate) filling: Part,
+    /// What it gives away; never without a run.
+    pub(crate) draining: Option<Part>,
     /// The largest key of the last pick in this level, for round-robin picking.
     pub(crate) cursor: Option<Arc<[u8]>>,
 }
 
+impl Part {
+    /// Sums over all runs.
+    pub(crate) fn totals(&self) -> Totals {
+        self.runs.iter().fold(Totals::default(), |sum, run| sum.plus(*run.tables.totals()))
+    }
+}
+
 impl Level {
+    /// The parts, newest data first.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Half, &Part)> {
+        let draining = self.draining.iter().map(|part| (Half::Draining, part));
+        std::iter::once((Half::Filling, &self.filling)).chain(draining)
+    }
+
+    /// All runs of both parts, newest data first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Half, &Arc<Run>)> {
+        self.parts().flat_map(|(half, part)| part.runs.iter().map(move |run| (half, run)))
+    }
+
+    /// One part; `None` if there is none.
+    pub(crate) fn part(&self, half: Half) -> Option<&Part> {
+        match half {
+            Half::Filling => Some(&self.filling),
+            Half::Draining => self.draining.as_ref(),
+        }
+    }
+
     /// Sums over all runs.
     #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
-        self.runs.iter().fold(Totals::default(), |sum, run| sum.plus(*run.tables.totals()))
+        self.parts().fold(Totals::default(), |sum, (_, part)| sum.plus(part.totals()))
     }
 }
 
@@ -85,20 +127,34 @@ impl Level {
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     /// [`LEVELS`] levels, level 0 first.
-    pub(crate) levels: Vec<Level>,
+    levels: Vec<Level>,
+    /// All runs, newest data first.
+    order: Vec<Arc<Run>>,
 }
 
 impl Default for Version {
     fn default() -> Self {
-        Self { levels: vec![Level::default(); LEVELS] }
+        Self::new(vec![Level::default(); LEVELS])
     }
 }
 
 impl Version {
+    /// A version of these levels, level 0 first.
+    pub(crate) fn new(levels: Vec<Level>) -> Self {
+        let runs = levels.iter().flat_map(Level::runs).map(|(_, run)| Arc::clone(run));
+        let order = runs.collect();
+        Self { levels, order }
+    }
+
+    /// The levels, level 0 first.
+    pub(crate) fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
     /// All runs, newest data first: the order of reading.
     #[inline]
-    pub(crate) fn runs_newest_first(&self) -> impl Iterator<Item = &Arc<Run>> {
-        self.levels.iter().flat_map(|level| level.runs.iter())
+    pub(crate) fn runs_newest_first(&self) -> std::slice::Iter<'_, Arc<Run>> {
+        self.order.iter()
     }
 
     /// Sums over all levels.
@@ -119,12 +175,14 @@ impl Version {
         busy: BTreeSet<u64>,
         snapshots: Vec<Seq>,
     ) -> Shape {
+        let run_shape = |run: &Arc<Run>| RunShape { epoch: run.epoch, tables: run.tables.metas() };
+        let part_shape = |part: &Part| PartShape {
+            runs: part.runs.iter().map(run_shape).collect(),
+            rotated_bytes: part.rotated_bytes,
+        };
         let level_shape = |level: &Level| LevelShape {
-            runs: level
-                .runs
-                .iter()
-                .map(|run| RunShape { epoch: run.epoch, tables: run.tables.metas() })
-                .collect(),
+            filling: part_shape(&level.filling),
+            draining: level.draining.as_ref().map(part_shape),
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
         Shape { levels: self.levels.iter().map(level_shape).collect(), busy, snapshots, options }

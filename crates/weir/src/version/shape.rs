@@ -3,12 +3,12 @@
 //! Not here: bytes, open tables, caches. A shape is pure, so policies are tested on shapes made by
 //! hand and can be dry-run on the shape of a store.
 //!
-//! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a level are
-//! newest first by data epoch; (3) `busy` holds the inputs of running jobs: a pick that touches one
-//! is void.
+//! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a part are newest
+//! first by data epoch, and those of the filling part are newer than those of the draining part;
+//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs: a pick
+//! that touches one is void.
 //!
-//! The filling and draining parts of a level, buffer lists, claims and masks (ARCHITECTURE §3) will
-//! be fields of `LevelShape` and `RunShape`.
+//! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,13 +33,37 @@ pub(crate) struct Shape {
     pub(crate) options: Arc<Options>,
 }
 
+/// Which part of a level. In the order of reading: what fills a level is newer than what leaves it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Half {
+    /// What comes from above is merged into this part (C_i in LSbM, C_i^ins in dLSM). Policies
+    /// without parts use no other.
+    #[default]
+    Filling,
+    /// What was the filling part until the level was rotated; it is merged into the next level, in
+    /// key order, until nothing is left of it (C'_i, C_i^del).
+    Draining,
+}
+
 /// One level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LevelShape {
-    /// The runs, newest first.
-    pub(crate) runs: Vec<RunShape>,
+    /// What the level receives.
+    pub(crate) filling: PartShape,
+    /// What it gives away; never without a run.
+    pub(crate) draining: Option<PartShape>,
     /// The largest key of the last pick in this level, for round-robin picking.
     pub(crate) cursor: Option<Vec<u8>>,
+}
+
+/// One part of a level.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartShape {
+    /// The runs, newest first.
+    pub(crate) runs: Vec<RunShape>,
+    /// Bytes that the part had when it began to drain; 0 in a filling part.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the policies with parts come next"))]
+    pub(crate) rotated_bytes: u64,
 }
 
 /// One run.
@@ -64,10 +88,28 @@ impl Shape {
     }
 }
 
-impl LevelShape {
+impl PartShape {
     /// Sums over all runs.
     pub(crate) fn totals(&self) -> Totals {
         self.runs.iter().fold(Totals::default(), |sum, run| sum.plus(*run.tables.totals()))
+    }
+}
+
+impl LevelShape {
+    /// The parts, newest data first.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Half, &PartShape)> {
+        let draining = self.draining.iter().map(|part| (Half::Draining, part));
+        std::iter::once((Half::Filling, &self.filling)).chain(draining)
+    }
+
+    /// All runs of both parts, newest data first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Half, &RunShape)> {
+        self.parts().flat_map(|(half, part)| part.runs.iter().map(move |run| (half, run)))
+    }
+
+    /// Sums over all runs.
+    pub(crate) fn totals(&self) -> Totals {
+        self.parts().fold(Totals::default(), |sum, (_, part)| sum.plus(part.totals()))
     }
 
     /// Bytes of all tables.
@@ -77,6 +119,6 @@ impl LevelShape {
 
     /// Whether there is no table.
     pub(crate) fn is_empty(&self) -> bool {
-        self.runs.iter().all(|run| run.tables.is_empty())
+        self.runs().all(|(_, run)| run.tables.is_empty())
     }
 }

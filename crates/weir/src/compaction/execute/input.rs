@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::cache::Purpose;
-use crate::compaction::task::Slice;
+use crate::compaction::task::{PartName, Slice};
 use crate::table::{CursorOptions, Table};
 use crate::version::run::{Run, Version};
 use crate::version::run_cursor::RunCursor;
@@ -20,9 +20,10 @@ const CURSOR_OPTIONS: CursorOptions =
 /// `Conflict` if a table is not where the slice says.
 pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Table>>> {
     let run = version
-        .levels
+        .levels()
         .get(slice.level)
-        .and_then(|level| level.runs.iter().find(|run| run.epoch == slice.epoch));
+        .and_then(|level| level.part(slice.half))
+        .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.epoch));
     let tables: Vec<Arc<Table>> = run
         .into_iter()
         .flat_map(|run| run.tables.iter().map(|(_, table)| table))
@@ -35,10 +36,10 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
     Err(Error::new(
         ErrorKind::Conflict,
         format!(
-            "a compaction was picked for tables {:?} of level {}, run {}, which has only {} of \
-             them; nothing was changed",
+            "a compaction was picked for tables {:?} of {}, run {}, which has only {} of them; \
+             nothing was changed",
             slice.uids,
-            slice.level,
+            PartName(slice.level, slice.half),
             slice.epoch,
             tables.len()
         ),
@@ -53,7 +54,7 @@ pub(super) fn cursor_over(slice: &Slice, tables: &[Arc<Table>]) -> Result<RunCur
     let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
     let tables = TableList::new(tables.collect()).map_err(|overlap| {
         Error::corruption(
-            format!("level {}, run {}", slice.level, slice.epoch),
+            format!("{}, run {}", PartName(slice.level, slice.half), slice.epoch),
             0,
             format_args!("tables {} and {} overlap", overlap.0.uid, overlap.1.uid),
         )

@@ -4,6 +4,7 @@
 //! snapshots must have been read after the version was pinned (H47): a snapshot taken later sees
 //! nothing older than what every input holds.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::base::error::Result;
@@ -20,9 +21,10 @@ use crate::compaction::policy::Plan;
 use crate::compaction::task::{Merge as MergeTask, Task};
 use crate::merge::{Merge, Retain, Tally};
 use crate::table::{Table, TableOptions};
-use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
+use crate::version::shape::Half;
 
 /// Memory of one input while it is merged: its readahead and two blocks.
 const INPUT_MEMORY_BYTES: u64 = 512 << 10;
@@ -55,18 +57,19 @@ struct OlderRun {
 }
 
 impl BaseTest {
-    /// All runs of `version` but those that are newer than every input, without the inputs.
+    /// All runs of `version`, in whichever part, but those that are newer than every input, without
+    /// the inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
-        let source_level = task.inputs.iter().map(|slice| slice.level).min().unwrap_or(0);
-        let newest = task.inputs.iter().filter(|slice| slice.level == source_level);
-        let newest_epoch = newest.map(|slice| slice.epoch).max().unwrap_or(u64::MAX);
+        let rank = |level: usize, half: Half, epoch: u64| (level, half, Reverse(epoch));
+        let inputs = task.inputs.iter().map(|slice| rank(slice.level, slice.half, slice.epoch));
+        let newest = inputs.min().unwrap_or((0, Half::Filling, Reverse(u64::MAX)));
         let is_input = |level: usize, uid: u64| {
             task.inputs.iter().any(|slice| slice.level == level && slice.uids.contains(&uid))
         };
         let mut older = Vec::new();
-        for (level, runs) in version.levels.iter().enumerate().skip(source_level) {
-            for run in &runs.runs {
-                if level == source_level && run.epoch > newest_epoch {
+        for (level, parts) in version.levels().iter().enumerate().skip(newest.0) {
+            for (half, run) in parts.runs() {
+                if rank(level, half, run.epoch) < newest {
                     continue;
                 }
                 let tables = run.tables.iter().map(|(meta, _)| meta);
@@ -189,11 +192,15 @@ impl CompactionJob {
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {
-            slice.uids.iter().for_each(|&uid| changes.remove_table(slice.level, uid));
+            let (level, half) = (slice.level, slice.half);
+            slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, half, uid));
         }
-        for table in self.outputs.finished() {
-            changes.add_table(self.task.output_level, self.task.output_epoch, table.clone());
-        }
+        changes.added.extend(self.outputs.finished().iter().map(|table| AddedTable {
+            level: self.task.output_level,
+            half: self.task.output_half,
+            epoch: self.task.output_epoch,
+            meta: table.clone(),
+        }));
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         self.stats.finish(&counts, self.outputs.finished());
         Ok(Progress::Done(Box::new(Finished {

@@ -8,6 +8,7 @@
 //! flush:  memtable cursors -> Merge -> Retain(keep deletes) -> Outputs -> edit: add tables
 //! merge:  input runs       -> Merge -> Retain(base test)    -> Outputs -> edit: remove, add
 //! move:   no job: `move_edit` is the edit
+//! rotate: no job: `rotate_edit` is the edit
 //! ```
 //!
 //! Invariants: (1) the conservation law: entries read = entries the inputs' descriptions promise,
@@ -27,11 +28,11 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{CursorMove, Move};
+use crate::compaction::task::{CursorMove, Move, Rotate};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
 use crate::table::Table;
-use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::edit::{AddedTable, KeyspaceId, Rotation, VersionEdit};
 use crate::version::run::Version;
 
 mod flush;
@@ -135,10 +136,36 @@ pub(crate) fn move_edit(
     let mut edit = VersionEdit::default();
     let changes = edit.keyspace(keyspace);
     for table in tables {
-        changes.remove_table(task.input.level, table.meta().uid);
-        changes.add_table(task.output_level, task.output_epoch, Arc::new(table.meta().clone()));
+        changes.remove_table_from(task.input.level, task.input.half, table.meta().uid);
+        changes.added.push(AddedTable {
+            level: task.output_level,
+            half: task.output_half,
+            epoch: task.output_epoch,
+            meta: Arc::new(table.meta().clone()),
+        });
     }
     set_cursor(&mut edit, keyspace, task.cursor.as_ref());
+    Ok(edit)
+}
+
+/// The edit of a rotation.
+///
+/// # Errors
+/// `Conflict` if the filling part is not what the task says.
+pub(crate) fn rotate_edit(
+    keyspace: KeyspaceId,
+    version: &Version,
+    task: &Rotate,
+) -> Result<VersionEdit> {
+    let mut rotation = Rotation::default();
+    for slice in &task.inputs {
+        for table in input::tables_of(version, slice)? {
+            rotation.bytes += table.meta().bytes;
+            rotation.entries += table.meta().entries;
+        }
+    }
+    let mut edit = VersionEdit::default();
+    edit.keyspace(keyspace).rotate(task.level, rotation);
     Ok(edit)
 }
 

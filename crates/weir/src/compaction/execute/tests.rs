@@ -11,11 +11,12 @@ use super::*;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
 use crate::base::key::{Kind, SEQ_MAX, Seq};
+use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
 use crate::compaction::policy::{Policy, RangePick};
-use crate::compaction::task::{Merge as MergeTask, Task};
+use crate::compaction::task::{Cause, Merge as MergeTask, Slice, Task};
 use crate::device::File;
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
@@ -25,9 +26,9 @@ use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, TableSource, TableWriter};
 use crate::table::CursorOptions;
 use crate::table::testing::MemoryTables;
-use crate::version::run::Run;
+use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::Shape;
+use crate::version::shape::{Half, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = 0;
@@ -276,6 +277,10 @@ impl Store {
                 let edit = move_edit(KEYSPACE, &self.version(), moved).expect("the inputs exist");
                 self.apply(edit);
             }
+            Task::Rotate(rotate) => {
+                let edit = rotate_edit(KEYSPACE, &self.version(), rotate).expect("a sound edit");
+                self.apply(edit);
+            }
             Task::Merge(merge) => {
                 let job = self.merge_job(&self.shape(), merge);
                 self.jobs.push(RunningJob { task, job });
@@ -442,7 +447,7 @@ fn assert_deletes_end(store: &mut Store) {
     store.check();
     let totals = store.version().totals();
     assert_eq!(totals.deletes, 0);
-    if store.version().levels[..6].iter().all(|level| level.totals().tables == 0) {
+    if store.version().levels()[..6].iter().all(|level| level.totals().tables == 0) {
         // Versions in the bottom level that were kept for a snapshot stay until it is rewritten.
         assert!(totals.entries >= store.expected(SEQ_MAX).len() as u64);
     }
@@ -475,19 +480,19 @@ fn first_merge(store: &Store) -> MergeTask {
 
 /// The version's tables as if they had never been opened.
 fn reopened(store: &Store) -> Version {
-    let mut version = Version::default();
-    for (level, old) in store.version().levels.iter().enumerate() {
-        for run in &old.runs {
+    let mut levels = vec![Level::default(); LEVELS];
+    for (level, old) in store.version().levels().iter().enumerate() {
+        for run in &old.filling.runs {
             let tables = run.tables.iter().map(|(meta, _)| {
                 let storage: Arc<dyn Storage> = store.storage.clone();
                 let table = Table::new(storage, (**meta).clone(), None, HASH_SEED, None);
                 (Arc::clone(meta), table)
             });
             let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
-            version.levels[level].runs.push(Arc::new(Run { epoch: run.epoch, tables }));
+            levels[level].filling.runs.push(Arc::new(Run { epoch: run.epoch, tables }));
         }
     }
-    version
+    Version::new(levels)
 }
 
 fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob {
@@ -593,8 +598,8 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
     let before = store.storage.list_tables().expect("a list");
     let lies: [fn(&mut TableMeta); 2] = [|meta| meta.entries += 1, |meta| meta.entry_hash ^= 1];
     for lie in lies {
-        let mut version = reopened(&store);
-        let run_of = &mut version.levels[0].runs[1];
+        let mut levels = reopened(&store).levels().to_vec();
+        let run_of = &mut levels[0].filling.runs[1];
         let tables = run_of.tables.iter().enumerate().map(|(i, (meta, _))| {
             let mut meta = (**meta).clone();
             if i == 0 {
@@ -606,6 +611,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
         });
         let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
         *run_of = Arc::new(Run { epoch: run_of.epoch, tables });
+        let version = Version::new(levels);
         let error = run(&mut job_over(&store, &version, &task)).expect_err("a lie is found");
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
         assert_eq!(store.storage.list_tables().expect("a list"), before);
@@ -667,4 +673,60 @@ fn costs_add_up() {
     assert_eq!(merge.entries_read, merge.entries_written + dropped);
     assert_eq!((merge.bytes_written, merge.entries_written), (totals.bytes, totals.entries));
     assert_eq!(merge.tables_written, totals.tables as u64);
+}
+
+/// The slice of all tables of the newest run of a part.
+fn newest_run(store: &Store, level: usize, half: Half) -> Slice {
+    let version = store.version();
+    let part = version.levels()[level].part(half).expect("the part");
+    let run = part.runs.first().expect("a run");
+    let uids = run.tables.iter().map(|(meta, _)| meta.uid).collect();
+    Slice { level, half, epoch: run.epoch, uids }
+}
+
+/// Goal: a delete that is merged into the filling part of a level stays as long as the draining
+/// part of that level, or of one below, may hold an older entry of its key (H9). Method: the
+/// put is in the draining part of level 5 while its delete arrives beside it.
+#[test]
+fn deletes_stay_above_older_entries_in_a_draining_part() {
+    let mut store = Store::new(Options { block_bytes: 512, ..Options::default() });
+    store.write(b"k", Some(b"old".to_vec()));
+    store.flush();
+    let input = newest_run(&store, 0, Half::Filling);
+    let (output_epoch, cursor, cause) = (input.epoch, None, Cause::Drain);
+    let output_half = Half::Filling;
+    store.start(Task::Move(Move {
+        input,
+        output_level: 5,
+        output_half,
+        output_epoch,
+        cursor,
+        cause,
+    }));
+    let inputs = vec![newest_run(&store, 5, Half::Filling)];
+    store.start(Task::Rotate(Rotate { inputs, level: 5, cause }));
+
+    store.write(b"k", None);
+    store.flush();
+    let merge = |input: Slice, output_level| {
+        let (output_epoch, cursor, inputs) = (input.epoch, None, vec![input]);
+        Task::Merge(MergeTask { inputs, output_level, output_half, output_epoch, cursor, cause })
+    };
+    store.start(merge(newest_run(&store, 0, Half::Filling), 5));
+    store.finish_jobs();
+    store.check();
+    assert_eq!(store.version().totals().deletes, 1);
+
+    // Nothing older is left below: the delete goes, once the put has gone down before it.
+    store.start(merge(newest_run(&store, 5, Half::Draining), 6));
+    store.finish_jobs();
+    assert_eq!(store.version().totals().deletes, 1);
+    let mut both = merge(newest_run(&store, 5, Half::Filling), 6);
+    if let Task::Merge(merge) = &mut both {
+        merge.inputs.push(newest_run(&store, 6, Half::Filling));
+    }
+    store.start(both);
+    store.finish_jobs();
+    store.check();
+    assert_eq!(store.version().totals().entries, 0);
 }

@@ -9,6 +9,9 @@
 //!   L0 9: 12[a-m] 13[n-z]         a run with epoch 9 of two tables, newest run first
 //!   L0 8: 11[c-p]*300!4/10@77     300 bytes, 4 deletes of 10 entries, largest sequence number 77
 //!   L5 3: 7[a-c]
+//!   L5' 2: 6[a-b] 8[d-e]          a run of the draining part of level 5
+//!   rotated L5 900                which had 900 bytes when it began to drain; without this
+//!                                 line, what it has now
 //!   cursor L5 c
 //!   busy 7
 //!   snapshots 5 9
@@ -16,9 +19,10 @@
 //!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
 //! ```
 //!
-//! Commands: `pick`, `range LOW-HIGH` (or `range all`), `plan` (of the first task picked),
-//! `targets`, `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so has the
-//! option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` 4.
+//! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
+//! all`), `plan` (of the first task picked), `targets`, `pressure`, `check`. A table has 100
+//! bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is 400,
+//! `level_ratio` 10, `l0_trigger` 4.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,7 +31,7 @@ use std::sync::Arc;
 
 use super::{Policy, RangePick};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::Task;
+use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
 use crate::version::shape::{RunShape, Shape, TableList};
 
@@ -140,6 +144,23 @@ fn level_of(text: &str) -> usize {
     number(text.strip_prefix('L').unwrap_or_else(|| panic!("{text:?} is no level"))) as usize
 }
 
+/// Adds a run: `L5' 2: 6[a-b] 8[d-e]`, split at the first blank.
+fn add_run(shape: &mut Shape, part: &str, rest: &str) {
+    let (epoch, tables) = rest.split_once(':').expect("PART EPOCH: TABLES");
+    let tables = tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
+    let tables = TableList::new(tables.collect()).expect("tables in key order");
+    let run = RunShape { epoch: number(epoch), tables };
+    match part.strip_suffix('\'') {
+        Some(level) => {
+            let draining = &mut shape.levels[level_of(level)].draining;
+            let draining = draining.get_or_insert_default();
+            draining.rotated_bytes += run.tables.totals().bytes;
+            draining.runs.push(run);
+        }
+        None => shape.levels[level_of(part)].filling.runs.push(run),
+    }
+}
+
 fn build_shape(lines: &[String]) -> Shape {
     let mut shape = empty_shape(small_options());
     for line in lines {
@@ -157,14 +178,12 @@ fn build_shape(lines: &[String]) -> Shape {
                 let (level, key) = rest.split_once(' ').expect("cursor LEVEL KEY");
                 shape.levels[level_of(level)].cursor = Some(key.as_bytes().to_vec());
             }
-            _ => {
-                let (epoch, tables) = rest.split_once(':').expect("LEVEL EPOCH: TABLES");
-                let tables =
-                    tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
-                let tables = TableList::new(tables.collect()).expect("tables in key order");
-                let run = RunShape { epoch: number(epoch), tables };
-                shape.levels[level_of(word)].runs.push(run);
+            "rotated" => {
+                let (level, bytes) = rest.split_once(' ').expect("rotated LEVEL BYTES");
+                let draining = shape.levels[level_of(level)].draining.as_mut().expect("its runs");
+                draining.rotated_bytes = number(bytes);
             }
+            _ => add_run(&mut shape, word, rest),
         }
     }
     shape
@@ -177,11 +196,7 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
         "pick" => {
             for task in policy.pick(shape) {
                 writeln!(out, "{task}").expect("writing to a string");
-                let cursor = match &task {
-                    Task::Merge(merge) => &merge.cursor,
-                    Task::Move(moved) => &moved.cursor,
-                };
-                if let Some(cursor) = cursor {
+                if let Some(cursor) = task.cursor() {
                     let key = String::from_utf8_lossy(&cursor.key);
                     writeln!(out, "cursor L{} {key}", cursor.level).expect("writing to a string");
                 }
@@ -211,6 +226,14 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 plan.table_bytes,
                 below.join(" ")
             );
+        }
+        "moves" => {
+            for task in policy.pick(shape) {
+                if let Task::Move(moved) = &task {
+                    let to = PartName(moved.output_level, moved.output_half);
+                    writeln!(out, "to {to} epoch {}", moved.output_epoch).expect("a string");
+                }
+            }
         }
         "targets" => out = super::leveled::describe_targets(shape),
         "pressure" => {
@@ -265,5 +288,5 @@ macro_rules! cases {
 
 cases! {
     targets level0 level_bytes cursor widen moves whole_keys busy deletes drain range plan_outputs
-    pressure check
+    pressure check parts
 }

@@ -15,7 +15,7 @@
 use std::ops::Bound;
 
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -25,6 +25,9 @@ pub(crate) struct LazyLeveled;
 impl Policy for LazyLeveled {
     /// The rules, most urgent first.
     fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = undrain(shape) {
+            return tasks;
+        }
         let mut picker = Picker::new(shape);
         for level in runs::full_levels(shape).into_iter().filter(|&level| level < BOTTOM) {
             pick_level(shape, level, &mut picker);
@@ -55,7 +58,7 @@ impl Policy for LazyLeveled {
 
     fn check(&self, shape: &Shape) -> Vec<String> {
         let mut violations = runs::check_counts(shape, 0..BOTTOM);
-        let count = runs::level_runs(shape, BOTTOM).len();
+        let count = super::runs(shape, BOTTOM).len();
         if count > 1 {
             violations.push(format!("the last level has {count} runs; lazy_leveled keeps one"));
         }

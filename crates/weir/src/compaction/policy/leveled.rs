@@ -32,10 +32,10 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::{
     Below, Hull, Placement, Plan, Policy, Pressure, RangePick, Span, all, hull_of, overlapping,
-    table_at, tables_in,
+    runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
-use crate::version::shape::{LevelShape, RunShape, Shape};
+use crate::version::shape::{Half, LevelShape, RunShape, Shape};
 
 /// The last level, where everything ends up.
 const BOTTOM: usize = LEVELS - 1;
@@ -72,6 +72,9 @@ pub(crate) struct Leveled;
 impl Policy for Leveled {
     /// The rules, most urgent first; each is one function.
     fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = undrain(shape) {
+            return tasks;
+        }
         let mut picker = Picker::new(shape);
         for candidate in picker.targets.candidates(shape) {
             if picker.tasks.len() >= TASKS_MAX {
@@ -109,7 +112,7 @@ impl Policy for Leveled {
     fn pressure(&self, shape: &Shape) -> Pressure {
         let unit = unit_bytes(shape);
         Pressure {
-            l0_runs: shape.levels.first().map_or(0, |level| level.runs.len()),
+            l0_runs: shape.levels.first().map_or(0, |level| level.runs().count()),
             l0_trigger: shape.options.l0_trigger.max(1),
             debt_bytes: debt_bytes(shape),
             debt_unit_bytes: unit.saturating_mul(u64::from(shape.options.level_ratio) + 1),
@@ -139,11 +142,6 @@ fn level_bytes(shape: &Shape, level: usize) -> u64 {
 /// Whether a level has tables.
 fn in_use(shape: &Shape, level: usize) -> bool {
     shape.levels.get(level).is_some_and(|level| !level.is_empty())
-}
-
-/// The runs of a level, newest first.
-fn runs(shape: &Shape, level: usize) -> &[RunShape] {
-    shape.levels.get(level).map_or(&[], |level| &level.runs)
 }
 
 /// How large each level should be.
@@ -315,7 +313,7 @@ impl<'a> Chosen<'a> {
 
     fn slice(&self) -> Slice {
         let uids = self.tables().map(|table| table.uid).collect();
-        Slice { level: self.level, epoch: self.run.epoch, uids }
+        Slice { level: self.level, half: Half::Filling, epoch: self.run.epoch, uids }
     }
 }
 
@@ -352,7 +350,7 @@ fn merge_of(
 ) -> Merge {
     let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
     let output_epoch = output_epoch(shape, output_level, &inputs);
-    Merge { inputs, output_level, output_epoch, cursor, cause }
+    Merge { inputs, output_level, output_half: Half::Filling, output_epoch, cursor, cause }
 }
 
 impl<'a> Picker<'a> {
@@ -505,7 +503,15 @@ impl<'a> Picker<'a> {
                 let input = chosen.first()?.slice();
                 let output_epoch =
                     output_epoch(self.shape, output_level, std::slice::from_ref(&input));
-                return Some(Task::Move(Move { input, output_level, output_epoch, cursor, cause }));
+                let output_half = Half::Filling;
+                return Some(Task::Move(Move {
+                    input,
+                    output_level,
+                    output_half,
+                    output_epoch,
+                    cursor,
+                    cause,
+                }));
             }
             chosen.extend(lower);
         }
@@ -576,6 +582,9 @@ fn overlapping_bytes(shape: &Shape, level: usize, hull: Hull<'_>) -> u64 {
 /// Rule: a range asked for by a user is merged out of all levels at once into the bottom level;
 /// there it is rewritten only for deletes that can go.
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+    if let Some(tasks) = undrain(shape) {
+        return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
+    }
     let mut hull: Option<Hull<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for level in 0..LEVELS {

@@ -11,8 +11,8 @@ use std::ops::{Bound, Range};
 
 use crate::base::key;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{Merge, Task};
-use crate::version::shape::{RunShape, Shape};
+use crate::compaction::task::{Cause, Merge, Move, Slice, Task};
+use crate::version::shape::{Half, LevelShape, RunShape, Shape};
 
 #[cfg(test)]
 mod cases;
@@ -134,6 +134,77 @@ impl<'a> Hull<'a> {
             _ => self.largest,
         };
         Self { smallest, largest }
+    }
+}
+
+/// The runs of the filling part of a level, newest first.
+fn runs(shape: &Shape, level: usize) -> &[RunShape] {
+    shape.levels.get(level).map_or(&[], |level| &level.filling.runs)
+}
+
+/// Whether a job has taken a table of this tree.
+fn any_busy(shape: &Shape) -> bool {
+    !shape.busy.is_empty()
+        && (shape.levels.iter().flat_map(LevelShape::runs))
+            .any(|(_, run)| tables_in(run, &all(run)).any(|t| shape.busy.contains(&t.uid)))
+}
+
+/// The way back from parts: what a policy without them does with a tree that has draining parts
+/// (from `gear` or `two_phase`, in the middle of a round). `None`: there are none. Otherwise only
+/// these tasks may run now; none: they wait for jobs that were picked before.
+///
+/// The runs of a draining part are moved to the filling part of their level as they are, the newest
+/// first. That keeps
+/// the order, because everything in the filling part is newer; only where a run there has the same
+/// data epoch or an older one (a merge's outputs carry that of its newest input, and a run that is
+/// drained into two rounds of the next level gives it to both) the moved run gets the epoch below:
+/// inside a level, epochs say nothing but the order.
+pub(super) fn undrain(shape: &Shape) -> Option<Vec<Task>> {
+    let draining = |level: &LevelShape| level.draining.is_some();
+    if !shape.levels.iter().any(draining) {
+        return None;
+    }
+    if any_busy(shape) {
+        return Some(Vec::new());
+    }
+    let levels = shape.levels.iter().enumerate();
+    Some(levels.filter_map(|(level, parts)| undrain_level(level, parts)).collect())
+}
+
+/// The move of the newest draining run of a level: the others must not pass it.
+fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
+    let run = parts.draining.as_ref()?.runs.first()?;
+    let oldest_filling = parts.filling.runs.last().map(|run| run.epoch);
+    let Some(below_filling) = oldest_filling.unwrap_or(u64::MAX).checked_sub(1) else {
+        return Some(Task::Merge(merge_level(level, parts)));
+    };
+    Some(Task::Move(Move {
+        input: whole(level, Half::Draining, run),
+        output_level: level,
+        output_half: Half::Filling,
+        output_epoch: below_filling.min(run.epoch),
+        cursor: None,
+        cause: Cause::Drain,
+    }))
+}
+
+/// All tables of a run.
+fn whole(level: usize, half: Half, run: &RunShape) -> Slice {
+    let uids = tables_in(run, &all(run)).map(|table| table.uid).collect();
+    Slice { level, half, epoch: run.epoch, uids }
+}
+
+/// Where epochs leave no room: both parts of a level become one run.
+fn merge_level(level: usize, parts: &LevelShape) -> Merge {
+    let inputs: Vec<Slice> = parts.runs().map(|(half, run)| whole(level, half, run)).collect();
+    let output_epoch = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
+    Merge {
+        inputs,
+        output_level: level,
+        output_half: Half::Filling,
+        output_epoch,
+        cursor: None,
+        cause: Cause::Drain,
     }
 }
 

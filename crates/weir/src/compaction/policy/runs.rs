@@ -15,9 +15,11 @@ use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::{Hull, Plan, Pressure, RangePick, all, overlapping, tables_in};
+use crate::compaction::policy::{
+    Hull, Plan, Pressure, RangePick, all, overlapping, runs, tables_in, undrain,
+};
 use crate::compaction::task::{Cause, Merge, Slice, Task};
-use crate::version::shape::{LevelShape, RunShape, Shape};
+use crate::version::shape::{Half, LevelShape, RunShape, Shape};
 
 /// The last level.
 pub(super) const BOTTOM: usize = LEVELS - 1;
@@ -52,18 +54,13 @@ impl Placed<'_> {
     /// All its tables.
     pub(super) fn slice(&self) -> Slice {
         let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
-        Slice { level: self.level, epoch: self.run.epoch, uids }
+        Slice { level: self.level, half: Half::Filling, epoch: self.run.epoch, uids }
     }
 }
 
-/// The runs of a level, newest first.
-pub(super) fn level_runs(shape: &Shape, level: usize) -> &[RunShape] {
-    shape.levels.get(level).map_or(&[], |level| &level.runs)
-}
-
-/// The same with their level.
+/// The runs of a level with it, newest first.
 pub(super) fn placed(shape: &Shape, level: usize) -> impl Iterator<Item = Placed<'_>> {
-    level_runs(shape, level).iter().map(move |run| Placed { level, run })
+    runs(shape, level).iter().map(move |run| Placed { level, run })
 }
 
 /// All runs from a level down, newest first: the order of reading.
@@ -78,7 +75,7 @@ pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
 
 /// The deepest level with a run.
 pub(super) fn deepest_in_use(shape: &Shape) -> Option<usize> {
-    (0..LEVELS).rev().find(|&level| !level_runs(shape, level).is_empty())
+    (0..LEVELS).rev().find(|&level| !runs(shape, level).is_empty())
 }
 
 /// How many runs make a level full.
@@ -88,13 +85,13 @@ pub(super) fn runs_max(shape: &Shape) -> usize {
 
 /// Whether a level has as many runs as it may, or more.
 pub(super) fn is_full(shape: &Shape, level: usize) -> bool {
-    level_runs(shape, level).len() >= runs_max(shape)
+    runs(shape, level).len() >= runs_max(shape)
 }
 
 /// The full levels, most urgent first: by how full they are; of equal ones the upper goes first.
 pub(super) fn full_levels(shape: &Shape) -> Vec<usize> {
     let mut levels: Vec<usize> = (0..LEVELS).filter(|&level| is_full(shape, level)).collect();
-    levels.sort_by_key(|&level| std::cmp::Reverse(level_runs(shape, level).len()));
+    levels.sort_by_key(|&level| std::cmp::Reverse(runs(shape, level).len()));
     levels
 }
 
@@ -109,7 +106,7 @@ pub(super) fn is_as_large(bytes: u64, others: u64) -> bool {
 pub(super) fn append_level(shape: &Shape, level: usize) -> usize {
     let batch = level_bytes(shape, level);
     let next = (level + 1).min(BOTTOM);
-    let Some(first) = (next..LEVELS).find(|&l| !level_runs(shape, l).is_empty()) else {
+    let Some(first) = (next..LEVELS).find(|&l| !runs(shape, l).is_empty()) else {
         return next;
     };
     let smallest = placed(shape, first).map(|run| run.bytes()).min().unwrap_or(0);
@@ -167,7 +164,8 @@ pub(super) fn merge_of(
 ) -> Merge {
     let inputs: Vec<Slice> = runs.iter().map(Placed::slice).collect();
     let output_epoch = epoch_in(shape, output_level, &inputs);
-    Merge { inputs, output_level, output_epoch, cursor: None, cause }
+    let output_half = Half::Filling;
+    Merge { inputs, output_level, output_half, output_epoch, cursor: None, cause }
 }
 
 /// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
@@ -205,8 +203,10 @@ fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
 /// A merge of tables of one run into themselves.
 fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
     let (level, epoch) = (place.level, place.run.epoch);
-    let inputs = vec![Slice { level, epoch, uids }];
-    Merge { inputs, output_level: level, output_epoch: epoch, cursor: None, cause }
+    let half = Half::Filling;
+    let inputs = vec![Slice { level, half, epoch, uids }];
+    let (output_level, output_half, output_epoch) = (level, half, epoch);
+    Merge { inputs, output_level, output_half, output_epoch, cursor: None, cause }
 }
 
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
@@ -214,6 +214,9 @@ fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+    if let Some(tasks) = undrain(shape) {
+        return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
+    }
     let runs = runs_from(shape, 0);
     let in_range = |place: &Placed<'_>| !place.run.tables.overlapping(lower, upper).is_empty();
     let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
@@ -246,7 +249,7 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
 pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
     let mut input_bytes = 0u64;
     for slice in &merge.inputs {
-        let run = level_runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);
+        let run = runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);
         let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
         let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
         input_bytes += tables.filter(|t| uids.contains(&t.uid)).map(|t| t.bytes).sum::<u64>();
@@ -264,7 +267,7 @@ pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
 /// level 0 pulls in a leveled tree. Debt does not slow writers: it comes in bursts as large as the
 /// level that is merged, and the runs that wait for such a merge show it in time.
 pub(super) fn pressure(shape: &Shape) -> Pressure {
-    let most = (0..LEVELS).map(|level| level_runs(shape, level).len()).max().unwrap_or(0);
+    let most = (0..LEVELS).map(|level| runs(shape, level).len()).max().unwrap_or(0);
     Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..debt(shape) }
 }
 
@@ -294,7 +297,7 @@ pub(super) fn check_order(shape: &Shape) -> Vec<String> {
 pub(super) fn check_counts(shape: &Shape, levels: Range<usize>) -> Vec<String> {
     let mut violations = check_order(shape);
     for level in levels.filter(|&level| is_full(shape, level)) {
-        let (count, max) = (level_runs(shape, level).len(), runs_max(shape));
+        let (count, max) = (runs(shape, level).len(), runs_max(shape));
         violations.push(format!("level {level} has {count} runs and is full with {max}"));
     }
     violations

@@ -10,9 +10,9 @@ use super::{Policy, RangePick};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{CursorMove, Merge, Task};
+use crate::compaction::task::{CursorMove, Merge, Rotate, Slice, Task};
 use crate::options::{CompactionPolicy, Options};
-use crate::version::shape::{RunShape, Shape, TableList};
+use crate::version::shape::{Half, PartShape, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
 const ENTRY_BYTES: u64 = 100;
@@ -33,8 +33,10 @@ type SimRun = BTreeMap<u64, SimTable>;
 struct Tree {
     policy: &'static dyn Policy,
     options: Arc<Options>,
-    /// Per level, runs by data epoch.
-    levels: Vec<BTreeMap<u64, SimRun>>,
+    /// Per level and part, runs by data epoch.
+    levels: Vec<[BTreeMap<u64, SimRun>; 2]>,
+    /// Bytes of the draining parts when they were rotated.
+    rotated: [u64; LEVELS],
     cursors: Vec<Option<Vec<u8>>>,
     busy: BTreeSet<u64>,
     in_flight: Vec<(Task, Vec<SimTable>)>,
@@ -56,7 +58,8 @@ impl Tree {
         Self {
             policy: crate::compaction::policy_of(options.compaction),
             options: Arc::new(options),
-            levels: vec![BTreeMap::new(); LEVELS],
+            levels: vec![Default::default(); LEVELS],
+            rotated: [0; LEVELS],
             cursors: vec![None; LEVELS],
             busy: BTreeSet::new(),
             in_flight: Vec::new(),
@@ -72,13 +75,19 @@ impl Tree {
     fn shape(&self) -> Shape {
         let mut shape = Shape::empty(Arc::clone(&self.options));
         shape.busy = self.busy.clone();
-        for (level, runs) in self.levels.iter().enumerate() {
-            shape.levels[level].cursor = self.cursors[level].clone();
-            for (&epoch, run) in runs.iter().rev() {
-                let tables = run.values().map(|table| (Arc::clone(&table.meta), ())).collect();
-                let tables = TableList::new(tables).expect("tables of a run are disjoint");
-                shape.levels[level].runs.push(RunShape { epoch, tables });
-            }
+        let run_shape = |(&epoch, run): (&u64, &SimRun)| {
+            let tables = run.values().map(|table| (Arc::clone(&table.meta), ())).collect();
+            let tables = TableList::new(tables).expect("tables of a run are disjoint");
+            RunShape { epoch, tables }
+        };
+        for (level, [filling, draining]) in self.levels.iter().enumerate() {
+            let parts = &mut shape.levels[level];
+            parts.cursor = self.cursors[level].clone();
+            parts.filling.runs = filling.iter().rev().map(run_shape).collect();
+            parts.draining = (!draining.is_empty()).then(|| PartShape {
+                runs: draining.iter().rev().map(run_shape).collect(),
+                rotated_bytes: self.rotated[level],
+            });
         }
         shape
     }
@@ -95,8 +104,8 @@ impl Tree {
     }
 
     /// Adds a table to a run; refuses one that overlaps another.
-    fn insert(&mut self, level: usize, epoch: u64, table: SimTable) {
-        let run = self.levels[level].entry(epoch).or_default();
+    fn insert(&mut self, level: usize, half: Half, epoch: u64, table: SimTable) {
+        let run = self.levels[level][half as usize].entry(epoch).or_default();
         let smallest = table.entries.first().expect("entries").0;
         assert!(run.insert(smallest, table).is_none(), "two tables begin with key {smallest}");
     }
@@ -110,12 +119,13 @@ impl Tree {
         self.flushed_bytes += entries.len() as u64 * ENTRY_BYTES;
         for chunk in entries.chunks(per_table) {
             let table = self.make_table(chunk.to_vec());
-            self.insert(0, epoch, table);
+            self.insert(0, Half::Filling, epoch, table);
         }
     }
 
-    fn find(&self, level: usize, epoch: u64, uid: u64) -> SimTable {
-        let run = self.levels[level].get(&epoch).expect("the run exists");
+    fn find(&self, slice: &Slice, uid: u64) -> SimTable {
+        let part = &self.levels[slice.level][slice.half as usize];
+        let run = part.get(&slice.epoch).expect("the run exists");
         run.values().find(|table| table.meta.uid == uid).expect("the table exists").clone()
     }
 
@@ -124,7 +134,7 @@ impl Tree {
         let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
         for slice in &merge.inputs {
             for &uid in &slice.uids {
-                for &(key, seq) in self.find(slice.level, slice.epoch, uid).entries.iter() {
+                for &(key, seq) in self.find(slice, uid).entries.iter() {
                     let kept = newest.entry(key).or_insert(seq);
                     assert!(*kept >= seq, "inputs are newest first: key {key}, {kept} and {seq}");
                 }
@@ -164,8 +174,9 @@ impl Tree {
             Task::Move(moved) => {
                 self.moves += 1;
                 let input = &moved.input;
-                input.uids.iter().map(|&uid| self.find(input.level, input.epoch, uid)).collect()
+                input.uids.iter().map(|&uid| self.find(input, uid)).collect()
             }
+            Task::Rotate(_) => Vec::new(),
         };
         self.in_flight.push((task, outputs));
     }
@@ -173,24 +184,42 @@ impl Tree {
     /// Installs a started task.
     fn install(&mut self, index: usize) {
         let (task, outputs) = self.in_flight.swap_remove(index);
+        task.input_uids().for_each(|uid| assert!(self.busy.remove(&uid)));
+        let epoch = match &task {
+            Task::Merge(merge) => merge.output_epoch,
+            Task::Move(moved) => moved.output_epoch,
+            Task::Rotate(rotate) => return self.rotate(rotate),
+        };
         for slice in task.inputs() {
-            let run = self.levels[slice.level].get_mut(&slice.epoch).expect("the run exists");
+            let part = &mut self.levels[slice.level][slice.half as usize];
+            let run = part.get_mut(&slice.epoch).expect("the run exists");
             run.retain(|_, table| !slice.uids.contains(&table.meta.uid));
             if run.is_empty() {
-                self.levels[slice.level].remove(&slice.epoch);
+                part.remove(&slice.epoch);
             }
-            slice.uids.iter().for_each(|uid| assert!(self.busy.remove(uid)));
         }
-        let (level, epoch, cursor) = match &task {
-            Task::Merge(m) => (m.output_level, m.output_epoch, &m.cursor),
-            Task::Move(m) => (m.output_level, m.output_epoch, &m.cursor),
-        };
+        let (level, half) = task.output();
         for table in outputs {
-            self.insert(level, epoch, table);
+            self.insert(level, half, epoch, table);
         }
-        if let Some(CursorMove { level, key }) = cursor {
+        if let Some(CursorMove { level, key }) = task.cursor() {
             self.cursors[*level] = Some(key.clone());
         }
+    }
+
+    fn rotate(&mut self, rotate: &Rotate) {
+        let [filling, draining] = &mut self.levels[rotate.level];
+        let uids: BTreeSet<u64> = rotate.inputs.iter().flat_map(|s| s.uids.clone()).collect();
+        let metas = filling.values().flat_map(BTreeMap::values).map(|table| &table.meta);
+        assert_eq!(metas.clone().map(|meta| meta.uid).collect::<BTreeSet<u64>>(), uids);
+        assert!(draining.is_empty() && !filling.is_empty(), "level {}", rotate.level);
+        self.rotated[rotate.level] = metas.map(|meta| meta.bytes).sum();
+        std::mem::swap(filling, draining);
+    }
+
+    /// All runs, newest first.
+    fn runs(&self) -> impl Iterator<Item = &SimRun> {
+        self.levels.iter().flatten().flat_map(|part| part.values().rev())
     }
 
     /// Runs one task after the other until the policy has none. The number of tasks.
@@ -212,12 +241,10 @@ impl Tree {
             assert_eq!(self.policy.check(&shape), Vec::<String>::new());
         }
         let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
-        for runs in &self.levels {
-            for run in runs.values().rev() {
-                for &(key, seq) in run.values().flat_map(|table| table.entries.iter()) {
-                    if let Some(above) = newest.insert(key, seq) {
-                        assert!(above > seq, "key {key}: {seq} lies below {above}");
-                    }
+        for run in self.runs() {
+            for &(key, seq) in run.values().flat_map(|table| table.entries.iter()) {
+                if let Some(above) = newest.insert(key, seq) {
+                    assert!(above > seq, "key {key}: {seq} lies below {above}");
                 }
             }
         }
@@ -226,18 +253,17 @@ impl Tree {
     /// The newest entry of every key.
     fn content(&self) -> BTreeMap<u64, u64> {
         let mut content = BTreeMap::new();
-        for runs in &self.levels {
-            for run in runs.values().rev() {
-                for &(key, seq) in run.values().flat_map(|table| table.entries.iter()) {
-                    content.entry(key).or_insert(seq);
-                }
+        for run in self.runs() {
+            for &(key, seq) in run.values().flat_map(|table| table.entries.iter()) {
+                content.entry(key).or_insert(seq);
             }
         }
         content
     }
 
     fn level_bytes(&self, level: usize) -> u64 {
-        let tables = self.levels[level].values().flat_map(BTreeMap::values);
+        let tables =
+            self.levels[level].iter().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
         tables.map(|table| table.meta.bytes).sum()
     }
 
@@ -352,7 +378,7 @@ fn a_full_range_ends_in_one_run() {
         rounds += 1;
     }
     assert_eq!(rounds, 1);
-    assert!((0..LEVELS - 1).all(|level| tree.levels[level].is_empty()));
+    assert!((0..LEVELS - 1).all(|level| tree.level_bytes(level) == 0));
     tree.check();
 }
 

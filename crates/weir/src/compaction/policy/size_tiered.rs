@@ -18,7 +18,7 @@ use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -34,6 +34,9 @@ pub(crate) struct SizeTiered;
 
 impl Policy for SizeTiered {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = undrain(shape) {
+            return tasks;
+        }
         let order = runs::runs_from(shape, 0);
         let mut picker = Picker::new(shape);
         pick_similar(shape, &order, &mut picker);

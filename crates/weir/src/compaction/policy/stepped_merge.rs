@@ -19,15 +19,18 @@ use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Move, Task};
-use crate::version::shape::Shape;
+use crate::version::shape::{Half, Shape};
 
 /// The stepped-merge policy.
 pub(crate) struct SteppedMerge;
 
 impl Policy for SteppedMerge {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = undrain(shape) {
+            return tasks;
+        }
         let mut picker = Picker::new(shape);
         let last = runs::deepest_in_use(shape).unwrap_or(0).max(1);
         for level in runs::full_levels(shape) {
@@ -89,6 +92,7 @@ fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) 
         picker.accept(Task::Move(Move {
             input: only.slice(),
             output_level: last + 1,
+            output_half: Half::Filling,
             output_epoch: only.run.epoch,
             cursor: None,
             cause: Cause::LevelBytes,

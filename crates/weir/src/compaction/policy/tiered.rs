@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick};
+use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -28,6 +28,9 @@ pub(crate) struct Tiered;
 
 impl Policy for Tiered {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = undrain(shape) {
+            return tasks;
+        }
         let mut picker = Picker::new(shape);
         for level in runs::full_levels(shape) {
             pick_level(shape, level, &mut picker);

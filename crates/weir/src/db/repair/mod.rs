@@ -47,6 +47,7 @@ use crate::version::edit::{AddedTable, Flushed, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};
+use crate::version::shape::Half;
 use wal::{LogEnd, LogSource, Memtables, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
@@ -82,6 +83,7 @@ struct Repair {
 struct BadTable {
     keyspace: KeyspaceId,
     level: usize,
+    half: Half,
     uid: u64,
     entries: u64,
     why: Error,
@@ -184,8 +186,11 @@ impl Repair {
     fn check_tables(&mut self, root: &Root) -> Result<Vec<BadTable>> {
         let mut bad = Vec::new();
         for (&keyspace, state) in &root.keyspaces {
-            for (level, runs) in state.version.levels.iter().enumerate() {
-                for (meta, table) in runs.runs.iter().flat_map(|run| run.tables.iter()) {
+            for (level, runs) in state.version.levels().iter().enumerate() {
+                let tables = runs
+                    .runs()
+                    .flat_map(|(half, run)| run.tables.iter().map(move |(m, t)| (half, m, t)));
+                for (half, meta, table) in tables {
                     match table.verify() {
                         Ok(stats) => {
                             self.report.tables_sound += 1;
@@ -194,7 +199,7 @@ impl Repair {
                         Err(error) => {
                             let (uid, entries) = (meta.uid, meta.entries);
                             let why = damage(error)?;
-                            bad.push(BadTable { keyspace, level, uid, entries, why });
+                            bad.push(BadTable { keyspace, level, half, uid, entries, why });
                         }
                     }
                 }
@@ -216,7 +221,7 @@ impl Repair {
         let mut edit = VersionEdit::default();
         for table in bad {
             let kept_as = self.set_aside(Object::Table(table.uid))?;
-            edit.keyspace(table.keyspace).remove_table(table.level, table.uid);
+            edit.keyspace(table.keyspace).remove_table_from(table.level, table.half, table.uid);
             let keyspace = root.keyspaces.get(&table.keyspace).map(|state| state.name.to_string());
             self.report.lost_tables.push(LostTable {
                 uid: table.uid,
@@ -399,7 +404,7 @@ impl Repair {
         let mut job = FlushJob::new(context, spec, cursor);
         let finished = execute::run(&mut job)?;
         let tables = finished.outputs.into_iter();
-        Ok(tables.map(|meta| AddedTable { level, epoch, meta }).collect())
+        Ok(tables.map(|meta| AddedTable { level, half: Half::Filling, epoch, meta }).collect())
     }
 
     fn memtable_bytes_max(&self) -> u64 {

@@ -8,9 +8,10 @@ use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
 use crate::options::{CompactionPolicy, Compression, Options};
-use crate::version::edit::{Flushed, VersionEdit};
+use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
+use crate::version::shape::Half;
 
 /// The hex bytes of the block that follows `heading` in a format page.
 pub(super) fn example(page: &str, heading: &str) -> Vec<u8> {
@@ -59,6 +60,20 @@ fn worked_examples() {
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
     assert_eq!(decode(&bytes).unwrap(), edit);
+
+    let bytes = example(page, "## Parts in bytes");
+    let mut edit = VersionEdit::default();
+    let part = edit.keyspace(3);
+    part.rotate(5, Rotation { bytes: 2_000_000, entries: 1000 });
+    part.remove_table_from(4, Half::Draining, 8);
+    let mut encoded = Vec::new();
+    edit.encode(&mut encoded);
+    assert_eq!(encoded, bytes);
+    assert_eq!(decode(&bytes).unwrap(), edit);
+    // A part that nobody knows of.
+    let mut foreign = bytes.clone();
+    *foreign.last_mut().unwrap() = 2;
+    assert_eq!(decode(&foreign).unwrap_err().kind(), ErrorKind::Corruption);
 }
 
 #[test]
@@ -83,6 +98,14 @@ fn damaged_edits_are_refused_or_decoded() {
     part.options = Some(Arc::new(Options::default()));
     part.add_table(1, 5, meta(9, "a", "b", (1, 2)));
     part.remove_table(1, 8);
+    part.remove_table_from(2, Half::Draining, 7);
+    part.added.push(AddedTable {
+        level: 2,
+        half: Half::Draining,
+        epoch: 4,
+        meta: meta(10, "c", "d", (1, 2)),
+    });
+    part.rotate(3, Rotation { bytes: 4000, entries: 40 });
     part.set_cursor(1, Some(b"k".to_vec()));
     part.flushed = Some(Flushed { log_start: LogPosition::ORIGIN, flushed_seq: 9, durable_lsn: 0 });
     let mut bytes = Vec::new();

@@ -6,15 +6,17 @@ mod codec;
 #[cfg(feature = "sim")]
 mod crash;
 mod cursor;
+mod parts;
 mod set;
 mod tables;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, VersionEdit};
+use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
+use super::shape::Half;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -67,13 +69,17 @@ fn dump(root: &Root) -> String {
             keyspace.name, keyspace.options.l0_trigger, keyspace.log_start, keyspace.flushed_seq
         )
         .unwrap();
-        for (number, level) in keyspace.version.levels.iter().enumerate() {
+        for (number, level) in keyspace.version.levels().iter().enumerate() {
             if let Some(cursor) = &level.cursor {
                 writeln!(text, " cursor {number} {cursor:?}").unwrap();
             }
-            for run in &level.runs {
+            if let Some(part) = &level.draining {
+                let rotated = (part.rotated_bytes, part.rotated_entries);
+                writeln!(text, " level {number} rotated {rotated:?}").unwrap();
+            }
+            for (half, run) in level.runs() {
                 let metas: Vec<_> = run.tables.iter().map(|(m, _)| (**m).clone()).collect();
-                writeln!(text, " level {number} epoch {} {metas:?}", run.epoch).unwrap();
+                writeln!(text, " level {number} {half:?} epoch {} {metas:?}", run.epoch).unwrap();
             }
         }
     }
@@ -101,7 +107,8 @@ fn number_of(key: &[u8]) -> u64 {
     std::str::from_utf8(key).unwrap().parse().unwrap()
 }
 
-/// Merges some tables of `level` and all of the next level that they overlap.
+/// Merges some tables of `level`, of its draining part if it has one, and all of the next level's
+/// filling part that they overlap; or rotates the level.
 fn compaction(
     set: &VersionSet,
     prng: &mut Prng,
@@ -109,11 +116,21 @@ fn compaction(
     level: usize,
 ) -> KeyspaceEdit {
     let mut edit = KeyspaceEdit::default();
-    let levels = &keyspace.version.levels;
+    let levels = keyspace.version.levels();
+    let draining = levels[level].draining.as_ref();
+    if draining.is_none() && !levels[level].filling.runs.is_empty() && prng.chance(1, 4) {
+        let totals = levels[level].totals();
+        edit.rotate(level, Rotation { bytes: totals.bytes, entries: totals.entries });
+        return edit;
+    }
+    let (half, source) = match draining {
+        Some(part) => (Half::Draining, part),
+        None => (Half::Filling, &levels[level].filling),
+    };
     let mut range = (u64::MAX, 0);
     let mut seqs = (u64::MAX, 0);
-    let mut take = |edit: &mut KeyspaceEdit, level: usize, table: &TableMeta| {
-        edit.remove_table(level, table.uid);
+    let mut take = |edit: &mut KeyspaceEdit, level: usize, half: Half, table: &TableMeta| {
+        edit.remove_table_from(level, half, table.uid);
         range.0 = range.0.min(number_of(&table.smallest));
         range.1 = range.1.max(number_of(&table.largest));
         seqs.0 = seqs.0.min(table.seq_min);
@@ -122,26 +139,26 @@ fn compaction(
     };
     let mut inputs = (u64::MAX, 0);
     if level == 0 {
-        for (table, _) in levels[0].runs.iter().flat_map(|run| run.tables.iter()) {
-            inputs = take(&mut edit, 0, table);
+        for (table, _) in source.runs.iter().flat_map(|run| run.tables.iter()) {
+            inputs = take(&mut edit, 0, half, table);
         }
-    } else if let Some(run) = levels[level].runs.first() {
+    } else if let Some(run) = source.runs.last() {
         let (table, _) = run.tables.get(prng.below(run.tables.len() as u64) as usize).unwrap();
-        inputs = take(&mut edit, level, table);
+        inputs = take(&mut edit, level, half, table);
         edit.set_cursor(level, Some(table.largest.clone()));
     }
     if edit.removed.is_empty() {
         return edit;
     }
     let (low, high) = (key(inputs.0), key(inputs.1));
-    let newest = levels[level].runs[0].epoch;
-    let target = levels[level + 1].runs.first();
+    let newest = source.runs[0].epoch;
+    let target = levels[level + 1].filling.runs.first();
     let epoch = target.map_or(newest, |run| run.epoch);
     if let Some(run) = target {
         let lower = std::ops::Bound::Included(low.as_bytes());
         let upper = std::ops::Bound::Included(high.as_bytes());
         for table in run.overlapping(lower, upper) {
-            take(&mut edit, level + 1, table.meta());
+            take(&mut edit, level + 1, Half::Filling, table.meta());
         }
     }
     if edit.removed.len() == 1 && prng.chance(1, 2) {

@@ -1,0 +1,194 @@
+//! Filling and draining parts of a level: how one becomes the other, what may move between them,
+//! and that recovery finds them.
+
+use std::sync::Arc;
+
+use super::{dump, meta, set};
+use crate::base::error::ErrorKind;
+use crate::log::LogPosition;
+use crate::options::Options;
+use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
+use crate::version::set::VersionSet;
+use crate::version::shape::Half;
+
+/// Applies a change of keyspace 0.
+fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Result<(), String> {
+    let mut edit = VersionEdit::default();
+    change(edit.keyspace(0));
+    set.apply(edit).map(|_| ()).map_err(|failed| {
+        assert_eq!((failed.error.kind(), failed.maybe_persisted), (ErrorKind::Conflict, false));
+        failed.error.to_string()
+    })
+}
+
+fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) {
+    let text = apply(set, change).unwrap_err();
+    assert!(text.contains(why), "{text} does not say {why:?}");
+}
+
+fn added(level: usize, half: Half, epoch: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
+    AddedTable { level, half, epoch, meta: meta(uid, keys.0, keys.1, (1, 99)) }
+}
+
+/// Level 1: run 12 of tables 6 [a, e] and 7 [f, k] fills, run 10 of tables 3 [a, f] and 4 [m, p]
+/// drains. Level 2: run 9 of table 2 [a, z].
+fn tree(set: &VersionSet) {
+    apply(set, |part| {
+        part.create = Some("default".into());
+        part.options = Some(Arc::new(Options::default()));
+        part.add_table(1, 10, meta(3, "a", "f", (1, 99)));
+        part.add_table(1, 10, meta(4, "m", "p", (1, 99)));
+        part.add_table(2, 9, meta(2, "a", "z", (1, 99)));
+        let log_start = LogPosition { segment: 1, lsn: 5, ..LogPosition::ORIGIN };
+        part.flushed = Some(Flushed { log_start, flushed_seq: 300, durable_lsn: 4 });
+    })
+    .unwrap();
+    apply(set, |part| part.rotate(1, Rotation { bytes: 2007, entries: 20 })).unwrap();
+    apply(set, |part| {
+        part.add_table(1, 12, meta(6, "a", "e", (100, 200)));
+        part.add_table(1, 12, meta(7, "f", "k", (100, 200)));
+    })
+    .unwrap();
+}
+
+fn order(set: &VersionSet) -> Vec<u64> {
+    let root = set.current();
+    let version = &root.keyspaces[&0].version;
+    version.tables().map(|table| table.meta().uid).collect()
+}
+
+/// A rotation moves no table in the order of reading; what fills afterwards comes before.
+#[test]
+fn filling_is_read_before_draining() {
+    let (set, _) = set::fresh(1 << 20);
+    tree(&set);
+    assert_eq!(order(&set), [6, 7, 3, 4, 2]);
+    let root = set.current();
+    let level = &root.keyspaces[&0].version.levels()[1];
+    let part = level.part(Half::Draining).unwrap();
+    assert_eq!((part.rotated_bytes, part.rotated_entries), (2007, 20));
+    assert_eq!(level.part(Half::Filling).unwrap().runs.len(), 1);
+}
+
+#[test]
+fn rotations_are_refused() {
+    let (set, _) = set::fresh(1 << 20);
+    tree(&set);
+    refused(&set, |p| p.rotate(1, Rotation { bytes: 2013, entries: 20 }), "cannot be rotated");
+    refused(&set, |p| p.rotate(3, Rotation::default()), "cannot be rotated");
+    refused(&set, |p| p.rotate(2, Rotation { bytes: 1003, entries: 10 }), "with 1003 bytes");
+    refused(&set, |p| p.rotate(2, Rotation { bytes: 1002, entries: 9 }), "and 9 entries");
+    // A draining part begins with a rotation.
+    refused(&set, |p| p.added.push(added(2, Half::Draining, 1, 60, ("a", "b"))), "no draining");
+    refused(&set, |p| p.remove_table_from(2, Half::Draining, 2), "no draining");
+    // A table is where it is.
+    refused(&set, |p| p.remove_table(1, 3), "not in the run");
+    refused(&set, |p| p.remove_table_from(1, Half::Draining, 6), "not in the run");
+}
+
+/// Goal: nothing passes what is newer or older than itself over the same keys, parts included (H4,
+/// H23). Method: the steps of a round, each with the wrong order refused.
+#[test]
+fn data_keeps_its_order_through_a_round() {
+    let (set, _) = set::fresh(1 << 20);
+    tree(&set);
+    // What fills does not go down past what drains.
+    let past = |p: &mut KeyspaceEdit| {
+        p.remove_table(1, 6);
+        p.remove_table(2, 2);
+        p.add_table(2, 9, meta(60, "a", "z", (1, 200)));
+    };
+    refused(&set, past, "would pass table 3");
+    // What drains does not come up past what fills.
+    let up = |p: &mut KeyspaceEdit| {
+        p.remove_table_from(1, Half::Draining, 3);
+        p.added.push(added(1, Half::Filling, 13, 3, ("a", "f")));
+    };
+    refused(&set, up, "would pass table 6");
+    // A draining table goes down, beside a filling one over the same keys.
+    apply(&set, |p| {
+        p.remove_table_from(1, Half::Draining, 3);
+        p.remove_table(2, 2);
+        p.add_table(2, 9, meta(61, "a", "z", (1, 99)));
+    })
+    .unwrap();
+    // The draining part is rewritten, and keeps the size that it was rotated with.
+    apply(&set, |p| {
+        p.remove_table_from(1, Half::Draining, 4);
+        p.added.push(added(1, Half::Draining, 10, 62, ("m", "o")));
+    })
+    .unwrap();
+    let draining = |set: &VersionSet| {
+        let root = set.current();
+        root.keyspaces[&0].version.levels()[1].draining.as_ref().map(|part| part.rotated_bytes)
+    };
+    assert_eq!(draining(&set), Some(2007));
+    // Its last table goes back to the filling part, below what is there: the round is over, and the
+    // next may begin.
+    apply(&set, |p| {
+        p.remove_table_from(1, Half::Draining, 62);
+        p.added.push(added(1, Half::Filling, 10, 62, ("m", "o")));
+    })
+    .unwrap();
+    assert_eq!(draining(&set), None);
+    assert_eq!(order(&set), [6, 7, 62, 61]);
+    apply(&set, |part| part.rotate(1, Rotation { bytes: 1006 + 1007 + 1062, entries: 30 }))
+        .unwrap();
+    assert_eq!(order(&set), [6, 7, 62, 61]);
+}
+
+/// A level may be rotated and filled in one edit.
+#[test]
+fn rotations_come_first() {
+    let (set, _) = set::fresh(1 << 20);
+    tree(&set);
+    apply(&set, |p| {
+        p.rotate(2, Rotation { bytes: 1002, entries: 10 });
+        p.remove_table_from(1, Half::Draining, 3);
+        p.added.push(added(2, Half::Filling, 10, 3, ("a", "f")));
+    })
+    .unwrap();
+    assert_eq!(order(&set), [6, 7, 4, 3, 2]);
+}
+
+/// Level 0 is newest first over both parts.
+#[test]
+fn level_0_has_parts_too() {
+    let (set, _) = set::fresh(1 << 20);
+    tree(&set);
+    apply(&set, |p| {
+        p.add_table(0, 20, meta(20, "a", "c", (301, 310)));
+        p.add_table(0, 21, meta(21, "a", "c", (311, 320)));
+    })
+    .unwrap();
+    apply(&set, |p| p.rotate(0, Rotation { bytes: 2041, entries: 20 })).unwrap();
+    let older = |p: &mut KeyspaceEdit| p.add_table(0, 22, meta(22, "x", "y", (315, 330)));
+    refused(&set, older, "newest first");
+    let lower_epoch = |p: &mut KeyspaceEdit| p.add_table(0, 19, meta(22, "x", "y", (321, 330)));
+    refused(&set, lower_epoch, "newest first");
+    let to_draining = |p: &mut KeyspaceEdit| {
+        let log_start = LogPosition { segment: 1, lsn: 9, ..LogPosition::ORIGIN };
+        p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: 8 });
+        let meta = meta(22, "x", "y", (321, 330));
+        p.added.push(AddedTable { level: 0, half: Half::Draining, epoch: 22, meta });
+    };
+    refused(&set, to_draining, "draining part of level 0");
+    apply(&set, |p| p.add_table(0, 22, meta(22, "x", "y", (321, 330)))).unwrap();
+}
+
+/// A base brings a half-drained part back with the size that it was rotated with.
+#[test]
+fn a_base_keeps_the_parts() {
+    // Every edit rewrites the base.
+    for version_log_bytes in [1, 1 << 20] {
+        let (set, storage) = set::fresh(version_log_bytes);
+        tree(&set);
+        apply(&set, |p| p.remove_table_from(1, Half::Draining, 3)).unwrap();
+        let before = dump(&set.current());
+        assert!(before.contains("rotated (2007, 20)"), "{before}");
+        drop(set);
+        let set = VersionSet::recover(super::context(Arc::new(storage.clone()), version_log_bytes))
+            .unwrap();
+        assert_eq!(dump(&set.current()), before);
+    }
+}
