@@ -93,14 +93,15 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
         "memory: {} of {}: memtables {}, block cache {}, indexes and filters {}, jobs {}, \
-         pinned {}\n",
+         pinned {}, row cache {}\n",
         Bytes(memory.total()),
         Bytes(memory.budget),
         Bytes(memory.memtables),
         Bytes(memory.block_cache),
         Bytes(memory.table_metadata),
         Bytes(memory.jobs),
-        Bytes(memory.pinned)
+        Bytes(memory.pinned),
+        Bytes(memory.row_cache)
     )?;
     print_written(&m, out)?;
     writeln!(out)?;

@@ -60,6 +60,7 @@ pub use db::iter::{Cursor, Iter};
 pub use db::keyspace::{Keyspace, Snapshot};
 pub use db::metrics::{
     BytesWritten, CacheMetrics, KeyspaceMetrics, LevelMetrics, MemoryMetrics, Metrics,
+    RowCacheMetrics,
 };
 pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};

@@ -132,12 +132,18 @@ pub struct DbOptions {
     pub error_if_exists: bool,
     /// Open for reading only: no recovery is written, no background work runs. Default: false.
     pub read_only: bool,
-    /// Memory for memtables, block cache, indexes, filters, jobs and pinned blocks together, in
-    /// bytes. At least [`MIN_MEMORY_BUDGET`]. Default: [`DEFAULT_MEMORY_BUDGET`].
+    /// Memory for memtables, caches, indexes, filters, jobs and pinned blocks together, in bytes.
+    /// At least [`MIN_MEMORY_BUDGET`]. Default: [`DEFAULT_MEMORY_BUDGET`].
     pub memory_budget: u64,
     /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a
     /// quarter of the budget. Default: `None`.
     pub block_cache_bytes: Option<u64>,
+    /// Bytes of the row cache, which is taken off the budget first; at most half of it. It answers
+    /// point lookups of keys that were read before without searching tables, also after compactions
+    /// have rewritten them; scans and snapshots do not use it. Pays if the keys that are read again
+    /// and again lie far apart, so that blocks would cache mostly their neighbours. Default: 0,
+    /// which is off.
+    pub row_cache_bytes: u64,
     /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
     pub background_threads: usize,
     /// Bytes of one write-ahead log segment, 4 KiB to 1 GiB. Default:
@@ -161,6 +167,7 @@ impl Default for DbOptions {
             read_only: false,
             memory_budget: DEFAULT_MEMORY_BUDGET,
             block_cache_bytes: None,
+            row_cache_bytes: 0,
             background_threads: DEFAULT_BACKGROUND_THREADS,
             log_segment_bytes: DEFAULT_LOG_SEGMENT_BYTES,
             log_area_bytes: DEFAULT_LOG_AREA_BYTES,
@@ -307,13 +314,21 @@ impl DbOptions {
         range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         range("log_area_bytes", self.log_area_bytes, 16 << 10, 1 << 50)?;
         range("version_log_bytes", self.version_log_bytes, 4 << 10, 1 << 40)?;
+        range("row_cache_bytes", self.row_cache_bytes, 0, self.memory_budget / 2)?;
         if let Some(cache) = self.block_cache_bytes {
-            range("block_cache_bytes", cache, 0, self.memory_budget)?;
+            range("block_cache_bytes", cache, 0, self.common_budget())?;
         }
         if self.read_only && self.error_if_exists {
             return Err(Error::invalid("read_only and error_if_exists exclude each other"));
         }
         Ok(())
+    }
+}
+
+impl DbOptions {
+    /// What memtables, block cache, tables and jobs share: the budget without the row cache.
+    pub(crate) fn common_budget(&self) -> u64 {
+        self.memory_budget.saturating_sub(self.row_cache_bytes)
     }
 }
 

@@ -20,10 +20,12 @@ pub(crate) enum Category {
     Jobs = 3,
     /// Blocks held by cursors and values after they left the cache, and reads in flight.
     Pinned = 4,
+    /// Cached rows.
+    RowCache = 5,
 }
 
 /// Number of categories.
-pub(crate) const CATEGORIES: usize = 5;
+pub(crate) const CATEGORIES: usize = 6;
 
 /// Counts bytes held per category against one budget.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
 //!
-//! Not here: who reads a missed block (`table`), the row cache, hand-off. Invariants: (1) the key
+//! Not here: who reads a missed block (`table`), rows (`row`), hand-off. Invariants: (1) the key
 //! is a uid that is never reused, not a place on a device, so that a block of a removed table can
 //! never be taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only verified blocks are
 //! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
@@ -20,6 +20,8 @@ use quick_cache::{OptionsBuilder, Weighter};
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
 use crate::base::value::Buf;
+
+pub(crate) mod row;
 
 /// On whose behalf a block is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,20 @@ thread_local! {
     static THREAD_MARK: Cell<u8> = const { Cell::new(0) };
 }
 
+/// Which counters are the calling thread's: threads' storage lies pages apart, so that the address
+/// of any thread-local tells them apart well enough.
+#[inline]
+fn stripe_index() -> usize {
+    let address = THREAD_MARK.with(|mark| std::ptr::from_ref(mark).addr());
+    (address >> 12 ^ address >> 21) % STRIPES
+}
+
+/// Number of shards of a cache of this capacity.
+fn shards_for(capacity_bytes: u64) -> usize {
+    let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+    1usize << shards.ilog2()
+}
+
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Buf, ByBytes, FixedState, DefaultLifecycle<BlockKey, Buf>>,
@@ -106,11 +122,9 @@ impl BlockCache {
     fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
         /// Blocks are 4 KiB by default; a wrong guess costs a growing table, nothing else.
         const BLOCK_BYTES_GUESS: u64 = 4096;
-        let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-        let shards = 1usize << shards.ilog2();
         let items = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
         let options = OptionsBuilder::new()
-            .shards(shards)
+            .shards(shards_for(capacity_bytes))
             .estimated_items_capacity(items.clamp(32, 1 << 22))
             .weight_capacity(capacity_bytes)
             .build();
@@ -132,7 +146,7 @@ impl BlockCache {
             Purpose::Foreground => self.blocks.get(&key),
             Purpose::Background => self.blocks.peek(&key),
         };
-        let stripe = self.stripe();
+        let stripe = &self.stripes[stripe_index()];
         let counters = if found.is_some() { &stripe.hits } else { &stripe.misses };
         counters[purpose as usize].fetch_add(1, Ordering::Relaxed);
         found
@@ -199,14 +213,6 @@ impl BlockCache {
         if let Some(accountant) = &self.accountant {
             accountant.set(Category::BlockCache, self.bytes());
         }
-    }
-
-    /// The calling thread's counters: threads' storage lies pages apart, so that the address of any
-    /// thread-local tells them apart well enough.
-    #[inline]
-    fn stripe(&self) -> &Stripe {
-        let address = THREAD_MARK.with(|mark| std::ptr::from_ref(mark).addr());
-        &self.stripes[(address >> 12 ^ address >> 21) % STRIPES]
     }
 }
 

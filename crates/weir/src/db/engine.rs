@@ -375,6 +375,7 @@ impl Engine {
                 immutables: Vec::new(),
                 version: Arc::clone(&state.version),
                 options,
+                disk_generation: 0,
             },
         ));
         self.trees.lock().insert(id, Arc::clone(&tree));
@@ -410,7 +411,7 @@ impl Engine {
             self.reclaimer.retire(table);
         }
         drop(installed);
-        tree.clear(&self.shared.accountant);
+        tree.clear(&self.shared);
         self.shared.announce_progress();
         self.shared.wake_workers();
         Ok(())
@@ -473,7 +474,7 @@ impl Engine {
             return bytes;
         }
         let accountant = &self.shared.accountant;
-        let budget = accountant.budget_bytes();
+        let budget = self.options.common_budget();
         let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
         // What memtables may grow to before writers wait, not what they hold at this moment.
         let wanted = |tree: &Arc<Tree>| {
@@ -507,7 +508,8 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of all memtables above which writers wait for flushes: half of the budget.
+/// Bytes of all memtables above which writers wait for flushes: half of the budget, which is
+/// [`DbOptions::common_budget`].
 pub(crate) fn memtable_bytes_max(budget: u64) -> u64 {
     budget / 2
 }
@@ -515,7 +517,7 @@ pub(crate) fn memtable_bytes_max(budget: u64) -> u64 {
 /// The write buffer that the budget allows: with a second one being flushed, memtables stay within
 /// half of the budget, and the cache keeps at least a quarter.
 pub(crate) fn effective_options(db: &DbOptions, options: &Arc<Options>) -> Arc<Options> {
-    let allowed = (db.memory_budget / 4).max(4 << 10);
+    let allowed = (db.common_budget() / 4).max(4 << 10);
     if options.write_buffer_bytes <= allowed {
         return Arc::clone(options);
     }

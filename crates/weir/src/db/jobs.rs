@@ -443,21 +443,26 @@ impl Engine {
 
     /// Shows an installed edit to readers and retires the tables that it removed.
     fn show(&self, installed: Installed, flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>) {
+        // Before the memtable goes: from then on the row cache answers for its keys (H53).
+        let generation = flushed.map(|(of, buffer)| of.forget_rows(&self.shared, buffer));
         for tree in self.all_trees() {
             tree.update(|current| {
                 let newest = self.set.current();
                 let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
                 let mut immutables = current.immutables.clone();
+                let mut disk_generation = current.disk_generation;
                 if let Some((of, buffer)) = flushed
                     && Arc::ptr_eq(of, &tree)
                 {
                     immutables.retain(|b| !Arc::ptr_eq(b, buffer));
+                    disk_generation = generation.unwrap_or(disk_generation);
                 }
                 SuperVersion {
                     active: Arc::clone(&current.active),
                     immutables,
                     version: Arc::clone(&state.version),
                     options: self.effective(&state.options),
+                    disk_generation,
                 }
             });
         }
@@ -468,7 +473,7 @@ impl Engine {
         self.cache.set_capacity(self.cache_share());
         // Memtables beyond what the trees themselves hold are held by cursors.
         let held = self.shared.accountant.used(Category::Memtables);
-        if flushed.is_some() && held > memtable_bytes_max(self.options.memory_budget) / 2 {
+        if flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2 {
             self.shared.call_for_release();
         }
     }

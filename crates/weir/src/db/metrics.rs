@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::base::clock;
 use crate::base::memory::Category;
 use crate::cache::Purpose;
+use crate::cache::row::{RowCache, RowCounters};
 use crate::db::engine::Engine;
 use crate::state::tree::DELAY_UNITS_PER_NANO;
 
@@ -47,6 +48,8 @@ pub struct Metrics {
     pub cache_bytes: u64,
     /// Bytes that the block cache may hold now.
     pub cache_capacity: u64,
+    /// The row cache; all 0 in a store without one.
+    pub row_cache: RowCacheMetrics,
     /// Syncs of the log that writers asked for.
     pub log_syncs: u64,
     /// Bytes of live log segments.
@@ -124,6 +127,30 @@ impl CacheMetrics {
     }
 }
 
+/// The row cache: lookups of keys that no memtable held, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RowCacheMetrics {
+    /// Lookups that it answered, with a value or with known absence.
+    pub hits: u64,
+    /// Lookups that had to search tables.
+    pub misses: u64,
+    /// Answers that were not kept because a flush had changed the tables meanwhile.
+    pub refused: u64,
+    /// Bytes that it holds.
+    pub bytes: u64,
+    /// Bytes that it may hold.
+    pub capacity: u64,
+}
+
+impl RowCacheMetrics {
+    /// Hits per lookup, 0 to 1; 0 without lookups.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        CacheMetrics { hits: self.hits, misses: self.misses }.hit_ratio()
+    }
+}
+
 /// Bytes of memory, by holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -140,13 +167,20 @@ pub struct MemoryMetrics {
     pub jobs: u64,
     /// Blocks held outside the cache.
     pub pinned: u64,
+    /// Row cache.
+    pub row_cache: u64,
 }
 
 impl MemoryMetrics {
     /// All holders together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.memtables + self.block_cache + self.table_metadata + self.jobs + self.pinned
+        self.memtables
+            + self.block_cache
+            + self.table_metadata
+            + self.jobs
+            + self.pinned
+            + self.row_cache
     }
 }
 
@@ -214,6 +248,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         cache_background: lookups(Purpose::Background),
         cache_bytes: engine.cache.bytes(),
         cache_capacity: engine.cache.capacity(),
+        row_cache: shared.rows.as_ref().map_or_else(RowCacheMetrics::default, row_cache),
         log_syncs: c.log_syncs.get(),
         log_bytes_live: engine.writer.as_ref().map_or(0, |w| w.wal.live_bytes()),
         flushes: c.flushes.get(),
@@ -233,12 +268,18 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
             table_metadata: used(Category::TableMetadata),
             jobs: used(Category::Jobs),
             pinned: used(Category::Pinned),
+            row_cache: used(Category::RowCache),
         },
         snapshots: shared.snapshots.summary().0 as u64,
         tables_freed: c.tables_freed.get(),
         tables_waiting: engine.reclaimer.waiting() as u64,
         keyspaces: keyspaces(engine),
     }
+}
+
+fn row_cache(rows: &RowCache) -> RowCacheMetrics {
+    let RowCounters { hits, misses, refused } = rows.counters();
+    RowCacheMetrics { hits, misses, refused, bytes: rows.bytes(), capacity: rows.capacity() }
 }
 
 fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
@@ -352,6 +393,10 @@ impl Metrics {
         out.gauge("weir_uptime_seconds", "Time since the store was opened.", self.uptime_seconds);
         out.gauge("weir_cache_bytes", "Bytes in the block cache.", self.cache_bytes as f64);
         out.gauge("weir_cache_capacity_bytes", "Most of it.", self.cache_capacity as f64);
+        let rows = &self.row_cache;
+        out.counter("weir_row_cache_refused_total", "Answers not kept.", rows.refused as f64);
+        out.gauge("weir_row_cache_bytes", "Bytes in the row cache.", rows.bytes as f64);
+        out.gauge("weir_row_cache_capacity_bytes", "Most of it.", rows.capacity as f64);
         out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
         out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
         out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
@@ -378,6 +423,10 @@ impl Metrics {
             out.sample(name, &[("purpose", who), ("result", "hit")], cache.hits as f64);
             out.sample(name, &[("purpose", who), ("result", "miss")], cache.misses as f64);
         }
+        let name = "weir_row_cache_lookups_total";
+        out.family(name, "counter", "Row cache lookups, by what became of them.");
+        out.sample(name, &[("result", "hit")], self.row_cache.hits as f64);
+        out.sample(name, &[("result", "miss")], self.row_cache.misses as f64);
         let name = "weir_memory_bytes";
         out.family(name, "gauge", "Memory held, by holder.");
         let memory = &self.memory;
@@ -387,6 +436,7 @@ impl Metrics {
             ("table_metadata", memory.table_metadata),
             ("jobs", memory.jobs),
             ("pinned", memory.pinned),
+            ("row_cache", memory.row_cache),
         ] {
             out.sample(name, &[("holder", holder)], bytes as f64);
         }

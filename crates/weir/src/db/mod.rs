@@ -109,6 +109,12 @@ impl Builder {
         self
     }
 
+    /// Sets [`DbOptions::row_cache_bytes`].
+    pub fn row_cache_bytes(mut self, bytes: u64) -> Self {
+        self.options.row_cache_bytes = bytes;
+        self
+    }
+
     /// Sets all options of the store at once.
     pub fn options(mut self, options: DbOptions) -> Self {
         self.options = options;

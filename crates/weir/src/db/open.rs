@@ -68,7 +68,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         ));
     }
     let accountant = Accountant::new(options.memory_budget);
-    let cache_bytes = options.block_cache_bytes.unwrap_or(options.memory_budget / 2);
+    let cache_bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 2);
     let cache = Arc::new(BlockCache::with_accountant(cache_bytes, Arc::clone(&accountant)));
     let context = Context {
         storage: Arc::clone(&storage),
@@ -120,7 +120,9 @@ impl Opening {
         let trees = Arc::new(Mutex::new(trees));
         let root = self.set.current();
         let last_seq = root.last_seq.max(replayed.last_seq);
-        let shared = Arc::new(Shared::new(Arc::clone(&self.accountant), root.hash_seed, last_seq));
+        let accountant = Arc::clone(&self.accountant);
+        let rows = self.options.row_cache_bytes;
+        let shared = Arc::new(Shared::new(accountant, root.hash_seed, last_seq, rows));
         let writer = if self.options.read_only {
             None
         } else {
@@ -193,6 +195,7 @@ impl Opening {
                 immutables: Vec::new(),
                 version: Arc::clone(&state.version),
                 options,
+                disk_generation: 0,
             };
             Arc::new(Tree::new(state.id, state.name.to_string(), first))
         };
@@ -300,6 +303,7 @@ impl Opening {
             immutables: Vec::new(),
             version: Arc::clone(&state.version),
             options: Arc::clone(&current.options),
+            disk_generation: current.disk_generation,
         });
         Ok(())
     }
@@ -354,7 +358,8 @@ impl Opening {
             next_epoch: Box::new(move || set.new_epoch()),
             all_trees: Box::new(move || trees.lock().values().cloned().collect()),
         };
-        let limits = Limits { memtable_bytes_max: memtable_bytes_max(self.options.memory_budget) };
+        let limits =
+            Limits { memtable_bytes_max: memtable_bytes_max(self.options.common_budget()) };
         let committer =
             Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
         Ok(Writer { wal, committer, sync_requests: Mutex::default() })

@@ -5,6 +5,7 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;
+use crate::cache::row::{RowCache, RowKey};
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
 
@@ -17,9 +18,10 @@ pub(crate) fn get(
     snapshot: Option<Seq>,
 ) -> Result<Option<Value>> {
     let current = tree.peek();
-    // After the super-version: H45.
-    let seq = snapshot.unwrap_or_else(|| shared.visible());
-    let found = get_in(shared, &current, key, seq)?;
+    let found = match snapshot {
+        Some(seq) => get_in(shared, &current, key, seq)?,
+        None => get_newest(shared, tree, &current, key)?,
+    };
     count(shared, found.as_ref());
     Ok(found.map(|value| value.keep(&shared.accountant)))
 }
@@ -34,8 +36,7 @@ pub(crate) fn get_into(
 ) -> Result<bool> {
     buf.clear();
     let current = tree.peek();
-    // After the super-version: H45.
-    let found = get_in(shared, &current, key, shared.visible())?;
+    let found = get_newest(shared, tree, &current, key)?;
     count(shared, found.as_ref());
     if let Some(value) = &found {
         buf.extend_from_slice(value);
@@ -80,15 +81,17 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     Ok(answers)
 }
 
-/// The value of `key` at `seq` in this super-version: memtables, then runs, newest first.
-fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Result<Option<Value>> {
-    let buffers = std::iter::once(&current.active).chain(&current.immutables);
-    for buffer in buffers {
-        if let Some(found) = buffer.memtable.get(key, seq) {
-            return Ok((found.kind == Kind::Put).then(|| Value::from(found.value)));
-        }
-    }
-    let hash = checksum::hash_key(key, shared.hash_seed);
+/// What the memtables say about `key` at `seq`: `Some(None)` is a delete.
+#[inline]
+fn in_memtables(current: &SuperVersion, key: &[u8], seq: Seq) -> Option<Option<Value>> {
+    let mut buffers = std::iter::once(&current.active).chain(&current.immutables);
+    let found = buffers.find_map(|buffer| buffer.memtable.get(key, seq))?;
+    Some((found.kind == Kind::Put).then(|| Value::from(found.value)))
+}
+
+/// What the tables say about `key` at `seq`: runs, newest first.
+#[inline]
+fn on_disk(current: &SuperVersion, key: &[u8], hash: u64, seq: Seq) -> Result<Option<Value>> {
     for run in current.version.runs_newest_first() {
         let Some(table) = run.find(key) else { continue };
         if let Some(hit) = table.get(key, hash, seq, Purpose::Foreground)? {
@@ -97,4 +100,55 @@ fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Resu
         }
     }
     Ok(None)
+}
+
+/// The value of `key` at `seq` in this super-version: memtables, then tables.
+fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Result<Option<Value>> {
+    if let Some(answer) = in_memtables(current, key, seq) {
+        return Ok(answer);
+    }
+    on_disk(current, key, checksum::hash_key(key, shared.hash_seed), seq)
+}
+
+/// As [`get_in`] at the newest sequence number: memtables, then the row cache if there is one, then
+/// tables.
+#[inline]
+fn get_newest(
+    shared: &Shared,
+    tree: &Tree,
+    current: &SuperVersion,
+    key: &[u8],
+) -> Result<Option<Value>> {
+    // After the super-version: H45.
+    let seq = shared.visible();
+    match &shared.rows {
+        None => get_in(shared, current, key, seq),
+        Some(rows) => {
+            if let Some(answer) = in_memtables(current, key, seq) {
+                return Ok(answer);
+            }
+            let hash = checksum::hash_key(key, shared.hash_seed);
+            through_rows(rows, tree, current, (key, hash), seq)
+        }
+    }
+}
+
+/// What the tables say about a key, from the row cache or into it (H53).
+fn through_rows(
+    rows: &RowCache,
+    tree: &Tree,
+    current: &SuperVersion,
+    (key, hash): (&[u8], u64),
+    seq: Seq,
+) -> Result<Option<Value>> {
+    let row = RowKey { keyspace: tree.id, hash, key };
+    if let Some(answer) = rows.get(row, current.disk_generation) {
+        return Ok(answer.map(|buf| {
+            let len = buf.bytes().len();
+            Value::shared(buf, 0, len)
+        }));
+    }
+    let answer = on_disk(current, key, hash, seq)?;
+    rows.insert(row, answer.as_deref(), current.disk_generation, tree.newest_generation());
+    Ok(answer)
 }

@@ -4,7 +4,7 @@
 //! are asked newest first, and the first entry at or below the read sequence answers; (3) a cursor
 //! owns what it reads from: it can be sent to another thread and outlives the handle it was made
 //! from; (4) an error is reported, never taken for "not found" or "end" (docs/hazards.md, bugs 14
-//! and 39).
+//! and 39); (5) the row cache is asked below the memtables and for the newest state only (H53).
 
 pub(crate) mod cursor;
 pub(crate) mod get;

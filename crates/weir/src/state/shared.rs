@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::memory::Accountant;
 use crate::base::sched::{Condvar, Mutex};
+use crate::cache::row::RowCache;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
 use crate::state::snapshots::SnapshotList;
@@ -21,8 +22,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Who holds memory.
     pub(crate) accountant: Arc<Accountant>,
-    /// Seed of key hashes in filters.
+    /// Seed of key hashes in filters and in the row cache.
     pub(crate) hash_seed: u64,
+    /// The row cache, if the store has one.
+    pub(crate) rows: Option<RowCache>,
     /// How often readers were asked to let go of memtables that the tree has done with.
     release_calls: AtomicU64,
     work: Signal,
@@ -44,9 +47,18 @@ impl Signal {
 }
 
 impl Shared {
-    /// Shared state of a store whose last sequence number is `visible`.
-    pub(crate) fn new(accountant: Arc<Accountant>, hash_seed: u64, visible: u64) -> Self {
+    /// Shared state of a store whose last sequence number is `visible`, with a row cache of
+    /// `row_cache_bytes` unless that is 0.
+    pub(crate) fn new(
+        accountant: Arc<Accountant>,
+        hash_seed: u64,
+        visible: u64,
+        row_cache_bytes: u64,
+    ) -> Self {
+        let rows =
+            (row_cache_bytes > 0).then(|| RowCache::new(row_cache_bytes, Arc::clone(&accountant)));
         Self {
+            rows,
             visible: AtomicU64::new(visible),
             snapshots: SnapshotList::default(),
             health: Health::default(),

@@ -8,18 +8,24 @@
 //!    under it, so that an older version never replaces a newer one.
 //! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;
 //!    the keyspace's log start on disk never passes that of its oldest memtable (H38).
+//! 5. Before a flushed memtable leaves the super-version, the row cache has forgotten its keys
+//!    (H53).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
+use crate::base::checksum::hash_key;
+use crate::base::cursor::Cursor;
 use crate::base::key::Seq;
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
+use crate::cache::row::RowKey;
 use crate::log::LogPosition;
 use crate::memtable::Memtable;
 use crate::options::Options;
+use crate::state::shared::Shared;
 use crate::version::edit::KeyspaceId;
 use crate::version::run::Version;
 
@@ -87,6 +93,8 @@ pub(crate) struct SuperVersion {
     pub(crate) version: Arc<Version>,
     /// Options of the keyspace as of this version.
     pub(crate) options: Arc<Options>,
+    /// Generation of the disk part, for the row cache; 0 for ever in a store without one.
+    pub(crate) disk_generation: u64,
 }
 
 /// Units of [`Tree::delay_per_byte`] in a nanosecond.
@@ -101,6 +109,8 @@ pub(crate) struct Tree {
     super_version: ArcSwap<SuperVersion>,
     install: Mutex<()>,
     dropped: AtomicBool,
+    /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
+    disk_generation: AtomicU64,
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
     pub(crate) delay_per_byte: AtomicU64,
@@ -117,6 +127,7 @@ impl Tree {
             super_version: ArcSwap::from_pointee(first),
             install: Mutex::new(()),
             dropped: AtomicBool::new(false),
+            disk_generation: AtomicU64::new(0),
             delay_per_byte: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         }
@@ -165,6 +176,7 @@ impl Tree {
                 immutables,
                 version: Arc::clone(&current.version),
                 options: Arc::clone(&current.options),
+                disk_generation: current.disk_generation,
             }
         });
     }
@@ -186,14 +198,49 @@ impl Tree {
         current.immutables.last().unwrap_or(&current.active).log_start()
     }
 
-    /// Lets go of all memtables and tables, after a drop. Cursors keep what they pinned.
-    pub(crate) fn clear(&self, accountant: &Arc<Accountant>) {
+    /// Lets go of all memtables, tables and rows, after a drop. Cursors keep what they pinned.
+    pub(crate) fn clear(&self, shared: &Shared) {
+        let generation = shared.rows.as_ref().map_or(0, |rows| {
+            let generation = self.raise_generation();
+            rows.erase_keyspace(self.id);
+            generation
+        });
         self.update(|current| SuperVersion {
-            active: Arc::new(Buffer::new(0, current.active.log_start(), accountant)),
+            active: Arc::new(Buffer::new(0, current.active.log_start(), &shared.accountant)),
             immutables: Vec::new(),
             version: Arc::new(Version::default()),
             options: Arc::clone(&current.options),
+            disk_generation: generation,
         });
+    }
+
+    /// The newest generation of the disk part: what an insertion into the row cache looks at.
+    pub(crate) fn newest_generation(&self) -> &AtomicU64 {
+        &self.disk_generation
+    }
+
+    /// From now on no row of an older super-version is inserted any more.
+    fn raise_generation(&self) -> u64 {
+        self.disk_generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Makes the row cache forget the keys of a memtable that is a table now. The generation of the
+    /// super-version without that memtable, which must be published *after* this (H53).
+    ///
+    /// Requires: one flush of the keyspace at a time.
+    pub(crate) fn forget_rows(&self, shared: &Shared, flushed: &Buffer) -> u64 {
+        let Some(rows) = &shared.rows else { return 0 };
+        let generation = self.raise_generation();
+        rows.begin_erasing();
+        let mut entries = flushed.memtable.cursor();
+        entries.seek_to_first();
+        while entries.valid() {
+            let (key, hash) = (entries.key(), hash_key(entries.key(), shared.hash_seed));
+            rows.erase(RowKey { keyspace: self.id, hash, key });
+            entries.next();
+        }
+        rows.end_erasing();
+        generation
     }
 
     /// Whether the keyspace was dropped.
