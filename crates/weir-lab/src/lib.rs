@@ -2,9 +2,12 @@
 //! clock, from a seed.
 //!
 //! [`experiment`] is what an experiment states (one TOML file per figure), [`result`] what comes
-//! out of it (one JSON file per figure, which plots and reports are made of).
+//! out of it (one JSON file per figure), [`plot`] and [`report`] how people see that.
 //!
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
 pub mod experiment;
+pub mod plot;
+pub mod report;
 pub mod result;
+pub mod show;

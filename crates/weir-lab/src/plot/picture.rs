@@ -1,0 +1,298 @@
+//! What a plot shows, before it is drawn: panels, axes, legend, texts. Pure: a result in, a picture
+//! out, and every decision about looks that does not need pixels is here.
+//!
+//! Invariants: (1) every series and every line of the paper is in exactly one panel and once in the
+//! legend; (2) a line of the paper has the colour of the series that it is compared with, and is
+//! dashed; (3) an axis says what it shows and in which unit.
+
+use crate::result::{Kind, Result as Outcome, Series};
+use crate::show;
+
+use super::scale::{Scale, bounds};
+
+/// A plot of at most this many points per line marks each of them.
+const MARKED_POINTS_MAX: usize = 24;
+
+/// Greater values, infinite ones and NaN are not drawn; axes that end beyond this overflow.
+const VALUE_MAX: f64 = 1e300;
+
+/// Bars beyond this place are not drawn.
+const GROUPS_MAX: f64 = 100.0;
+
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) kind: Kind,
+    pub(super) title: String,
+    pub(super) subtitle: String,
+    pub(super) x: Scale,
+    pub(super) x_text: String,
+    /// Names of the groups of bars.
+    pub(super) groups: Vec<String>,
+    /// One for each unit, above one another.
+    pub(super) panels: Vec<Panel>,
+    pub(super) legend: Vec<Entry>,
+}
+
+/// Lines of one unit.
+#[derive(Debug)]
+pub(super) struct Panel {
+    unit: String,
+    pub(super) y: Scale,
+    pub(super) y_text: String,
+    pub(super) lines: Vec<Line>,
+    /// How many of them are sets of bars side by side, if they are bars.
+    pub(super) bars: usize,
+}
+
+/// One line, set of bars or cloud.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) color: Color,
+    pub(super) dashed: bool,
+    pub(super) marked: bool,
+    /// Its place among the bars of a group; a line of the paper has that of its series, or none.
+    pub(super) slot: Option<usize>,
+    /// Values, not places.
+    pub(super) points: Vec<[f64; 2]>,
+    pub(super) labels: Vec<String>,
+}
+
+/// One line of the legend.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) text: String,
+    pub(super) color: Color,
+    pub(super) dashed: bool,
+}
+
+/// A colour by its part in the plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Color {
+    /// Of the series with that number.
+    Series(usize),
+    /// Of a line of the paper that belongs to no series.
+    Neutral,
+}
+
+impl Picture {
+    /// The picture of `result`.
+    pub(super) fn of(result: &Outcome) -> Self {
+        let result = &printable(result);
+        let drawn = Drawn::of(result);
+        let groups = if result.kind == Kind::Bars { drawn.groups() } else { Vec::new() };
+        let (x, x_log) = x_scale(result.kind, &drawn, &groups);
+        let mut panels: Vec<Panel> = Vec::new();
+        let mut legend = Vec::new();
+        for (i, series) in drawn.series.iter().enumerate() {
+            let panel = panel(&mut panels, series, result);
+            let marked = result.kind == Kind::Lines && series.points.len() <= MARKED_POINTS_MAX;
+            panel.lines.push(Line {
+                color: Color::Series(i),
+                dashed: false,
+                marked,
+                slot: Some(panel.bars),
+                points: series.points.clone(),
+                labels: series.labels.clone(),
+            });
+            panel.bars += 1;
+            let text = if series.name.is_empty() { "measured" } else { &series.name };
+            legend.push(Entry { text: text.to_owned(), color: Color::Series(i), dashed: false });
+        }
+        for line in &drawn.paper {
+            let counterpart = counterpart(&drawn.series, line);
+            let color = counterpart.map_or(Color::Neutral, Color::Series);
+            let panel = panel(&mut panels, line, result);
+            let slot = panel.lines.iter().find(|l| l.color == color).and_then(|l| l.slot);
+            let (points, labels) = (line.points.clone(), line.labels.clone());
+            panel.lines.push(Line { color, dashed: true, marked: false, slot, points, labels });
+            legend.push(Entry { text: paper_name(&line.name), color, dashed: true });
+        }
+        if panels.is_empty() {
+            let nothing = Series {
+                name: String::new(),
+                unit: String::new(),
+                points: Vec::new(),
+                labels: Vec::new(),
+            };
+            panel(&mut panels, &nothing, result);
+        }
+        for panel in &mut panels {
+            panel.settle(result.kind);
+        }
+        let x_text = axis_text(&result.x.label, &result.x.unit, x_log);
+        let subtitle = format!(
+            "{}, {} · scale 1/{} · seed {}",
+            result.paper,
+            figure(&result.figure),
+            result.scale,
+            result.seed
+        );
+        let title = result.title.clone();
+        Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
+    }
+}
+
+/// `result` with texts that every backend can hold.
+fn printable(result: &Outcome) -> Outcome {
+    let mut result = result.clone();
+    let texts = [&mut result.title, &mut result.paper, &mut result.figure];
+    let axes = [&mut result.x, &mut result.y];
+    let axes = axes.into_iter().flat_map(|axis| [&mut axis.label, &mut axis.unit]);
+    let series = result.series.iter_mut().chain(&mut result.paper_lines);
+    let series = series.flat_map(|s| [&mut s.name, &mut s.unit].into_iter().chain(&mut s.labels));
+    for text in texts.into_iter().chain(axes).chain(series) {
+        *text = text.chars().map(show::printable).collect();
+    }
+    result
+}
+
+impl Panel {
+    /// Chooses the axis when all lines are known.
+    fn settle(&mut self, kind: Kind) {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let values: Vec<f64> = points.map(|p| p[1]).collect();
+        let (min, max) = bounds(&values).unwrap_or((0.0, 1.0));
+        let may_be_log = matches!(kind, Kind::Lines | Kind::Scatter);
+        let log = may_be_log && min > 0.0 && max / min >= 1000.0;
+        self.y = if log {
+            Scale::logarithmic(&values, false)
+        } else {
+            // Room above the highest bar for its value.
+            let room = if kind == Kind::Bars { 1.08 } else { 1.02 };
+            let percent = self.unit == "%" && max <= 100.0;
+            let top = if percent { (max * room).min(100.0) } else { max * room };
+            Scale::linear(min.min(0.0), top.max(0.0), 5, true)
+        };
+        if log {
+            self.y_text.push_str(", logarithmic");
+        }
+    }
+}
+
+/// The series and lines without what cannot be drawn.
+struct Drawn {
+    series: Vec<Series>,
+    paper: Vec<Series>,
+}
+
+impl Drawn {
+    fn of(result: &Outcome) -> Self {
+        let keep = |series: &Series| {
+            let mut kept = series.clone();
+            (kept.points, kept.labels) = (Vec::new(), Vec::new());
+            for (i, point) in series.points.iter().enumerate() {
+                let bar = result.kind != Kind::Bars || (-0.5..GROUPS_MAX).contains(&point[0]);
+                if bar && point.iter().all(|v| v.abs() <= VALUE_MAX) {
+                    kept.points.push(*point);
+                    kept.labels.push(series.labels.get(i).cloned().unwrap_or_default());
+                }
+            }
+            kept
+        };
+        Self {
+            series: result.series.iter().map(keep).collect(),
+            paper: result.paper_lines.iter().map(keep).collect(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Series> {
+        self.series.iter().chain(&self.paper)
+    }
+
+    /// The names of the places 0, 1, ... on the horizontal axis.
+    fn groups(&self) -> Vec<String> {
+        let mut groups: Vec<String> = Vec::new();
+        for series in self.all() {
+            for (point, label) in series.points.iter().zip(&series.labels) {
+                let place = point[0].round() as usize;
+                if groups.len() <= place {
+                    groups.resize(place + 1, String::new());
+                }
+                if let Some(group) = groups.get_mut(place).filter(|group| group.is_empty()) {
+                    group.clone_from(label);
+                }
+            }
+        }
+        groups
+    }
+}
+
+fn x_scale(kind: Kind, drawn: &Drawn, groups: &[String]) -> (Scale, bool) {
+    if kind == Kind::Bars {
+        return (Scale::categories(groups.len()), false);
+    }
+    // A value that holds everywhere does not stretch the axis.
+    let shown = drawn.all().filter(|series| kind == Kind::Scatter || series.points.len() > 1);
+    let mut values: Vec<f64> = shown.flat_map(|s| s.points.iter().map(|p| p[0])).collect();
+    if values.is_empty() {
+        values = drawn.all().flat_map(|s| s.points.iter().map(|p| p[0])).collect();
+    }
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let (min, max) = bounds(&values).unwrap_or((0.0, 1.0));
+    let apart = values.windows(2).all(|pair| pair[1] >= pair[0] * 1.4);
+    let few = values.len() <= 12 && apart;
+    let wide = max / min.max(f64::MIN_POSITIVE);
+    if kind != Kind::Time && min > 0.0 && ((few && wide >= 16.0) || wide >= 1000.0) {
+        return (Scale::logarithmic(&values, few), true);
+    }
+    let room = if kind == Kind::Scatter { 1.05 } else { 1.0 };
+    (Scale::linear(min.min(0.0), max * room, 8, kind == Kind::Scatter), false)
+}
+
+/// The panel for the unit of `series`; made if there is none.
+fn panel<'a>(panels: &'a mut Vec<Panel>, series: &Series, result: &Outcome) -> &'a mut Panel {
+    let unit = if series.unit.is_empty() { &result.y.unit } else { &series.unit };
+    let place = panels.iter().position(|panel| panel.unit == *unit).unwrap_or_else(|| {
+        // The result's axis speaks for its own unit, a first series for any other.
+        let ours = *unit == result.y.unit || panels.is_empty();
+        let label = if ours { &*result.y.label } else { &*series.name };
+        panels.push(Panel {
+            unit: unit.clone(),
+            y: Scale::linear(0.0, 1.0, 5, true),
+            y_text: axis_text(label, unit, false),
+            lines: Vec::new(),
+            bars: 0,
+        });
+        panels.len() - 1
+    });
+    &mut panels[place]
+}
+
+/// The series that a line of the paper is compared with: the one whose name it bears, or the only
+/// one.
+fn counterpart(series: &[Series], line: &Series) -> Option<usize> {
+    let (bare, unit) = (bare_name(&line.name), &line.unit);
+    let fits = |s: &&(usize, &Series)| s.1.unit == *unit;
+    let numbered: Vec<(usize, &Series)> = series.iter().enumerate().collect();
+    let same = numbered.iter().filter(fits).find(|s| s.1.name.eq_ignore_ascii_case(bare));
+    let only =
+        if numbered.iter().filter(fits).count() == 1 { numbered.iter().find(fits) } else { None };
+    same.or(only).map(|s| s.0)
+}
+
+/// `name` without the word "paper" in front.
+fn bare_name(name: &str) -> &str {
+    let head = name.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("paper"));
+    let rest = if head { &name[5..] } else { name };
+    rest.trim_start_matches([':', ',', ' '])
+}
+
+fn paper_name(name: &str) -> String {
+    match bare_name(name) {
+        "" => "paper".to_owned(),
+        bare => format!("paper: {bare}"),
+    }
+}
+
+/// `Figure 11a` for `11a`; names such as `Table 1` or `§4.7` as they are.
+pub(crate) fn figure(figure: &str) -> String {
+    let digits = figure.starts_with(|c: char| c.is_ascii_digit());
+    if digits { format!("Figure {figure}") } else { figure.to_owned() }
+}
+
+fn axis_text(label: &str, unit: &str, log: bool) -> String {
+    let text = show::with_unit(label, unit);
+    if log { format!("{text}, logarithmic") } else { text }
+}

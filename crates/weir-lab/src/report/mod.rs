@@ -1,0 +1,270 @@
+//! The report: one HTML page that needs nothing else, made of results alone.
+//!
+//! A table of contents with verdict counts, grouped by paper; then for each experiment its figure,
+//! the paper's numbers beside ours with a verdict each, notes, settings and the command that makes
+//! it again. No script, nothing loaded from elsewhere; light and dark as the reader's machine is.
+//!
+//! Not here: what is measured (`run`), and how plots look (`plot`).
+//!
+//! Invariants: (1) every text of a result is escaped; (2) the page is well-formed XML but for its
+//! first line, so that a test can parse it; (3) the same results give the same bytes.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use crate::plot;
+use crate::result::{Number, Result as Outcome, Verdict};
+use crate::show::{escaped, number, with_unit};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The papers in the order of docs/papers.md; others follow by name.
+const PAPERS: [(&str, &str); 5] = [
+    ("LSbM", "a compaction buffer that keeps the cache valid"),
+    ("dLSM", "two-phase compaction and multi-segment cascading"),
+    ("BiLSM", "components that move back up"),
+    ("LDS", "an LSM-tree on raw storage"),
+    ("Merfeld", "a tiered tree with Bloom filters and fences"),
+];
+
+/// How many numbers are inside their bounds, outside, and without bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Inside.
+    pub holds: usize,
+    /// Outside.
+    pub fails: usize,
+    /// Without bounds.
+    pub open: usize,
+}
+
+impl Counts {
+    /// The counts of all numbers of `results`.
+    #[must_use]
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> Self {
+        let mut counts = Self::default();
+        for number in results.into_iter().flat_map(|result| &result.numbers) {
+            match number.verdict() {
+                Verdict::Holds => counts.holds += 1,
+                Verdict::Fails => counts.fails += 1,
+                Verdict::Open => counts.open += 1,
+            }
+        }
+        counts
+    }
+}
+
+/// What a number must be: `at least 2`, `1 to 3`; empty without bounds.
+#[must_use]
+pub fn bounds(wanted: &Number) -> String {
+    match (wanted.low, wanted.high) {
+        (None, None) => String::new(),
+        (Some(low), None) => format!("at least {}", number(low)),
+        (None, Some(high)) => format!("at most {}", number(high)),
+        (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
+    }
+}
+
+/// The page about `results`, in any order.
+///
+/// # Errors
+/// What could not be drawn.
+pub fn html(results: &[Outcome]) -> Result<String, String> {
+    let mut sorted: Vec<&Outcome> = results.iter().collect();
+    sorted.sort_by_cached_key(|result| {
+        let place = PAPERS.iter().position(|paper| paper.0 == result.paper);
+        let paper = (place.unwrap_or(PAPERS.len()), result.paper.clone());
+        (paper, natural(&result.figure), result.experiment.clone(), result.scale, result.seed)
+    });
+    let mut page = String::new();
+    page.push_str(
+        "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n",
+    );
+    page.push_str("<meta charset=\"utf-8\"/>\n");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
+    page.push_str("<meta name=\"color-scheme\" content=\"light dark\"/>\n");
+    page.push_str("<title>Weir's laboratory</title>\n<style>\n");
+    page.push_str(STYLE);
+    page.push_str(&plot::dark_style());
+    page.push_str("</style>\n</head>\n<body>\n<main>\n<h1>Weir's laboratory</h1>\n");
+    page.push_str(&summary(&sorted));
+    page.push_str(&contents(&sorted));
+    for group in sorted.chunk_by(|a, b| a.paper == b.paper) {
+        let paper = &group[0].paper;
+        let _ = writeln!(page, "<section>\n<h2 id=\"{}\">{}</h2>", id(paper), paper_title(paper));
+        for result in group {
+            page.push_str(&article(result)?);
+        }
+        page.push_str("</section>\n");
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    Ok(page)
+}
+
+fn summary(results: &[&Outcome]) -> String {
+    let counts = Counts::of(results.iter().copied());
+    let mut scales: Vec<u32> = results.iter().map(|result| result.scale).collect();
+    scales.sort_unstable();
+    scales.dedup();
+    let scales: Vec<String> = scales.iter().map(|scale| format!("1/{scale}")).collect();
+    format!(
+        "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, one \
+         seed. Data, caches, files and durations are divided by a scale; rates, latencies, blocks and \
+         ratios are not. {} with {} inside their bounds, {} outside, {} without \
+         bounds; scale {}. Made by weir-lab {}.</p>\n",
+        plural(results.len(), "experiment"),
+        plural(counts.holds, "number"),
+        counts.fails,
+        counts.open,
+        if scales.is_empty() { "-".to_owned() } else { scales.join(", ") },
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn contents(results: &[&Outcome]) -> String {
+    let mut out = String::from(
+        "<nav aria-label=\"Contents\">\n<table class=\"contents\">\n<thead><tr><th>Figure</th>\
+         <th>Experiment</th><th>Scale</th><th class=\"n\">Holds</th><th class=\"n\">Outside</th>\
+         <th class=\"n\">No bounds</th></tr></thead>\n",
+    );
+    for group in results.chunk_by(|a, b| a.paper == b.paper) {
+        let paper = &group[0].paper;
+        let _ = writeln!(
+            out,
+            "<tbody>\n<tr class=\"paper\"><th colspan=\"3\"><a href=\"#{}\">{}</a></th>{}</tr>",
+            id(paper),
+            paper_title(paper),
+            count_cells(Counts::of(group.iter().copied()))
+        );
+        for result in group {
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td><a href=\"#{}\">{}</a></td><td>1/{}</td>{}</tr>",
+                escaped(&plot::figure(&result.figure)),
+                article_id(result),
+                escaped(&result.title),
+                result.scale,
+                count_cells(Counts::of([*result]))
+            );
+        }
+        out.push_str("</tbody>\n");
+    }
+    out.push_str("</table>\n</nav>\n");
+    out
+}
+
+fn count_cells(counts: Counts) -> String {
+    let cell = |count: usize, class: &str| {
+        let class = if count == 0 { "zero" } else { class };
+        format!("<td class=\"n {class}\">{count}</td>")
+    };
+    cell(counts.holds, "holds") + &cell(counts.fails, "fails") + &cell(counts.open, "open")
+}
+
+fn article(result: &Outcome) -> Result<String, String> {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "<article id=\"{}\">\n<h3>{}</h3>\n<p class=\"origin\">{}, {} · experiment \
+         <code>{}</code> · scale 1/{} · seed {} · {} s of virtual time in {} s</p>",
+        article_id(result),
+        escaped(&result.title),
+        escaped(&result.paper),
+        escaped(&plot::figure(&result.figure)),
+        escaped(&result.experiment),
+        result.scale,
+        result.seed,
+        number(result.virtual_seconds),
+        number(result.real_seconds)
+    );
+    let _ = writeln!(out, "<figure>\n{}</figure>", plot::svg(result)?);
+    out.push_str(&numbers(result));
+    if !result.notes.is_empty() {
+        out.push_str("<ul class=\"notes\">\n");
+        for note in &result.notes {
+            let _ = writeln!(out, "<li>{}</li>", escaped(note));
+        }
+        out.push_str("</ul>\n");
+    }
+    let _ =
+        writeln!(out, "<p class=\"again\">Again: <code>{}</code></p>", escaped(&result.command));
+    let count = plural(result.settings.len(), "setting");
+    let _ = writeln!(out, "<details>\n<summary>{count}</summary>\n<table class=\"settings\">");
+    for (name, value) in &result.settings {
+        let (name, value) = (escaped(name), escaped(value));
+        let _ = writeln!(out, "<tr><th><code>{name}</code></th><td><code>{value}</code></td></tr>");
+    }
+    out.push_str("</table>\n</details>\n</article>\n");
+    Ok(out)
+}
+
+fn numbers(result: &Outcome) -> String {
+    if result.numbers.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<table class=\"numbers\">\n<thead><tr><th>Number</th><th class=\"n\">Paper</th>\
+         <th class=\"n\">Weir</th><th>Accepted</th><th>Verdict</th><th>Why</th></tr></thead>\n\
+         <tbody>\n",
+    );
+    for wanted in &result.numbers {
+        let (class, verdict) = match wanted.verdict() {
+            Verdict::Holds => ("holds", "✓ holds"),
+            Verdict::Fails => ("fails", "✗ outside"),
+            Verdict::Open => ("open", "– no bounds"),
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
+             <td class=\"{class}\">{verdict}</td><td class=\"why\">{}</td></tr>",
+            escaped(&with_unit(&wanted.name, &wanted.unit)),
+            wanted.paper.map_or("–".to_owned(), number),
+            number(wanted.ours),
+            bounds(wanted),
+            escaped(&wanted.note)
+        );
+    }
+    out.push_str("</tbody>\n</table>\n");
+    out
+}
+
+fn paper_title(paper: &str) -> String {
+    let title = PAPERS.iter().find(|known| known.0 == paper);
+    match title {
+        Some((name, what)) => format!("{name}: {what}"),
+        None => escaped(paper),
+    }
+}
+
+/// One result of an experiment, scale and seed is expected; a second has the same name and the
+/// contents lead to the first.
+fn article_id(result: &Outcome) -> String {
+    id(&format!("{}-{}-{}", result.experiment, result.scale, result.seed))
+}
+
+/// Letters, digits and dashes only.
+fn id(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    format!("x-{}", text.chars().map(plain).collect::<String>())
+}
+
+/// A key by which `9b` comes before `11a`, and `Figure 2` before `Figure 10`.
+fn natural(text: &str) -> Vec<(u64, String)> {
+    let mut parts: Vec<(u64, String)> = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, tail) = rest.split_at(digits);
+        let words = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (word, tail) = tail.split_at(words);
+        parts.push((number.parse().unwrap_or(0), word.to_owned()));
+        rest = tail;
+    }
+    parts
+}
