@@ -21,6 +21,10 @@ pub(crate) trait Cursor {
     fn kind(&self) -> Kind;
     /// Value of the current entry; empty for a delete.
     fn value(&self) -> &[u8];
+    /// Says that `seek(key, seq)` or `seek_for_prev(key, seq)` comes next, so that what it will
+    /// read can be on its way from memory. A hint: the cursor's position is lost, no other effect
+    /// can be seen.
+    fn approach(&mut self, _key: &[u8], _seq: Seq) {}
     /// Moves to the first entry at or after `(key, seq)`: with `SEQ_MAX` the newest entry of `key`
     /// or, if it has none, the next key.
     fn seek(&mut self, key: &[u8], seq: Seq);
@@ -54,6 +58,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn value(&self) -> &[u8] {
         (**self).value()
+    }
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        (**self).approach(key, seq);
     }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         (**self).seek(key, seq);

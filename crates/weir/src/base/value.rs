@@ -11,13 +11,16 @@ use std::sync::Arc;
 use crate::base::memory::{Accountant, Category, Charge};
 
 /// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
-#[derive(Clone)]
-pub(crate) struct Buf(Arc<[u8]>);
+///
+/// The count of handles does not lie beside the bytes: taking a handle does not wait for the block
+/// to come from memory, so that the waits for several blocks can overlap.
+#[derive(Clone, Default)]
+pub(crate) struct Buf(Option<Arc<Box<[u8]>>>);
 
 impl Buf {
     /// A buffer of `len` zeros, to be filled through [`Buf::get_mut`].
     pub(crate) fn zeroed(len: usize) -> Self {
-        Self(std::iter::repeat_n(0, len).collect())
+        Self(Some(Arc::new(vec![0; len].into_boxed_slice())))
     }
 
     /// A buffer that begins with `content`: this one if nobody else has a handle to it and it has
@@ -34,19 +37,19 @@ impl Buf {
 
     /// The bytes for writing, as long as this is the only handle.
     pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
-        Arc::get_mut(&mut self.0)
+        self.0.as_mut().map_or(Some(&mut []), |bytes| Arc::get_mut(bytes).map(|b| &mut **b))
     }
 
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_deref().map_or(&[], |bytes| bytes)
     }
 }
 
 impl From<&[u8]> for Buf {
     fn from(bytes: &[u8]) -> Self {
-        Self(Arc::from(bytes))
+        Self(Some(Arc::new(bytes.into())))
     }
 }
 
@@ -248,10 +251,10 @@ impl PartialEq<Vec<u8>> for Value {
 mod tests {
     use super::*;
 
-    /// A value is four words, whichever form it has, and the forms compare by their bytes.
+    /// A value is three words, whichever form it has, and the forms compare by their bytes.
     #[test]
     fn values_compare_by_bytes() {
-        assert_eq!(size_of::<Value>(), 32);
+        assert_eq!(size_of::<Value>(), 24);
         let buf = Buf::from(&b"hello world"[..]);
         let shared = Value::shared(buf.clone(), 6, 5);
         let owned = Value::from(&b"world"[..]);

@@ -5,10 +5,10 @@
 //! never be taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only verified blocks are
 //! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
 //!
-//! A hit takes one shard's lock for reading and clones one handle. The eviction policy is that of
-//! the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash function and a fixed number
-//! of shards: the same calls give the same hits in every run. Everything behind [`BlockCache`] may
-//! be replaced without touching a caller.
+//! A hit takes one shard's lock for reading, asks for the block's head and clones one handle. The
+//! eviction policy is that of the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash
+//! function and a fixed number of shards: the same calls give the same hits in every run. All that
+//! is behind [`BlockCache`] may be replaced without touching a caller.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
+use crate::base::prefetch::prefetch_lines;
 use crate::base::value::Buf;
 
 pub(crate) mod row;
@@ -51,15 +52,43 @@ struct BlockKey {
 }
 
 /// Bytes that a cached block takes besides its own: the slot (key, handle, links), its share of the
-/// hash table and of the ghosts, and the reference counts. 40 + 21 * 1.5 + 16, rounded up.
-const BLOCK_OVERHEAD_BYTES: u64 = 96;
+/// hash table and of the ghosts, and the counted handle with its allocation. 48 + 21 * 1.5 + 48,
+/// rounded up.
+const BLOCK_OVERHEAD_BYTES: u64 = 128;
+
+/// Cache lines at the beginning of a block that are asked for at every hit: header and columns of
+/// a block of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one
+/// after the other; in longer columns it touches few lines.
+const HEAD_LINES: usize = 9;
+
+/// A block in the cache. Its clone is a hit: it asks for the head of the block before it waits for
+/// the count of handles, which lies elsewhere.
+struct Cached {
+    buf: Buf,
+    /// Address of the block's bytes.
+    start: usize,
+}
+
+impl From<Buf> for Cached {
+    fn from(buf: Buf) -> Self {
+        Self { start: buf.bytes().as_ptr().addr(), buf }
+    }
+}
+
+impl Clone for Cached {
+    #[inline]
+    fn clone(&self) -> Self {
+        prefetch_lines(std::ptr::without_provenance(self.start), HEAD_LINES);
+        Self { buf: self.buf.clone(), start: self.start }
+    }
+}
 
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<BlockKey, Buf> for ByBytes {
-    fn weight(&self, _: &BlockKey, buf: &Buf) -> u64 {
-        buf.bytes().len() as u64 + BLOCK_OVERHEAD_BYTES
+impl Weighter<BlockKey, Cached> for ByBytes {
+    fn weight(&self, _: &BlockKey, block: &Cached) -> u64 {
+        block.buf.bytes().len() as u64 + BLOCK_OVERHEAD_BYTES
     }
 }
 
@@ -100,7 +129,7 @@ fn shards_for(capacity_bytes: u64) -> usize {
 
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
-    blocks: Cache<BlockKey, Buf, ByBytes, FixedState, DefaultLifecycle<BlockKey, Buf>>,
+    blocks: Cache<BlockKey, Cached, ByBytes, FixedState, DefaultLifecycle<BlockKey, Cached>>,
     stripes: [Stripe; STRIPES],
     inserts: AtomicU64,
     accountant: Option<Arc<Accountant>>,
@@ -149,7 +178,16 @@ impl BlockCache {
         let stripe = &self.stripes[stripe_index()];
         let counters = if found.is_some() { &stripe.hits } else { &stripe.misses };
         counters[purpose as usize].fetch_add(1, Ordering::Relaxed);
-        found
+        found.map(|block| block.buf)
+    }
+
+    /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller asks again.
+    #[inline]
+    pub(crate) fn probe(&self, uid: u64, ordinal: u32) -> Option<Buf> {
+        let found = self.blocks.get(&BlockKey { uid, ordinal })?;
+        self.stripes[stripe_index()].hits[Purpose::Foreground as usize]
+            .fetch_add(1, Ordering::Relaxed);
+        Some(found.buf)
     }
 
     /// Whether the block is cached. Counts nothing and heats nothing.
@@ -160,7 +198,7 @@ impl BlockCache {
     /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
     /// than a shard.
     pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
-        self.blocks.insert(BlockKey { uid, ordinal }, buf);
+        self.blocks.insert(BlockKey { uid, ordinal }, buf.into());
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();

@@ -125,15 +125,3 @@ pub(super) unsafe fn is_before(entry: *const Entry, target: &Target<'_>) -> bool
         Order::Greater => false,
     }
 }
-
-/// Brings the memory at `place` into the cache, if it is memory.
-#[inline(always)]
-pub(super) fn prefetch<T>(place: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address has no effect but on the cache.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
-}

@@ -29,8 +29,9 @@ use std::mem::size_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
+use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
-use crate::memtable::entry::{Entry, Target, head_after, is_before, prefetch, read};
+use crate::memtable::entry::{Entry, Target, head_after, is_before, read};
 
 /// Slots of a page: heads and header fill four cache lines, entries another four.
 const SLOTS: usize = 31;

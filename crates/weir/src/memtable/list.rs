@@ -34,10 +34,9 @@ use parking_lot::Mutex;
 #[cfg(test)]
 use crate::base::key::compare;
 use crate::base::key::{self, Kind, Seq};
+use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
-use crate::memtable::entry::{
-    ENTRY_ALIGN, Entry, EntryRef, Target, is_before, new_entry, prefetch, read,
-};
+use crate::memtable::entry::{ENTRY_ALIGN, Entry, EntryRef, Target, is_before, new_entry, read};
 use crate::memtable::index::{Index, Page, PageRef, Place};
 
 /// Searches that the index may mislead before a reader waits for the writer.

@@ -273,14 +273,24 @@ impl<C: Cursor> Cursor for Merge<C> {
         self.winner().value()
     }
 
+    /// With several sources, what they wait for overlaps.
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        self.restart(self.direction);
+        if self.sources.len() > 1 {
+            self.sources.iter_mut().for_each(|s| s.approach(key, seq));
+        }
+    }
+
     fn seek(&mut self, key: &[u8], seq: Seq) {
         self.restart(Direction::Forward);
+        self.approach(key, seq);
         self.sources.iter_mut().for_each(|s| s.seek(key, seq));
         self.build();
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
         self.restart(Direction::Backward);
+        self.approach(key, seq);
         self.sources.iter_mut().for_each(|s| s.seek_for_prev(key, seq));
         self.build();
     }

@@ -73,6 +73,9 @@ impl Cursor for VecCursor {
     fn value(&self) -> &[u8] {
         &self.row().value
     }
+    fn approach(&mut self, _: &[u8], _: Seq) {
+        self.at = 0;
+    }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         self.go(self.split(key, seq) + 1);
     }
@@ -185,6 +188,12 @@ fn merge_is_the_sorted_union() {
                     merge.seek(&key, seq);
                     oracle.seek(&key, seq);
                 }
+            }
+            if prng.chance(1, 8) {
+                let key = key_of(&mut prng);
+                merge.approach(&key, seq);
+                assert!(!merge.valid() && merge.status().is_ok(), "seed {seed}");
+                continue;
             }
             // Long stretches in one direction and zigzags.
             let turn_one_in = [2, 8, 1000][prng.below(3) as usize];

@@ -56,6 +56,9 @@ impl Cursor for Source {
     fn value(&self) -> &[u8] {
         each!(self, c => c.value())
     }
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        each!(self, c => c.approach(key, seq));
+    }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         each!(self, c => c.seek(key, seq));
     }

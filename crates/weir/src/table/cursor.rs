@@ -6,15 +6,18 @@
 //! Invariants: (1) `valid` implies that the current block was verified and `row < count`; (2) after
 //! an error the cursor is invalid and stays so, with the error in `status`, until the next seek
 //! (docs/hazards.md, bugs 14 and 39); (3) the cursor owns its table and its block: it outlives the
-//! version it was made from (H32).
+//! version it was made from (H32); (4) a staged block is used under its own number only,
+//! whatever was approached before.
 
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
-use crate::base::memory::{Category, Charge};
+use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::base::value::Buf;
+use crate::cache::Purpose;
 use crate::storage::Advice;
 use crate::table::CursorOptions;
 use crate::table::block::Layout;
@@ -26,6 +29,12 @@ const READAHEAD_BYTES_MAX: u64 = 256 << 10;
 /// Blocks of the first read that a scan's second missed block causes.
 const READAHEAD_BLOCKS_FIRST: usize = 2;
 
+/// Room for what follows the common prefix in keys of usual size, so that the buffer grows once.
+const KEY_ROOM_BYTES: usize = 32;
+
+/// How far behind the current row the scan asks for memory: some rows of usual size.
+const ROWS_AHEAD_BYTES: usize = 4 * LINE_BYTES;
+
 /// A position in a table. See `base::cursor` for the contract.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
@@ -35,6 +44,8 @@ pub(crate) struct TableCursor {
     layout: Layout,
     block: usize,
     row: usize,
+    /// The block that the next seek is expected to enter.
+    staged: Option<(usize, Buf)>,
     valid: bool,
     error: Option<Error>,
     /// Key of the current entry in the first `key_len` bytes.
@@ -44,7 +55,8 @@ pub(crate) struct TableCursor {
     kind: Kind,
     value_start: usize,
     value_end: usize,
-    ahead: Ahead,
+    /// Only cursors that read ahead have it: most are short scans of cached blocks.
+    ahead: Option<Box<Ahead>>,
 }
 
 /// Which way a scan goes.
@@ -76,6 +88,16 @@ impl Ahead {
         self.bytes.clear();
         self.window_blocks = 0;
     }
+
+    /// Keeps the account of the buffer, which lives as long as the cursor.
+    fn keep_account(&mut self, accountant: Option<&Arc<Accountant>>) {
+        let bytes = self.bytes.capacity() as u64;
+        match &mut self.charge {
+            Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
+            Some(_) => {}
+            None => self.charge = accountant.map(|a| a.charge(Category::Pinned, bytes)),
+        }
+    }
 }
 
 impl TableCursor {
@@ -83,10 +105,11 @@ impl TableCursor {
         Self {
             table,
             options,
-            buf: Buf::zeroed(0),
+            buf: Buf::default(),
             layout: Layout::default(),
             block: 0,
             row: 0,
+            staged: None,
             valid: false,
             error: None,
             key: Vec::new(),
@@ -95,7 +118,7 @@ impl TableCursor {
             kind: Kind::Put,
             value_start: 0,
             value_end: 0,
-            ahead: Ahead::default(),
+            ahead: None,
         }
     }
 
@@ -114,6 +137,8 @@ impl TableCursor {
                 self.error = None;
                 self.valid = true;
                 self.load_row();
+                let rows = self.buf.bytes().as_ptr().wrapping_add(self.value_end);
+                prefetch_lines(rows, ROWS_AHEAD_BYTES / LINE_BYTES);
             }
             Ok(false) => self.stop(Ok(())),
             Err(error) => self.stop(Err(error)),
@@ -130,6 +155,8 @@ impl TableCursor {
         self.kind = row.kind;
         self.value_start = row.value_start;
         self.value_end = row.value_end;
+        // The beginning of each row is read, for the rest of its key.
+        prefetch(block.as_ptr().wrapping_add(row.value_end + ROWS_AHEAD_BYTES));
     }
 
     /// Makes `block` the current block, whichever row comes.
@@ -140,16 +167,27 @@ impl TableCursor {
         // Until the new block is there the cursor has none: an error must not leave the old one
         // under the new number.
         self.layout = Layout::default();
-        let (buf, layout) = self.fetch(opened, block, scan)?;
+        let (buf, layout) = match self.take_staged(block) {
+            Some(staged) => staged,
+            None => self.fetch(opened, block, scan)?,
+        };
         (self.buf, self.layout, self.block) = (buf, layout, block);
         let common = self.layout.common(self.buf.bytes());
-        if self.key.len() < common.len() {
-            self.key.resize(common.len(), 0);
+        if self.key.len() < common.len() + KEY_ROOM_BYTES {
+            self.key.resize(common.len() + KEY_ROOM_BYTES, 0);
         }
         if let Some(front) = self.key.get_mut(..common.len()) {
             front.copy_from_slice(common);
         }
         Ok(())
+    }
+
+    /// The block that [`Cursor::approach`] took from the cache, if it is this one.
+    #[inline]
+    fn take_staged(&mut self, block: usize) -> Option<(Buf, Layout)> {
+        let (_, buf) = self.staged.take().filter(|(staged, _)| *staged == block)?;
+        let layout = Layout::parse(buf.bytes()).ok()?;
+        Some((buf, layout))
     }
 
     /// Gets a block from what was read ahead, from the cache, or from the device.
@@ -160,12 +198,14 @@ impl TableCursor {
         scan: Option<Direction>,
     ) -> Result<(Buf, Layout)> {
         let Some(direction) = scan.filter(|_| self.options.readahead) else {
-            self.ahead.window_blocks = 0;
+            if let Some(ahead) = &mut self.ahead {
+                ahead.window_blocks = 0;
+            }
             let CursorOptions { purpose, fill_cache, .. } = self.options;
             return self.table.block(opened, block, purpose, fill_cache);
         };
         let extent = opened.index.extent(block);
-        if self.ahead.get(extent).is_some() {
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.get(extent).is_some()) {
             return self.take_ahead(opened, block, extent);
         }
         if let Some(cache) = self.table.cache()
@@ -185,7 +225,7 @@ impl TableCursor {
         block: usize,
         extent: Extent,
     ) -> Result<(Buf, Layout)> {
-        let stored = self.ahead.get(extent).unwrap_or(&[]);
+        let stored = self.ahead.as_ref().and_then(|ahead| ahead.get(extent)).unwrap_or(&[]);
         let buf = self.buf.refill(stored);
         let (buf, layout) = self.table.open_block(opened, block, extent, buf)?;
         if self.options.fill_cache
@@ -199,7 +239,8 @@ impl TableCursor {
     /// Reads `block` and, in the direction of the scan, the blocks after it that are not cached, up
     /// to the window, which doubles each time.
     fn read_ahead(&mut self, opened: &Opened, block: usize, direction: Direction) -> Result<()> {
-        let blocks = (self.ahead.window_blocks * 2).max(READAHEAD_BLOCKS_FIRST);
+        let window_blocks = self.ahead.as_ref().map_or(0, |ahead| ahead.window_blocks);
+        let blocks = (window_blocks * 2).max(READAHEAD_BLOCKS_FIRST);
         let extent = opened.index.extent(block);
         let (mut start, mut end) = (extent.offset, extent.offset + extent.bytes as u64);
         let mut taken = 1;
@@ -217,13 +258,14 @@ impl TableCursor {
             }
             (start, end, taken) = (next_start, next_end, taken + 1);
         }
-        self.ahead.window_blocks = taken.max(READAHEAD_BLOCKS_FIRST);
-        self.ahead.bytes.clear();
-        self.ahead.bytes.resize((end - start) as usize, 0);
-        self.ahead.offset = start;
-        self.charge_ahead();
-        if let Err(error) = opened.source.read_exact_at(&mut self.ahead.bytes, start) {
-            self.ahead.forget();
+        let ahead = self.ahead.get_or_insert_default();
+        ahead.window_blocks = taken.max(READAHEAD_BLOCKS_FIRST);
+        ahead.bytes.clear();
+        ahead.bytes.resize((end - start) as usize, 0);
+        ahead.offset = start;
+        ahead.keep_account(self.table.accountant());
+        if let Err(error) = opened.source.read_exact_at(&mut ahead.bytes, start) {
+            ahead.forget();
             return Err(error);
         }
         if direction == Direction::Forward && end - start > READAHEAD_BYTES_MAX / 2 {
@@ -231,19 +273,6 @@ impl TableCursor {
             opened.source.advise(end, READAHEAD_BYTES_MAX, Advice::WillNeed);
         }
         Ok(())
-    }
-
-    /// Keeps the account of the readahead buffer, which lives as long as the cursor.
-    fn charge_ahead(&mut self) {
-        let bytes = self.ahead.bytes.capacity() as u64;
-        match &mut self.ahead.charge {
-            Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
-            Some(_) => {}
-            None => {
-                let accountant = self.table.accountant();
-                self.ahead.charge = accountant.map(|a| a.charge(Category::Pinned, bytes));
-            }
-        }
     }
 
     fn is_cached(&self, block: usize) -> bool {
@@ -306,6 +335,19 @@ impl Cursor for TableCursor {
     fn value(&self) -> &[u8] {
         debug_assert!(self.valid, "a cursor that is not valid has no value");
         self.buf.bytes().get(self.value_start..self.value_end).unwrap_or(&[])
+    }
+
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        self.stop(Ok(()));
+        // Whatever goes wrong here goes wrong again in the seek.
+        let (Some(cache), Ok(opened)) = (self.table.cache(), self.table.opened()) else { return };
+        let block = opened.index.find(key, seq).unwrap_or(0);
+        let here = self.block == block && self.layout.count() > 0;
+        if here || self.options.purpose != Purpose::Foreground {
+            return;
+        }
+        let cached = cache.probe(self.table.meta().uid, block as u32);
+        self.staged = cached.map(|buf| (block, buf));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

@@ -45,6 +45,14 @@ fn walk(cursor: &mut TableCursor, entries: &[Entry], prng: &mut Prng, steps: usi
     for step in 0..steps {
         let (key, seq) = random_target(prng, entries);
         let before = |e: &Entry| compare_entries((&e.0, e.1), (&key, seq));
+        // As a rule to where the seek goes. Whatever comes next, it must not notice.
+        if prng.chance(1, 5) {
+            let elsewhere = prng.chance(1, 3).then(|| random_target(prng, entries));
+            let (key, seq) = elsewhere.as_ref().map_or((&key, seq), |(key, seq)| (key, *seq));
+            cursor.approach(key, seq);
+            assert_eq!(current(cursor), None, "seed {seed}, step {step}: approached");
+            at = None;
+        }
         match prng.below(10) {
             0 => {
                 cursor.seek(&key, seq);
@@ -277,6 +285,36 @@ fn reads_are_lazy_and_grow() {
     assert_eq!(cache.bytes(), 0, "a cursor that must not fill the cache did");
     drop((idle, background, table));
     assert_eq!(accountant.used(Category::TableMetadata), 0);
+}
+
+/// Goal: the hint before a seek reads no block, its block serves the seek, and hits and misses are
+/// counted as without it.
+#[test]
+fn an_approach_counts_nothing_twice() {
+    let entries: Vec<Entry> = (0..1000u64)
+        .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
+        .collect();
+    let storage = Arc::new(MemoryTables::default());
+    let meta = write_table(&storage, 1, options(4096), &entries);
+    let cache = Arc::new(BlockCache::new(64 << 20));
+    let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
+    let counts = || (cache.counters().hits[0], cache.counters().misses[0]);
+    let mut cursor = table.cursor(scan_options(true, true));
+    let key = b"0000000000000500";
+    cursor.approach(key, SEQ_MAX);
+    assert_eq!((storage.reads.load(Ordering::Relaxed), counts()), (1, (0, 0)), "only the tail");
+    cursor.seek(key, SEQ_MAX);
+    assert_eq!(counts(), (0, 1));
+    for (hits, key) in [(0, b"0000000000000100"), (1, b"0000000000000500")] {
+        cursor.approach(key, SEQ_MAX);
+        cursor.seek(key, SEQ_MAX);
+        assert_eq!(cursor.key(), key);
+        cursor.approach(key, SEQ_MAX);
+        cursor.seek(key, SEQ_MAX);
+        assert_eq!(cursor.key(), key);
+        // The first key's block had to be read; a block that is current is not asked for.
+        assert_eq!(counts(), (hits, 2));
+    }
 }
 
 /// Offsets grow with keys and are right within a block or two.

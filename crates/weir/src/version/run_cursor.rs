@@ -91,6 +91,13 @@ impl Cursor for RunCursor {
         self.inner.as_ref().map_or(&[], TableCursor::value)
     }
 
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        let index = self.run.tables.lower_bound(key);
+        if let Some(inner) = self.enter(index) {
+            inner.approach(key, seq);
+        }
+    }
+
     fn seek(&mut self, key: &[u8], seq: Seq) {
         let index = self.run.tables.lower_bound(key);
         if let Some(inner) = self.enter(index) {

@@ -58,6 +58,10 @@ fn a_run_is_one_sorted_sequence() {
                 _ => {}
             }
             let seq: Seq = if prng.chance(1, 3) { SEQ_MAX } else { prng.below(400) };
+            if prng.chance(1, 2) {
+                cursor.approach(&key, seq);
+                assert_eq!(entry_at(&cursor), None, "seed {seed}: approached");
+            }
             let mut at: Option<usize> = match prng.below(4) {
                 0 => {
                     cursor.seek(&key, seq);
