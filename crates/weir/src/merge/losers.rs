@@ -37,7 +37,7 @@ enum Direction {
 /// The head of a source at its end. A real key may have it too: then [`Merge::precedes`] looks.
 const HEAD_END: u128 = u128::MAX;
 
-/// No runner-up is known.
+/// No runner-up is known; no source has come to a node of the tree yet.
 const UNKNOWN: usize = usize::MAX;
 
 /// One sorted sequence out of many cursors. A source's index is its rank: the newest source first.
@@ -46,8 +46,6 @@ pub(crate) struct Merge<C> {
     heads: Vec<u128>,
     /// `tree[0]` is the winner, `tree[1..]` the losers.
     tree: Vec<usize>,
-    /// Room for the winners of all games while the tree is built.
-    winners: Vec<usize>,
     /// The best of all sources but the winner, if it is known.
     runner_up: usize,
     direction: Direction,
@@ -65,7 +63,6 @@ impl<C: Cursor> Merge<C> {
             sources,
             heads: vec![HEAD_END; count],
             tree: vec![0; count.max(1)],
-            winners: vec![0; count],
             runner_up: UNKNOWN,
             direction: Direction::Forward,
             valid: false,
@@ -140,20 +137,25 @@ impl<C: Cursor> Merge<C> {
             self.valid = false;
             return;
         }
-        // `winners[i]` for the inner nodes 1..count, bottom-up; the leaves are count..2*count.
-        let mut winners = std::mem::take(&mut self.winners);
-        let winner_of = |winners: &[usize], node: usize| {
-            if node >= count { node - count } else { winners[node] }
-        };
-        for node in (1..count).rev() {
-            let a = winner_of(&winners, 2 * node);
-            let b = winner_of(&winners, 2 * node + 1);
-            let (winner, loser) = if self.precedes(a, b) { (a, b) } else { (b, a) };
-            winners[node] = winner;
-            self.tree[node] = loser;
+        // Every leaf climbs until it finds no rival: there it waits for the one that comes by the
+        // node's other side. The last one climbs to the top.
+        self.tree.fill(UNKNOWN);
+        for leaf in 0..count {
+            let mut winner = leaf;
+            let mut node = (leaf + count) / 2;
+            while node > 0 {
+                let rival = self.tree[node];
+                if rival == UNKNOWN {
+                    break;
+                }
+                if self.precedes(rival, winner) {
+                    self.tree[node] = winner;
+                    winner = rival;
+                }
+                node /= 2;
+            }
+            self.tree[node] = winner;
         }
-        self.tree[0] = if count == 1 { 0 } else { winners[1] };
-        self.winners = winners;
         self.valid = self.sources[self.tree[0]].valid();
     }
 

@@ -87,7 +87,8 @@ impl Cursor for Source {
 /// The sources of a super-version, newest first; runs that cannot meet the bounds are left out.
 fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Source> {
     let options = CursorOptions { purpose: Purpose::Foreground, fill_cache: true, readahead: true };
-    let mut sources = Vec::with_capacity(2 + current.immutables.len());
+    let runs = current.version.runs_newest_first().count();
+    let mut sources = Vec::with_capacity(1 + current.immutables.len() + runs);
     for buffer in std::iter::once(&current.active).chain(&current.immutables) {
         if !buffer.memtable.is_empty() {
             sources.push(Source::Memtable(buffer.memtable.cursor()));
