@@ -651,8 +651,11 @@ fn plan(shape: &Shape, merge: &Merge) -> Plan {
     let outputs = input_bytes.div_ceil(table_bytes).max(1);
     let below = (merge.output_level + 1..LEVELS).find(|&level| in_use(shape, level));
     let below = match (below, hull) {
+        // Several runs there become one before they are merged with: the largest tells most.
         (Some(level), Some(hull)) => runs(shape, level)
             .iter()
+            .max_by_key(|run| run.tables.totals().bytes)
+            .into_iter()
             .flat_map(|run| tables_in(run, &overlapping(run, hull)).map(Below::of))
             .collect(),
         _ => Vec::new(),

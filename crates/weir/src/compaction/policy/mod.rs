@@ -19,6 +19,8 @@ mod cases;
 pub(crate) mod cut;
 pub(crate) mod lazy_leveled;
 pub(crate) mod leveled;
+#[cfg(test)]
+mod run_policies;
 mod runs;
 #[cfg(test)]
 mod simulation;

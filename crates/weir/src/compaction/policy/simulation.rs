@@ -1,6 +1,7 @@
 //! A dry run of a policy: trees of keys without bytes, flushed into and compacted by the policy's
 //! own picks, with jobs in flight and installed in any order.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,15 +11,15 @@ use super::{Policy, RangePick};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{CursorMove, Merge, Rotate, Slice, Task};
+use crate::compaction::task::{Cause, CursorMove, Merge, Rotate, Slice, Task};
 use crate::options::{CompactionPolicy, Options};
 use crate::version::shape::{Half, PartShape, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
-const ENTRY_BYTES: u64 = 100;
+pub(super) const ENTRY_BYTES: u64 = 100;
 
 /// Key and sequence number.
-type Entry = (u64, u64);
+pub(super) type Entry = (u64, u64);
 
 #[derive(Clone)]
 struct SimTable {
@@ -26,11 +27,14 @@ struct SimTable {
     entries: Arc<Vec<Entry>>,
 }
 
+/// Where a run stands in the order of reading.
+type Rank = (usize, Half, Reverse<u64>);
+
 /// Tables by smallest key of one run.
 type SimRun = BTreeMap<u64, SimTable>;
 
 /// A tree without bytes.
-struct Tree {
+pub(super) struct Tree {
     policy: &'static dyn Policy,
     options: Arc<Options>,
     /// Per level and part, runs by data epoch.
@@ -41,9 +45,9 @@ struct Tree {
     busy: BTreeSet<u64>,
     in_flight: Vec<(Task, Vec<SimTable>)>,
     next_uid: u64,
-    next_epoch: u64,
-    flushed_bytes: u64,
-    merged_bytes: u64,
+    pub(super) next_epoch: u64,
+    pub(super) flushed_bytes: u64,
+    pub(super) merged_bytes: u64,
     merged_into: [u64; LEVELS],
     moves: u64,
 }
@@ -54,7 +58,7 @@ fn key_bytes(key: u64) -> Vec<u8> {
 
 impl Tree {
     /// An empty tree of the policy that the options name.
-    fn new(options: Options) -> Self {
+    pub(super) fn new(options: Options) -> Self {
         Self {
             policy: crate::compaction::policy_of(options.compaction),
             options: Arc::new(options),
@@ -110,8 +114,33 @@ impl Tree {
         assert!(run.insert(smallest, table).is_none(), "two tables begin with key {smallest}");
     }
 
+    /// Adds a table of these entries, which are in key order, to a filling part.
+    pub(super) fn add_table(&mut self, level: usize, epoch: u64, entries: Vec<Entry>) {
+        let table = self.make_table(entries);
+        self.insert(level, Half::Filling, epoch, table);
+    }
+
+    /// Goes on with other options and their policy.
+    pub(super) fn set_options(&mut self, options: Options) {
+        self.policy = crate::compaction::policy_of(options.compaction);
+        self.options = Arc::new(options);
+    }
+
+    /// Runs of all levels.
+    pub(super) fn run_count(&self) -> usize {
+        self.runs().count()
+    }
+
+    /// There is nothing left to do, and the tree has the form that the policy promises.
+    pub(super) fn assert_in_form(&self) {
+        let shape = self.shape();
+        assert_eq!(self.policy.pick(&shape), Vec::new());
+        assert_eq!(self.policy.check(&shape), Vec::<String>::new());
+        self.check();
+    }
+
     /// Flushes entries, one per key, as one run of level 0.
-    fn flush(&mut self, entries: BTreeMap<u64, u64>) {
+    pub(super) fn flush(&mut self, entries: BTreeMap<u64, u64>) {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
         let per_table = (self.options.table_bytes / ENTRY_BYTES).max(1) as usize;
@@ -190,15 +219,26 @@ impl Tree {
             Task::Move(moved) => moved.output_epoch,
             Task::Rotate(rotate) => return self.rotate(rotate),
         };
+        let mut left: Vec<(Rank, SimTable)> = Vec::new();
         for slice in task.inputs() {
+            let rank = (slice.level, slice.half, Reverse(slice.epoch));
             let part = &mut self.levels[slice.level][slice.half as usize];
             let run = part.get_mut(&slice.epoch).expect("the run exists");
+            let inputs = run.values().filter(|table| slice.uids.contains(&table.meta.uid));
+            left.extend(inputs.map(|table| (rank, table.clone())));
             run.retain(|_, table| !slice.uids.contains(&table.meta.uid));
             if run.is_empty() {
                 part.remove(&slice.epoch);
             }
         }
         let (level, half) = task.output();
+        // A range asked for by a user may pass, in a leveled tree, what an automatic merge wrote
+        // over a gap in the meantime; `version::check` refuses it then.
+        let may_pass =
+            task.cause() == Cause::Manual && self.options.compaction == CompactionPolicy::Leveled;
+        for (rank, table) in left.iter().filter(|_| !may_pass) {
+            self.check_no_overtaking(*rank, table, (level, half, Reverse(epoch)), &outputs);
+        }
         for table in outputs {
             self.insert(level, half, epoch, table);
         }
@@ -219,11 +259,39 @@ impl Tree {
 
     /// All runs, newest first.
     fn runs(&self) -> impl Iterator<Item = &SimRun> {
-        self.levels.iter().flatten().flat_map(|part| part.values().rev())
+        self.ranked_runs().map(|(_, run)| run)
+    }
+
+    /// The same with their places.
+    fn ranked_runs(&self) -> impl Iterator<Item = (Rank, &SimRun)> {
+        self.levels.iter().enumerate().flat_map(|(level, parts)| {
+            let halves = [Half::Filling, Half::Draining].into_iter().zip(parts);
+            halves.flat_map(move |(half, part)| {
+                let runs = part.iter().rev();
+                runs.map(move |(&epoch, run)| ((level, half, Reverse(epoch)), run))
+            })
+        })
+    }
+
+    /// No run between the place that a table leaves and the one that its entries come to holds a
+    /// table over the same keys: rule 4 of `version::check`. The inputs are gone, the outputs not
+    /// there yet.
+    fn check_no_overtaking(&self, from: Rank, left: &SimTable, to: Rank, outputs: &[SimTable]) {
+        let overlaps = |table: &SimTable| {
+            table.meta.smallest <= left.meta.largest && table.meta.largest >= left.meta.smallest
+        };
+        if !outputs.iter().any(overlaps) {
+            return;
+        }
+        let (first, last) = (from.min(to), from.max(to));
+        for (rank, run) in self.ranked_runs().filter(|(rank, _)| *rank > first && *rank < last) {
+            let passed = run.values().find(|table| overlaps(table)).map(|table| &table.meta);
+            assert!(passed.is_none(), "{:?} of {from:?} passes {passed:?} of {rank:?}", left.meta);
+        }
     }
 
     /// Runs one task after the other until the policy has none. The number of tasks.
-    fn settle(&mut self) -> usize {
+    pub(super) fn settle(&mut self) -> usize {
         for count in 0..100_000 {
             let shape = self.shape();
             let Some(task) = self.policy.pick(&shape).into_iter().next() else { return count };
@@ -235,7 +303,7 @@ impl Tree {
 
     /// The policy's promises hold when nothing is left to do, every run is disjoint, and every
     /// older entry of a key lies in a later run.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let shape = self.shape();
         if self.busy.is_empty() && self.policy.pick(&shape).is_empty() {
             assert_eq!(self.policy.check(&shape), Vec::<String>::new());
@@ -251,7 +319,7 @@ impl Tree {
     }
 
     /// The newest entry of every key.
-    fn content(&self) -> BTreeMap<u64, u64> {
+    pub(super) fn content(&self) -> BTreeMap<u64, u64> {
         let mut content = BTreeMap::new();
         for run in self.runs() {
             for &(key, seq) in run.values().flat_map(|table| table.entries.iter()) {
@@ -261,13 +329,13 @@ impl Tree {
         content
     }
 
-    fn level_bytes(&self, level: usize) -> u64 {
+    pub(super) fn level_bytes(&self, level: usize) -> u64 {
         let tables =
             self.levels[level].iter().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
         tables.map(|table| table.meta.bytes).sum()
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let levels: Vec<String> = (0..LEVELS)
             .map(|level| {
                 format!(
