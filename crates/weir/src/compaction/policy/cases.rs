@@ -22,7 +22,7 @@
 //! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
 //! all`), `plan` (of the first task picked), `targets`, `pressure`, `check`. A table has 100
 //! bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is 400,
-//! `level_ratio` 10, `l0_trigger` 4.
+//! `level_ratio` 10, `l0_trigger` and `runs_per_level` 4.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -128,6 +128,7 @@ fn parse_table(text: &str) -> TableMeta {
 fn set_option(options: &mut Options, text: &str) {
     let (name, value) = text.split_once('=').unwrap_or_else(|| panic!("no = in {text:?}"));
     match name {
+        "runs_per_level" => options.runs_per_level = number(value) as usize,
         "l0_trigger" => options.l0_trigger = number(value) as usize,
         "level_ratio" => options.level_ratio = number(value) as u32,
         "table_bytes" => options.table_bytes = number(value),
@@ -272,21 +273,29 @@ fn run_file(policy: &dyn Policy, file: &str, text: &str) {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// Goal: every rule of `leveled` does what its text says. Method: one file of cases per rule.
+/// Goal: every rule of a policy does what its text says. Method: one file of cases per rule.
 macro_rules! cases {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                let file = concat!("leveled/", stringify!($name), ".txt");
-                let text = include_str!(concat!("cases/leveled/", stringify!($name), ".txt"));
-                run_file(&super::leveled::Leveled, file, text);
-            }
-        )*
+    ($($module:ident $policy:ident: $($name:ident)*;)*) => {
+        $(mod $module {
+            $(
+                #[test]
+                fn $name() {
+                    let file = concat!(stringify!($module), "/", stringify!($name), ".txt");
+                    let text = include_str!(concat!(
+                        "cases/", stringify!($module), "/", stringify!($name), ".txt"
+                    ));
+                    super::run_file(&super::super::$module::$policy, file, text);
+                }
+            )*
+        })*
     };
 }
 
 cases! {
-    targets level0 level_bytes cursor widen moves whole_keys busy deletes drain range plan_outputs
-    pressure check parts
+    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy deletes drain range
+        plan_outputs pressure check parts;
+    tiered Tiered: level along gap epoch busy range deletes check pressure;
+    lazy_leveled LazyLeveled: level drain check;
+    size_tiered SizeTiered: similar place cap;
+    stepped_merge SteppedMerge: level room;
 }
