@@ -123,6 +123,51 @@ impl FromStr for CompactionPolicy {
     }
 }
 
+/// How filter bits are divided over the runs of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Filters {
+    /// Each level has what `bloom_bits` says.
+    #[default]
+    Uniform,
+    /// As many bits in all as if every entry had `bloom_bits` of level 0, but small runs get more
+    /// per key and large ones fewer, so that fewer lookups read a block for nothing (Monkey).
+    /// `bloom_bits` of other levels are not looked at.
+    Monkey,
+}
+
+impl Filters {
+    /// All of them, the default first.
+    pub const ALL: [Self; 2] = [Self::Uniform, Self::Monkey];
+
+    /// The name that people write: `uniform` or `monkey`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Monkey => "monkey",
+        }
+    }
+}
+
+impl fmt::Display for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Filters {
+    type Err = Error;
+
+    /// The division of a [`name`](Filters::name).
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|filters| filters.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(" or ");
+            Error::invalid(format!("filters cannot be {name:?}; choose {names}"))
+        })
+    }
+}
+
 /// Options of a whole store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DbOptions {
@@ -198,6 +243,8 @@ pub struct Options {
     /// Bits per key of the Bloom filter, one entry per level, the last repeats; 0 means no filter;
     /// at most 32. Default: [`DEFAULT_BLOOM_BITS`] on every level.
     pub bloom_bits: Vec<f32>,
+    /// How filter bits are divided over the runs of the tree. Default: as `bloom_bits` says.
+    pub filters: Filters,
     /// Compression, one entry per level, the last repeats. Default: none.
     pub compression: Vec<Compression>,
     /// How many times larger each level is than the one above, 2 to 100. Default:
@@ -227,6 +274,7 @@ impl Default for Options {
             block_bytes: DEFAULT_BLOCK_BYTES,
             table_bytes: DEFAULT_TABLE_BYTES,
             bloom_bits: vec![DEFAULT_BLOOM_BITS],
+            filters: Filters::Uniform,
             compression: vec![Compression::None],
             level_ratio: DEFAULT_LEVEL_RATIO,
             base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
@@ -242,6 +290,11 @@ fn per_level<T: Copy>(list: &[T], level: usize, empty: T) -> T {
 }
 
 impl Options {
+    /// Bits per key that `filters` divides over the runs; `None`: each level has its own.
+    pub(crate) fn divided_bits(&self) -> Option<f32> {
+        (self.filters == Filters::Monkey).then(|| self.bloom_bits_at(0))
+    }
+
     /// Filter bits per key on `level`.
     #[must_use]
     pub fn bloom_bits_at(&self, level: usize) -> f32 {

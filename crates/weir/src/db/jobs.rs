@@ -159,23 +159,23 @@ pub(crate) fn flush_job(
 ) -> FlushJob<MemtableCursor> {
     let current = tree.peek();
     let root = set.current();
-    let placement = root.keyspaces.get(&tree.id).map_or(Placement { level: 0 }, |state| {
-        let shape = state.shape(BTreeSet::new(), Vec::new());
-        compaction::policy_of(shape.options.compaction).place_flush(&shape)
-    });
+    let shape = root.keyspaces.get(&tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
+    let policy = compaction::policy_of(current.options.compaction);
+    let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
+    let level = placement.level;
+    let entries = buffer.memtable.entries();
+    let mut table = FlushSpec::table_options(tree.id, &current.options, level, context.hash_seed);
+    if let Some(shape) = &shape {
+        table.bloom_bits = policy.filter_bits(shape, level, entries);
+    }
     let spec = FlushSpec {
         keyspace: tree.id,
         placement,
         epoch: buffer.epoch(),
-        entries: buffer.memtable.entries(),
+        entries,
         snapshots,
         table_bytes: current.options.table_bytes.max(current.options.write_buffer_bytes * 2),
-        table: FlushSpec::table_options(
-            tree.id,
-            &current.options,
-            placement.level,
-            context.hash_seed,
-        ),
+        table,
     };
     FlushJob::new(context, spec, buffer.memtable.cursor())
 }

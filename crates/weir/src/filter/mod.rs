@@ -28,6 +28,7 @@
 //! section 3; probes by repeated multiplication as in RocksDB `util/bloom_impl.h`,
 //! `FastLocalBloomImpl`.
 
+pub(crate) mod monkey;
 #[cfg(test)]
 mod tests;
 

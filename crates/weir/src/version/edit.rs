@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=d7b88b944990
+// FORMAT: docs/format/edit.md sha=743c1e34a817
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

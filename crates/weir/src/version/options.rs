@@ -6,7 +6,7 @@
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
-use crate::options::{CompactionPolicy, Compression, Options};
+use crate::options::{CompactionPolicy, Compression, Filters, Options};
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
 const TAG_WRITE_BUFFER_ENTRIES: u64 = 3;
@@ -20,6 +20,7 @@ const TAG_LEVEL_RATIO: u64 = 13;
 const TAG_BASE_LEVEL_BYTES: u64 = 15;
 const TAG_L0_TRIGGER: u64 = 17;
 const TAG_RUNS_PER_LEVEL: u64 = 19;
+const TAG_FILTERS: u64 = 21;
 
 const RECORD: &str = "keyspace option";
 
@@ -30,6 +31,13 @@ fn policy_number(policy: CompactionPolicy) -> u64 {
         CompactionPolicy::LazyLeveled => 3,
         CompactionPolicy::SizeTiered => 4,
         CompactionPolicy::SteppedMerge => 5,
+    }
+}
+
+fn filters_number(filters: Filters) -> u64 {
+    match filters {
+        Filters::Uniform => 1,
+        Filters::Monkey => 2,
     }
 }
 
@@ -59,6 +67,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_BASE_LEVEL_BYTES, options.base_level_bytes);
     put_number(buf, TAG_L0_TRIGGER, options.l0_trigger as u64);
     put_number(buf, TAG_RUNS_PER_LEVEL, options.runs_per_level as u64);
+    put_number(buf, TAG_FILTERS, filters_number(options.filters));
 }
 
 /// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
@@ -97,6 +106,8 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_BASE_LEVEL_BYTES => options.base_level_bytes = wide()?,
             TAG_L0_TRIGGER => options.l0_trigger = size()?,
             TAG_RUNS_PER_LEVEL => options.runs_per_level = size()?,
+            // A division that this version does not know: any will do.
+            TAG_FILTERS => options.filters = decode_filters(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }
@@ -114,6 +125,11 @@ fn decode_policy(value: u64) -> Result<CompactionPolicy> {
             )
         },
     )
+}
+
+fn decode_filters(value: u64) -> Filters {
+    let known = Filters::ALL.into_iter().find(|&filters| filters_number(filters) == value);
+    known.unwrap_or_default()
 }
 
 fn decode_compression(value: u8) -> Result<Compression> {

@@ -292,8 +292,8 @@ macro_rules! cases {
 }
 
 cases! {
-    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy deletes drain range
-        plan_outputs pressure check parts;
+    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy deletes drain
+        range plan_outputs pressure check parts;
     tiered Tiered: level along gap epoch busy range deletes check pressure;
     lazy_leveled LazyLeveled: level drain check;
     size_tiered SizeTiered: similar place cap;

@@ -48,8 +48,8 @@ impl Policy for LazyLeveled {
         Placement { level: 0 }
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
-        shape.options.bloom_bits_at(level)
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {

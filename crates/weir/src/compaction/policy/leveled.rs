@@ -31,8 +31,8 @@ use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::{
-    Below, Hull, Placement, Plan, Policy, Pressure, RangePick, Span, all, hull_of, overlapping,
-    runs, table_at, tables_in, undrain,
+    Below, Hull, Placement, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of,
+    overlapping, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
 use crate::version::shape::{Half, LevelShape, RunShape, Shape};
@@ -105,8 +105,11 @@ impl Policy for Leveled {
         Placement { level: 0 }
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
-        shape.options.bloom_bits_at(level)
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        // What a merge writes becomes part of the run of its level.
+        let run = if level == 0 { 0 } else { level_entries(shape, level) };
+        let ratio = f64::from(shape.options.level_ratio.max(2));
+        filter_bits(shape, level, entries.max(run), ratio, 1.0)
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {
@@ -137,6 +140,11 @@ fn unit_bytes(shape: &Shape) -> u64 {
 /// Bytes of all tables of a level.
 fn level_bytes(shape: &Shape, level: usize) -> u64 {
     shape.levels.get(level).map_or(0, LevelShape::bytes)
+}
+
+/// Entries of all tables of a level.
+fn level_entries(shape: &Shape, level: usize) -> u64 {
+    shape.levels.get(level).map_or(0, |level| level.totals().entries)
 }
 
 /// Whether a level has tables.

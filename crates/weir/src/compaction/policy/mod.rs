@@ -10,9 +10,14 @@ use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
 use crate::base::key;
+use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Cause, Merge, Move, Slice, Task};
+use crate::filter::monkey::{Allocation, Runs};
 use crate::version::shape::{Half, LevelShape, RunShape, Shape};
+
+/// Most filter bits per key: as the option `bloom_bits`.
+const FILTER_BITS_MAX: f64 = 32.0;
 
 #[cfg(test)]
 mod cases;
@@ -103,6 +108,25 @@ pub(crate) trait Policy: Send + Sync {
     /// each. A tree that `pick` still has tasks for (another policy may have left it) need not be
     /// in form.
     fn check(&self, shape: &Shape) -> Vec<String>;
+}
+
+/// Rule: the filter bits of a run with `entries` entries on `level`, by the option `filters`. Under
+/// Monkey the tree is taken for what the policy makes of it: from the largest run down to the
+/// smallest, each level `ratio` times smaller than the next, with `runs` runs.
+fn filter_bits(shape: &Shape, level: usize, entries: u64, ratio: f64, runs: f64) -> f32 {
+    let options = &shape.options;
+    let Some(average) = options.divided_bits() else { return options.bloom_bits_at(level) };
+    let runs_there = shape.levels.iter().flat_map(LevelShape::runs);
+    let sizes = runs_there.map(|(_, run)| run.tables.totals().entries).chain([entries]);
+    let (smallest, largest) =
+        sizes.fold((entries, entries), |(min, max), size| (size.min(min), size.max(max)));
+    let mut model = Vec::new();
+    let mut size = largest as f64;
+    while model.is_empty() || (size * 2.0 > smallest as f64 && model.len() < 2 * LEVELS) {
+        model.push(Runs { entries: size, count: runs });
+        size /= ratio;
+    }
+    Allocation::of(&model, f64::from(average)).bits(entries as f64).min(FILTER_BITS_MAX) as f32
 }
 
 impl Below {

@@ -16,7 +16,7 @@ use std::ops::{Bound, Range};
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::{
-    Hull, Plan, Pressure, RangePick, all, overlapping, runs, tables_in, undrain,
+    self, Hull, Plan, Pressure, RangePick, all, overlapping, runs, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, Merge, Slice, Task};
 use crate::version::shape::{Half, LevelShape, RunShape, Shape};
@@ -276,6 +276,12 @@ pub(super) fn debt(shape: &Shape) -> Pressure {
     let full = (0..LEVELS).filter(|&level| is_full(shape, level));
     let debt_bytes = full.map(|level| level_bytes(shape, level)).fold(0, u64::saturating_add);
     Pressure { debt_bytes, ..Pressure::default() }
+}
+
+/// The filter bits of a run in a tree whose levels have about so many runs and are `runs_per_level`
+/// times larger from one to the next.
+pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, runs: usize) -> f32 {
+    policy::filter_bits(shape, level, entries, runs_max(shape) as f64, runs as f64)
 }
 
 /// What holds for every tree: levels that exist, runs newest first.

@@ -131,6 +131,16 @@ impl Tree {
         self.runs().count()
     }
 
+    /// Entries and filter bits of every run, as the policy would write it now.
+    pub(super) fn filters(&self) -> Vec<(f64, f64)> {
+        let shape = self.shape();
+        let bits = |((level, _, _), run): (Rank, &SimRun)| {
+            let entries: u64 = run.values().map(|table| table.meta.entries).sum();
+            (entries as f64, f64::from(self.policy.filter_bits(&shape, level, entries)))
+        };
+        self.ranked_runs().map(bits).collect()
+    }
+
     /// There is nothing left to do, and the tree has the form that the policy promises.
     pub(super) fn assert_in_form(&self) {
         let shape = self.shape();

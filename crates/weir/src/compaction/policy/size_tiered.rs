@@ -58,8 +58,8 @@ impl Policy for SizeTiered {
         Placement { level: 0 }
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, _entries: u64) -> f32 {
-        shape.options.bloom_bits_at(level)
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
     }
 
     /// All runs count, in whatever level: writers are slowed from [`runs_cap`] on and wait at two

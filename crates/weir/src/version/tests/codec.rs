@@ -7,7 +7,7 @@ use crate::base::error::ErrorKind;
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
-use crate::options::{CompactionPolicy, Compression, Options};
+use crate::options::{CompactionPolicy, Compression, Filters, Options};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
@@ -158,6 +158,7 @@ fn options_round_trip() {
         compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
         l0_trigger: 9,
         runs_per_level: 7,
+        filters: Filters::Monkey,
         ..Options::default()
     };
     let policies =
