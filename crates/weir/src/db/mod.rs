@@ -278,6 +278,11 @@ impl Db {
     }
 
     /// Starts writing a batch and returns a handle to wait for it.
+    ///
+    /// Usually returns at once. It waits for its turn while batches of one write buffer
+    /// ([`Options::write_buffer_bytes`], the largest of the batch's keyspaces) wait to be written,
+    /// so that a slow device or a stalled store cannot pile them up; and where it is this thread
+    /// that has to write what others left waiting, up to 1 MiB beyond that.
     pub fn commit(&self, mut batch: WriteBatch, durability: Durability) -> Commit {
         let ticket = self
             .admit(&mut batch, durability)

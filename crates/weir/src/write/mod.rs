@@ -8,4 +8,5 @@
 //! Not here: files (the log prepares its segments off this path), flushes, compactions (`db`).
 
 pub(crate) mod batch;
+mod line;
 pub(crate) mod queue;

@@ -13,23 +13,24 @@
 //! Source: group commit as in LevelDB; the pieces that differ are the encoding by each writer and
 //! the sync outside the lead.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::coding::varint;
-use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::key::{Kind, SEQ_MAX, Seq};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Category;
-use crate::base::sched::{self, Condvar, Mutex};
+use crate::base::sched::{self, Mutex};
 use crate::log::LogPosition;
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
+pub(crate) use crate::write::line::{Committed, Pending, Ticket};
+use crate::write::line::{DueCallback, GROUP_COST_BYTES, Line, Next, SHARE_BYTES, run_callbacks};
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
 /// little enough that the first writer in it does not wait for long.
@@ -41,143 +42,6 @@ const DELAY_NANOS_MIN: u64 = 500_000;
 
 /// Longest delay of one group. Back-pressure is spread over many writers, never a long stop.
 const DELAY_NANOS_MAX: u64 = 50_000_000;
-
-/// A batch on its way through the queue.
-#[derive(Default)]
-pub(crate) struct Pending {
-    /// The records (`write::batch`).
-    pub(crate) bytes: Vec<u8>,
-    /// Number of records.
-    pub(crate) count: u32,
-    /// Of these, deletes.
-    pub(crate) deletes: u32,
-    /// The keyspaces that the records name, without repetition.
-    pub(crate) trees: Vec<Arc<Tree>>,
-    pub(crate) durability: Durability,
-}
-
-/// What became of a batch.
-#[derive(Clone, Debug)]
-pub(crate) struct Committed {
-    /// Log sequence number of its group, 0 if it is in no log.
-    pub(crate) lsn: u64,
-}
-
-type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
-
-/// A callback whose batch has left the queue.
-struct DueCallback {
-    callback: Callback,
-    outcome: Result<Committed>,
-}
-
-/// Runs callbacks. Requires: the caller does not lead.
-fn run_callbacks(due: Vec<DueCallback>) {
-    for DueCallback { callback, outcome } in due {
-        let called = || {
-            callback(&outcome);
-            Ok(())
-        };
-        sched::catch_panic("a callback", called)
-            .ignore_error("the panic was reported; it is not for this writer");
-    }
-}
-
-/// A batch that waits in the queue.
-pub(crate) struct Ticket {
-    /// Whether a thread blocks on this ticket and can take the lead.
-    blocking: bool,
-    state: Mutex<TicketState>,
-    changed: Condvar,
-}
-
-struct TicketState {
-    /// Taken by the leader that commits it. `None` also for a ticket that only wants the lead.
-    pending: Option<Pending>,
-    leads: bool,
-    outcome: Option<Result<Committed>>,
-    callback: Option<Callback>,
-}
-
-impl Ticket {
-    fn new(pending: Option<Pending>, blocking: bool) -> Arc<Self> {
-        Arc::new(Self {
-            blocking,
-            state: Mutex::new(TicketState { pending, leads: false, outcome: None, callback: None }),
-            changed: Condvar::new(),
-        })
-    }
-
-    /// A ticket of a batch that was refused.
-    pub(crate) fn failed(error: Error) -> Arc<Self> {
-        let ticket = Self::new(None, false);
-        ticket.state.lock().outcome = Some(Err(error));
-        ticket
-    }
-
-    /// Waits for the outcome, or for the lead (`None`).
-    fn wait(&self) -> Option<Result<Committed>> {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return Some(outcome.clone());
-            }
-            if state.leads {
-                return None;
-            }
-            self.changed.wait(&mut state);
-        }
-    }
-
-    /// Sets the outcome and wakes who waits. The callback, if there is one, is the caller's to run,
-    /// after it has given the lead away.
-    #[must_use]
-    fn finish(&self, outcome: Result<Committed>) -> Option<DueCallback> {
-        let callback = {
-            let mut state = self.state.lock();
-            state.outcome = Some(outcome.clone());
-            state.callback.take()
-        };
-        self.changed.notify_all();
-        callback.map(|callback| DueCallback { callback, outcome })
-    }
-
-    fn give_lead(&self) {
-        self.state.lock().leads = true;
-        self.changed.notify_all();
-    }
-
-    /// The outcome, if the batch has left the queue.
-    pub(crate) fn outcome(&self) -> Option<Result<Committed>> {
-        self.state.lock().outcome.clone()
-    }
-
-    /// Waits until the batch has left the queue.
-    pub(crate) fn wait_outcome(&self) -> Result<Committed> {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return outcome.clone();
-            }
-            self.changed.wait(&mut state);
-        }
-    }
-
-    /// Calls `callback` with the outcome, now or when the batch leaves the queue.
-    pub(crate) fn on_outcome(&self, callback: Callback) {
-        let outcome = {
-            let mut state = self.state.lock();
-            match &state.outcome {
-                Some(outcome) => outcome.clone(),
-                None => {
-                    state.callback = Some(callback);
-                    return;
-                }
-            }
-        };
-        callback(&outcome);
-    }
-}
 
 /// What the queue needs of the layers above to freeze a memtable.
 pub(crate) struct FreezeSource {
@@ -205,35 +69,12 @@ pub(crate) struct Limits {
     pub(crate) memtable_bytes_max: u64,
 }
 
-/// INVARIANT: while the lead is held exclusively, no ticket in the line is without a thread that
-/// blocks on it. Whoever holds the lead that way may be a background thread or hold locks, and must
-/// not have to commit for others: a commit may wait for a flush.
-#[derive(Default)]
-struct Line {
-    leading: bool,
-    /// The leader runs something between two groups and commits nothing.
-    exclusive: bool,
-    waiting: VecDeque<Arc<Ticket>>,
-    /// Tickets in the line that no thread blocks on.
-    unattended: usize,
-}
-
-impl Line {
-    /// The ticket that is served next: one that cannot lead itself first, else the oldest.
-    fn pop_next(&mut self) -> Option<Arc<Ticket>> {
-        if self.unattended == 0 {
-            return self.waiting.pop_front();
-        }
-        self.unattended -= 1;
-        let at = self.waiting.iter().position(|t| !t.blocking)?;
-        self.waiting.remove(at)
-    }
-}
-
 /// The right to do what only the leader may do. Holds the last sequence number handed out.
 pub(crate) struct Lead {
     last_seq: Seq,
     owed_nanos: u64,
+    /// Bytes of all groups so far.
+    served_bytes: u64,
 }
 
 /// The leader's private state between two leaders.
@@ -264,7 +105,7 @@ impl Committer {
                 freeze_requests: Mutex::default(),
                 freeze_requested: AtomicBool::new(false),
             },
-            lead: Mutex::new(Some(Lead { last_seq, owed_nanos: 0 })),
+            lead: Mutex::new(Some(Lead { last_seq, owed_nanos: 0, served_bytes: 0 })),
         }
     }
 
@@ -284,21 +125,23 @@ impl Committer {
         self.queue.admit(pending)?;
         if self.try_lead() {
             let ticket = Ticket::new(None, false);
-            let outcome = self.lead_with(pending);
+            let outcome = self.lead_with(pending, Vec::new());
             run_callbacks(ticket.finish(outcome).into_iter().collect());
             return Ok(ticket);
         }
-        let ticket = Ticket::new(Some(std::mem::take(pending)), false);
-        let mut line = self.queue.line.lock();
-        if line.leading && !line.exclusive {
-            line.waiting.push_back(Arc::clone(&ticket));
-            line.unattended += 1;
-            return Ok(ticket);
+        let bytes_max = waiting_bytes_max(pending);
+        {
+            let mut line = self.queue.line.lock();
+            if line.may_wait_alone(pending, bytes_max) {
+                let ticket = Ticket::new(Some(std::mem::take(pending)), false);
+                line.join(&ticket);
+                return Ok(ticket);
+            }
         }
-        drop(line);
-        // Nobody leads, or only for a moment: this thread waits for its turn.
-        let mut own = ticket.state.lock().pending.take().unwrap_or_default();
-        let outcome = self.commit_attended(&mut own);
+        // Nobody leads, or only for a moment, or too much waits already: this thread waits for its
+        // turn.
+        let ticket = Ticket::new(None, false);
+        let outcome = self.commit_attended(pending);
         run_callbacks(ticket.finish(outcome).into_iter().collect());
         Ok(ticket)
     }
@@ -307,14 +150,14 @@ impl Committer {
     #[inline]
     fn commit_attended(&self, pending: &mut Pending) -> Result<Committed> {
         if self.try_lead() {
-            return self.lead_with(pending);
+            return self.lead_with(pending, Vec::new());
         }
         let ticket = Ticket::new(Some(std::mem::take(pending)), true);
         match self.enqueue_and_wait(&ticket) {
             Some(outcome) => outcome,
             None => {
                 let own = ticket.state.lock().pending.take();
-                self.lead_with(&mut own.unwrap_or_default())
+                self.lead_with(&mut own.unwrap_or_default(), self.catch_up())
             }
         }
     }
@@ -330,7 +173,7 @@ impl Committer {
             line.exclusive = true;
         }
         let result = body(&LeadAccess { queue: &self.queue });
-        run_callbacks(self.hand_over());
+        self.hand_over_alone();
         Some(result)
     }
 
@@ -353,7 +196,7 @@ impl Committer {
         let given = {
             let mut line = self.queue.line.lock();
             if line.leading {
-                line.waiting.push_back(Arc::clone(&ticket));
+                line.join(&ticket);
                 false
             } else {
                 line.leading = true;
@@ -366,7 +209,7 @@ impl Committer {
             debug_assert!(outcome.is_none(), "a ticket without a batch can only get the lead");
         }
         let result = body(&LeadAccess { queue: &self.queue });
-        run_callbacks(self.hand_over());
+        self.hand_over_alone();
         result
     }
 
@@ -385,22 +228,56 @@ impl Committer {
                 line.leading = true;
                 return None;
             }
-            line.waiting.push_back(Arc::clone(ticket));
+            line.join(ticket);
         }
         ticket.wait()
     }
 
-    /// Leads one group that begins with `own`.
+    /// Commits what nobody waits for: a thread that takes over from another one does that first,
+    /// so that batches of one thread keep their order.
     ///
     /// Requires: the caller leads.
-    fn lead_with(&self, own: &mut Pending) -> Result<Committed> {
-        let mut lead = self.take_lead();
+    fn catch_up(&self) -> Vec<DueCallback> {
         let mut due = Vec::new();
+        loop {
+            let left = self.queue.line.lock().next_unattended();
+            let Some(ticket) = left else { return due };
+            self.serve(&ticket, &mut due);
+        }
+    }
+
+    /// Leads one group that begins with `own`, and runs the callbacks that are `due` besides its
+    /// own.
+    ///
+    /// Requires: the caller leads; nobody waits unattended.
+    fn lead_with(&self, own: &mut Pending, mut due: Vec<DueCallback>) -> Result<Committed> {
+        let mut lead = self.take_lead();
         let outcome = self.queue.commit_group(&mut lead, own, &mut due);
         self.give_back(lead);
-        due.extend(self.hand_over());
+        self.hand_over(&mut due);
         run_callbacks(due);
         outcome
+    }
+
+    /// Commits the batch of a ticket that nobody blocks on; what that cost, in bytes.
+    ///
+    /// Requires: the caller leads.
+    fn serve(&self, ticket: &Ticket, due: &mut Vec<DueCallback>) -> u64 {
+        let own = ticket.state.lock().pending.take();
+        let mut lead = self.take_lead();
+        let before = lead.served_bytes;
+        let outcome = self.queue.commit_group(&mut lead, &mut own.unwrap_or_default(), due);
+        let cost = lead.served_bytes - before + GROUP_COST_BYTES;
+        self.give_back(lead);
+        due.extend(ticket.finish(outcome));
+        cost
+    }
+
+    /// Hands over after something else than a group.
+    fn hand_over_alone(&self) {
+        let mut due = Vec::new();
+        self.hand_over(&mut due);
+        run_callbacks(due);
     }
 
     fn take_lead(&self) -> Lead {
@@ -412,35 +289,27 @@ impl Committer {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Commits for those who cannot lead, then gives the lead to the first who can. The callbacks
-    /// that became due are the caller's to run.
-    fn hand_over(&self) -> Vec<DueCallback> {
-        let mut due = Vec::new();
+    /// Commits for those who cannot lead, then gives the lead to the first who can; to the first
+    /// who can at all, once this thread has done its share. The callbacks that became due are the
+    /// caller's to run.
+    fn hand_over(&self, due: &mut Vec<DueCallback>) {
+        let mut served = 0;
         loop {
-            let next = {
-                let mut line = self.queue.line.lock();
-                let Some(ticket) = line.pop_next() else {
-                    line.leading = false;
-                    line.exclusive = false;
-                    return due;
-                };
-                if ticket.blocking {
-                    line.exclusive = ticket.state.lock().pending.is_none();
-                }
-                ticket
-            };
-            if next.blocking {
-                next.give_lead();
-                return due;
+            let next = self.queue.line.lock().next(served >= SHARE_BYTES);
+            match next {
+                Next::Rest => return,
+                Next::Lead(ticket) => return ticket.give_lead(),
+                Next::Serve(ticket) => served += self.serve(&ticket, due),
             }
-            let own = next.state.lock().pending.take();
-            let mut lead = self.take_lead();
-            let outcome =
-                self.queue.commit_group(&mut lead, &mut own.unwrap_or_default(), &mut due);
-            self.give_back(lead);
-            due.extend(next.finish(outcome));
         }
     }
+}
+
+/// Bytes of batches that may wait without a thread that blocks on them, before `commit` waits
+/// itself: one write buffer, the largest of the keyspaces that `pending` writes to.
+fn waiting_bytes_max(pending: &Pending) -> usize {
+    let buffers = pending.trees.iter().map(|tree| tree.peek().options.write_buffer_bytes);
+    usize::try_from(buffers.max().unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
 /// What may be done between two commit groups.
@@ -493,6 +362,8 @@ impl CommitQueue {
         if own.bytes.len() < GROUP_BYTES_MAX {
             self.collect(own, &mut followers);
         }
+        let bytes: usize = followers.iter().map(|(_, p)| p.bytes.len()).sum();
+        lead.served_bytes += (own.bytes.len() + bytes) as u64;
         let commit = || {
             if followers.is_empty() {
                 return self.commit_batches(lead, &[own]);
@@ -518,19 +389,11 @@ impl CommitQueue {
     fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
         let mut bytes = own.bytes.len();
         let mut line = self.line.lock();
-        while let Some(head) = line.waiting.front() {
-            let mut state = head.state.lock();
-            let fits = |p: &Pending| bytes + p.bytes.len() <= GROUP_BYTES_MAX;
-            if !state.pending.as_ref().is_some_and(fits) {
-                break;
-            }
-            let Some(pending) = state.pending.take() else { break };
-            drop(state);
+        while let Some((ticket, pending)) =
+            line.take_oldest(|p| bytes + p.bytes.len() <= GROUP_BYTES_MAX)
+        {
             bytes += pending.bytes.len();
-            if let Some(ticket) = line.waiting.pop_front() {
-                line.unattended -= usize::from(!ticket.blocking);
-                followers.push((ticket, pending));
-            }
+            followers.push((ticket, pending));
         }
     }
 
@@ -753,25 +616,4 @@ fn insert(batch: &Pending, mut seq: Seq) -> Seq {
         tree.peek().active.update_charge();
     }
     seq
-}
-
-impl Pending {
-    /// Appends a record for `tree`.
-    pub(crate) fn push(&mut self, tree: &Arc<Tree>, kind: Kind, key: &[u8], value: &[u8]) {
-        if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
-            self.trees.push(Arc::clone(tree));
-        }
-        let record = crate::write::batch::Record { kind, keyspace: tree.id, key, value };
-        crate::write::batch::encode(&mut self.bytes, record);
-        self.count += 1;
-        self.deletes += u32::from(kind == Kind::Delete);
-    }
-
-    /// Empties the batch, keeping its memory.
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.trees.clear();
-        self.count = 0;
-        self.deletes = 0;
-    }
 }

@@ -1,0 +1,312 @@
+//! Who waits for the commit queue, and in which order they are served.
+//!
+//! Not here: committing (`queue`).
+//!
+//! Invariants:
+//! 1. While the lead is held exclusively, no ticket in the line is without a thread that blocks on
+//!    it. Whoever holds the lead that way may be a background thread or hold locks, and must not
+//!    have to commit for others: a commit may wait for a flush.
+//! 2. Batches of one thread are committed in the order in which it brought them: unattended tickets
+//!    are served in the order of the line, and all of them before a batch that a thread waits for.
+//! 3. The line holds a bounded number of bytes that nobody waits for ([`Line::may_wait_alone`]),
+//!    and a leader does a bounded amount of others' work ([`SHARE_BYTES`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::key::Kind;
+use crate::base::sched::{self, Condvar, Mutex};
+use crate::options::Durability;
+use crate::state::tree::Tree;
+
+/// Bytes of others' batches after which a leader hands over to the first thread that can lead: as
+/// much as its own group may hold.
+pub(super) const SHARE_BYTES: u64 = 1 << 20;
+
+/// What a group costs a leader besides its bytes, in bytes: at 1 GB/s the few microseconds that a
+/// small group takes.
+pub(super) const GROUP_COST_BYTES: u64 = 4 << 10;
+
+/// What a waiting batch costs besides its records: the ticket and its place in the line.
+const TICKET_BYTES: usize = 256;
+
+/// A batch on its way through the queue.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// The records (`write::batch`).
+    pub(crate) bytes: Vec<u8>,
+    /// Number of records.
+    pub(crate) count: u32,
+    /// Of these, deletes.
+    pub(crate) deletes: u32,
+    /// The keyspaces that the records name, without repetition.
+    pub(crate) trees: Vec<Arc<Tree>>,
+    pub(crate) durability: Durability,
+}
+
+/// What became of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    /// Log sequence number of its group, 0 if it is in no log.
+    pub(crate) lsn: u64,
+}
+
+type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
+
+/// A callback whose batch has left the queue.
+pub(super) struct DueCallback {
+    callback: Callback,
+    outcome: Result<Committed>,
+}
+
+/// Runs callbacks. Requires: the caller does not lead.
+pub(super) fn run_callbacks(due: Vec<DueCallback>) {
+    for DueCallback { callback, outcome } in due {
+        let called = || {
+            callback(&outcome);
+            Ok(())
+        };
+        sched::catch_panic("a callback", called)
+            .ignore_error("the panic was reported; it is not for this writer");
+    }
+}
+
+/// A batch that waits in the queue.
+pub(crate) struct Ticket {
+    /// Whether a thread blocks on this ticket and can take the lead.
+    pub(super) blocking: bool,
+    /// Bytes that it keeps in memory. An estimate from above.
+    bytes: usize,
+    pub(super) state: Mutex<TicketState>,
+    changed: Condvar,
+}
+
+pub(super) struct TicketState {
+    /// Taken by the leader that commits it. `None` also for a ticket that only wants the lead.
+    pub(super) pending: Option<Pending>,
+    leads: bool,
+    outcome: Option<Result<Committed>>,
+    callback: Option<Callback>,
+}
+
+impl Ticket {
+    pub(super) fn new(pending: Option<Pending>, blocking: bool) -> Arc<Self> {
+        Arc::new(Self {
+            blocking,
+            bytes: pending.as_ref().map_or(0, Pending::waiting_bytes),
+            state: Mutex::new(TicketState { pending, leads: false, outcome: None, callback: None }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// A ticket of a batch that was refused.
+    pub(crate) fn failed(error: Error) -> Arc<Self> {
+        let ticket = Self::new(None, false);
+        ticket.state.lock().outcome = Some(Err(error));
+        ticket
+    }
+
+    /// Waits for the outcome, or for the lead (`None`).
+    pub(super) fn wait(&self) -> Option<Result<Committed>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return Some(outcome.clone());
+            }
+            if state.leads {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Sets the outcome and wakes who waits. The callback, if there is one, is the caller's to run,
+    /// after it has given the lead away.
+    #[must_use]
+    pub(super) fn finish(&self, outcome: Result<Committed>) -> Option<DueCallback> {
+        let callback = {
+            let mut state = self.state.lock();
+            state.outcome = Some(outcome.clone());
+            state.callback.take()
+        };
+        self.changed.notify_all();
+        callback.map(|callback| DueCallback { callback, outcome })
+    }
+
+    /// Whether it brought no batch. A batch that a leader has taken still counts as brought.
+    pub(super) fn wants_only_the_lead(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(super) fn give_lead(&self) {
+        self.state.lock().leads = true;
+        self.changed.notify_all();
+    }
+
+    /// The outcome, if the batch has left the queue.
+    pub(crate) fn outcome(&self) -> Option<Result<Committed>> {
+        self.state.lock().outcome.clone()
+    }
+
+    /// Waits until the batch has left the queue.
+    pub(crate) fn wait_outcome(&self) -> Result<Committed> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return outcome.clone();
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Calls `callback` with the outcome, now or when the batch leaves the queue.
+    pub(crate) fn on_outcome(&self, callback: Callback) {
+        let outcome = {
+            let mut state = self.state.lock();
+            match &state.outcome {
+                Some(outcome) => outcome.clone(),
+                None => {
+                    state.callback = Some(callback);
+                    return;
+                }
+            }
+        };
+        callback(&outcome);
+    }
+}
+
+/// The tickets that wait, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) leading: bool,
+    /// The leader runs something between two groups and commits nothing.
+    pub(super) exclusive: bool,
+    waiting: VecDeque<Arc<Ticket>>,
+    /// Tickets in the line that no thread blocks on, and their bytes.
+    unattended: usize,
+    unattended_bytes: usize,
+    /// Tickets in the line that want the lead for something else than a batch.
+    wanting_lead: usize,
+    /// A leader has done its share: until another one has caught up, nobody joins unattended.
+    weary: bool,
+}
+
+/// What a leader does after its own group.
+pub(super) enum Next {
+    /// Nobody waits: the lead is free.
+    Rest,
+    /// Commit this one, which cannot lead.
+    Serve(Arc<Ticket>),
+    /// Give this one the lead.
+    Lead(Arc<Ticket>),
+}
+
+impl Line {
+    /// Whether a batch may wait without a thread that blocks on it, while at most `bytes_max` bytes
+    /// of such batches wait. Somebody leads then, and will serve it.
+    pub(super) fn may_wait_alone(&self, pending: &Pending, bytes_max: usize) -> bool {
+        self.leading
+            && !self.exclusive
+            && !self.weary
+            && self.wanting_lead == 0
+            && self.unattended_bytes + pending.waiting_bytes() <= bytes_max
+    }
+
+    /// Puts a ticket at the end.
+    pub(super) fn join(&mut self, ticket: &Arc<Ticket>) {
+        if !ticket.blocking {
+            self.unattended += 1;
+            self.unattended_bytes += ticket.bytes;
+        } else if ticket.wants_only_the_lead() {
+            self.wanting_lead += 1;
+        }
+        self.waiting.push_back(Arc::clone(ticket));
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Arc<Ticket>> {
+        let ticket = self.waiting.remove(at)?;
+        if !ticket.blocking {
+            self.unattended -= 1;
+            self.unattended_bytes -= ticket.bytes;
+        } else if ticket.wants_only_the_lead() {
+            self.wanting_lead -= 1;
+        }
+        Some(ticket)
+    }
+
+    /// The oldest ticket's batch, if it is taken by `fits`.
+    pub(super) fn take_oldest(
+        &mut self,
+        fits: impl FnOnce(&Pending) -> bool,
+    ) -> Option<(Arc<Ticket>, Pending)> {
+        let oldest = self.waiting.front()?;
+        let pending = {
+            let mut state = oldest.state.lock();
+            state.pending.as_ref().is_some_and(fits).then(|| state.pending.take())??
+        };
+        Some((self.remove(0)?, pending))
+    }
+
+    /// The oldest ticket that nobody blocks on.
+    pub(super) fn next_unattended(&mut self) -> Option<Arc<Ticket>> {
+        if self.unattended == 0 {
+            // Who took over from a weary leader has caught up.
+            self.weary = false;
+            return None;
+        }
+        let at = self.waiting.iter().position(|t| !t.blocking)?;
+        self.remove(at)
+    }
+
+    /// Who is next: those that cannot lead themselves, then the oldest that can. A leader that has
+    /// done its share gives the lead to the oldest that brings a batch; that one goes on with
+    /// [`next_unattended`](Self::next_unattended) before its own batch.
+    pub(super) fn next(&mut self, share_done: bool) -> Next {
+        self.weary |= share_done && self.unattended > 0;
+        let relief = |t: &Arc<Ticket>| t.blocking && !t.wants_only_the_lead();
+        let successor = if self.weary { self.waiting.iter().position(relief) } else { None };
+        if let Some(at) = successor
+            && let Some(ticket) = self.remove(at)
+        {
+            self.exclusive = false;
+            return Next::Lead(ticket);
+        }
+        if let Some(ticket) = self.next_unattended() {
+            return Next::Serve(ticket);
+        }
+        let Some(ticket) = self.remove(0) else {
+            self.leading = false;
+            self.exclusive = false;
+            return Next::Rest;
+        };
+        self.exclusive = ticket.wants_only_the_lead();
+        Next::Lead(ticket)
+    }
+}
+
+impl Pending {
+    /// Appends a record for `tree`.
+    pub(crate) fn push(&mut self, tree: &Arc<Tree>, kind: Kind, key: &[u8], value: &[u8]) {
+        if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
+            self.trees.push(Arc::clone(tree));
+        }
+        let record = crate::write::batch::Record { kind, keyspace: tree.id, key, value };
+        crate::write::batch::encode(&mut self.bytes, record);
+        self.count += 1;
+        self.deletes += u32::from(kind == Kind::Delete);
+    }
+
+    /// What it costs to let it wait. At least 1.
+    fn waiting_bytes(&self) -> usize {
+        self.bytes.len() + TICKET_BYTES
+    }
+
+    /// Empties the batch, keeping its memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.trees.clear();
+        self.count = 0;
+        self.deletes = 0;
+    }
+}
