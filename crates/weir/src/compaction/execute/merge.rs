@@ -14,8 +14,8 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    Finished, Job, JobContext, JobStats, Progress, STEP_BYTES, Stopwatch, check_conservation,
-    set_cursor, tally_of,
+    Finished, Job, JobContext, JobStats, Progress, Stopwatch, check_conservation, set_cursor,
+    tally_of,
 };
 use crate::compaction::policy::Plan;
 use crate::compaction::task::{Merge as MergeTask, Task};
@@ -163,26 +163,10 @@ impl CompactionJob {
     }
 
     fn advance(&mut self) -> Result<Progress> {
-        if !std::mem::replace(&mut self.started, true) {
-            self.retain.seek_to_first();
+        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
+            return self.finish();
         }
-        let mut bytes = 0;
-        while self.retain.valid() {
-            let (key, value) = (self.retain.key(), self.retain.value());
-            bytes += (key.len() + value.len()) as u64;
-            let (seq, kind, hash) = (self.retain.seq(), self.retain.kind(), self.retain.hash());
-            self.outputs.add(key, seq, kind, value, hash)?;
-            self.retain.next();
-            if bytes >= STEP_BYTES {
-                return Ok(Progress::Continue);
-            }
-        }
-        self.retain.status()?;
-        self.outputs.finish_table()?;
-        if self.outputs.verify_next()? {
-            return Ok(Progress::Continue);
-        }
-        self.finish()
+        Ok(Progress::Continue)
     }
 
     fn finish(&mut self) -> Result<Progress> {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::base::cursor::Cursor;
 use crate::base::error::{Error, IgnoreError, Result};
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::{JobContext, verify};
+use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
-use crate::merge::Tally;
+use crate::merge::{Retain, Tally};
 use crate::table::{TableBuilder, TableOptions};
 
 /// The builder's estimate of its size is asked again after this many bytes of keys and values.
@@ -53,15 +54,37 @@ impl Outputs {
         }
     }
 
-    /// Writes an entry, which comes after all others. `hash` is its entry hash as it was read.
-    pub(super) fn add(
+    /// One step of a job: takes what survives from `entries`, which is placed at its first entry
+    /// unless it was `started`. True when everything is in finished tables that were read again as
+    /// far as the store wants that.
+    ///
+    /// # Errors
+    /// The inputs', the device's, or those of [`finish_table`](Self::finish_table).
+    pub(super) fn take_from<C: Cursor>(
         &mut self,
-        key: &[u8],
-        seq: Seq,
-        kind: Kind,
-        value: &[u8],
-        hash: u64,
-    ) -> Result<()> {
+        entries: &mut Retain<C, impl FnMut(&[u8]) -> bool>,
+        started: &mut bool,
+    ) -> Result<bool> {
+        if !std::mem::replace(started, true) {
+            entries.seek_to_first();
+        }
+        let mut bytes = 0;
+        while entries.valid() {
+            let (key, value) = (entries.key(), entries.value());
+            bytes += (key.len() + value.len()) as u64;
+            self.add(key, entries.seq(), entries.kind(), value, entries.hash())?;
+            entries.next();
+            if bytes >= STEP_BYTES {
+                return Ok(false);
+            }
+        }
+        entries.status()?;
+        self.finish_table()?;
+        Ok(!self.verify_next()?)
+    }
+
+    /// Writes an entry, which comes after all others. `hash` is its entry hash as it was read.
+    fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], hash: u64) -> Result<()> {
         let bytes = self.open.as_mut().map_or(0, |open| open.bytes(self.table_bytes));
         let last_key = self.open.as_ref().map(|open| open.builder.last_key());
         if self.cutter.ends_before(key, last_key, bytes) {
