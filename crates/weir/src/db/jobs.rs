@@ -10,7 +10,6 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,20 +21,15 @@ use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::compaction;
-use crate::compaction::execute::{
-    self, CompactionJob, Finished, FlushJob, FlushSpec, Job, JobContext, MergeSpec, Progress,
-};
+use crate::compaction::execute::{Finished, FlushJob, FlushSpec, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
-use crate::compaction::policy::{Placement, RangePick};
-use crate::compaction::task::Task;
+use crate::compaction::policy::Placement;
 use crate::db::engine::{Engine, memtable_bytes_max};
 use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
-use crate::version::root::Root;
 use crate::version::set::{ApplyError, Installed, VersionSet};
-use crate::version::shape::Shape;
 
 /// How long jobs rest after one failed, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
@@ -43,14 +37,14 @@ const RETRY_NANOS: u64 = 200_000_000;
 /// Who is working on what.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     stopping: bool,
     /// Inputs of running compactions.
-    busy: BTreeSet<u64>,
+    pub(super) busy: BTreeSet<u64>,
     /// Keyspaces whose oldest memtable is being flushed.
     flushing: BTreeSet<KeyspaceId>,
     /// Running jobs per keyspace.
@@ -58,7 +52,7 @@ struct State {
     /// Keyspaces that are being dropped: no new jobs.
     closed: BTreeSet<KeyspaceId>,
     /// The keyspace whose compaction was claimed last.
-    last_compacted: Option<KeyspaceId>,
+    pub(super) last_compacted: Option<KeyspaceId>,
     /// A job failed: jobs rest until then.
     rest_until: Option<u64>,
 }
@@ -89,7 +83,7 @@ impl Jobs {
         self.state.lock().closed.remove(&id);
     }
 
-    fn is_closed(&self, id: KeyspaceId) -> bool {
+    pub(super) fn is_closed(&self, id: KeyspaceId) -> bool {
         let state = self.state.lock();
         state.stopping || state.closed.contains(&id)
     }
@@ -103,7 +97,7 @@ impl Jobs {
 }
 
 impl State {
-    fn begin(&mut self, id: KeyspaceId) -> bool {
+    pub(super) fn begin(&mut self, id: KeyspaceId) -> bool {
         if self.stopping || self.closed.contains(&id) {
             return false;
         }
@@ -111,7 +105,7 @@ impl State {
         true
     }
 
-    fn end(&mut self, id: KeyspaceId) {
+    pub(super) fn end(&mut self, id: KeyspaceId) {
         if let Some(n) = self.running.get_mut(&id) {
             *n -= 1;
             if *n == 0 {
@@ -180,14 +174,6 @@ pub(crate) fn flush_job(
     FlushJob::new(context, spec, buffer.memtable.cursor())
 }
 
-/// What a compaction that was picked has to do.
-struct Claim {
-    tree: Arc<Tree>,
-    task: Task,
-    shape: Shape,
-    root: Arc<Root>,
-}
-
 impl Engine {
     /// Runs the most urgent job, if there is one.
     fn run_one(&self) -> bool {
@@ -253,7 +239,7 @@ impl Engine {
     }
 
     /// Draws the consequences of how a job ended.
-    fn note_job(&self, result: Result<()>) {
+    pub(super) fn note_job(&self, result: Result<()>) {
         match result {
             Ok(()) => {
                 self.shared.health.clear_full();
@@ -306,7 +292,7 @@ impl Engine {
         }
     }
 
-    fn all_trees(&self) -> Vec<Arc<Tree>> {
+    pub(super) fn all_trees(&self) -> Vec<Arc<Tree>> {
         self.trees.lock().values().cloned().collect()
     }
 
@@ -506,105 +492,8 @@ impl Engine {
         }
     }
 
-    /// Runs the most urgent compaction of some keyspace; false if none is due.
-    fn compact_one(&self) -> Result<bool> {
-        let Some(claim) = self.claim_compaction() else { return Ok(false) };
-        self.run_claim(&claim).map(|()| true)
-    }
-
-    /// The shape of a keyspace as deciders see it.
-    fn shape_of(&self, root: &Root, id: KeyspaceId, busy: &BTreeSet<u64>) -> Option<Shape> {
-        let state = root.keyspaces.get(&id)?;
-        // After the version is pinned: H47. No policy asks for the free space yet.
-        Some(state.shape(busy.clone(), self.shared.snapshots.live()))
-    }
-
-    /// Picks a task and reserves its inputs.
-    fn claim_compaction(&self) -> Option<Claim> {
-        let mut trees = self.all_trees();
-        // Every keyspace gets its turn: the search begins after the one that was served last.
-        let last = self.jobs.state.lock().last_compacted;
-        let first = trees.partition_point(|t| Some(t.id) <= last);
-        trees.rotate_left(first);
-        for tree in trees {
-            let mut state = self.jobs.state.lock();
-            let root = self.set.current();
-            let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { continue };
-            let policy = compaction::policy_of(shape.options.compaction);
-            let Some(task) = policy.pick(&shape).into_iter().next() else { continue };
-            if !state.begin(tree.id) {
-                continue;
-            }
-            state.busy.extend(task.input_uids());
-            state.last_compacted = Some(tree.id);
-            return Some(Claim { tree, task, shape, root });
-        }
-        None
-    }
-
-    /// Runs a claimed task and gives its inputs free.
-    fn run_claim(&self, claim: &Claim) -> Result<()> {
-        // There may be more to do beside this task.
-        self.shared.wake_workers();
-        let result = sched::catch_panic("a compaction", || self.execute(claim));
-        {
-            let mut state = self.jobs.state.lock();
-            for uid in claim.task.input_uids() {
-                state.busy.remove(&uid);
-            }
-            state.end(claim.tree.id);
-        }
-        self.update_pressure();
-        self.shared.announce_progress();
-        self.shared.wake_workers();
-        result
-    }
-
-    fn execute(&self, claim: &Claim) -> Result<()> {
-        let id = claim.tree.id;
-        let Some(state) = claim.root.keyspaces.get(&id) else { return Ok(()) };
-        let counters = &self.shared.counters;
-        let merge = match &claim.task {
-            Task::Move(task) => {
-                let edit = execute::move_edit(id, &state.version, task)?;
-                self.install_outputs(edit, &[], None)?;
-                counters.trivial_moves.add(1);
-                return Ok(());
-            }
-            Task::Rotate(task) => {
-                let edit = execute::rotate_edit(id, &state.version, task)?;
-                return self.install_outputs(edit, &[], None);
-            }
-            Task::Merge(merge) => merge,
-        };
-        let policy = compaction::policy_of(claim.shape.options.compaction);
-        let level = merge.output_level;
-        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
-        let tables = state.version.tables().map(|table| table.meta());
-        let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
-        let mut table = FlushSpec::table_options(id, &state.options, level, claim.root.hash_seed);
-        table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
-        let spec = MergeSpec {
-            keyspace: id,
-            task: merge.clone(),
-            plan: policy.plan(&claim.shape, merge),
-            snapshots: claim.shape.snapshots.clone(),
-            table,
-        };
-        let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
-        let finished = self.run_job(&mut job, &|| self.jobs.is_closed(id))?;
-        let stats = finished.stats;
-        self.install_outputs(finished.edit, &finished.outputs, None)?;
-        counters.compactions.add(1);
-        counters.compaction_bytes.add(stats.bytes_written);
-        counters.compaction_bytes_read.add(stats.bytes_read);
-        counters.compaction_nanos.add(stats.nanos);
-        counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
-        Ok(())
-    }
-
     /// What every job of this store needs.
-    fn job_context(&self) -> Result<JobContext> {
+    pub(super) fn job_context(&self) -> Result<JobContext> {
         let set = Arc::clone(&self.set);
         Ok(JobContext {
             storage: self.storage()?,
@@ -616,7 +505,11 @@ impl Engine {
     }
 
     /// Runs a job to its end, letting urgent work pass between two steps of a merge.
-    fn run_job(&self, job: &mut dyn Job, give_up: &dyn Fn() -> bool) -> Result<Finished> {
+    pub(super) fn run_job(
+        &self,
+        job: &mut dyn Job,
+        give_up: &dyn Fn() -> bool,
+    ) -> Result<Finished> {
         let is_merge = job.stats().tables_read > 0;
         loop {
             match job.step()? {
@@ -675,7 +568,7 @@ impl Engine {
     }
 
     /// Why a caller who waits for background work would wait for ever.
-    fn cannot_go_on(&self) -> Option<Error> {
+    pub(super) fn cannot_go_on(&self) -> Option<Error> {
         self.shared.health.check_writable().err().or_else(|| self.shared.health.full())
     }
 
@@ -706,48 +599,5 @@ impl Engine {
             });
             tree.peek().immutables.is_empty() && !picked
         })
-    }
-
-    /// Brings a key range of a keyspace down to one run.
-    pub(crate) fn compact_range(
-        &self,
-        tree: &Arc<Tree>,
-        lower: Bound<Vec<u8>>,
-        upper: Bound<Vec<u8>>,
-    ) -> Result<()> {
-        self.flush(tree)?;
-        let lower = lower.as_ref().map(Vec::as_slice);
-        let upper = upper.as_ref().map(Vec::as_slice);
-        loop {
-            let seen = self.shared.progress_generation();
-            if let Some(error) = self.cannot_go_on() {
-                return Err(error);
-            }
-            let claim = {
-                let mut state = self.jobs.state.lock();
-                let root = self.set.current();
-                let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { return Ok(()) };
-                let policy = compaction::policy_of(shape.options.compaction);
-                match policy.pick_range(&shape, lower, upper) {
-                    RangePick::Done => return Ok(()),
-                    RangePick::Wait => None,
-                    RangePick::Task(task) => {
-                        if !state.begin(tree.id) {
-                            return Err(crate::state::health::closed_error());
-                        }
-                        state.busy.extend(task.input_uids());
-                        Some(Claim { tree: Arc::clone(tree), task, shape, root })
-                    }
-                }
-            };
-            match claim {
-                Some(claim) => {
-                    let result = self.run_claim(&claim);
-                    self.note_job(result.clone());
-                    result?;
-                }
-                None => self.shared.wait_for_progress(seen),
-            }
-        }
     }
 }

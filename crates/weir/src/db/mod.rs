@@ -11,6 +11,7 @@ use crate::base::value::Value;
 use crate::options::{DbOptions, Durability, Options};
 
 pub(crate) mod batch;
+pub(crate) mod compactions;
 pub(crate) mod engine;
 pub(crate) mod inspect;
 pub(crate) mod iter;

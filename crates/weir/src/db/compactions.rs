@@ -1,0 +1,175 @@
+//! Compactions: which one runs next, and what becomes of it.
+//!
+//! Not here: what is worth merging (`compaction::policy`), how (`compaction::execute`), when a
+//! thread turns to it (`jobs`).
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::sched;
+use crate::compaction;
+use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
+use crate::compaction::policy::RangePick;
+use crate::compaction::task::Task;
+use crate::db::engine::Engine;
+use crate::state::tree::Tree;
+use crate::version::edit::KeyspaceId;
+use crate::version::root::Root;
+use crate::version::shape::Shape;
+
+/// What a compaction that was picked has to do.
+struct Claim {
+    tree: Arc<Tree>,
+    task: Task,
+    shape: Shape,
+    root: Arc<Root>,
+}
+
+impl Engine {
+    /// Runs the most urgent compaction of some keyspace; false if none is due.
+    pub(super) fn compact_one(&self) -> Result<bool> {
+        let Some(claim) = self.claim_compaction() else { return Ok(false) };
+        self.run_claim(&claim).map(|()| true)
+    }
+
+    /// The shape of a keyspace as deciders see it.
+    pub(super) fn shape_of(
+        &self,
+        root: &Root,
+        id: KeyspaceId,
+        busy: &BTreeSet<u64>,
+    ) -> Option<Shape> {
+        let state = root.keyspaces.get(&id)?;
+        // After the version is pinned: H47. No policy asks for the free space yet.
+        Some(state.shape(busy.clone(), self.shared.snapshots.live()))
+    }
+
+    /// Picks a task and reserves its inputs.
+    fn claim_compaction(&self) -> Option<Claim> {
+        let mut trees = self.all_trees();
+        // Every keyspace gets its turn: the search begins after the one that was served last.
+        let last = self.jobs.state.lock().last_compacted;
+        let first = trees.partition_point(|t| Some(t.id) <= last);
+        trees.rotate_left(first);
+        for tree in trees {
+            let mut state = self.jobs.state.lock();
+            let root = self.set.current();
+            let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { continue };
+            let policy = compaction::policy_of(shape.options.compaction);
+            let Some(task) = policy.pick(&shape).into_iter().next() else { continue };
+            if !state.begin(tree.id) {
+                continue;
+            }
+            state.busy.extend(task.input_uids());
+            state.last_compacted = Some(tree.id);
+            return Some(Claim { tree, task, shape, root });
+        }
+        None
+    }
+
+    /// Runs a claimed task and gives its inputs free.
+    fn run_claim(&self, claim: &Claim) -> Result<()> {
+        // There may be more to do beside this task.
+        self.shared.wake_workers();
+        let result = sched::catch_panic("a compaction", || self.execute(claim));
+        {
+            let mut state = self.jobs.state.lock();
+            for uid in claim.task.input_uids() {
+                state.busy.remove(&uid);
+            }
+            state.end(claim.tree.id);
+        }
+        self.update_pressure();
+        self.shared.announce_progress();
+        self.shared.wake_workers();
+        result
+    }
+
+    fn execute(&self, claim: &Claim) -> Result<()> {
+        let id = claim.tree.id;
+        let Some(state) = claim.root.keyspaces.get(&id) else { return Ok(()) };
+        let counters = &self.shared.counters;
+        let merge = match &claim.task {
+            Task::Move(task) => {
+                let edit = execute::move_edit(id, &state.version, task)?;
+                self.install_outputs(edit, &[], None)?;
+                counters.trivial_moves.add(1);
+                return Ok(());
+            }
+            Task::Rotate(task) => {
+                let edit = execute::rotate_edit(id, &state.version, task)?;
+                return self.install_outputs(edit, &[], None);
+            }
+            Task::Merge(merge) => merge,
+        };
+        let policy = compaction::policy_of(claim.shape.options.compaction);
+        let level = merge.output_level;
+        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
+        let tables = state.version.tables().map(|table| table.meta());
+        let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
+        let mut table = FlushSpec::table_options(id, &state.options, level, claim.root.hash_seed);
+        table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
+        let spec = MergeSpec {
+            keyspace: id,
+            task: merge.clone(),
+            plan: policy.plan(&claim.shape, merge),
+            snapshots: claim.shape.snapshots.clone(),
+            table,
+        };
+        let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
+        let finished = self.run_job(&mut job, &|| self.jobs.is_closed(id))?;
+        let stats = finished.stats;
+        self.install_outputs(finished.edit, &finished.outputs, None)?;
+        counters.compactions.add(1);
+        counters.compaction_bytes.add(stats.bytes_written);
+        counters.compaction_bytes_read.add(stats.bytes_read);
+        counters.compaction_nanos.add(stats.nanos);
+        counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
+        Ok(())
+    }
+
+    /// Brings a key range of a keyspace down to one run.
+    pub(crate) fn compact_range(
+        &self,
+        tree: &Arc<Tree>,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+    ) -> Result<()> {
+        self.flush(tree)?;
+        let lower = lower.as_ref().map(Vec::as_slice);
+        let upper = upper.as_ref().map(Vec::as_slice);
+        loop {
+            let seen = self.shared.progress_generation();
+            if let Some(error) = self.cannot_go_on() {
+                return Err(error);
+            }
+            let claim = {
+                let mut state = self.jobs.state.lock();
+                let root = self.set.current();
+                let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { return Ok(()) };
+                let policy = compaction::policy_of(shape.options.compaction);
+                match policy.pick_range(&shape, lower, upper) {
+                    RangePick::Done => return Ok(()),
+                    RangePick::Wait => None,
+                    RangePick::Task(task) => {
+                        if !state.begin(tree.id) {
+                            return Err(crate::state::health::closed_error());
+                        }
+                        state.busy.extend(task.input_uids());
+                        Some(Claim { tree: Arc::clone(tree), task, shape, root })
+                    }
+                }
+            };
+            match claim {
+                Some(claim) => {
+                    let result = self.run_claim(&claim);
+                    self.note_job(result.clone());
+                    result?;
+                }
+                None => self.shared.wait_for_progress(seen),
+            }
+        }
+    }
+}
