@@ -1,19 +1,20 @@
 //! Compactions: which one runs next, and what becomes of it.
 //!
 //! Not here: what is worth merging (`compaction::policy`), how (`compaction::execute`), when a
-//! thread turns to it (`jobs`).
+//! thread turns to it (`jobs`), what was set aside (`setbacks`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
 use crate::compaction::policy::RangePick;
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
+use crate::db::jobs::State;
 use crate::state::tree::Tree;
 use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
@@ -27,11 +28,18 @@ struct Claim {
     root: Arc<Root>,
 }
 
+/// How a claimed task ended.
+enum Ended {
+    Done,
+    /// It cannot be done, and is not picked again before something changes.
+    SetAside(Error),
+}
+
 impl Engine {
     /// Runs the most urgent compaction of some keyspace; false if none is due.
     pub(super) fn compact_one(&self) -> Result<bool> {
         let Some(claim) = self.claim_compaction() else { return Ok(false) };
-        self.run_claim(&claim).map(|()| true)
+        self.run_claim(&claim).map(|_| true)
     }
 
     /// The shape of a keyspace as deciders see it.
@@ -46,6 +54,31 @@ impl Engine {
         Some(state.shape(busy.clone(), self.shared.snapshots.live()))
     }
 
+    /// The most urgent task of a keyspace that can be done now.
+    pub(super) fn due(
+        &self,
+        state: &mut State,
+        root: &Root,
+        id: KeyspaceId,
+    ) -> Option<(Shape, Task)> {
+        if state.setbacks.refusal(root.keyspaces.get(&id)?).is_some() {
+            return None;
+        }
+        let shape = self.shape_of(root, id, &state.busy)?;
+        let tasks = compaction::policy_of(shape.options.compaction).pick(&shape);
+        tasks.into_iter().next().map(|task| (shape, task))
+    }
+
+    /// Why no compaction will make room in a keyspace, as things are.
+    pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
+        let keyspace = root.keyspaces.get(&tree.id)?;
+        let mut state = self.jobs.state.lock();
+        if state.runs(tree.id) || self.due(&mut state, root, tree.id).is_some() {
+            return None;
+        }
+        state.setbacks.refusal(keyspace)
+    }
+
     /// Picks a task and reserves its inputs.
     fn claim_compaction(&self) -> Option<Claim> {
         let mut trees = self.all_trees();
@@ -56,9 +89,7 @@ impl Engine {
         for tree in trees {
             let mut state = self.jobs.state.lock();
             let root = self.set.current();
-            let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { continue };
-            let policy = compaction::policy_of(shape.options.compaction);
-            let Some(task) = policy.pick(&shape).into_iter().next() else { continue };
+            let Some((shape, task)) = self.due(&mut state, &root, tree.id) else { continue };
             if !state.begin(tree.id) {
                 continue;
             }
@@ -70,10 +101,13 @@ impl Engine {
     }
 
     /// Runs a claimed task and gives its inputs free.
-    fn run_claim(&self, claim: &Claim) -> Result<()> {
+    fn run_claim(&self, claim: &Claim) -> Result<Ended> {
         // There may be more to do beside this task.
         self.shared.wake_workers();
-        let result = sched::catch_panic("a compaction", || self.execute(claim));
+        let result = match sched::catch_panic("a compaction", || self.execute(claim)) {
+            Ok(()) => Ok(Ended::Done),
+            Err(error) => self.set_aside(claim, error),
+        };
         {
             let mut state = self.jobs.state.lock();
             for uid in claim.task.input_uids() {
@@ -85,6 +119,30 @@ impl Engine {
         self.shared.announce_progress();
         self.shared.wake_workers();
         result
+    }
+
+    /// Sets a task aside that failed with `error`, if trying again would not help.
+    ///
+    /// # Errors
+    /// `error`, if that is for the store to bear.
+    fn set_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
+        if error.kind() != ErrorKind::Conflict {
+            return Err(error);
+        }
+        let Some(keyspace) = claim.root.keyspaces.get(&claim.tree.id) else { return Err(error) };
+        self.shared.counters.compactions_refused.add(1);
+        let refused = Error::with_source(
+            ErrorKind::Conflict,
+            format!(
+                "keyspace {:?} is not compacted until its tables or options change, because a \
+                 compaction was refused ({error}); nothing was changed: report it, and try \
+                 compact_range",
+                claim.tree.name
+            ),
+            error,
+        );
+        self.jobs.state.lock().setbacks.refuse(keyspace, refused.clone());
+        Ok(Ended::SetAside(refused))
     }
 
     fn execute(&self, claim: &Claim) -> Result<()> {
@@ -163,13 +221,19 @@ impl Engine {
                 }
             };
             match claim {
-                Some(claim) => {
-                    let result = self.run_claim(&claim);
-                    self.note_job(result.clone());
-                    result?;
-                }
+                Some(claim) => match self.run_claim(&claim) {
+                    Ok(Ended::Done) => self.note_job(Ok(())),
+                    Ok(Ended::SetAside(error)) => return Err(error),
+                    Err(error) => {
+                        self.note_job(Err(error.clone()));
+                        return Err(error);
+                    }
+                },
                 None => self.shared.wait_for_progress(seen),
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ use crate::compaction::execute::{Finished, FlushJob, FlushSpec, Job, JobContext,
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::policy::Placement;
 use crate::db::engine::{Engine, memtable_bytes_max};
+use crate::db::setbacks::Setbacks;
 use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
@@ -53,6 +54,8 @@ pub(super) struct State {
     closed: BTreeSet<KeyspaceId>,
     /// The keyspace whose compaction was claimed last.
     pub(super) last_compacted: Option<KeyspaceId>,
+    /// What compaction could not do.
+    pub(super) setbacks: Setbacks,
     /// A job failed: jobs rest until then.
     rest_until: Option<u64>,
 }
@@ -88,6 +91,11 @@ impl Jobs {
         state.stopping || state.closed.contains(&id)
     }
 
+    /// Why compaction of some keyspace does not go on.
+    pub(crate) fn first_setback(&self) -> Option<Error> {
+        self.state.lock().setbacks.first_error()
+    }
+
     /// How long jobs still have to rest.
     fn rest(&self) -> Option<Duration> {
         let until = self.state.lock().rest_until?;
@@ -97,6 +105,11 @@ impl Jobs {
 }
 
 impl State {
+    /// Whether a job of the keyspace runs.
+    pub(super) fn runs(&self, id: KeyspaceId) -> bool {
+        self.running.contains_key(&id)
+    }
+
     pub(super) fn begin(&mut self, id: KeyspaceId) -> bool {
         if self.stopping || self.closed.contains(&id) {
             return false;
@@ -246,7 +259,7 @@ impl Engine {
                 self.jobs.state.lock().rest_until = None;
             }
             Err(error) => match error.kind() {
-                ErrorKind::Closed | ErrorKind::Conflict => {}
+                ErrorKind::Closed => {}
                 kind => {
                     if kind == ErrorKind::NoSpace {
                         self.shared.health.set_full(&error);
@@ -545,6 +558,8 @@ impl Engine {
             let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
             tree.delay_per_byte.store(fixed, Ordering::Relaxed);
             let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
+            // Before writers are stopped: who waits already looks again after this job.
+            tree.set_obstacle(if full { self.obstacle(&root, &tree) } else { None });
             tree.stopped.store(full, Ordering::Release);
         }
     }
@@ -588,16 +603,13 @@ impl Engine {
     }
 
     fn is_idle(&self) -> bool {
-        let state = self.jobs.state.lock();
+        let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {
             return false;
         }
         let root = self.set.current();
         self.all_trees().iter().all(|tree| {
-            let picked = self.shape_of(&root, tree.id, &state.busy).is_some_and(|shape| {
-                !compaction::policy_of(shape.options.compaction).pick(&shape).is_empty()
-            });
-            tree.peek().immutables.is_empty() && !picked
+            tree.peek().immutables.is_empty() && self.due(&mut state, &root, tree.id).is_none()
         })
     }
 }

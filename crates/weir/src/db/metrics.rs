@@ -60,6 +60,9 @@ pub struct Metrics {
     pub compactions: u64,
     /// Tables moved to another level without being rewritten.
     pub trivial_moves: u64,
+    /// Compactions that the checks of the tree refused: each is a defect of the engine, and nothing
+    /// was changed. See the property `weir.background-error`.
+    pub compactions_refused: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -254,6 +257,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         flushes: c.flushes.get(),
         compactions: c.compactions.get(),
         trivial_moves: c.trivial_moves.get(),
+        compactions_refused: c.compactions_refused.get(),
         entries_dropped: c.entries_dropped.get(),
         flush_seconds: c.flush_nanos.get() as f64 / NANOS,
         compaction_seconds: c.compaction_nanos.get() as f64 / NANOS,
@@ -355,7 +359,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 22] = [
+        let counters: [(&str, &str, f64); 23] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -378,6 +382,11 @@ impl Metrics {
             ("weir_flushes_total", "Flushes installed.", self.flushes as f64),
             ("weir_compactions_total", "Compactions installed.", self.compactions as f64),
             ("weir_trivial_moves_total", "Tables moved unchanged.", self.trivial_moves as f64),
+            (
+                "weir_compactions_refused_total",
+                "Compactions refused by the tree's checks.",
+                self.compactions_refused as f64,
+            ),
             ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
             ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
             ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),

@@ -21,6 +21,7 @@ pub(crate) mod metrics;
 pub(crate) mod open;
 pub(crate) mod range;
 pub(crate) mod repair;
+mod setbacks;
 
 use batch::{Commit, WriteBatch};
 use engine::{Handle, KeyspaceAsk};

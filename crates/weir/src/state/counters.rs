@@ -90,6 +90,8 @@ pub(crate) struct Counters {
     pub(crate) flushes: Counter,
     pub(crate) compactions: Counter,
     pub(crate) trivial_moves: Counter,
+    /// Compactions that were refused and set aside.
+    pub(crate) compactions_refused: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.

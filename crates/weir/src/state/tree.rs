@@ -18,6 +18,7 @@ use arc_swap::ArcSwap;
 
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
+use crate::base::error::Error;
 use crate::base::key::Seq;
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
@@ -116,6 +117,8 @@ pub(crate) struct Tree {
     pub(crate) delay_per_byte: AtomicU64,
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stopped: AtomicBool,
+    /// Why they would wait in vain.
+    obstacle: Mutex<Option<Error>>,
 }
 
 impl Tree {
@@ -130,6 +133,7 @@ impl Tree {
             disk_generation: AtomicU64::new(0),
             delay_per_byte: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            obstacle: Mutex::new(None),
         }
     }
 
@@ -241,6 +245,16 @@ impl Tree {
         }
         rows.end_erasing();
         generation
+    }
+
+    /// Why writers that were stopped would wait in vain: nothing that could be done makes room.
+    pub(crate) fn obstacle(&self) -> Option<Error> {
+        self.obstacle.lock().clone()
+    }
+
+    /// Sets what [`obstacle`](Self::obstacle) gives.
+    pub(crate) fn set_obstacle(&self, obstacle: Option<Error>) {
+        *self.obstacle.lock() = obstacle;
     }
 
     /// Whether the keyspace was dropped.

@@ -103,6 +103,29 @@ pub(crate) struct VersionSet {
     next_keyspace: AtomicU64,
     log_bytes_written: AtomicU64,
     install: Mutex<Install>,
+    #[cfg(test)]
+    pub(crate) refusals: Refusals,
+}
+
+/// Lets a test refuse edits that replace tables.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Refusals {
+    /// Edits to refuse from now on.
+    pub(crate) left: AtomicU64,
+}
+
+#[cfg(test)]
+impl Refusals {
+    fn check(&self, edit: &VersionEdit) -> Result<()> {
+        let replaces = edit.keyspaces.values().any(|changes| !changes.removed.is_empty());
+        let left = self.left.load(Ordering::Relaxed);
+        if !replaces || left == 0 {
+            return Ok(());
+        }
+        self.left.store(left - 1, Ordering::Relaxed);
+        Err(Error::new(ErrorKind::Conflict, "a test refuses this edit"))
+    }
 }
 
 /// What the install lock protects.
@@ -246,6 +269,8 @@ impl VersionSet {
             log_bytes_written: AtomicU64::new(0),
             current: RwLock::new(Arc::new(root)),
             install: Mutex::new(install),
+            #[cfg(test)]
+            refusals: Refusals::default(),
         }
     }
 
@@ -326,6 +351,8 @@ impl VersionSet {
         let open = |meta: &Arc<TableMeta>| self.context.open(meta, old.hash_seed);
         let (root, changes) = old.apply(&edit, &install.places, &open)?;
         check::check(&old, &root, &edit, &install.places, &changes)?;
+        #[cfg(test)]
+        self.refusals.check(&edit)?;
         let before = log.writer.bytes();
         if let Err(mut failed) = log.append(&edit) {
             if failed.maybe_persisted {

@@ -503,7 +503,8 @@ impl CommitQueue {
         (full, crowded || tree.stopped.load(Ordering::Acquire))
     }
 
-    /// Waits until a flush or a compaction makes room. A full device ends the wait with its error.
+    /// Waits until a flush or a compaction makes room. A full device ends the wait with its error,
+    /// and so does what keeps compaction from making room.
     fn stop_until_room(&self, tree: &Tree) -> Result<()> {
         let started = clock::now_nanos();
         self.shared.wake_workers();
@@ -514,7 +515,7 @@ impl CommitQueue {
             if tree.is_dropped() || !self.room(tree).1 {
                 return Some(Ok(()));
             }
-            self.shared.health.full().map(Err)
+            self.shared.health.full().or_else(|| tree.obstacle()).map(Err)
         });
         let counters = &self.shared.counters;
         counters.stalls.add(1);
