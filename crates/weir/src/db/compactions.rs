@@ -42,16 +42,17 @@ impl Engine {
         self.run_claim(&claim).map(|_| true)
     }
 
-    /// The shape of a keyspace as deciders see it.
+    /// The shape of a keyspace as deciders see it, with the tables that are busy and damaged.
     pub(super) fn shape_of(
         &self,
         root: &Root,
         id: KeyspaceId,
-        busy: &BTreeSet<u64>,
+        (busy, damaged): (BTreeSet<u64>, BTreeSet<u64>),
     ) -> Option<Shape> {
         let state = root.keyspaces.get(&id)?;
         // After the version is pinned: H47. No policy asks for the free space yet.
-        Some(state.shape(busy.clone(), self.shared.snapshots.live()))
+        let shape = state.shape(busy, self.shared.snapshots.live());
+        Some(Shape { damaged, ..shape })
     }
 
     /// The most urgent task of a keyspace that can be done now.
@@ -64,7 +65,7 @@ impl Engine {
         if state.setbacks.refusal(root.keyspaces.get(&id)?).is_some() {
             return None;
         }
-        let shape = self.shape_of(root, id, &state.busy)?;
+        let shape = self.shape_of(root, id, state.taken())?;
         let tasks = compaction::policy_of(shape.options.compaction).pick(&shape);
         tasks.into_iter().next().map(|task| (shape, task))
     }
@@ -76,7 +77,7 @@ impl Engine {
         if state.runs(tree.id) || self.due(&mut state, root, tree.id).is_some() {
             return None;
         }
-        state.setbacks.refusal(keyspace)
+        state.setbacks.refusal(keyspace).or_else(|| state.setbacks.damage_in(tree.id))
     }
 
     /// Picks a task and reserves its inputs.
@@ -126,9 +127,37 @@ impl Engine {
     /// # Errors
     /// `error`, if that is for the store to bear.
     fn set_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
-        if error.kind() != ErrorKind::Conflict {
-            return Err(error);
+        match error.kind() {
+            ErrorKind::Conflict => self.set_refused_aside(claim, error),
+            ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine(claim, error),
+            _ => Err(error),
         }
+    }
+
+    /// Reads the inputs of a task that failed with `error`, and puts those into quarantine that
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// `error`, if all inputs are sound: then something else is wrong.
+    fn quarantine(&self, claim: &Claim, error: Error) -> Result<Ended> {
+        let id = claim.tree.id;
+        let Some(keyspace) = claim.root.keyspaces.get(&id) else { return Err(error) };
+        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
+        let mut first = None;
+        for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
+            if self.jobs.is_closed(id) {
+                return Err(crate::state::health::closed_error());
+            }
+            if let Err(damage) = table.verify() {
+                let mut state = self.jobs.state.lock();
+                state.setbacks.quarantine(id, table.meta().uid, damage.clone());
+                first.get_or_insert(damage);
+            }
+        }
+        first.map(Ended::SetAside).ok_or(error)
+    }
+
+    fn set_refused_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
         let Some(keyspace) = claim.root.keyspaces.get(&claim.tree.id) else { return Err(error) };
         self.shared.counters.compactions_refused.add(1);
         let refused = Error::with_source(
@@ -206,11 +235,18 @@ impl Engine {
             let claim = {
                 let mut state = self.jobs.state.lock();
                 let root = self.set.current();
-                let Some(shape) = self.shape_of(&root, tree.id, &state.busy) else { return Ok(()) };
+                let taken = state.taken();
+                let Some(shape) = self.shape_of(&root, tree.id, taken) else { return Ok(()) };
                 let policy = compaction::policy_of(shape.options.compaction);
                 match policy.pick_range(&shape, lower, upper) {
                     RangePick::Done => return Ok(()),
-                    RangePick::Wait => None,
+                    RangePick::Wait => {
+                        let damage = state.setbacks.damage_in(tree.id);
+                        if let Some(damage) = damage.filter(|_| !state.runs(tree.id)) {
+                            return Err(damage);
+                        }
+                        None
+                    }
                     RangePick::Task(task) => {
                         if !state.begin(tree.id) {
                             return Err(crate::state::health::closed_error());

@@ -175,6 +175,7 @@ fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
 pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
     engine.shared.health.check_open()?;
     let mut report = VerifyReport::default();
+    let mut released = false;
     let trees: Vec<Arc<Tree>> = engine.trees.lock().values().cloned().collect();
     for tree in trees {
         let current = tree.pin();
@@ -186,6 +187,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                     report.blocks += u64::from(table.meta().blocks);
                     report.entries += stats.entries;
                     report.bytes += table.meta().bytes;
+                    released |= engine.jobs.release_table(table.meta().uid);
                 }
                 Err(error) => report.damages.push(error),
             }
@@ -201,6 +203,11 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                 report.damages.push(Error::corruption(&engine.path, 0, what));
             }
         }
+    }
+    if released {
+        engine.update_pressure();
+        engine.shared.announce_progress();
+        engine.shared.wake_workers();
     }
     Ok(report)
 }
@@ -238,6 +245,9 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
         "levels" => levels(engine),
         "num-tables" => engine.set.current().tables().count().to_string(),
         "num-keyspaces" => engine.trees.lock().len().to_string(),
+        "quarantine" => {
+            engine.jobs.damages().iter().fold(String::new(), |text, e| text + &format!("{e}\n"))
+        }
         "num-snapshots" => snapshots.0.to_string(),
         "oldest-snapshot" => snapshots.1.map_or_else(String::new, |s| s.to_string()),
         "last-sequence" => engine.shared.visible().to_string(),

@@ -72,7 +72,11 @@ impl Jobs {
 
     /// Lets no new job of a keyspace start, and waits for the running ones.
     pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
-        self.state.lock().closed.insert(id);
+        {
+            let mut state = self.state.lock();
+            state.closed.insert(id);
+            state.setbacks.forget(id);
+        }
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
     }
 
@@ -96,6 +100,16 @@ impl Jobs {
         self.state.lock().setbacks.first_error()
     }
 
+    /// What is wrong with the tables in quarantine.
+    pub(crate) fn damages(&self) -> Vec<Error> {
+        self.state.lock().setbacks.damages()
+    }
+
+    /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
+    pub(crate) fn release_table(&self, uid: u64) -> bool {
+        self.state.lock().setbacks.release(uid)
+    }
+
     /// How long jobs still have to rest.
     fn rest(&self) -> Option<Duration> {
         let until = self.state.lock().rest_until?;
@@ -105,6 +119,12 @@ impl Jobs {
 }
 
 impl State {
+    /// The tables that no new job may take, and those of them that are damaged.
+    pub(super) fn taken(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let damaged = self.setbacks.damaged();
+        (self.busy.union(&damaged).copied().collect(), damaged)
+    }
+
     /// Whether a job of the keyspace runs.
     pub(super) fn runs(&self, id: KeyspaceId) -> bool {
         self.running.contains_key(&id)
@@ -541,9 +561,9 @@ impl Engine {
     /// Sets the delay of writers by the state of the trees.
     pub(crate) fn update_pressure(&self) {
         let root = self.set.current();
-        let no_busy = BTreeSet::new();
         for tree in self.all_trees() {
-            let Some(shape) = self.shape_of(&root, tree.id, &no_busy) else { continue };
+            let nothing = (BTreeSet::new(), BTreeSet::new());
+            let Some(shape) = self.shape_of(&root, tree.id, nothing) else { continue };
             let policy = compaction::policy_of(shape.options.compaction);
             let pressure = policy.pressure(&shape);
             let current = tree.peek();

@@ -85,6 +85,9 @@ pub struct Metrics {
     pub tables_freed: u64,
     /// Tables that were removed and are still held by a reader.
     pub tables_waiting: u64,
+    /// Tables that compaction could not read and leaves alone; the property `weir.quarantine` says
+    /// what is wrong with each.
+    pub tables_quarantined: u64,
     /// The keyspaces, by name.
     pub keyspaces: Vec<KeyspaceMetrics>,
 }
@@ -277,6 +280,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         snapshots: shared.snapshots.summary().0 as u64,
         tables_freed: c.tables_freed.get(),
         tables_waiting: engine.reclaimer.waiting() as u64,
+        tables_quarantined: engine.jobs.damages().len() as u64,
         keyspaces: keyspaces(engine),
     }
 }
@@ -409,6 +413,8 @@ impl Metrics {
         out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
         out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
         out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
+        let quarantined = self.tables_quarantined as f64;
+        out.gauge("weir_tables_quarantined", "Tables left alone as damaged.", quarantined);
         out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
     }
 

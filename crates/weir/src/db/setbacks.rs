@@ -6,9 +6,10 @@
 //! Not here: failures of the device, which rest and are repeated or poison the store (`jobs`).
 //!
 //! Invariants: (1) nothing here is on disk: an opening tries everything again; (2) a keyspace whose
-//! task was refused is not picked from until its tables or its options have changed.
+//! task was refused is not picked from until its tables or its options have changed; (3) a table
+//! that was found damaged is no job's input until it was found sound again, and is never removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::Error;
@@ -21,6 +22,15 @@ use crate::version::run::Version;
 #[derive(Default)]
 pub(super) struct Setbacks {
     refused: BTreeMap<KeyspaceId, Refused>,
+    /// Tables that no job can read, by uid.
+    damaged: BTreeMap<u64, Damaged>,
+}
+
+/// A table that a job could not read.
+struct Damaged {
+    keyspace: KeyspaceId,
+    /// What is wrong with it, with file, offset and keys.
+    error: Error,
 }
 
 /// A task that the version set refused, or that did not fit its version.
@@ -50,8 +60,41 @@ impl Setbacks {
         Some(refused.error.clone())
     }
 
+    /// Puts a table into quarantine.
+    pub(super) fn quarantine(&mut self, keyspace: KeyspaceId, uid: u64, error: Error) {
+        self.damaged.insert(uid, Damaged { keyspace, error });
+    }
+
+    /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
+    pub(super) fn release(&mut self, uid: u64) -> bool {
+        self.damaged.remove(&uid).is_some()
+    }
+
+    /// The tables in quarantine.
+    pub(super) fn damaged(&self) -> BTreeSet<u64> {
+        self.damaged.keys().copied().collect()
+    }
+
+    /// What is wrong with the first of a keyspace's tables in quarantine.
+    pub(super) fn damage_in(&self, keyspace: KeyspaceId) -> Option<Error> {
+        let mut tables = self.damaged.values().filter(|damaged| damaged.keyspace == keyspace);
+        tables.next().map(|damaged| damaged.error.clone())
+    }
+
+    /// What is wrong with all tables in quarantine.
+    pub(super) fn damages(&self) -> Vec<Error> {
+        self.damaged.values().map(|damaged| damaged.error.clone()).collect()
+    }
+
+    /// Forgets a keyspace that is dropped.
+    pub(super) fn forget(&mut self, keyspace: KeyspaceId) {
+        self.refused.remove(&keyspace);
+        self.damaged.retain(|_, damaged| damaged.keyspace != keyspace);
+    }
+
     /// Why compaction of some keyspace does not go on.
     pub(super) fn first_error(&self) -> Option<Error> {
-        self.refused.values().next().map(|refused| refused.error.clone())
+        let refused = self.refused.values().map(|refused| &refused.error);
+        refused.chain(self.damaged.values().map(|damaged| &damaged.error)).next().cloned()
     }
 }

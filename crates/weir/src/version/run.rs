@@ -185,6 +185,7 @@ impl Version {
             draining: level.draining.as_ref().map(part_shape),
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
-        Shape { levels: self.levels.iter().map(level_shape).collect(), busy, snapshots, options }
+        let levels = self.levels.iter().map(level_shape).collect();
+        Shape { levels, busy, damaged: BTreeSet::new(), snapshots, options }
     }
 }

@@ -113,6 +113,8 @@ pub(crate) struct VersionSet {
 pub(crate) struct Refusals {
     /// Edits to refuse from now on.
     pub(crate) left: AtomicU64,
+    /// 0: as if they did not fit; 1: as if something was damaged.
+    pub(crate) kind: AtomicU64,
 }
 
 #[cfg(test)]
@@ -124,7 +126,10 @@ impl Refusals {
             return Ok(());
         }
         self.left.store(left - 1, Ordering::Relaxed);
-        Err(Error::new(ErrorKind::Conflict, "a test refuses this edit"))
+        Err(match self.kind.load(Ordering::Relaxed) {
+            0 => Error::new(ErrorKind::Conflict, "a test refuses this edit"),
+            _ => Error::corruption("a test", 0, "an edit"),
+        })
     }
 }
 

@@ -5,8 +5,8 @@
 //!
 //! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a part are newest
 //! first by data epoch, and those of the filling part are newer than those of the draining part;
-//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs: a pick
-//! that touches one is void.
+//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and
+//! everything that is `damaged`: a pick that touches one is void.
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
@@ -27,6 +27,8 @@ pub(crate) struct Shape {
     pub(crate) levels: Vec<LevelShape>,
     /// Tables that are inputs of running jobs.
     pub(crate) busy: BTreeSet<u64>,
+    /// Tables that cannot be read: busy too, but for as long as the store is open.
+    pub(crate) damaged: BTreeSet<u64>,
     /// Sequence numbers of the live snapshots, ascending.
     pub(crate) snapshots: Vec<Seq>,
     /// The keyspace's options.
@@ -82,6 +84,7 @@ impl Shape {
         Self {
             levels: vec![LevelShape::default(); LEVELS],
             busy: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             snapshots: Vec::new(),
             options,
         }

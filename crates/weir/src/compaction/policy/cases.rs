@@ -14,6 +14,7 @@
 //!                                 line, what it has now
 //!   cursor L5 c
 //!   busy 7
+//!   damaged 13                    after the busy ones
 //!   snapshots 5 9
 //! pick
 //!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
@@ -173,6 +174,10 @@ fn build_shape(lines: &[String]) -> Shape {
                 rest.split_whitespace().for_each(|option| set_option(&mut options, option));
                 shape.options = Arc::new(options);
             }
+            "damaged" => {
+                shape.damaged = rest.split(' ').map(number).collect::<BTreeSet<u64>>();
+                shape.busy.extend(&shape.damaged);
+            }
             "busy" => shape.busy = rest.split(' ').map(number).collect::<BTreeSet<u64>>(),
             "snapshots" => shape.snapshots = rest.split(' ').map(number).collect(),
             "cursor" => {
@@ -292,8 +297,8 @@ macro_rules! cases {
 }
 
 cases! {
-    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy deletes drain
-        range plan_outputs pressure check parts;
+    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy damaged deletes
+        drain range plan_outputs pressure check parts;
     tiered Tiered: level along gap epoch busy range deletes check pressure;
     lazy_leveled LazyLeveled: level drain check;
     size_tiered SizeTiered: similar place cap;

@@ -343,6 +343,11 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
     }
 }
 
+/// All tables of a level.
+fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
+    runs(shape, level).iter().map(|run| Chosen { level, run, span: all(run) }).collect()
+}
+
 /// The interval around all chosen tables.
 fn hull_over<'a>(chosen: &[Chosen<'a>]) -> Option<Hull<'a>> {
     chosen.iter().filter_map(Chosen::hull).reduce(Hull::union)
@@ -381,8 +386,10 @@ impl<'a> Picker<'a> {
     /// for a table there, no new job may take from that level, or it would wait for ever.
     fn pick_stack(&mut self, level: usize, cause: Cause) {
         let shape = self.shape;
-        let all_runs: Vec<Chosen<'a>> =
-            runs(shape, level).iter().map(|run| Chosen { level, run, span: all(run) }).collect();
+        if !shape.damaged.is_empty() {
+            return self.pick_stack_around_damage(level, cause);
+        }
+        let all_runs = whole_runs(shape, level);
         if self.is_busy(&all_runs) {
             return;
         }
@@ -394,12 +401,37 @@ impl<'a> Picker<'a> {
             // runs become one.
             chosen = all_runs;
         }
-        let output_level =
-            if level == BOTTOM { BOTTOM } else { next_level(shape, self.targets.base, level) };
+        let output_level = self.stack_output(level);
         match self.finish(chosen, output_level, cause, None) {
             Some(task) => self.accept(task),
             None => self.held.push(output_level),
         }
+    }
+
+    /// Rule: while tables are damaged, the oldest run whose stack needs none of them goes; nobody
+    /// waits for them. What overlaps them stays where it is.
+    fn pick_stack_around_damage(&mut self, level: usize, cause: Cause) {
+        let shape = self.shape;
+        let all_runs = whole_runs(shape, level);
+        let mut tables = all_runs.iter().flat_map(|c| c.tables()).map(|table| table.uid);
+        let taken = |uid: u64| self.busy.contains(&uid) && !shape.damaged.contains(&uid);
+        if level == BOTTOM || tables.any(taken) {
+            return;
+        }
+        let output_level = self.stack_output(level);
+        for seed in all_runs.iter().rev().filter_map(Chosen::hull) {
+            let chosen = stack_over(shape, level, seed);
+            if !self.is_busy(&chosen)
+                && let Some(task) = self.finish(chosen, output_level, cause, None)
+            {
+                return self.accept(task);
+            }
+        }
+    }
+
+    /// The level that a level of overlapping runs is merged into.
+    fn stack_output(&self, level: usize) -> usize {
+        if level == BOTTOM { BOTTOM } else { next_level(self.shape, self.targets.base, level) }
     }
 
     /// Rule: a level above its target gives tables from its cursor on, in key order and around,
