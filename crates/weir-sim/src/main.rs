@@ -160,6 +160,7 @@ fn errors(args: &Args) -> Result<(), String> {
     };
     let report = errors::run(&settings)?;
     println!("{} runs; {} left the store poisoned", report.runs, report.poisoned);
+    println!("writes refused by a full device: {}", report.full_refused);
     println!("device calls by scenario:");
     report.calls.iter().for_each(|(name, n)| println!("  {n:>6}  {name}"));
     println!("hits by site and error:      once   for ever");

@@ -22,6 +22,8 @@ use crate::ledger::{Entry, Item, Ledger};
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
 
+mod full;
+
 /// How a run of the campaign is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -46,6 +48,8 @@ pub struct Report {
     pub poisoned: u64,
     /// Calls without faults, by scenario.
     pub calls: BTreeMap<&'static str, u64>,
+    /// Writes that a full device refused.
+    pub full_refused: u64,
     /// Violations; the campaign goes on after them.
     pub violations: Vec<String>,
 }
@@ -150,6 +154,8 @@ struct Scene {
     /// `Db::sync` failed: nothing may be acknowledged any more (H43).
     sync_failed: bool,
     read_only: bool,
+    /// The disk is full: `NoSpace` needs no fault.
+    full: bool,
 }
 
 type Outcome<T = ()> = Result<T, String>;
@@ -167,6 +173,7 @@ impl Scene {
             poisoned: false,
             sync_failed: false,
             read_only: false,
+            full: false,
         }
     }
 
@@ -195,6 +202,9 @@ impl Scene {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
                 self.poisoned |= error.kind() == ErrorKind::Poisoned;
+                if self.full && error.kind() == ErrorKind::NoSpace {
+                    return Ok(None);
+                }
                 if self.faults().injected_total() == 0 {
                     return Err(format!("{what} fails without a fault: {error}"));
                 }
@@ -673,5 +683,9 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
             }
         })?;
     }
-    Ok(report.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if settings.only.as_ref().is_none_or(|only| only == "full device") {
+        full::run(settings, if settings.calls_max.is_some() { 12 } else { 120 }, &mut report)?;
+    }
+    Ok(report)
 }

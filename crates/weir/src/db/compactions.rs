@@ -55,27 +55,44 @@ impl Engine {
         Some(Shape { damaged, ..shape })
     }
 
-    /// The most urgent task of a keyspace that can be done now.
+    /// The most urgent task of a keyspace that can be done now, with `free` bytes on the device.
+    ///
+    /// # Errors
+    /// `NoSpace` if something is due and nothing of it fits.
     pub(super) fn due(
         &self,
         state: &mut State,
         root: &Root,
         id: KeyspaceId,
-    ) -> Option<(Shape, Task)> {
-        if state.setbacks.refusal(root.keyspaces.get(&id)?).is_some() {
-            return None;
+        free: Option<u64>,
+    ) -> Result<Option<(Shape, Task)>> {
+        let Some(keyspace) = root.keyspaces.get(&id) else { return Ok(None) };
+        if state.setbacks.refusal(keyspace).is_some() {
+            return Ok(None);
         }
-        let shape = self.shape_of(root, id, state.taken())?;
-        let tasks = compaction::policy_of(shape.options.compaction).pick(&shape);
-        tasks.into_iter().next().map(|task| (shape, task))
+        let Some(shape) = self.shape_of(root, id, state.taken()) else { return Ok(None) };
+        let mut too_large = None;
+        for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
+            match self.check_space_for_task(free, root, &shape, &task) {
+                Ok(()) => return Ok(Some((shape, task))),
+                Err(error) => too_large = too_large.or(Some(error)),
+            }
+        }
+        too_large.map_or(Ok(None), Err)
     }
 
     /// Why no compaction will make room in a keyspace, as things are.
     pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(&tree.id)?;
+        let free = self.free_bytes();
         let mut state = self.jobs.state.lock();
-        if state.runs(tree.id) || self.due(&mut state, root, tree.id).is_some() {
+        if state.runs(tree.id) {
             return None;
+        }
+        match self.due(&mut state, root, tree.id, free) {
+            Ok(Some(_)) => return None,
+            Ok(None) => {}
+            Err(error) => return Some(error),
         }
         state.setbacks.refusal(keyspace).or_else(|| state.setbacks.damage_in(tree.id))
     }
@@ -87,10 +104,19 @@ impl Engine {
         let last = self.jobs.state.lock().last_compacted;
         let first = trees.partition_point(|t| Some(t.id) <= last);
         trees.rotate_left(first);
+        let free = self.free_bytes();
+        let mut short_of_space = None;
         for tree in trees {
             let mut state = self.jobs.state.lock();
             let root = self.set.current();
-            let Some((shape, task)) = self.due(&mut state, &root, tree.id) else { continue };
+            let (shape, task) = match self.due(&mut state, &root, tree.id, free) {
+                Ok(Some(due)) => due,
+                Ok(None) => continue,
+                Err(error) => {
+                    short_of_space.get_or_insert(error);
+                    continue;
+                }
+            };
             if !state.begin(tree.id) {
                 continue;
             }
@@ -98,7 +124,19 @@ impl Engine {
             state.last_compacted = Some(tree.id);
             return Some(Claim { tree, task, shape, root });
         }
+        self.note_space(short_of_space);
         None
+    }
+
+    /// Notes whether a compaction waits for space. If that has changed, writers that are stopped
+    /// are told.
+    fn note_space(&self, short: Option<Error>) {
+        let before = std::mem::replace(&mut self.jobs.state.lock().short_of_space, short);
+        let now = self.jobs.state.lock().short_of_space.is_some();
+        if before.is_some() != now {
+            self.update_pressure();
+            self.shared.announce_progress();
+        }
     }
 
     /// Runs a claimed task and gives its inputs free.
@@ -228,6 +266,7 @@ impl Engine {
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
         loop {
+            let free = self.free_bytes();
             let seen = self.shared.progress_generation();
             if let Some(error) = self.cannot_go_on() {
                 return Err(error);
@@ -248,6 +287,7 @@ impl Engine {
                         None
                     }
                     RangePick::Task(task) => {
+                        self.check_space_for_task(free, &root, &shape, &task)?;
                         if !state.begin(tree.id) {
                             return Err(crate::state::health::closed_error());
                         }

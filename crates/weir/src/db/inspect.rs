@@ -259,6 +259,7 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
             .check_writable()
             .err()
             .or_else(|| engine.shared.health.full())
+            .or_else(|| engine.jobs.short_of_space())
             .or_else(|| engine.jobs.first_setback())
             .map_or_else(String::new, |e| e.to_string()),
         "prometheus" => metrics::collect(engine).prometheus(),

@@ -24,7 +24,7 @@ use crate::compaction;
 use crate::compaction::execute::{Finished, FlushJob, FlushSpec, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::policy::Placement;
-use crate::db::engine::{Engine, memtable_bytes_max};
+use crate::db::engine::{Engine, Writer, memtable_bytes_max};
 use crate::db::setbacks::Setbacks;
 use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
@@ -56,6 +56,10 @@ pub(super) struct State {
     pub(super) last_compacted: Option<KeyspaceId>,
     /// What compaction could not do.
     pub(super) setbacks: Setbacks,
+    /// Why a compaction that is due does not start. Looked at again every [`RETRY_NANOS`].
+    pub(super) short_of_space: Option<Error>,
+    /// Why the next log segment is not prepared.
+    segment_refused: Option<Error>,
     /// A job failed: jobs rest until then.
     rest_until: Option<u64>,
 }
@@ -100,6 +104,12 @@ impl Jobs {
         self.state.lock().setbacks.first_error()
     }
 
+    /// Why a compaction that is due does not start, or no log segment is prepared.
+    pub(crate) fn short_of_space(&self) -> Option<Error> {
+        let state = self.state.lock();
+        state.short_of_space.clone().or_else(|| state.segment_refused.clone())
+    }
+
     /// What is wrong with the tables in quarantine.
     pub(crate) fn damages(&self) -> Vec<Error> {
         self.state.lock().setbacks.damages()
@@ -108,6 +118,12 @@ impl Jobs {
     /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
     pub(crate) fn release_table(&self, uid: u64) -> bool {
         self.state.lock().setbacks.release(uid)
+    }
+
+    /// How long a thread without work waits at most.
+    fn pause(&self) -> Option<Duration> {
+        let short = self.short_of_space().is_some();
+        self.rest().or(short.then_some(Duration::from_nanos(RETRY_NANOS)))
     }
 
     /// How long jobs still have to rest.
@@ -171,7 +187,7 @@ pub(crate) fn work(engine: &Arc<Engine>) {
             true
         });
         if !ran {
-            engine.shared.wait_for_work(seen, engine.jobs.rest());
+            engine.shared.wait_for_work(seen, engine.jobs.pause());
         }
     }
 }
@@ -219,10 +235,16 @@ impl Engine {
             return false;
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
-        if writer.wal.wants_segment() {
-            let prepared = writer.wal.prepare();
-            self.note_job(prepared);
-            return true;
+        let mut no_segment = None;
+        if writer.wal.wants_segment() && self.has_room_for_segment(writer) {
+            match writer.wal.prepare() {
+                // What is flushed gives its segments back: that goes on.
+                Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
+                prepared => {
+                    self.note_job(prepared);
+                    return true;
+                }
+            }
         }
         if self.shared.health.is_poisoned() {
             return false;
@@ -238,11 +260,17 @@ impl Engine {
         }
         self.shorten_log();
         match self.compact_one() {
-            Ok(false) => {
-                // The job that found no space was not one that is tried again.
-                self.shared.health.clear_full();
-                false
-            }
+            Ok(false) => match no_segment {
+                Some(error) => {
+                    self.note_job(Err(error));
+                    true
+                }
+                None => {
+                    // The job that found no space was not one that is tried again.
+                    self.shared.health.clear_full();
+                    false
+                }
+            },
             Ok(true) => {
                 self.note_job(Ok(()));
                 true
@@ -261,7 +289,7 @@ impl Engine {
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }
-        if writer.wal.wants_segment() {
+        if writer.wal.wants_segment() && self.has_room_for_segment(writer) {
             let prepared = writer.wal.prepare();
             self.note_job(prepared);
         }
@@ -269,6 +297,18 @@ impl Engine {
             Ok(_) => {}
             Err(error) => self.note_job(Err(error)),
         }
+    }
+
+    /// Whether the device has room for the next log segment and what comes with it. If not, who
+    /// waits for the segment is told; flushes and compactions go on.
+    fn has_room_for_segment(&self, writer: &Writer) -> bool {
+        let refused = self.check_space_for_segment().err();
+        if let Some(error) = &refused {
+            writer.wal.refuse_segment(error);
+        }
+        let has_room = refused.is_none();
+        self.jobs.state.lock().segment_refused = refused;
+        has_room
     }
 
     /// Draws the consequences of how a job ended.
@@ -614,22 +654,28 @@ impl Engine {
             return Ok(());
         }
         self.shared.wake_workers();
-        self.shared.wait_until(|| {
-            if self.is_idle() {
-                return Some(Ok(()));
-            }
-            self.cannot_go_on().map(Err)
+        self.shared.wait_until(|| match self.is_idle() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => self.cannot_go_on().map(Err),
+            Err(error) => Some(Err(error)),
         })
     }
 
-    fn is_idle(&self) -> bool {
+    /// Whether nothing is due or running; the error if something is due and finds no space.
+    fn is_idle(&self) -> Result<bool> {
+        let free = self.free_bytes();
         let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {
-            return false;
+            return Ok(false);
         }
         let root = self.set.current();
-        self.all_trees().iter().all(|tree| {
-            tree.peek().immutables.is_empty() && self.due(&mut state, &root, tree.id).is_none()
-        })
+        for tree in self.all_trees() {
+            let due = !tree.peek().immutables.is_empty()
+                || self.due(&mut state, &root, tree.id, free)?.is_some();
+            if due {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

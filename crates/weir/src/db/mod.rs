@@ -22,6 +22,7 @@ pub(crate) mod open;
 pub(crate) mod range;
 pub(crate) mod repair;
 mod setbacks;
+mod space;
 
 use batch::{Commit, WriteBatch};
 use engine::{Handle, KeyspaceAsk};

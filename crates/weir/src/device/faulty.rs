@@ -296,6 +296,9 @@ impl Dir for FaultyDir {
         let (class, path) = (FileClass::of(name), || self.full(name));
         self.faults.pass(OpKind::Lock, class, path, || self.inner.lock(name))
     }
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.inner.free_bytes()
+    }
     fn path(&self) -> String {
         self.inner.path()
     }

@@ -40,6 +40,10 @@ pub trait Dir: Send + Sync {
     /// dropped or the process ends. A second taker, in this process or another, also through
     /// another path to the same directory, gets `Locked`.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
+    /// Bytes that new files may take; `None` if nobody knows. Others may take them first.
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// The path for messages.
     fn path(&self) -> String;
 }

@@ -215,6 +215,14 @@ impl Dir for RealDir {
         Ok(Box::new(RealLock::take(self, name)?))
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
+            failed(format_args!("asking for the free space of {}", self.path.display()), e)
+        })?;
+        // What is left for everybody, not what root may take besides.
+        Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
+    }
+
     fn path(&self) -> String {
         self.path.display().to_string()
     }

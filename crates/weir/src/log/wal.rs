@@ -324,6 +324,12 @@ impl Wal {
         result
     }
 
+    /// Tells an appender that waits for a segment that none will be prepared now.
+    pub(crate) fn refuse_segment(&self, error: &Error) {
+        self.ring.lock().failed = Some(error.clone());
+        self.ring_changed.notify_all();
+    }
+
     /// Makes the log durable up to `lsn`.
     ///
     /// # Errors

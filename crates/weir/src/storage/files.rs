@@ -573,6 +573,10 @@ impl Storage for Files {
         self.dir.sync()
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.dir.free_bytes()
+    }
+
     fn unlock(&self) {
         self.lock.lock().take();
     }

@@ -63,6 +63,10 @@ pub trait Storage: Send + Sync {
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
+    /// Bytes that new tables and logs may take; `None` if nobody knows.
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// Lets others open the store. Nothing is written afterwards; what is open can still be read. A
     /// storage that nothing locks has nothing to do.
     fn unlock(&self) {}

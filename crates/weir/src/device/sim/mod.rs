@@ -72,7 +72,7 @@ impl Default for Timing {
 pub struct SimOptions {
     /// What requests cost.
     pub timing: Timing,
-    /// Most bytes of all files together; `None`: no limit.
+    /// Most bytes of all files together; `None`: no limit. See [`SimDisk::set_capacity`].
     pub capacity_bytes: Option<u64>,
     /// Whether changes are recorded for a [`Replayer`].
     pub record: bool,
@@ -96,6 +96,7 @@ struct State {
     model: Model,
     trace: Option<Trace>,
     locks: BTreeSet<String>,
+    capacity_bytes: Option<u64>,
 }
 
 impl State {
@@ -123,7 +124,8 @@ impl SimDisk {
     fn from_model(model: Model, options: SimOptions) -> Self {
         let initial = || Trace { initial: model.detached(), ops: Vec::new() };
         let trace = options.record.then(initial);
-        let state = Mutex::new(State { model, trace, locks: BTreeSet::new() });
+        let (locks, capacity_bytes) = (BTreeSet::new(), options.capacity_bytes);
+        let state = Mutex::new(State { model, trace, locks, capacity_bytes });
         Self { shared: Arc::new(Shared { options, state, counters: SiteCounters::default() }) }
     }
 
@@ -232,8 +234,13 @@ impl SimDisk {
         })
     }
 
+    /// Makes the disk larger or smaller; what is there stays.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.shared.state.lock().capacity_bytes = bytes;
+    }
+
     fn room_for(&self, state: &State, more: u64, what: &str) -> Result<()> {
-        match self.shared.options.capacity_bytes {
+        match state.capacity_bytes {
             Some(capacity) if state.model.used_bytes() + more > capacity => {
                 Err(Error::io(what, std::io::ErrorKind::StorageFull.into()))
             }
@@ -304,6 +311,12 @@ impl Dir for SimDisk {
             state.change(Op::Create { name: name.into(), inode });
         }
         Ok(Box::new(SimLock { disk: self.clone(), name: name.to_owned() }))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let state = self.shared.state.lock();
+        let used = state.model.used_bytes();
+        Ok(state.capacity_bytes.map(|capacity| capacity.saturating_sub(used)))
     }
 
     fn path(&self) -> String {

@@ -1,0 +1,165 @@
+//! A real file system that is full: 64 MiB of ext4 in a loop device.
+//!
+//! Needs root, `mkfs.ext4` and loop devices; without them it says so and passes.
+#![expect(clippy::disallowed_methods, reason = "makes and fills a file system, by the clock")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weir::{Db, ErrorKind, Options};
+
+/// Longer than the store takes to notice that space is back.
+const LONG: Duration = Duration::from_secs(30);
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(args).output();
+    let output = output.map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A mounted file system, taken down with its loop device when it is dropped, in a panic too.
+struct Mounted {
+    at: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(bytes: u64) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let (image, at) = (dir.path().join("image"), dir.path().join("mount"));
+        let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
+        file.set_len(bytes).map_err(|e| e.to_string())?;
+        std::fs::create_dir(&at).map_err(|e| e.to_string())?;
+        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a strange path");
+        run("mkfs.ext4", &["-q", "-F", &text(&image)?])?;
+        // The loop device goes with the mount.
+        run("mount", &["-o", "loop", &text(&image)?, &text(&at)?])?;
+        Ok(Self { at, _dir: dir })
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        let mut bytes = 32 << 20;
+        let mut number = 0;
+        while bytes >= 1024 {
+            number += 1;
+            let name = self.at.join(format!("foreign.{number}"));
+            if std::fs::write(name, vec![1; bytes]).is_err() {
+                bytes /= 2;
+            }
+        }
+    }
+
+    /// Gives it back.
+    fn empty(&self) {
+        for entry in std::fs::read_dir(&self.at).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("foreign") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let at = self.at.to_string_lossy().into_owned();
+        let unmounted = run("umount", &[&at]).or_else(|_| run("umount", &["-l", &at]));
+        if let Err(why) = unmounted {
+            eprintln!("{at} stays mounted: {why}");
+        }
+    }
+}
+
+fn open(dir: &Path) -> Db {
+    let options = Options {
+        write_buffer_bytes: 256 << 10,
+        table_bytes: 256 << 10,
+        base_level_bytes: 1 << 20,
+        ..Options::default()
+    };
+    Db::builder(dir.join("db"))
+        .default_options(options)
+        .memory_budget(8 << 20)
+        .log_segment_bytes(512 << 10)
+        .log_area_bytes(4 << 20)
+        .open()
+        .unwrap()
+}
+
+fn value(key: u32) -> Vec<u8> {
+    key.to_be_bytes().iter().copied().cycle().take(4000).collect()
+}
+
+/// Writes from `*next` on until a write is refused.
+fn write_until_full(db: &Db, next: &mut u32) -> ErrorKind {
+    loop {
+        match db.put(next.to_be_bytes(), value(*next)) {
+            Ok(()) => *next += 1,
+            Err(error) => return error.kind(),
+        }
+        assert!(*next < 100_000, "400 MB in 64 MiB");
+    }
+}
+
+fn check(db: &Db, below: u32) {
+    for key in 0..below {
+        let found = db.get(key.to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(key)[..]), "key {key}");
+    }
+}
+
+/// Goal: a full file system refuses writes, and nothing else; what was acknowledged is there; when
+/// space returns, writes resume.
+/// Method: the store fills it itself, beside a foreign file that is removed then; and a foreign
+/// program takes everything, to the last block, in the middle of the work.
+#[test]
+fn a_full_file_system() {
+    let mounted = match Mounted::new(64 << 20) {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let resume = |db: &Db, next: &mut u32| {
+        let started = Instant::now();
+        while let Err(error) = db.put(next.to_be_bytes(), value(*next)) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            assert!(started.elapsed() < LONG, "writes do not resume: {error}");
+        }
+        *next += 1;
+    };
+    std::fs::write(mounted.at.join("foreign"), vec![1; 16 << 20]).unwrap();
+    let db = open(&mounted.at);
+    let mut next = 0;
+    assert_eq!(write_until_full(&db, &mut next), ErrorKind::NoSpace);
+    println!("{next} values of 4000 bytes beside 16 MiB");
+    assert!(next > 3000, "only {next} values of 4000 bytes fitted");
+    check(&db, next);
+    db.flush().unwrap();
+    mounted.empty();
+    resume(&db, &mut next);
+    for _ in 0..500 {
+        resume(&db, &mut next);
+    }
+
+    mounted.fill();
+    assert_eq!(write_until_full(&db, &mut next), ErrorKind::NoSpace);
+    println!("{next} values when a foreign program took the rest");
+    check(&db, next);
+    mounted.empty();
+    for _ in 0..500 {
+        resume(&db, &mut next);
+    }
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.verify().unwrap().damages.is_empty());
+    db.close().unwrap();
+    let db = open(&mounted.at);
+    check(&db, next);
+    db.close().unwrap();
+}
