@@ -17,7 +17,7 @@ mod scale;
 pub(crate) mod tests;
 
 pub(crate) use draw::dark_style;
-pub(crate) use picture::figure;
+pub use picture::figure;
 
 use plotters::backend::SVGBackend;
 

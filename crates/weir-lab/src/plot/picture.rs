@@ -97,7 +97,11 @@ impl Picture {
             });
             panel.bars += 1;
             let text = if series.name.is_empty() { "measured" } else { &series.name };
-            legend.push(Entry { text: text.to_owned(), color: Color::Series(i), dashed: false });
+            legend.push(Entry {
+                text: text.replace('_', " "),
+                color: Color::Series(i),
+                dashed: false,
+            });
         }
         for line in &drawn.paper {
             let counterpart = counterpart(&drawn.series, line);
@@ -158,10 +162,14 @@ impl Panel {
         self.y = if log {
             Scale::logarithmic(&values, false)
         } else {
-            // Room above the highest bar for its value.
-            let room = if kind == Kind::Bars { 1.08 } else { 1.02 };
-            let percent = self.unit == "%" && max <= 100.0;
-            let top = if percent { (max * room).min(100.0) } else { max * room };
+            // Room above the highest bar for its value, but none beyond the whole.
+            let room = if kind == Kind::Bars { 1.08 } else { 1.0 };
+            let whole = match self.unit.as_str() {
+                "%" if max <= 100.0 => 100.0,
+                "" if (0.5..=1.0).contains(&max) => 1.0,
+                _ => f64::INFINITY,
+            };
+            let top = (max * room).min(whole);
             Scale::linear(min.min(0.0), top.max(0.0), 5, true)
         };
         if log {
@@ -287,7 +295,7 @@ fn paper_name(name: &str) -> String {
 }
 
 /// `Figure 11a` for `11a`; names such as `Table 1` or `§4.7` as they are.
-pub(crate) fn figure(figure: &str) -> String {
+pub fn figure(figure: &str) -> String {
     let digits = figure.starts_with(|c: char| c.is_ascii_digit());
     if digits { format!("Figure {figure}") } else { figure.to_owned() }
 }

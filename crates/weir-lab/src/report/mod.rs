@@ -111,8 +111,8 @@ fn summary(results: &[&Outcome]) -> String {
     let scales: Vec<String> = scales.iter().map(|scale| format!("1/{scale}")).collect();
     format!(
         "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, one \
-         seed. Data, caches, files and durations are divided by a scale; rates, latencies, blocks and \
-         ratios are not. {} with {} inside their bounds, {} outside, {} without \
+         seed. Data, caches, files and durations are divided by a scale; rates, latencies, \
+         blocks and ratios are not. {} with {} inside their bounds, {} outside, {} without \
          bounds; scale {}. Made by weir-lab {}.</p>\n",
         plural(results.len(), "experiment"),
         plural(counts.holds, "number"),
