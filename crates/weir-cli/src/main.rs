@@ -10,6 +10,7 @@ mod demo;
 mod failure;
 mod inspect;
 mod interrupt;
+mod lab;
 mod repair;
 mod replay;
 mod shell;
@@ -58,6 +59,9 @@ enum Command {
     /// Run benchmark workloads on this machine
     #[command(after_help = bench::AFTER_HELP)]
     Bench(bench::BenchArgs),
+    /// Run the papers' experiments, plot them and report; needs the program weir-lab
+    #[command(disable_help_flag = true)]
+    Lab(lab::LabArgs),
 }
 
 fn main() -> ExitCode {
@@ -81,8 +85,13 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
+    if let Command::Lab(args) = command {
+        // Signals are for the other program.
+        return lab::run(args);
+    }
     let interrupt = Interrupt::install()?;
     match command {
+        Command::Lab(args) => lab::run(args),
         Command::Demo(args) => demo::run(args, &interrupt, out),
         Command::Shell(args) => shell::run(args, &interrupt, out),
         Command::Replay(args) => replay::run(args, &interrupt, out),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod lab;
 mod replay;
 mod shell;
 mod stores;

@@ -1,0 +1,34 @@
+//! `weir-lab check`: the results in a folder against their bounds.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::{Failure, Result, folder, print_numbers, refuse_failures};
+
+/// What `weir-lab check` is told.
+#[derive(clap::Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Folder of the results
+    #[arg(long, default_value = folder::DEFAULT)]
+    results: PathBuf,
+    /// Only results at this scale
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    scale: Option<u32>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
+    let mut results = folder::read_results(&args.results)?;
+    if let Some(scale) = args.scale {
+        results.retain(|result| result.scale == scale);
+        if results.is_empty() {
+            return Err(Failure::new(format_args!(
+                "{} has no result at scale {scale}; make one with `weir lab run NAME --scale \
+                 {scale}`",
+                args.results.display()
+            )));
+        }
+    }
+    print_numbers(out, &results)?;
+    refuse_failures(&results)
+}

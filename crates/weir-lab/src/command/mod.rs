@@ -1,0 +1,131 @@
+//! The program's commands, one module each, and what they share: how they end, tables and verdicts.
+
+pub(crate) mod check;
+mod folder;
+pub(crate) mod report;
+
+use std::fmt;
+use std::io::{self, Write};
+
+use weir_lab::report::bounds;
+use weir_lab::result::{Number, Result as Outcome, Verdict};
+use weir_lab::show;
+
+/// Exit code of a command that failed.
+const ERROR: u8 = 1;
+
+/// Exit code of a check that found a number outside its bounds.
+const OUTSIDE: u8 = 3;
+
+/// The last section of `--help`. Usage errors (2) come from the argument parser.
+pub(crate) const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  an error; one sentence on stderr says what happened and what to do
+  2  the command line was wrong
+  3  a check found a number outside its bounds";
+
+/// The result of a command.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why a command ends.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The process's exit code.
+    pub(crate) code: u8,
+    /// The sentence; empty if there is nothing to say.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// An error that reads `message`.
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self { code: ERROR, message: message.to_string() }
+    }
+
+    /// Numbers that are outside their bounds.
+    fn outside(message: String) -> Self {
+        Self { code: OUTSIDE, message }
+    }
+}
+
+impl From<String> for Failure {
+    /// The laboratory's own errors are sentences.
+    fn from(sentence: String) -> Self {
+        Self::new(sentence)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error of stdout. Who reads our output may have seen enough: that is no error.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { code: 0, message: String::new() };
+        }
+        Self::new(format_args!("cannot write the output: {error}"))
+    }
+}
+
+/// The error for numbers of `results` that are outside their bounds, if there are any.
+///
+/// # Errors
+/// That one.
+pub(crate) fn refuse_failures(results: &[Outcome]) -> Result<()> {
+    let failures: Vec<String> = results
+        .iter()
+        .flat_map(|result| result.numbers.iter().map(move |number| (result, number)))
+        .filter(|(_, number)| number.verdict() == Verdict::Fails)
+        .map(|(result, number)| format!("{}: {:?}", result.experiment, number.name))
+        .collect();
+    match failures.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Failure::outside(format!("one number is outside its bounds: {one}"))),
+        many => {
+            let (count, many) = (many.len(), many.join(", "));
+            Err(Failure::outside(format!("{count} numbers are outside their bounds: {many}")))
+        }
+    }
+}
+
+/// Prints every number of `results`, the paper's beside ours.
+pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Result<()> {
+    let mut rows = Vec::new();
+    for result in results {
+        for number in &result.numbers {
+            rows.push(row(result, number));
+        }
+    }
+    table(out, &["experiment", "number", "paper", "weir", "accepted", "verdict"], &rows)
+}
+
+fn row(result: &Outcome, number: &Number) -> Vec<String> {
+    let verdict = match number.verdict() {
+        Verdict::Holds => "holds",
+        Verdict::Fails => "OUTSIDE",
+        Verdict::Open => "no bounds",
+    };
+    vec![
+        result.experiment.clone(),
+        show::with_unit(&number.name, &number.unit),
+        number.paper.map_or("-".to_owned(), show::number),
+        show::number(number.ours),
+        bounds(number),
+        verdict.to_owned(),
+    ]
+}
+
+/// Prints rows under a header, columns aligned to the left.
+fn table(out: &mut dyn Write, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let header: Vec<String> = header.iter().map(|&cell| cell.to_owned()).collect();
+    for row in std::iter::once(&header).chain(rows) {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+        let line: Vec<String> = cells.collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}

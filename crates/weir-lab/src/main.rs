@@ -1,0 +1,57 @@
+//! `weir-lab`: shows what came out of the papers' experiments. `weir lab` calls it.
+//!
+//! A program of its own because it needs the engine's feature `sim`, which must not get into the
+//! default build of `weir`: there every lock, wait and look at the clock would first ask whether
+//! it is simulated.
+//!
+//! stdout carries results, stderr one sentence when something is wrong, and progress when it is a
+//! terminal.
+
+mod command;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use command::{EXIT_CODES, Failure, Result};
+
+/// The papers' experiments on Weir: simulated disks, virtual time, one seed
+#[derive(Parser, Debug)]
+#[command(name = "weir-lab", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Make one HTML page of the results in a folder
+    #[command(after_help = EXIT_CODES)]
+    Report(command::report::ReportArgs),
+    /// Check the results in a folder against their bounds
+    #[command(after_help = EXIT_CODES)]
+    Check(command::check::CheckArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = std::io::stdout().lock();
+    match run(&cli.command, &mut out).and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, message }) => {
+            // Results that were printed before the failure come before it on a terminal.
+            let _flushed = out.flush();
+            if !message.is_empty() {
+                eprintln!("weir-lab: {message}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
+    match command {
+        Command::Report(args) => command::report::run(args, out),
+        Command::Check(args) => command::check::run(args, out),
+    }
+}
