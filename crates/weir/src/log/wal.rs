@@ -1,8 +1,10 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
-//! Segments are created (zeroed where writers sync) and recycled off the write path by
-//! [`Wal::prepare`]; the appender only takes the one that is ready. Not here: framing (`writer`),
-//! replay (`replay`).
+//! Segments are created off the write path by [`Wal::prepare`]; the appender only takes the one that
+//! is ready. Where writers sync they are zeroed, and recycled when they are obsolete (H36). Where
+//! nobody does, an obsolete segment is removed and the next one is a new file: a small write into a
+//! page of a recycled file that the page cache has dropped reads the page first. Not here: framing
+//! (`writer`), replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
@@ -64,7 +66,7 @@ pub(crate) struct Wal {
     appended_bytes: AtomicU64,
     /// Whether the next segment should be prepared by now.
     wanted: AtomicBool,
-    /// Whether a writer has asked for a sync: segments are zeroed from then on.
+    /// Whether a writer has asked for a sync: segments are zeroed and recycled from then on.
     synced_once: AtomicBool,
     want_segment: WantSegment,
 }
@@ -424,10 +426,11 @@ impl Wal {
         }
         // What they held is in durable tables: nobody waits for their sync any more.
         self.sync.lock().dirty.retain(|(number, _)| !released.contains(number));
+        let recycles = self.synced_once.load(Ordering::Relaxed);
         for number in released {
             let keep = {
                 let mut ring = self.ring.lock();
-                let keep = ring.spare.len() < SPARE_MAX;
+                let keep = recycles && ring.spare.len() < SPARE_MAX;
                 if keep {
                     ring.spare.push(number);
                 }
