@@ -1,10 +1,10 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
-//! Segments are created off the write path by [`Wal::prepare`]; the appender only takes the one that
-//! is ready. Where writers sync they are zeroed, and recycled when they are obsolete (H36). Where
-//! nobody does, an obsolete segment is removed and the next one is a new file: a small write into a
-//! page of a recycled file that the page cache has dropped reads the page first. Not here: framing
-//! (`writer`), replay (`replay`).
+//! Segments are created off the write path by [`Wal::prepare`]; the appender only takes the one
+//! that is ready. Where writers sync they are zeroed, and recycled when they are obsolete (H36).
+//! Where nobody does, an obsolete segment is removed and the next one is a new file: a small write
+//! into a page of a recycled file that the page cache has dropped reads the page first. Not here:
+//! framing (`writer`), replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
