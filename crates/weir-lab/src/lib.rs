@@ -7,6 +7,7 @@
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
 pub mod experiment;
+pub mod formulas;
 pub mod plot;
 pub mod report;
 pub mod result;
