@@ -8,8 +8,11 @@ use weir::{Db, Durability, ErrorKind, Options, WriteBatch};
 const REST_BYTES: u64 = 128 << 20;
 
 /// Opens Weir stores.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WeirKind;
+#[derive(Clone, Debug, Default)]
+pub struct WeirKind {
+    /// Options of the tree; the common settings replace those that they are about.
+    pub tree: Options,
+}
 
 struct Weir(Db);
 
@@ -35,7 +38,7 @@ impl EngineKind for WeirKind {
                 immutables_max: 1,
                 block_bytes: settings.block_bytes,
                 bloom_bits: vec![settings.bloom_bits as f32],
-                ..Options::default()
+                ..self.tree.clone()
             };
             let budget = settings
                 .cache_bytes

@@ -3,12 +3,14 @@
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
+use crate::tree::TreeArgs;
 use clap::Args;
 use indicatif::ProgressBar;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
+use weir::Options;
 use weir_bench::{
     Config, KeyFormat, Latency, Measurement, Phase, Progress, Session, Settings, WeirKind, Workload,
 };
@@ -79,11 +81,16 @@ pub(crate) struct BenchArgs {
     /// Bits per key of the Bloom filters
     #[arg(long, default_value_t = 10)]
     bloom_bits: u32,
+    #[command(flatten)]
+    tree: TreeArgs,
     /// Threads for flushes and compactions
     #[arg(long, default_value_t = 2)]
     background_threads: usize,
     /// Leave the store's own settings at their defaults
-    #[arg(long, conflicts_with_all = ["cache", "write_buffer", "bloom_bits", "background_threads"])]
+    #[arg(long, conflicts_with_all = [
+        "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "runs_per_level",
+        "filters", "write_buffer_entries",
+    ])]
     defaults: bool,
     /// Directory of the store, kept; must be missing or empty unless --reuse is given. Default: a
     /// temporary one in the current directory, removed
@@ -119,7 +126,10 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
         }
     };
     let settings = settings(args);
-    let mut session = Session::new(&WeirKind, &dir, settings, config(args)?, args.reuse)?;
+    let mut tree = Options::default();
+    args.tree.apply(&mut tree);
+    let kind = WeirKind { tree };
+    let mut session = Session::new(&kind, &dir, settings, config(args)?, args.reuse)?;
     let mut results = Vec::new();
     let progress = Progress::default();
     for workload in workloads {

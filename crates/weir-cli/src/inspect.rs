@@ -88,12 +88,14 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {:?}, write buffer {}, tables of {}, level 1 of {}, ratio {}",
+        "  {}, write buffer {}, tables of {}, level 1 of {}, ratio {}, {} runs a level, filters {}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
         Bytes(o.base_level_bytes),
-        o.level_ratio
+        o.level_ratio,
+        o.runs_per_level,
+        o.filters
     )?;
     writeln!(
         out,
@@ -191,11 +193,13 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
         json!({
             "number": k.id,
             "name": k.name,
-            "policy": format!("{:?}", k.options.compaction).to_lowercase(),
+            "policy": k.options.compaction.name(),
             "write_buffer_bytes": k.options.write_buffer_bytes,
             "table_bytes": k.options.table_bytes,
             "base_level_bytes": k.options.base_level_bytes,
             "level_ratio": k.options.level_ratio,
+            "runs_per_level": k.options.runs_per_level,
+            "filters": k.options.filters.name(),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,
             "memtable_bytes": k.memtable_bytes,

@@ -16,6 +16,7 @@ mod replay;
 mod shell;
 mod show;
 mod stats;
+mod tree;
 mod verify;
 mod words;
 

@@ -17,7 +17,7 @@ pub const OWN: &str = "weir";
 /// Every engine, in the order in which they are shown.
 pub fn all() -> Vec<Box<dyn EngineKind>> {
     vec![
-        Box::new(WeirKind),
+        Box::new(WeirKind::default()),
         Box::new(rocksdb::Kind),
         Box::new(leveldb::Kind),
         Box::new(fjall::Kind),

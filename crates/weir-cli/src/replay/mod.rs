@@ -11,6 +11,7 @@ mod model;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, parse_size};
+use crate::tree::TreeArgs;
 use clap::Args;
 use line::{LineError, Lines, Operation, encode};
 use model::Model;
@@ -47,6 +48,8 @@ pub(crate) struct ReplayArgs {
     /// Bytes of the write buffer (k, m, g)
     #[arg(long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "tiny")]
     write_buffer: Option<u64>,
+    #[command(flatten)]
+    tree: TreeArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -135,6 +138,7 @@ fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
     if let Some(bytes) = args.write_buffer {
         options.write_buffer_bytes = bytes;
     }
+    args.tree.apply(&mut options);
     Ok(Db::builder(dir).default_options(options).open()?)
 }
 

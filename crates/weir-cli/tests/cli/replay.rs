@@ -82,6 +82,25 @@ fn a_generated_file() {
     weir(dir.path(), &["verify", "store"]).ok();
 }
 
+/// Goal: every shape of tree answers a file right, and a store goes from one shape to the next.
+/// Method: one store that stays, replayed over with each policy in turn.
+#[test]
+fn every_shape_of_tree() {
+    let dir = temporary();
+    let policies = ["tiered", "lazy_leveled", "size_tiered", "stepped_merge", "leveled"];
+    for (seed, policy) in policies.into_iter().enumerate() {
+        let (seed, file) = (seed.to_string(), format!("{policy}.csv"));
+        let args = ["generate", "--lines", "4000", "--keys", "800", "--seed", &seed, "-o", &file];
+        weir(dir.path(), &args).ok();
+        let tree = ["--compaction", policy, "--runs-per-level", "2", "--filters", "monkey"];
+        let rest = ["--write-buffer-entries", "100", "--dir", "store", &file];
+        replay(dir.path(), &[&tree[..], &rest[..]].concat());
+        weir(dir.path(), &["verify", "store"]).ok();
+    }
+    let inspected = weir(dir.path(), &["inspect", "store"]);
+    assert!(inspected.ok().contains("2 runs a level, filters monkey"), "{}", inspected.out);
+}
+
 /// Goal: the older form of remove is understood where it cannot be a range. Method: a file of it.
 #[test]
 fn the_older_form_of_remove() {
