@@ -1,7 +1,7 @@
 //! Options drawn from a number, small enough that a few hundred writes fill several levels.
 
 use weir::sim::Prng;
-use weir::{Compression, DbOptions, Options};
+use weir::{CompactionPolicy, Compression, DbOptions, Filters, Options};
 
 /// One of the choices.
 fn one<T: Copy>(rng: &mut Prng, choices: &[T]) -> T {
@@ -29,7 +29,9 @@ pub fn keyspace(number: u32) -> Options {
         level_ratio: one(rng, &[2, 3, 10]),
         base_level_bytes: one(rng, &[1 << 10, 4 << 10, 16 << 10, 64 << 10]),
         l0_trigger: one(rng, &[1, 2, 4, 8]),
-        ..Options::default()
+        compaction: one(rng, &CompactionPolicy::ALL),
+        runs_per_level: one(rng, &[2, 3, 4, 10]),
+        filters: one(rng, &Filters::ALL),
     }
 }
 
