@@ -1,7 +1,7 @@
 //! Options drawn from a number, small enough that a few hundred writes fill several levels.
 
 use weir::sim::Prng;
-use weir::{CompactionPolicy, Compression, DbOptions, Filters, Options};
+use weir::{CompactionPolicy, Compression, DbOptions, Filters, Options, WarmUp};
 
 /// One of the choices.
 fn one<T: Copy>(rng: &mut Prng, choices: &[T]) -> T {
@@ -32,6 +32,7 @@ pub fn keyspace(number: u32) -> Options {
         compaction: one(rng, &CompactionPolicy::ALL),
         runs_per_level: one(rng, &[2, 3, 4, 10]),
         filters: one(rng, &Filters::ALL),
+        warm_up: one(rng, &[WarmUp::None, WarmUp::Incremental]),
     }
 }
 

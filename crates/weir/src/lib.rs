@@ -65,7 +65,7 @@ pub use db::metrics::{
 pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};
 pub use db::{Builder, Db};
-pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Filters, Options};
+pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Filters, Options, WarmUp};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -168,6 +168,19 @@ impl FromStr for Filters {
     }
 }
 
+/// What becomes of cached blocks when a compaction replaces their tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WarmUp {
+    /// They are lost; readers fill the cache again.
+    #[default]
+    None,
+    /// Every block that a compaction writes goes into the cache if its key range overlaps that of a
+    /// cached block that it replaces (LSbM §6.3.1 compares with it). Costs no reads, but cold
+    /// blocks beside hot ones go in too and drive others out.
+    Incremental,
+}
+
 /// Options of a whole store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DbOptions {
@@ -262,6 +275,8 @@ pub struct Options {
     /// one, which does not look at it), 2 to 100. Larger: fewer rewrites, more runs to read and
     /// more space for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
     pub runs_per_level: usize,
+    /// What of a compaction's output goes into the block cache. Default: none of it.
+    pub warm_up: WarmUp,
 }
 
 impl Default for Options {
@@ -280,6 +295,7 @@ impl Default for Options {
             base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
             l0_trigger: DEFAULT_L0_TRIGGER,
             runs_per_level: DEFAULT_RUNS_PER_LEVEL,
+            warm_up: WarmUp::None,
         }
     }
 }

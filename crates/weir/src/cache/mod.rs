@@ -3,7 +3,8 @@
 //! Not here: who reads a missed block (`table`), rows (`row`), hand-off. Invariants: (1) the key
 //! is a uid that is never reused, not a place on a device, so that a block of a removed table can
 //! never be taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only verified blocks are
-//! inserted; (3) the weight of all blocks stays within the capacity, up to one block per shard.
+//! inserted, or such as were just written; (3) the weight of all blocks stays within the capacity,
+//! up to one block per shard.
 //!
 //! A hit takes one shard's lock for reading, asks for the block's head and clones one handle. The
 //! eviction policy is that of the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash
@@ -203,6 +204,11 @@ impl BlockCache {
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
         }
+    }
+
+    /// Drops one block, if it is cached.
+    pub(crate) fn erase(&self, uid: u64, ordinal: u32) {
+        self.blocks.remove(&BlockKey { uid, ordinal });
     }
 
     /// Drops all cached blocks of a table that has `blocks` blocks. O(blocks).

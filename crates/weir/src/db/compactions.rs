@@ -242,6 +242,7 @@ impl Engine {
             plan: policy.plan(&claim.shape, merge),
             snapshots: claim.shape.snapshots.clone(),
             table,
+            warm_up: state.options.warm_up,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
         let finished = self.run_job(&mut job, &|| self.jobs.is_closed(id))?;
@@ -250,6 +251,7 @@ impl Engine {
         counters.compactions.add(1);
         counters.compaction_bytes.add(stats.bytes_written);
         counters.compaction_bytes_read.add(stats.bytes_read);
+        counters.blocks_warmed.add(stats.blocks_warmed);
         counters.compaction_nanos.add(stats.nanos);
         counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
         Ok(())

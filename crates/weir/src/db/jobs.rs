@@ -495,6 +495,7 @@ impl Engine {
             for table in outputs {
                 let reason = "recovery removes tables that no version names";
                 storage.remove_table(table.uid).ignore_error(reason);
+                self.cache.erase_table(table.uid, table.blocks);
             }
         }
         failed.error
@@ -570,6 +571,7 @@ impl Engine {
         let set = Arc::clone(&self.set);
         Ok(JobContext {
             storage: self.storage()?,
+            cache: Some(Arc::clone(&self.cache)),
             accountant: Some(Arc::clone(&self.shared.accountant)),
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.verify_outputs,

@@ -63,6 +63,8 @@ pub struct Metrics {
     /// Compactions that the checks of the tree refused: each is a defect of the engine, and nothing
     /// was changed. See the property `weir.background-error`.
     pub compactions_refused: u64,
+    /// Blocks that compactions put into the cache because they replaced cached ones.
+    pub blocks_warmed: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -261,6 +263,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         compactions: c.compactions.get(),
         trivial_moves: c.trivial_moves.get(),
         compactions_refused: c.compactions_refused.get(),
+        blocks_warmed: c.blocks_warmed.get(),
         entries_dropped: c.entries_dropped.get(),
         flush_seconds: c.flush_nanos.get() as f64 / NANOS,
         compaction_seconds: c.compaction_nanos.get() as f64 / NANOS,
@@ -363,7 +366,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 23] = [
+        let counters: [(&str, &str, f64); 24] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -391,6 +394,7 @@ impl Metrics {
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
             ),
+            ("weir_blocks_warmed_total", "Blocks warmed.", self.blocks_warmed as f64),
             ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
             ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
             ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),

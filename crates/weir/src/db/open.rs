@@ -284,6 +284,7 @@ impl Opening {
         let set = Arc::clone(&self.set);
         let context = JobContext {
             storage: Arc::clone(&self.storage),
+            cache: Some(Arc::clone(&self.cache)),
             accountant: Some(Arc::clone(&self.accountant)),
             hash_seed: self.set.current().hash_seed,
             verify_outputs: self.options.verify_outputs,

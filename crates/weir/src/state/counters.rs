@@ -92,6 +92,8 @@ pub(crate) struct Counters {
     pub(crate) trivial_moves: Counter,
     /// Compactions that were refused and set aside.
     pub(crate) compactions_refused: Counter,
+    /// Output blocks that compactions put into the cache.
+    pub(crate) blocks_warmed: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.

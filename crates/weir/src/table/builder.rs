@@ -22,6 +22,26 @@ use crate::table::format::{
 };
 use crate::table::index::IndexBuilder;
 
+/// A data block that was just written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenBlock<'a> {
+    /// The table's uid.
+    pub(crate) uid: u64,
+    /// Number of the block in the table.
+    pub(crate) ordinal: u32,
+    /// Its first and last user key.
+    pub(crate) first_key: &'a [u8],
+    pub(crate) last_key: &'a [u8],
+    /// What a reader of the block would put into the cache.
+    pub(crate) content: &'a [u8],
+}
+
+/// Is shown the data blocks of a table while it is written. The table may still be abandoned.
+pub(crate) trait BlockSink: Send {
+    /// A block was written.
+    fn block(&mut self, block: WrittenBlock<'_>);
+}
+
 /// A table being written.
 pub(crate) struct TableBuilder {
     writer: Box<dyn TableWriter>,
@@ -43,6 +63,7 @@ pub(crate) struct TableBuilder {
     encoded: Vec<u8>,
     stored: Vec<u8>,
     scratch: Vec<u8>,
+    sink: Option<Box<dyn BlockSink>>,
 }
 
 /// Memory that the builder keeps from block to block; more is given back after a huge value.
@@ -69,7 +90,13 @@ impl TableBuilder {
             encoded: Vec::new(),
             stored: Vec::new(),
             scratch: Vec::new(),
+            sink: None,
         }
+    }
+
+    /// Shows every block to `sink` from now on.
+    pub(crate) fn show_blocks_to(&mut self, sink: Box<dyn BlockSink>) {
+        self.sink = Some(sink);
     }
 
     /// Adds an entry that comes after all others in the order of `base::key`.
@@ -161,6 +188,15 @@ impl TableBuilder {
         self.block_last_key.clear();
         self.block_last_key.extend_from_slice(&self.last_key);
         self.meta.entry_hash = self.meta.entry_hash.wrapping_add(hash);
+        if let Some(sink) = &mut self.sink {
+            sink.block(WrittenBlock {
+                uid: self.meta.uid,
+                ordinal,
+                first_key: &self.block_first_key,
+                last_key: &self.block_last_key,
+                content: &self.encoded,
+            });
+        }
         self.encoded.shrink_to(BUFFERS_KEPT_BYTES);
         self.stored.shrink_to(BUFFERS_KEPT_BYTES);
         Ok(())

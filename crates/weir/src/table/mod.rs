@@ -22,7 +22,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use builder::TableBuilder;
+pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
 pub(crate) use reader::{Table, read_meta};
 

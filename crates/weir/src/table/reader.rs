@@ -13,7 +13,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{Seq, compare};
+use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
 use crate::base::table_meta::TableMeta;
@@ -300,6 +300,15 @@ impl Table {
         }
     }
 
+    /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: a table
+    /// that was never opened has no cached block.
+    pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
+        let (Some(cache), Some(opened)) = (&self.cache, self.opened.get()) else { return false };
+        let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
+        let Some(end) = opened.index.find(last, 0) else { return false };
+        (start..=end).any(|block| cache.contains(self.meta.uid, block as u32))
+    }
+
     /// Block `block`, from the cache or from the device. Requires: `block < blocks`.
     #[inline]
     pub(super) fn block(
@@ -382,7 +391,7 @@ impl Table {
             return Ok(self.meta.bytes);
         }
         let opened = self.opened()?;
-        let block = opened.index.find(key, crate::base::key::SEQ_MAX);
+        let block = opened.index.find(key, SEQ_MAX);
         Ok(block.map_or(0, |block| opened.index.extent(block).offset))
     }
 

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=743c1e34a817
+// FORMAT: docs/format/edit.md sha=7b88599c1310
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -6,7 +6,7 @@
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
-use crate::options::{CompactionPolicy, Compression, Filters, Options};
+use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
 const TAG_WRITE_BUFFER_ENTRIES: u64 = 3;
@@ -21,6 +21,7 @@ const TAG_BASE_LEVEL_BYTES: u64 = 15;
 const TAG_L0_TRIGGER: u64 = 17;
 const TAG_RUNS_PER_LEVEL: u64 = 19;
 const TAG_FILTERS: u64 = 21;
+const TAG_WARM_UP: u64 = 23;
 
 const RECORD: &str = "keyspace option";
 
@@ -68,6 +69,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_L0_TRIGGER, options.l0_trigger as u64);
     put_number(buf, TAG_RUNS_PER_LEVEL, options.runs_per_level as u64);
     put_number(buf, TAG_FILTERS, filters_number(options.filters));
+    put_number(buf, TAG_WARM_UP, warm_up_number(options.warm_up));
 }
 
 /// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
@@ -108,10 +110,23 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_RUNS_PER_LEVEL => options.runs_per_level = size()?,
             // A division that this version does not know: any will do.
             TAG_FILTERS => options.filters = decode_filters(wide()?),
+            TAG_WARM_UP => options.warm_up = decode_warm_up(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }
     Ok(options)
+}
+
+fn warm_up_number(warm_up: WarmUp) -> u64 {
+    match warm_up {
+        WarmUp::None => 0,
+        WarmUp::Incremental => 1,
+    }
+}
+
+/// A way of warming up that is not known is as good as none.
+fn decode_warm_up(value: u64) -> WarmUp {
+    if value == 1 { WarmUp::Incremental } else { WarmUp::None }
 }
 
 fn decode_policy(value: u64) -> Result<CompactionPolicy> {

@@ -14,12 +14,13 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    Finished, Job, JobContext, JobStats, Progress, Stopwatch, check_conservation, set_cursor,
+    self, Finished, Job, JobContext, JobStats, Progress, Stopwatch, check_conservation, set_cursor,
     tally_of,
 };
 use crate::compaction::policy::Plan;
 use crate::compaction::task::{Merge as MergeTask, Task};
 use crate::merge::{Merge, Retain, Tally};
+use crate::options::WarmUp;
 use crate::table::{Table, TableOptions};
 use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
@@ -41,6 +42,8 @@ pub(crate) struct MergeSpec {
     pub(crate) snapshots: Vec<Seq>,
     /// How tables of the output level are written.
     pub(crate) table: TableOptions,
+    /// Whether output blocks that replace cached ones go into the cache.
+    pub(crate) warm_up: WarmUp,
 }
 
 /// Whether a delete may be dropped: asks, for ascending keys, whether any table outside the inputs
@@ -124,7 +127,7 @@ impl CompactionJob {
     /// # Errors
     /// `Conflict` if an input is not in `version`.
     pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
-        let MergeSpec { keyspace, task, plan, snapshots, table } = spec;
+        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up } = spec;
         let mut inputs: Vec<Vec<Arc<Table>>> = Vec::with_capacity(task.inputs.len());
         for slice in &task.inputs {
             inputs.push(tables_of(version, slice)?);
@@ -145,6 +148,11 @@ impl CompactionJob {
         let cursors: Result<Vec<RunCursor>> =
             slices.map(|(slice, tables)| cursor_over(slice, tables)).collect();
         let merge = Merge::new(cursors?);
+        let cache = context.cache.clone().filter(|_| warm_up == WarmUp::Incremental);
+        let mut outputs = Outputs::new(context.clone(), table, plan);
+        if let Some(cache) = cache {
+            outputs.warm(execute::warm::WarmUp::new(cache, inputs));
+        }
         Ok(Self {
             name: format!(
                 "{} of keyspace {keyspace} in {}",
@@ -155,7 +163,7 @@ impl CompactionJob {
             task,
             promised,
             retain: Retain::new(merge, snapshots, drop_deletes),
-            outputs: Outputs::new(context, table, plan),
+            outputs,
             started: false,
             stats,
             _memory: memory,
@@ -187,6 +195,7 @@ impl CompactionJob {
         }));
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         self.stats.finish(&counts, self.outputs.finished());
+        self.stats.blocks_warmed = self.outputs.blocks_warmed();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),

@@ -28,6 +28,7 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
+use crate::cache::BlockCache;
 use crate::compaction::task::{CursorMove, Move, Rotate};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
@@ -42,6 +43,7 @@ mod outputs;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 pub(crate) use flush::{FlushJob, FlushSpec};
 pub(crate) use merge::{CompactionJob, MergeSpec};
@@ -56,6 +58,8 @@ const STEP_BYTES: u64 = 1 << 20;
 pub(crate) struct JobContext {
     /// Where tables are written.
     pub(crate) storage: Arc<dyn Storage>,
+    /// Where blocks of outputs may go that replace cached ones.
+    pub(crate) cache: Option<Arc<BlockCache>>,
     /// Who counts the memory of open tables and of the jobs themselves.
     pub(crate) accountant: Option<Arc<Accountant>>,
     /// Seed of the key hashes in filters: the store's.

@@ -6,6 +6,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::{Error, IgnoreError, Result};
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::table_meta::TableMeta;
+use crate::compaction::execute::warm::WarmUp;
 use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
@@ -37,6 +38,7 @@ pub(super) struct Outputs {
     finished: Vec<Arc<TableMeta>>,
     /// How many of the finished tables were read again.
     verified: usize,
+    warm_up: Option<Arc<WarmUp>>,
 }
 
 impl Outputs {
@@ -51,7 +53,18 @@ impl Outputs {
             open: None,
             finished: Vec::new(),
             verified: 0,
+            warm_up: None,
         }
+    }
+
+    /// Puts blocks of the tables that are begun from now on into the cache.
+    pub(super) fn warm(&mut self, warm_up: Arc<WarmUp>) {
+        self.warm_up = Some(warm_up);
+    }
+
+    /// Blocks that were put into the cache.
+    pub(super) fn blocks_warmed(&self) -> u64 {
+        self.warm_up.as_ref().map_or(0, |warm_up| warm_up.blocks_warmed())
     }
 
     /// One step of a job: takes what survives from `entries`, which is placed at its first entry
@@ -103,8 +116,12 @@ impl Outputs {
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)();
         let writer = self.context.storage.create_table(uid, self.table_bytes)?;
+        let mut builder = TableBuilder::new(writer, uid, self.options);
+        if let Some(warm_up) = &self.warm_up {
+            builder.show_blocks_to(warm_up.sink());
+        }
         Ok(Open {
-            builder: TableBuilder::new(writer, uid, self.options),
+            builder,
             uid,
             meant: Tally::default(),
             first_key: first_key.to_vec(),
@@ -182,6 +199,9 @@ impl Outputs {
         }
         for meta in std::mem::take(&mut self.finished) {
             self.remove(meta.uid);
+        }
+        if let Some(warm_up) = &self.warm_up {
+            warm_up.forget();
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct JobStats {
     pub(crate) entries_shadowed: u64,
     /// Deletes dropped because they hide nothing.
     pub(crate) deletes_dropped: u64,
+    /// Output blocks put into the cache because they replace cached ones.
+    pub(crate) blocks_warmed: u64,
     /// Nanoseconds spent in steps.
     pub(crate) nanos: u64,
 }

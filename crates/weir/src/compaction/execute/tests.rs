@@ -21,7 +21,7 @@ use crate::device::File;
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
 use crate::merge::{Merge, Visible};
-use crate::options::Options;
+use crate::options::{Options, WarmUp};
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, TableSource, TableWriter};
 use crate::table::CursorOptions;
@@ -189,6 +189,7 @@ impl Store {
         let uids = Arc::clone(&set);
         let context = JobContext {
             storage: storage.clone(),
+            cache: None,
             accountant: None,
             hash_seed: HASH_SEED,
             verify_outputs: true,
@@ -267,6 +268,7 @@ impl Store {
             plan: Leveled.plan(shape, task),
             snapshots: self.snapshots.clone(),
             table: FlushSpec::table_options(KEYSPACE, &self.options, task.output_level, HASH_SEED),
+            warm_up: WarmUp::None,
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
     }
@@ -502,6 +504,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         plan: Leveled.plan(&store.shape(), task),
         snapshots: Vec::new(),
         table: FlushSpec::table_options(KEYSPACE, &store.options, task.output_level, HASH_SEED),
+        warm_up: WarmUp::None,
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
@@ -651,6 +654,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         task,
         snapshots: Vec::new(),
         table: FlushSpec::table_options(KEYSPACE, &store.options, 6, HASH_SEED),
+        warm_up: WarmUp::None,
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);

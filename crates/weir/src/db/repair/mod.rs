@@ -387,6 +387,7 @@ impl Repair {
         let Output { keyspace, options, level, epoch, hash_seed, new_uid } = output;
         let context = JobContext {
             storage: Arc::clone(&self.storage),
+            cache: None,
             accountant: None,
             hash_seed,
             verify_outputs: true,

@@ -7,7 +7,7 @@ use crate::base::error::ErrorKind;
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
-use crate::options::{CompactionPolicy, Compression, Filters, Options};
+use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
@@ -159,6 +159,7 @@ fn options_round_trip() {
         l0_trigger: 9,
         runs_per_level: 7,
         filters: Filters::Monkey,
+        warm_up: WarmUp::Incremental,
         ..Options::default()
     };
     let policies =
