@@ -8,6 +8,7 @@ use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
+use crate::table::HeldBlock;
 
 /// The value of `key` in the newest state, or in the state at `snapshot`.
 #[inline]
@@ -53,8 +54,15 @@ fn count(shared: &Shared, found: Option<&Value>) {
     }
 }
 
-/// The values of `keys`, all in the same state. Keys are looked up in key order, so that
-/// neighbouring keys meet the same blocks while they are hot; the answers come in the order asked.
+/// A key of a batch that no memtable and no newer run has answered.
+struct Open {
+    /// Its place in the batch.
+    at: usize,
+    hash: u64,
+}
+
+/// The values of `keys`, all in the same state, in the order asked. Each run is asked for all keys
+/// that newer ones have not answered, in key order: keys in one block cost one look into the cache.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
     tree: &Tree,
@@ -63,21 +71,43 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
 ) -> Result<Vec<Option<Value>>> {
     let current = tree.pin();
     let seq = snapshot.unwrap_or_else(|| shared.visible());
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by(|&a, &b| keys[a].as_ref().cmp(keys[b].as_ref()));
     let mut answers: Vec<Option<Value>> = vec![None; keys.len()];
-    let (mut found, mut bytes) = (0, 0);
-    for i in order {
-        let answer = get_in(shared, &current, keys[i].as_ref(), seq)?;
-        answers[i] = answer.map(|value| value.keep(&shared.accountant));
-        if let Some(value) = &answers[i] {
-            found += 1;
-            bytes += value.len() as u64;
+    let mut open = Vec::with_capacity(keys.len());
+    for (at, key) in keys.iter().enumerate() {
+        match in_memtables(&current, key.as_ref(), seq) {
+            Some(answer) => answers[at] = answer,
+            None => {
+                open.push(Open { at, hash: checksum::hash_key(key.as_ref(), shared.hash_seed) })
+            }
         }
     }
+    open.sort_unstable_by(|a, b| keys[a.at].as_ref().cmp(keys[b.at].as_ref()));
+    for run in current.version.runs_newest_first() {
+        if open.is_empty() {
+            break;
+        }
+        let mut held = HeldBlock::default();
+        let mut failed = None;
+        open.retain(|&Open { at, hash }| {
+            let key = keys[at].as_ref();
+            let Some(table) = run.find(key).filter(|_| failed.is_none()) else { return true };
+            match table.get_in_batch(&mut held, (key, hash), seq, Purpose::Foreground) {
+                Ok(None) => return true,
+                Ok(Some(hit)) if hit.kind == Kind::Put => {
+                    // Not later: a batch would hold a block for every small value.
+                    answers[at] = Some(hit.value.keep(&shared.accountant));
+                }
+                Ok(Some(_)) => {}
+                Err(error) => failed = Some(error),
+            }
+            false
+        });
+        failed.map_or(Ok(()), Err)?;
+    }
     shared.counters.gets.add(keys.len() as u64);
-    shared.counters.gets_found.add(found);
-    shared.counters.bytes_found.add(bytes);
+    shared.counters.gets_found.add(answers.iter().flatten().count() as u64);
+    let bytes: usize = answers.iter().flatten().map(|value| value.len()).sum();
+    shared.counters.bytes_found.add(bytes as u64);
     Ok(answers)
 }
 

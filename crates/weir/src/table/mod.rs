@@ -3,6 +3,7 @@
 //! Not here: which tables exist and in which order they are asked (`version`), where a table's
 //! bytes lie (`storage`).
 
+mod batch;
 mod block;
 mod builder;
 mod cursor;
@@ -22,6 +23,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
 pub(crate) use reader::{Table, read_meta};
