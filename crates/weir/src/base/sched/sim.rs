@@ -39,6 +39,10 @@ pub struct Settings {
     /// Mean number of switch points from one possible switch to the next; at least 1. A switch that
     /// moves the baton costs about 10 µs of real time, the others a few nanoseconds.
     pub switch_every: u64,
+    /// Keeps all actors on one processor, this one of those that the process may use (counted
+    /// round): the baton then moves without waking another processor. `None`: the operating system
+    /// chooses. Changes nothing that can be observed.
+    pub processor: Option<usize>,
     /// Virtual time after which the run fails: somebody waits for what never comes while timers
     /// keep the clock going.
     pub virtual_limit: Duration,
@@ -54,6 +58,7 @@ impl Settings {
         Self {
             seed,
             switch_every: 16,
+            processor: None,
             virtual_limit: Duration::from_secs(86_400),
             stuck_after: Duration::from_secs(60),
         }
@@ -542,9 +547,11 @@ fn start_actor(
     let parker =
         Arc::new(Parker { go: AtomicBool::new(false), thread: std::sync::OnceLock::new() });
     let mut state = shared.state.lock();
+    let processor = state.settings.processor;
     let id = state.actors.len();
     let actor = Actor { shared: Arc::clone(shared), id, parker: Arc::clone(&parker) };
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        stay_on(processor);
         actor.parker.sleep();
         let shared = Arc::clone(&actor.shared);
         CURRENT.set(Some(actor));
@@ -564,6 +571,20 @@ fn start_actor(
     });
     state.runnable.push(id);
     Ok(id)
+}
+
+/// Keeps the calling thread on one of the processors that it may use; if that fails it stays where
+/// it may be.
+fn stay_on(processor: Option<usize>) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Some(number) = processor else { return };
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let mut one = CpuSet::new();
+    if let Some(&cpu) = allowed.get(number % allowed.len().max(1)) {
+        one.set(cpu);
+        let _ = sched_setaffinity(None, &one);
+    }
 }
 
 /// The last act of an actor's thread: passes the baton on, or ends the run.

@@ -57,6 +57,36 @@ fn same_seed_same_schedule() {
     assert!(seen.len() > 30, "only {} schedules out of 40", seen.len());
 }
 
+/// Goal: keeping all actors on one processor changes nothing that can be seen.
+#[test]
+fn one_processor_same_schedule() {
+    let run = |processor| {
+        let settings = Settings { processor, switch_every: 3, ..Settings::new(9) };
+        let body = |sim: &Simulation| {
+            let actors: Vec<_> = (0..4)
+                .map(|n| {
+                    let body = move || (0..50).for_each(|i| spend_or_wait(n * 50 + i));
+                    sim.spawn("actor", body).expect("started")
+                })
+                .collect();
+            assert!(actors.into_iter().all(ActorHandle::join));
+            (sim.schedule(), sim.now_nanos())
+        };
+        Simulation::run_with(settings, body).expect("it ends")
+    };
+    assert_eq!(run(None), run(Some(0)));
+    assert_eq!(run(None), run(Some(usize::MAX)));
+}
+
+fn spend_or_wait(i: u64) {
+    sched::switch_point();
+    if i.is_multiple_of(3) {
+        sched::delay(Duration::from_nanos(i));
+    } else {
+        spend(i);
+    }
+}
+
 /// Goal: virtual time costs no real time, and timeouts fire in its order. Method: an hour of
 /// delays; two waits, one notified, one not.
 #[test]
