@@ -14,10 +14,11 @@
 //! Invariants: (1) the same requests at the same virtual times cost the same; (2) no lock is held
 //! while an actor waits; (3) a file's stripes are given once, in the order of its first use.
 //!
-//! Simplifications, with their direction: requests are served in the order they come, without an
-//! elevator (slow side); background streams pay one positioning per cluster of bytes and syncs of
-//! tables wait for the queue only (fast side, and independent of the scale); metadata of the file
-//! system costs nothing (fast side); stripes are never reused (no effect at one average seek).
+//! Simplifications, with their direction: readers are served in the order they come, without an
+//! elevator (slow side); background streams pay one positioning per cluster of bytes, do not wait
+//! for readers, and syncs of tables wait for the streams only (fast side for streams, and
+//! independent of the scale); metadata of the file system costs nothing (fast side); stripes are
+//! never reused (no effect at one average seek).
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
