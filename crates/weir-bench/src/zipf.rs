@@ -21,24 +21,32 @@ fn zeta(n: u64, theta: f64) -> f64 {
     exact + integral + (b.powf(-theta) - a.powf(-theta)) / 2.0
 }
 
-/// Ranks 0..n, rank r with a probability proportional to `1 / (r + 1)^0.99`.
+/// Ranks 0..n, rank r with a probability proportional to `1 / (r + 1)^theta`.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     n: u64,
+    theta: f64,
     alpha: f64,
     zeta_n: f64,
     eta: f64,
 }
 
 impl Zipfian {
-    /// Ranks below `n`, which must not be 0.
+    /// Ranks below `n`, which must not be 0, with YCSB's skew of 0.99.
     #[must_use]
     pub fn new(n: u64) -> Self {
+        Self::with_theta(n, THETA)
+    }
+
+    /// Ranks below `n`, which must not be 0, with a skew above 0 and below 1.
+    #[must_use]
+    pub fn with_theta(n: u64, theta: f64) -> Self {
         assert!(n > 0, "a choice out of nothing does not exist");
-        let zeta_n = zeta(n, THETA);
+        assert!(theta > 0.0 && theta < 1.0, "a skew of {theta} is not between 0 and 1");
+        let zeta_n = zeta(n, theta);
         let eta =
-            (1.0 - (2.0 / n as f64).powf(1.0 - THETA)) / (1.0 - zeta(2.min(n), THETA) / zeta_n);
-        Self { n, alpha: 1.0 / (1.0 - THETA), zeta_n, eta }
+            (1.0 - (2.0 / n as f64).powf(1.0 - theta)) / (1.0 - zeta(2.min(n), theta) / zeta_n);
+        Self { n, theta, alpha: 1.0 / (1.0 - theta), zeta_n, eta }
     }
 
     /// The next rank.
@@ -48,7 +56,7 @@ impl Zipfian {
         if uz < 1.0 || self.n == 1 {
             return 0;
         }
-        if uz < 1.0 + 0.5f64.powf(THETA) {
+        if uz < 1.0 + 0.5f64.powf(self.theta) {
             return 1;
         }
         let rank = self.n as f64 * (self.eta * u - self.eta + 1.0).powf(self.alpha);
@@ -121,21 +129,23 @@ mod tests {
     }
 
     /// Goal: the skew is Zipf's. Method: the two most popular ranks' frequencies against
-    /// `1 / zeta(n)` and half of it to the power 0.99; every rank is in range.
+    /// `1 / zeta(n)` and half of it to the power of the skew; the tail is reached.
     #[test]
     fn zipfian_frequencies() {
-        let zipf = Zipfian::new(1000);
-        let mut prng = Prng::new(1, 0);
-        let draws = 200_000;
-        let mut counts = vec![0u64; 1000];
-        for _ in 0..draws {
-            counts[zipf.next(&mut prng) as usize] += 1;
+        for theta in [0.5, THETA, 0.999] {
+            let zipf = Zipfian::with_theta(1000, theta);
+            let mut prng = Prng::new(1, 0);
+            let draws = 200_000;
+            let mut counts = vec![0u64; 1000];
+            for _ in 0..draws {
+                counts[zipf.next(&mut prng) as usize] += 1;
+            }
+            let first = 1.0 / zeta(1000, theta);
+            assert!((counts[0] as f64 / draws as f64 - first).abs() < 0.01);
+            let second = first * 0.5f64.powf(theta);
+            assert!((counts[1] as f64 / draws as f64 - second).abs() < 0.01);
+            assert!(counts[900..].iter().sum::<u64>() > 0, "the tail is reached");
         }
-        let first = 1.0 / zeta(1000, THETA);
-        assert!((counts[0] as f64 / draws as f64 - first).abs() < 0.01);
-        let second = first * 0.5f64.powf(THETA);
-        assert!((counts[1] as f64 / draws as f64 - second).abs() < 0.01);
-        assert!(counts[900..].iter().sum::<u64>() > 0, "the tail is reached");
     }
 
     /// Goal: small and growing stores work. Method: one item, and counts below the planned size.
