@@ -78,6 +78,8 @@ pub struct Settings {
     pub writes: Writes,
     /// How long.
     pub time: Time,
+    /// What is done instead.
+    pub replay: Replay,
 }
 
 /// Options of the engine.
@@ -98,6 +100,8 @@ pub struct Store {
     pub base_level_bytes: u64,
     /// Runs in level 0 that start a merge.
     pub l0_trigger: usize,
+    /// Runs of a level, for policies that collect them.
+    pub runs_per_level: usize,
     /// Bytes of a table. Scaled.
     pub table_bytes: u64,
     /// Bytes of a block.
@@ -116,6 +120,9 @@ pub struct Store {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
+    /// Name of the policy that brings what is loaded into one sorted run, which lies in the last
+    /// level then; the store is opened with its own policy afterwards.
+    pub policy: String,
     /// Number of keys. Scaled.
     pub keys: u64,
     /// Bytes of a key.
@@ -134,6 +141,8 @@ pub struct Disk {
     pub preset: String,
     /// Bytes of the simulated page cache of the operating system; 0: none. Scaled.
     pub page_cache_bytes: u64,
+    /// Whether indexes and filters are in memory, so that reading them costs nothing.
+    pub indexes_resident: bool,
 }
 
 /// Who reads.
@@ -142,10 +151,13 @@ pub struct Disk {
 pub struct Reads {
     /// Number of readers, each of which asks again when it has its answer.
     pub threads: usize,
-    /// `get`, `scan`, or a name of the YCSB core workloads' mixes.
+    /// `get`, `scan`, or one of YCSB's mixes: `ycsb_a` to `ycsb_f`.
     pub kind: String,
     /// Which keys: `uniform`, `zipfian`, `range_hot`, or one of them with `latest_` before it.
     pub choice: String,
+    /// How many of the keys that were written last count as recent, for `latest_uniform` and
+    /// `latest_range_hot`. Scaled.
+    pub recent_keys: u64,
     /// The skew of `zipfian`.
     pub zipf_theta: f64,
     /// The hot range's part of all keys, for `range_hot`.
@@ -158,6 +170,8 @@ pub struct Reads {
     pub scan_scaled: bool,
     /// Virtual processor time of a read, beside what it waits for.
     pub cpu_nanos: u64,
+    /// As much per entry that a scan passes.
+    pub entry_cpu_nanos: u64,
 }
 
 /// Who writes.
@@ -172,12 +186,31 @@ pub struct Writes {
     pub cpu_nanos: u64,
 }
 
+/// A fixed list of operations instead of readers and a writer: Merfeld's. One thread writes, waits
+/// for the merges, then reads.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// Writes; 0: readers and a writer as above. Scaled.
+    pub writes: u64,
+    /// The part of them that updates a key that was written before.
+    pub updates: f64,
+    /// The part that deletes one.
+    pub deletes: f64,
+    /// Point reads after the writes. Scaled.
+    pub gets: u64,
+    /// The part of them whose key was never written.
+    pub absent: f64,
+}
+
 /// How long.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Time {
     /// Virtual seconds before anything is counted. Scaled.
     pub warm_up_seconds: f64,
+    /// Whether the writer writes meanwhile.
+    pub warm_up_writes: bool,
     /// Virtual seconds that are measured. Scaled.
     pub seconds: f64,
     /// Virtual seconds of one sample. Scaled.
@@ -206,8 +239,10 @@ pub struct PaperLine {
     pub name: String,
     /// Unit of its y values.
     pub unit: String,
-    /// x and y, at scale 1; x is a time that is scaled in a plot over time.
+    /// x and y, at scale 1.
     pub points: Vec<[f64; 2]>,
+    /// Names of the points, for bars: those of the runs.
+    pub labels: Vec<String>,
 }
 
 /// A number to derive.
@@ -230,6 +265,44 @@ pub struct Wanted {
     pub high: Option<f64>,
     /// Where the bounds come from, or why they are missing.
     pub note: String,
+}
+
+impl Settings {
+    /// The same at scale `scale`: data, caches, files, levels and durations are divided by it;
+    /// rates, latencies, entries, blocks and percentages are not.
+    #[must_use]
+    pub fn scaled(mut self, scale: u32) -> Self {
+        let divide = |number: u64| number / u64::from(scale);
+        let store = &mut self.store;
+        store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
+        store.base_level_bytes = divide(store.base_level_bytes).max(1 << 10);
+        store.table_bytes = divide(store.table_bytes).max(1 << 10);
+        store.block_cache_bytes = divide(store.block_cache_bytes);
+        store.write_buffer_entries = match store.write_buffer_entries {
+            0 => 0,
+            entries => divide(entries).max(1),
+        };
+        self.load.keys = divide(self.load.keys);
+        self.replay.writes = divide(self.replay.writes);
+        self.replay.gets = divide(self.replay.gets);
+        self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
+        self.reads.recent_keys = divide(self.reads.recent_keys);
+        if self.reads.scan_scaled {
+            self.reads.scan_bytes = divide(self.reads.scan_bytes);
+        }
+        for seconds in
+            [&mut self.time.warm_up_seconds, &mut self.time.seconds, &mut self.time.window_seconds]
+        {
+            *seconds /= f64::from(scale);
+        }
+        self
+    }
+
+    /// Bytes of all entries that are loaded.
+    #[must_use]
+    pub fn loaded_bytes(&self) -> u64 {
+        self.load.keys * (self.load.key_bytes + self.load.value_bytes) as u64
+    }
 }
 
 impl Experiment {
@@ -288,6 +361,14 @@ impl Experiment {
     }
 }
 
+impl Experiment {
+    /// The options that `run` sets anew, as text by their full names, at scale 1.
+    #[must_use]
+    pub fn own_options(&self, run: &Run) -> BTreeMap<String, String> {
+        run.set.iter().map(|(option, value)| (option.clone(), shown(value))).collect()
+    }
+}
+
 /// A value as people write it.
 fn shown(value: &toml::Value) -> String {
     match value {
@@ -317,6 +398,7 @@ immutables_max = 4
 level_ratio = 10
 base_level_bytes = 1073741824
 l0_trigger = 4
+runs_per_level = 10
 table_bytes = 20971520
 block_bytes = 4096
 bloom_bits = 15.0
@@ -324,6 +406,7 @@ block_cache_bytes = 6442450944
 background_threads = 1
 durability = "buffered"
 [settings.load]
+policy = "leveled"
 keys = 20971520
 key_bytes = 16
 value_bytes = 1008
@@ -331,24 +414,34 @@ order = "random"
 [settings.disk]
 preset = "hdd-15k-x2"
 page_cache_bytes = 0
+indexes_resident = true
 [settings.reads]
 threads = 8
 kind = "get"
 choice = "range_hot"
+recent_keys = 0
 zipf_theta = 0.999
 hot_keys = 0.15
 hot_reads = 0.98
 scan_bytes = 0
 scan_scaled = false
 cpu_nanos = 20000
+entry_cpu_nanos = 1000
 [settings.writes]
 per_second = 1000.0
 choice = "uniform"
 cpu_nanos = 20000
 [settings.time]
 warm_up_seconds = 0.0
+warm_up_writes = false
 seconds = 20000.0
 window_seconds = 10.0
+[settings.replay]
+writes = 0
+updates = 0.0
+deletes = 0.0
+gets = 0
+absent = 0.0
 [plot]
 kind = "time"
 x = { label = "time", unit = "s" }
@@ -378,7 +471,7 @@ note = ""
         assert!(b.writes.per_second.abs() < 1e-9);
         assert_eq!((b.load.keys, b.store.policy.as_str()), (20_971_520, "leveled"));
         assert_eq!(experiment.options()["reads.choice"], "range_hot");
-        assert_eq!(experiment.options().len(), 34);
+        assert_eq!(experiment.options().len(), 45);
     }
 
     /// Goal: nothing is taken silently. Method: an unknown key, a missing one, an unknown option in

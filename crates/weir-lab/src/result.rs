@@ -26,8 +26,8 @@ pub struct Result {
     pub seed: u64,
     /// What was typed to get it.
     pub command: String,
-    /// Every option of every run, scaled, by name: `store.policy`, or `bLSM: store.policy` where
-    /// the run differs from the experiment's own settings.
+    /// Every option at scale 1 by its name, such as `store.policy`, and `bLSM: store.policy` where
+    /// the run called bLSM has its own.
     pub settings: BTreeMap<String, String>,
     /// How it wants to be drawn.
     pub kind: Kind,

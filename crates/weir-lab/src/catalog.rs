@@ -1,0 +1,56 @@
+//! All experiments: the files in `experiments/`, built in.
+
+use crate::experiment::Experiment;
+
+/// Names and texts, in the order of the papers.
+const ALL: [(&str, &str); 3] = [
+    ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
+    ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
+    ("lsbm-no-writes", include_str!("../experiments/lsbm-no-writes.toml")),
+];
+
+/// The names of all experiments.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|(name, _)| *name).collect()
+}
+
+/// All experiments.
+///
+/// # Errors
+/// What is wrong with one of them: a mistake in a file that is built in.
+pub fn all() -> Result<Vec<Experiment>, String> {
+    ALL.iter().map(|(name, text)| Experiment::parse(name, text)).collect()
+}
+
+/// The experiment called `name`.
+///
+/// # Errors
+/// If there is none, with the names that there are.
+pub fn named(name: &str) -> Result<Experiment, String> {
+    let found = ALL.iter().find(|(known, _)| *known == name);
+    let (name, text) = found.ok_or_else(|| {
+        format!("there is no experiment {name:?}; there are: {}", names().join(", "))
+    })?;
+    Experiment::parse(name, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every file is sound, and every file of the folder is built in.
+    #[test]
+    fn every_file_parses() {
+        let all = all().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(all.len(), ALL.len());
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+        let folder = weir::sim::RealDir::open(folder, false).expect("the folder");
+        let mut files = folder.list().expect("its list");
+        files.sort();
+        let mut built_in: Vec<String> = names().iter().map(|n| format!("{n}.toml")).collect();
+        built_in.sort();
+        assert_eq!(files, built_in);
+        assert!(named("nothing").is_err());
+    }
+}

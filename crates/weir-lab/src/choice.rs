@@ -1,0 +1,157 @@
+//! Which key is read or written next.
+//!
+//! Keys are numbers below the number of loaded keys, in key order. Writes are numbered; the key of
+//! write `i` is a function of the seed and `i`, so that a reader can choose among the keys that
+//! were written last without a list of them.
+
+use weir_bench::{Permutation, Prng, Zipfian};
+
+use crate::experiment::Reads;
+
+/// The stream of the keys that are written.
+const WRITE_STREAM: u64 = 1 << 40;
+
+/// The key of write number `write`: uniform over `keys`. Numbers below 0 stand for writes before
+/// the run.
+#[must_use]
+pub fn written_key(seed: u64, write: i64, keys: u64) -> u64 {
+    Prng::new(seed, WRITE_STREAM.wrapping_add_signed(write)).below(keys)
+}
+
+/// How a reader chooses.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    seed: u64,
+    keys: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Uniform,
+    /// The popular keys do not lie together.
+    Zipfian(Zipfian, Permutation),
+    RangeHot {
+        start: u64,
+        end: u64,
+        hot_reads: f64,
+    },
+    LatestUniform {
+        recent: u64,
+    },
+    LatestZipfian(Zipfian),
+    LatestRangeHot {
+        recent: u64,
+        start: u64,
+        end: u64,
+    },
+}
+
+impl Choice {
+    /// The choice that `reads` names, over `keys` keys.
+    ///
+    /// # Errors
+    /// The name that is unknown.
+    pub fn new(reads: &Reads, keys: u64, seed: u64) -> Result<Self, String> {
+        let hot = ((keys as f64 * reads.hot_keys) as u64).clamp(1, keys);
+        let (start, end) = ((keys - hot) / 2, (keys - hot) / 2 + hot);
+        let recent = reads.recent_keys.max(1);
+        let zipfian = || Zipfian::with_theta(keys, reads.zipf_theta);
+        let kind = match reads.choice.as_str() {
+            "uniform" => Kind::Uniform,
+            "zipfian" => Kind::Zipfian(zipfian(), Permutation::new(keys, seed)),
+            "range_hot" => Kind::RangeHot { start, end, hot_reads: reads.hot_reads },
+            "latest_uniform" => Kind::LatestUniform { recent },
+            "latest_zipfian" => Kind::LatestZipfian(zipfian()),
+            "latest_range_hot" => Kind::LatestRangeHot { recent, start, end },
+            other => return Err(format!("reads.choice: {other:?} is unknown")),
+        };
+        Ok(Self { seed, keys, kind })
+    }
+
+    /// The next key, when `written` writes have been done.
+    pub fn next(&self, prng: &mut Prng, written: u64) -> u64 {
+        let back = |rank: u64| {
+            let write = i64::try_from(written).unwrap_or(i64::MAX) - 1 - rank as i64;
+            written_key(self.seed, write, self.keys)
+        };
+        match &self.kind {
+            Kind::Uniform => prng.below(self.keys),
+            Kind::Zipfian(ranks, order) => order.at(ranks.next(prng)),
+            Kind::RangeHot { start, end, hot_reads } => {
+                if prng.unit() < *hot_reads {
+                    start + prng.below(end - start)
+                } else {
+                    prng.below(self.keys)
+                }
+            }
+            Kind::LatestUniform { recent } => back(prng.below(*recent)),
+            Kind::LatestZipfian(ranks) => back(ranks.next(prng)),
+            Kind::LatestRangeHot { recent, start, end } => loop {
+                let key = back(prng.below(*recent));
+                if (*start..*end).contains(&key) {
+                    return key;
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(choice: &str) -> Reads {
+        Reads {
+            threads: 1,
+            kind: "get".into(),
+            choice: choice.into(),
+            recent_keys: 50,
+            zipf_theta: 0.999,
+            hot_keys: 0.15,
+            hot_reads: 0.98,
+            scan_bytes: 0,
+            scan_scaled: false,
+            cpu_nanos: 0,
+            entry_cpu_nanos: 0,
+        }
+    }
+
+    const KEYS: u64 = 10_000;
+
+    fn draw(choice: &str, written: u64) -> Vec<u64> {
+        let choice = Choice::new(&reads(choice), KEYS, 7).expect("known");
+        let mut prng = Prng::new(1, 1);
+        (0..20_000).map(|_| choice.next(&mut prng, written)).collect()
+    }
+
+    /// Goal: every key is in range, and an unknown name is refused.
+    #[test]
+    fn in_range() {
+        for name in ["uniform", "zipfian", "range_hot", "latest_uniform", "latest_zipfian"] {
+            assert!(draw(name, 3).iter().all(|&key| key < KEYS), "{name}");
+        }
+        assert!(Choice::new(&reads("coldest"), KEYS, 7).is_err());
+    }
+
+    /// Goal: the hot range gets its share: 98 % and what the cold reads add.
+    #[test]
+    fn hot_range() {
+        let keys = draw("range_hot", 0);
+        let hot = keys.iter().filter(|&&k| (4250..5750).contains(&k)).count() as f64 / 20_000.0;
+        assert!((hot - (0.98 + 0.02 * 0.15)).abs() < 0.005, "{hot}");
+    }
+
+    /// Goal: `latest` reads what was written last and nothing else. Method: the set of the last 50
+    /// writes' keys, from the same function as the writer's.
+    #[test]
+    fn latest() {
+        let recent: Vec<u64> = (950..1000).map(|i| written_key(7, i, KEYS)).collect();
+        assert!(draw("latest_uniform", 1000).iter().all(|k| recent.contains(k)));
+        let hot: Vec<u64> = recent.into_iter().filter(|k| (4250..5750).contains(k)).collect();
+        assert!(draw("latest_range_hot", 1000).iter().all(|k| hot.contains(k)));
+        let newest = written_key(7, 999, KEYS);
+        let zipfian = draw("latest_zipfian", 1000);
+        assert!(zipfian.iter().filter(|&&k| k == newest).count() > 1000);
+    }
+}

@@ -1,0 +1,152 @@
+//! The laboratory's own files: cached results, images of loaded stores, directories of runs.
+//!
+//! The only place here that touches the file system outside of a store. Everything lies in one
+//! cache directory that may be removed at any time:
+//!
+//! | path | what |
+//! |---|---|
+//! | `results/EXPERIMENT-KEY.json` | a result; the key covers experiment, scale, seed and program |
+//! | `images/KEY/` | a loaded store that runs start from |
+//! | `work/` | stores of runs that are going on |
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir::sim::RealDir;
+
+/// What can go wrong, as a sentence.
+pub type Result<T> = std::result::Result<T, String>;
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
+    let text = format!("{what} {}", path.display());
+    move |error| format!("{text}: {error}")
+}
+
+/// FNV-1a, in 128 bits.
+fn hash(parts: &[&[u8]]) -> String {
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for part in parts {
+        // The length keeps two parts from being taken for one.
+        let length = (part.len() as u64).to_le_bytes();
+        for &byte in length.iter().chain(*part) {
+            hash =
+                (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+    format!("{hash:032x}").split_off(12)
+}
+
+/// A hash of the running program: what it measures may change with any of its bytes.
+fn program() -> Result<String> {
+    static PROGRAM: OnceLock<Result<String>> = OnceLock::new();
+    let read = || {
+        let path = std::env::current_exe().map_err(|e| format!("finding this program: {e}"))?;
+        #[expect(clippy::disallowed_methods, reason = "the program's own file, not a store's")]
+        let bytes = std::fs::read(&path).map_err(failed("reading", &path))?;
+        // Eight bytes at a time: the program has hundreds of megabytes with its symbols.
+        let words = bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            (hash.rotate_left(23) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        Ok(format!("{word:016x}", word = words))
+    };
+    PROGRAM.get_or_init(read).clone()
+}
+
+/// A key for what `parts` and this program determine.
+///
+/// # Errors
+/// The program cannot be read.
+pub fn key(parts: &[&str]) -> Result<String> {
+    let program = program()?;
+    let mut all: Vec<&[u8]> = vec![program.as_bytes()];
+    all.extend(parts.iter().map(|part| part.as_bytes()));
+    Ok(hash(&all))
+}
+
+/// Reads a file as text; `None` if there is none.
+#[must_use]
+pub fn read_text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Writes a file so that nobody ever sees half of it.
+///
+/// # Errors
+/// What failed, and where.
+#[expect(clippy::disallowed_methods, reason = "results are files of the laboratory, not stores")]
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(failed("making", parent))?;
+    }
+    let draft = path.with_extension(format!("draft{}", std::process::id()));
+    std::fs::write(&draft, text).map_err(failed("writing", &draft))?;
+    std::fs::rename(&draft, path).map_err(failed("naming", path))
+}
+
+/// A directory of its own that is removed at the end.
+pub struct WorkDir {
+    path: PathBuf,
+}
+
+impl WorkDir {
+    /// A new empty directory in `cache/work`.
+    ///
+    /// # Errors
+    /// What failed, and where.
+    pub fn new(cache: &Path) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = cache.join("work").join(format!("{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).map_err(failed("making", &path))?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it a name for good.
+    ///
+    /// # Errors
+    /// What failed, and where. A directory of that name that somebody else made meanwhile is as
+    /// good.
+    pub fn keep_as(self, path: &Path) -> Result<()> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(failed("making", parent))?;
+        }
+        #[expect(clippy::disallowed_methods, reason = "a directory of the laboratory")]
+        match std::fs::rename(&self.path, path) {
+            Err(_) if path.is_dir() => Ok(()),
+            other => other.map_err(failed("naming", path)),
+        }
+    }
+
+    /// Puts the store of `image` here: tables, which are never changed, by links, the rest as
+    /// copies.
+    ///
+    /// # Errors
+    /// What failed, and where.
+    pub fn fill_from(&self, image: &Path) -> Result<()> {
+        let dir = RealDir::open(image, false).map_err(|e| e.to_string())?;
+        for name in dir.list().map_err(|e| e.to_string())? {
+            let (from, to) = (image.join(&name), self.path.join(&name));
+            if !name.ends_with(".tbl") || std::fs::hard_link(&from, &to).is_err() {
+                std::fs::copy(&from, &to).map_err(failed("copying", &from))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        // What is left behind is only space, and is removed with the cache.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,287 @@
+//! What is derived from a run: series over time, and numbers.
+//!
+//! A measure has a name. `hit_ratio`, `qps` and the like are values per window; with `_mean`,
+//! `_deviation`, `_low`, `_high`, `_amplitude`, `_period` or `_strength` behind it, one number over
+//! all windows. The others are numbers over the whole measured part.
+//!
+//! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
+//! multiplies by the scale.
+
+use crate::run::{Record, Sample};
+
+/// A measure per window.
+struct PerWindow {
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Record, &Sample, &Sample) -> f64,
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Growth of a counter.
+fn grown(before: u64, after: u64) -> f64 {
+    after.saturating_sub(before) as f64
+}
+
+fn hits_of(hits: f64, misses: f64) -> f64 {
+    ratio(hits, hits + misses)
+}
+
+const PER_WINDOW: [PerWindow; 10] = [
+    PerWindow {
+        name: "hit_ratio",
+        unit: "",
+        of: |_, a, b| hits_of(grown(a.hits, b.hits), grown(a.misses, b.misses)),
+    },
+    PerWindow {
+        name: "page_hit_ratio",
+        unit: "",
+        of: |_, a, b| {
+            let hits = grown(a.disk.page_hits, b.disk.page_hits);
+            hits_of(hits, grown(a.disk.page_misses, b.disk.page_misses))
+        },
+    },
+    PerWindow {
+        name: "qps",
+        unit: "1/s",
+        of: |_, a, b| ratio(grown(a.reads, b.reads), b.seconds - a.seconds),
+    },
+    PerWindow {
+        name: "latency_ms",
+        unit: "ms",
+        of: |_, a, b| ratio(grown(a.read_nanos, b.read_nanos) / 1e6, grown(a.reads, b.reads)),
+    },
+    PerWindow {
+        name: "writes_per_second",
+        unit: "1/s",
+        of: |_, a, b| ratio(grown(a.writes, b.writes), b.seconds - a.seconds),
+    },
+    PerWindow {
+        name: "database_over_data",
+        unit: "",
+        of: |record, _, b| ratio(b.disk.table_bytes as f64, record.loaded_bytes as f64),
+    },
+    PerWindow {
+        name: "cache_used",
+        unit: "",
+        of: |_, _, b| ratio(b.cache_bytes as f64, b.cache_capacity as f64),
+    },
+    PerWindow {
+        name: "disk_busy",
+        unit: "",
+        of: |record, a, b| {
+            let busy = grown(a.disk.busy_nanos, b.disk.busy_nanos) / 1e9;
+            ratio(busy, (b.seconds - a.seconds) * record.spindles as f64)
+        },
+    },
+    PerWindow {
+        name: "disk_reads_per_read",
+        unit: "",
+        of: |_, a, b| ratio(grown(a.disk.user_reads, b.disk.user_reads), grown(a.reads, b.reads)),
+    },
+    PerWindow {
+        name: "merged_mb_per_second",
+        unit: "MB/s",
+        of: |_, a, b| ratio(grown(a.merged_bytes, b.merged_bytes) / 1e6, b.seconds - a.seconds),
+    },
+];
+
+/// A number over the whole measured part.
+type Whole = (&'static str, &'static str, fn(&Sample, &Sample) -> f64);
+
+const WHOLE: [Whole; 11] = [
+    // Per byte that was flushed: what waits in memtables was not written yet.
+    ("write_amplification", "", |a, b| {
+        let flushed = grown(a.flushed_bytes, b.flushed_bytes);
+        ratio(flushed + grown(a.merged_bytes, b.merged_bytes), flushed)
+    }),
+    ("merge_io_per_flushed_byte", "", |a, b| {
+        let merged = grown(a.merged_bytes, b.merged_bytes);
+        let read = grown(a.merge_read_bytes, b.merge_read_bytes);
+        ratio(merged + read, grown(a.flushed_bytes, b.flushed_bytes))
+    }),
+    ("merged_per_flushed_byte", "", |a, b| {
+        ratio(grown(a.merged_bytes, b.merged_bytes), grown(a.flushed_bytes, b.flushed_bytes))
+    }),
+    ("blocks_per_read", "", |a, b| {
+        let blocks = grown(a.hits, b.hits) + grown(a.misses, b.misses);
+        ratio(blocks, grown(a.reads, b.reads))
+    }),
+    ("disk_reads_per_miss", "", |a, b| {
+        ratio(grown(a.disk.user_reads, b.disk.user_reads), grown(a.misses, b.misses))
+    }),
+    ("write_seconds", "s", |a, b| b.write_seconds - a.write_seconds),
+    ("read_seconds", "s", |a, b| b.read_seconds - a.read_seconds),
+    ("reads", "", |a, b| grown(a.reads, b.reads)),
+    ("writes", "", |a, b| grown(a.writes, b.writes)),
+    ("stalled", "", |a, b| ratio(b.stalled_seconds - a.stalled_seconds, b.seconds - a.seconds)),
+    ("user_mb_per_second", "MB/s", |a, b| {
+        ratio(grown(a.user_bytes, b.user_bytes) / 1e6, b.seconds - a.seconds)
+    }),
+];
+
+/// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
+/// measure.
+#[must_use]
+pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
+    let measure = PER_WINDOW.iter().find(|m| m.name == name)?;
+    let pairs = record.samples.windows(2).filter_map(|pair| match pair {
+        [a, b] => Some([b.seconds, (measure.of)(record, a, b)]),
+        _ => None,
+    });
+    Some(pairs.collect())
+}
+
+/// The unit of a measure; empty for a plain number.
+#[must_use]
+pub fn unit(name: &str) -> &'static str {
+    if let Some((_, unit, _)) = WHOLE.iter().find(|(n, ..)| *n == name) {
+        return unit;
+    }
+    let longest = |m: &&PerWindow| name.strip_prefix(m.name).is_some();
+    match PER_WINDOW.iter().filter(longest).max_by_key(|m| m.name.len()) {
+        Some(_) if name.ends_with("_period") => "s",
+        Some(_) if name.ends_with("_strength") => "",
+        Some(measure) => measure.unit,
+        None => "",
+    }
+}
+
+/// Whether the number `name` is a time, which whoever shows it multiplies by the scale.
+#[must_use]
+pub fn is_time(name: &str) -> bool {
+    name.ends_with("_period") || name == "write_seconds" || name == "read_seconds"
+}
+
+/// The number `name` of a run.
+///
+/// # Errors
+/// If there is no such measure.
+pub fn number(record: &Record, name: &str) -> Result<f64, String> {
+    let unknown = || format!("there is no measure {name:?}");
+    if let Some((.., of)) = WHOLE.iter().find(|(n, ..)| *n == name) {
+        let ends = record.samples.first().zip(record.samples.last());
+        return Ok(ends.map_or(0.0, |(a, b)| of(a, b)));
+    }
+    let (base, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;
+    let points = series(record, base).ok_or_else(unknown)?;
+    let values: Vec<f64> = points.iter().map(|p| p[1]).collect();
+    let window = match points.as_slice() {
+        [a, b, ..] => b[0] - a[0],
+        _ => 0.0,
+    };
+    match statistic {
+        "mean" => Ok(mean(&values)),
+        "deviation" => Ok(deviation(&values)),
+        "low" => Ok(percentile(&values, 0.05)),
+        "high" => Ok(percentile(&values, 0.95)),
+        "amplitude" => Ok(percentile(&values, 0.95) - percentile(&values, 0.05)),
+        "period" => Ok(period(&values).map_or(0.0, |(lag, _)| lag as f64 * window)),
+        "strength" => Ok(period(&values).map_or(0.0, |(_, strength)| strength)),
+        _ => Err(unknown()),
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    ratio(values.iter().sum(), values.len() as f64)
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    ratio(squares, values.len() as f64).sqrt()
+}
+
+fn percentile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
+    sorted.get(at).copied().unwrap_or(0.0)
+}
+
+/// The lag, in windows, at which a series is most like itself, and how much: the greatest
+/// autocorrelation beyond the first lag at which it is negative, of at most a third of the series,
+/// so that three periods are seen.
+fn period(values: &[f64]) -> Option<(usize, f64)> {
+    let mean = mean(values);
+    let centred: Vec<f64> = values.iter().map(|v| v - mean).collect();
+    let power: f64 = centred.iter().map(|v| v * v).sum();
+    if power <= 0.0 {
+        return None;
+    }
+    let like_itself = |lag: usize| -> f64 {
+        let pairs = centred.iter().zip(&centred[lag.min(centred.len())..]);
+        // Divided by the number of pairs, so that long lags are not punished.
+        let overlap = (centred.len() - lag) as f64 / centred.len() as f64;
+        pairs.map(|(a, b)| a * b).sum::<f64>() / power / overlap
+    };
+    let last = values.len() / 3;
+    let first = (1..=last).find(|&lag| like_itself(lag) < 0.0)?;
+    let peaks = (first..=last).map(|lag| (lag, like_itself(lag)));
+    peaks.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record whose hit ratio per window is `ratios`.
+    fn record(ratios: &[f64]) -> Record {
+        let mut sample = Sample::default();
+        let mut record = Record { samples: vec![sample], ..Record::default() };
+        for ratio in ratios {
+            sample.seconds += 0.5;
+            sample.hits += (ratio * 1000.0).round() as u64;
+            sample.misses += ((1.0 - ratio) * 1000.0).round() as u64;
+            record.samples.push(sample);
+        }
+        record
+    }
+
+    fn number_of(record: &Record, name: &str) -> f64 {
+        number(record, name).expect(name)
+    }
+
+    /// Goal: a sawtooth's period, amplitude and mean are found. Method: 16 windows a tooth, by
+    /// hand.
+    #[test]
+    fn sawtooth() {
+        let teeth: Vec<f64> = (0..200).map(|i| 0.2 + 0.04 * f64::from(i % 16)).collect();
+        let record = record(&teeth);
+        assert!((number_of(&record, "hit_ratio_period") - 8.0).abs() < 1e-9);
+        assert!(number_of(&record, "hit_ratio_strength") > 0.9);
+        assert!((number_of(&record, "hit_ratio_amplitude") - 0.6).abs() < 0.05);
+        assert!((number_of(&record, "hit_ratio_mean") - 0.5).abs() < 0.01);
+        assert_eq!(unit("hit_ratio_period"), "s");
+        assert_eq!(unit("qps_mean"), "1/s");
+    }
+
+    /// Goal: a constant has no period and no spread, an empty run no numbers that are not finite.
+    #[test]
+    fn flat_and_empty() {
+        let flat = record(&[0.75; 50]);
+        assert!(number_of(&flat, "hit_ratio_deviation") < 1e-9);
+        assert!(number_of(&flat, "hit_ratio_period").abs() < 1e-9);
+        for record in [Record::default(), record(&[])] {
+            for measure in PER_WINDOW {
+                for statistic in ["mean", "deviation", "low", "high", "period", "strength"] {
+                    let name = format!("{}_{statistic}", measure.name);
+                    assert!(number_of(&record, &name).is_finite(), "{name}");
+                }
+            }
+            for (name, ..) in WHOLE {
+                assert!(number_of(&record, name).is_finite(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_names() {
+        for name in ["", "hit_ratio", "hit_ratio_mode", "luck_mean"] {
+            assert!(number(&record(&[0.5]), name).is_err(), "{name}");
+        }
+        assert!(series(&record(&[0.5]), "luck").is_none());
+    }
+}

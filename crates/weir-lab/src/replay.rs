@@ -1,0 +1,82 @@
+//! A fixed list of operations by one thread: writes, then point reads.
+//!
+//! Source: Merfeld and Karatsiolis, section 4: a million writes of which a tenth updates and a
+//! tenth deletes, then reads. Their files are replayed by `weir replay`; here the list is drawn, so
+//! that it can be of any length. Keys are 8 bytes in a random order, values as long as `load` says.
+
+use weir::{Db, Durability};
+use weir_bench::{Permutation, Prng};
+
+use crate::experiment::Settings;
+
+/// The stream of the choices.
+const STREAM: u64 = 1 << 44;
+
+/// Numbers of keys that are never written follow those that are.
+fn key(order: &Permutation, number: u64) -> [u8; 8] {
+    order.at(number).to_be_bytes()
+}
+
+/// The list.
+pub struct Replay<'a> {
+    settings: &'a Settings,
+    db: &'a Db,
+    durability: Durability,
+    order: Permutation,
+    prng: Prng,
+    /// Keys written so far.
+    keys: u64,
+}
+
+impl<'a> Replay<'a> {
+    /// The list that `settings` describe, for `db`.
+    #[must_use]
+    pub fn new(settings: &'a Settings, db: &'a Db, durability: Durability, seed: u64) -> Self {
+        let order = Permutation::new(1 << 40, seed);
+        let prng = Prng::new(seed, STREAM);
+        Self { settings, db, durability, order, prng, keys: 0 }
+    }
+
+    /// Does the writes. The number of bytes that the user wrote does not matter to the disk.
+    ///
+    /// # Errors
+    /// The engine's, as text.
+    pub fn write(&mut self) -> Result<(), String> {
+        let replay = &self.settings.replay;
+        let value = vec![b'v'; self.settings.load.value_bytes];
+        for _ in 0..replay.writes {
+            let draw = self.prng.unit();
+            let known = self.prng.below(self.keys.max(1));
+            let done = if self.keys > 0 && draw < replay.deletes {
+                self.db.delete_with(key(&self.order, known), self.durability)
+            } else if self.keys > 0 && draw < replay.deletes + replay.updates {
+                self.db.put_with(key(&self.order, known), &value, self.durability)
+            } else {
+                self.keys += 1;
+                self.db.put_with(key(&self.order, self.keys - 1), &value, self.durability)
+            };
+            done.map_err(|e| e.to_string())?;
+            weir::sim::work(self.settings.writes.cpu_nanos);
+        }
+        Ok(())
+    }
+
+    /// Does the reads; how many.
+    ///
+    /// # Errors
+    /// The engine's, as text; a key that cannot be there and is.
+    pub fn read(&mut self) -> Result<u64, String> {
+        weir::sim::this_actor_reads();
+        let replay = &self.settings.replay;
+        for _ in 0..replay.gets {
+            let absent = self.prng.unit() < replay.absent;
+            let number = self.prng.below(self.keys.max(1)) + if absent { self.keys } else { 0 };
+            let found = self.db.get(key(&self.order, number)).map_err(|e| e.to_string())?;
+            if absent && found.is_some() {
+                return Err(format!("key {number} was never written and is there"));
+            }
+            weir::sim::work(self.settings.reads.cpu_nanos);
+        }
+        Ok(replay.gets)
+    }
+}

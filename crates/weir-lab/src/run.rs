@@ -1,0 +1,295 @@
+//! One run: a store on a timed disk, readers, a writer, and somebody who takes samples.
+//!
+//! Every part is an actor of one simulation. Readers are closed loops: each asks again when it has
+//! its answer and has spent its processor time. The writer wakes a hundred times a virtual second
+//! and writes what is due. Nothing here depends on real time but the progress that is shown.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir::sim::{DiskModel, RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
+use weir::{Db, Durability};
+use weir_bench::{KeySpace, Prng, Values};
+
+use crate::choice::{Choice, written_key};
+use crate::experiment::Settings;
+use crate::replay::Replay;
+use crate::store;
+
+/// Virtual nanoseconds between two wake-ups of the writer.
+const WRITER_TICK_NANOS: u64 = 10_000_000;
+
+/// The stream of the values that are written.
+const VALUE_STREAM: u64 = 1 << 42;
+
+/// Everything that is counted, as of one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Virtual seconds since the measured part began.
+    pub seconds: f64,
+    /// Operations that readers have done.
+    pub reads: u64,
+    /// Virtual nanoseconds that they took.
+    pub read_nanos: u64,
+    /// Updates that the writer has done.
+    pub writes: u64,
+    /// Data blocks that users' reads found in the block cache, and did not find.
+    pub hits: u64,
+    /// See `hits`.
+    pub misses: u64,
+    /// Bytes in the block cache and how many it may hold.
+    pub cache_bytes: u64,
+    /// See `cache_bytes`.
+    pub cache_capacity: u64,
+    /// Bytes of keys and values that users wrote.
+    pub user_bytes: u64,
+    /// Bytes that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes that merges wrote.
+    pub merged_bytes: u64,
+    /// Bytes that merges read.
+    pub merge_read_bytes: u64,
+    /// Seconds that writers were delayed or stopped.
+    pub stalled_seconds: f64,
+    /// Virtual seconds that the writes of a replay took, waiting for the merges included.
+    pub write_seconds: f64,
+    /// Virtual seconds that its reads took.
+    pub read_seconds: f64,
+    /// What the disk counted.
+    pub disk: TimedCounters,
+}
+
+/// What a run gives.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Samples, one window apart; the first at the beginning of the measured part.
+    pub samples: Vec<Sample>,
+    /// Bytes of all loaded entries.
+    pub loaded_bytes: u64,
+    /// Spindles of the disk.
+    pub spindles: u64,
+    /// Virtual seconds, warm-up included.
+    pub virtual_seconds: f64,
+    /// The levels at the end, from 0 on: runs, tables and bytes.
+    pub levels: Vec<[u64; 3]>,
+}
+
+/// What all actors of a run share.
+struct Shared {
+    settings: Settings,
+    seed: u64,
+    db: Db,
+    keys: KeySpace,
+    choice: Choice,
+    /// Readers and the writer stop here.
+    end_nanos: u64,
+    reads: AtomicU64,
+    read_nanos: AtomicU64,
+    writes: AtomicU64,
+    /// Keys that exist, inserted ones included.
+    inserted: AtomicU64,
+}
+
+/// Runs `settings`, which are scaled, on the store in `path`. `progress` is told how much of the
+/// virtual time has passed, 0 to 1.
+///
+/// All of it happens on one processor.
+///
+/// # Errors
+/// What went wrong, as a text for people.
+pub fn run(
+    path: &Path,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+    progress: impl Fn(f64) + Send + 'static,
+) -> Result<Record, String> {
+    crate::reader::check_kind(&settings.reads.kind)?;
+    store::durability(settings)?;
+    let model = DiskModel::named(&settings.disk.preset)
+        .ok_or_else(|| format!("disk.preset: {:?} is unknown", settings.disk.preset))?;
+    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
+    let (spindles, settings) = (model.spindles as u64, settings.clone());
+    store::simulate(seed, processor, move |simulation| {
+        let options = TimedOptions {
+            model,
+            page_cache_bytes: settings.disk.page_cache_bytes,
+            indexes_resident: settings.disk.indexes_resident,
+        };
+        let dir = TimedDir::new(inner, options).map_err(|e| e.to_string())?;
+        let db = store::open(dir.dir(), &settings, seed)?;
+        let loaded_bytes = settings.loaded_bytes();
+        let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;
+        let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
+        Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, levels })
+    })
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// Starts the actors and takes the samples.
+fn act(
+    simulation: &Simulation,
+    dir: &TimedDir,
+    db: Db,
+    settings: Settings,
+    seed: u64,
+    progress: impl Fn(f64),
+) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+    if settings.replay.writes > 0 {
+        return replay(simulation, dir, db, settings, seed);
+    }
+    let time = settings.time.clone();
+    let start = simulation.now_nanos() + nanos(time.warm_up_seconds);
+    let end_nanos = start + nanos(time.seconds);
+    let shared = Arc::new(Shared {
+        keys: store::keys(&settings),
+        choice: Choice::new(&settings.reads, settings.load.keys.max(1), seed)?,
+        db,
+        end_nanos,
+        reads: AtomicU64::new(0),
+        read_nanos: AtomicU64::new(0),
+        writes: AtomicU64::new(0),
+        inserted: AtomicU64::new(settings.load.keys),
+        seed,
+        settings,
+    });
+    let mut actors = Vec::new();
+    let mut start_actor = |name: &str, body: Box<dyn FnOnce() + Send>| {
+        simulation.spawn(name, body).map(|a| actors.push(a)).map_err(|e| e.to_string())
+    };
+    for number in 0..shared.settings.reads.threads {
+        let shared = Arc::clone(&shared);
+        start_actor("reader", Box::new(move || crate::reader::read(&shared.view(), number)))?;
+    }
+    if shared.settings.writes.per_second > 0.0 {
+        let (shared, simulation) = (Arc::clone(&shared), simulation.clone());
+        let from = if time.warm_up_writes { simulation.now_nanos() } else { start };
+        start_actor("writer", Box::new(move || write(&shared, &simulation, from)))?;
+    }
+    let mut samples = Vec::new();
+    let windows = (time.seconds / time.window_seconds).round().max(1.0) as u64;
+    for window in 0..=windows {
+        let at = start + (end_nanos - start) / windows * window;
+        simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())));
+        samples.push(shared.sample(dir, time.window_seconds * window as f64));
+        progress(window as f64 / windows as f64);
+    }
+    for actor in actors {
+        actor.join();
+    }
+    let db = shared.db.clone();
+    drop(shared);
+    Ok((samples, finish(db)?))
+}
+
+/// Closes the store; its levels.
+fn finish(db: Db) -> Result<Vec<[u64; 3]>, String> {
+    let keyspaces = db.metrics().keyspaces;
+    let levels = keyspaces.iter().flat_map(|k| &k.levels).map(|l| [l.runs, l.tables, l.bytes]);
+    let levels = levels.collect();
+    db.close().map_err(|e| format!("closing the store: {e}"))?;
+    Ok(levels)
+}
+
+/// A replay: a sample before, between the writes and the reads, and after.
+fn replay(
+    simulation: &Simulation,
+    dir: &TimedDir,
+    db: Db,
+    settings: Settings,
+    seed: u64,
+) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+    let start = simulation.now_nanos();
+    let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
+    let mut list = Replay::new(&settings, &db, store::durability(&settings)?, seed);
+    let mut samples = vec![sample(&db, dir, 0.0)];
+    list.write()?;
+    db.flush().map_err(|e| e.to_string())?;
+    db.wait_idle().map_err(|e| e.to_string())?;
+    let write_seconds = seconds(start);
+    let writes = settings.replay.writes;
+    samples.push(Sample { writes, write_seconds, ..sample(&db, dir, write_seconds) });
+    let reads_start = simulation.now_nanos();
+    let reads = list.read()?;
+    let read_seconds = seconds(reads_start);
+    let last = sample(&db, dir, seconds(start));
+    samples.push(Sample { writes, reads, write_seconds, read_seconds, ..last });
+    Ok((samples, finish(db)?))
+}
+
+impl Shared {
+    fn view(&self) -> crate::reader::View<'_> {
+        crate::reader::View {
+            settings: &self.settings,
+            seed: self.seed,
+            db: &self.db,
+            keys: self.keys,
+            choice: &self.choice,
+            end_nanos: self.end_nanos,
+            reads: &self.reads,
+            read_nanos: &self.read_nanos,
+            writes: &self.writes,
+            inserted: &self.inserted,
+        }
+    }
+
+    fn sample(&self, dir: &TimedDir, seconds: f64) -> Sample {
+        Sample {
+            reads: self.reads.load(Ordering::Relaxed),
+            read_nanos: self.read_nanos.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            ..sample(&self.db, dir, seconds)
+        }
+    }
+}
+
+/// What the engine and the disk count.
+fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
+    let metrics = db.metrics();
+    Sample {
+        seconds,
+        hits: metrics.cache_foreground.hits,
+        misses: metrics.cache_foreground.misses,
+        cache_bytes: metrics.cache_bytes,
+        cache_capacity: metrics.cache_capacity,
+        user_bytes: metrics.user_bytes_written,
+        flushed_bytes: metrics.bytes_written.flush,
+        merged_bytes: metrics.bytes_written.compaction,
+        merge_read_bytes: metrics.compaction_bytes_read,
+        stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
+        disk: dir.counters(),
+        ..Sample::default()
+    }
+}
+
+/// The writer: what is due, a hundred times a second.
+fn write(shared: &Shared, simulation: &Simulation, from: u64) {
+    let settings = &shared.settings;
+    let durability = store::durability(settings).unwrap_or(Durability::Buffered);
+    let stream = Prng::new(shared.seed, VALUE_STREAM);
+    let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
+    let (mut key, mut done) = (Vec::new(), 0u64);
+    simulation.delay(Duration::from_nanos(from.saturating_sub(simulation.now_nanos())));
+    loop {
+        let now = simulation.now_nanos();
+        if now >= shared.end_nanos {
+            return;
+        }
+        let due = ((now - from) as f64 / 1e9 * settings.writes.per_second) as u64;
+        while done < due {
+            let index = written_key(shared.seed, done as i64, settings.load.keys.max(1));
+            shared.keys.existing(index, &mut key);
+            let put = shared.db.put_with(&key, values.next_value(), durability);
+            put.unwrap_or_else(|e| panic!("a write failed: {e}"));
+            weir::sim::work(settings.writes.cpu_nanos);
+            done += 1;
+            shared.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
+    }
+}

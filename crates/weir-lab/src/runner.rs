@@ -1,0 +1,383 @@
+//! From an experiment to its result.
+//!
+//! The runs of an experiment do not know of each other; they may run side by side. What is shown in
+//! times is multiplied by the scale, so that it can be held against the paper.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_bench::Stopwatch;
+
+use crate::experiment::{Experiment, Run, Settings, Wanted};
+use crate::files::{self, WorkDir};
+use crate::measure;
+use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
+use crate::run::{self, Record};
+use crate::store;
+
+/// How an experiment is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// By how much data, caches, files and durations are divided.
+    pub scale: u32,
+    /// Decides everything.
+    pub seed: u64,
+    /// Where images, results and the stores of runs lie; made if need be.
+    pub cache: PathBuf,
+    /// Whether a result of the same experiment, scale, seed and program is taken from there.
+    pub reuse: bool,
+    /// Runs side by side, at least 1.
+    pub jobs: usize,
+    /// What was typed, for the result.
+    pub command: String,
+}
+
+/// What an experiment is doing now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The run's name.
+    pub run: String,
+    /// Runs that are done.
+    pub done: usize,
+    /// Runs of the experiment.
+    pub runs: usize,
+    /// What this run does.
+    pub stage: Stage,
+}
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stage {
+    /// Its store is loaded, or taken from an image.
+    Loading,
+    /// This part of its virtual time has passed.
+    Running(f64),
+    /// It is done.
+    Done,
+}
+
+/// Who is told of it, from several threads.
+pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Runs `experiment`; `progress` is called from several threads.
+///
+/// # Errors
+/// What went wrong, as a sentence that names the run.
+pub fn run(
+    experiment: &Experiment,
+    options: &RunOptions,
+    progress: &Listener,
+) -> Result<Outcome, String> {
+    let text = format!("{experiment:?}");
+    let (scale, seed) = (options.scale.to_string(), options.seed.to_string());
+    let key = files::key(&["result", &text, &scale, &seed])?;
+    let cached = options.cache.join("results").join(format!("{}-{key}.json", experiment.name));
+    if options.reuse
+        && let Some(text) = files::read_text(&cached)
+        && let Ok(result) = Outcome::from_json(&text)
+    {
+        return Ok(result);
+    }
+    let clock = Stopwatch::start();
+    let records = run_all(experiment, options, progress)?;
+    let result = outcome(experiment, options, &records, clock.seconds())?;
+    files::write_text(&cached, &result.to_json()?)?;
+    Ok(result)
+}
+
+/// All runs, `jobs` side by side, in the experiment's order.
+fn run_all(
+    experiment: &Experiment,
+    options: &RunOptions,
+    progress: &Listener,
+) -> Result<Vec<Record>, String> {
+    let (next, done) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let results: Mutex<BTreeMap<usize, Result<Record, String>>> = Mutex::new(BTreeMap::new());
+    let loading = Mutex::new(());
+    let runs = experiment.runs.len();
+    let worker = |processor: usize| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(run) = experiment.runs.get(number) else { return };
+            let report = {
+                let (progress, done, run) =
+                    (Arc::clone(progress), Arc::clone(&done), run.name.clone());
+                move |stage: Stage| {
+                    let done = done.load(Ordering::Relaxed);
+                    progress(Progress { run: run.clone(), done, runs, stage });
+                }
+            };
+            let place = Place { options, loading: &loading, processor };
+            let result = one(experiment, run, &place, report.clone());
+            done.fetch_add(1, Ordering::Relaxed);
+            report(Stage::Done);
+            let named = result.map_err(|e| format!("{}: run {:?}: {e}", experiment.name, run.name));
+            if let Ok(mut results) = results.lock() {
+                results.insert(number, named);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let worker = &worker;
+        for processor in 1..options.jobs.max(1) {
+            scope.spawn(move || worker(processor));
+        }
+        worker(0);
+    });
+    let results = results.into_inner().map_err(|_| "a run panicked".to_owned())?;
+    results.into_values().collect()
+}
+
+/// Where a run happens.
+struct Place<'a> {
+    options: &'a RunOptions,
+    /// One image is loaded at a time: two runs often need the same.
+    loading: &'a Mutex<()>,
+    processor: usize,
+}
+
+/// One run, from its image on.
+fn one(
+    experiment: &Experiment,
+    run: &Run,
+    place: &Place<'_>,
+    report: impl Fn(Stage) + Send + 'static,
+) -> Result<Record, String> {
+    report(Stage::Loading);
+    let (options, processor) = (place.options, place.processor);
+    let settings = experiment.settings_of(run)?.scaled(options.scale);
+    let work = WorkDir::new(&options.cache)?;
+    if settings.load.keys > 0 {
+        let image = {
+            let _one = place.loading.lock().map_err(|_| "a load panicked")?;
+            image(&options.cache, &settings, options.seed, processor)?
+        };
+        work.fill_from(&image)?;
+    }
+    let progress = move |part| report(Stage::Running(part));
+    run::run(work.path(), &settings, options.seed, processor, progress)
+}
+
+/// The image of a loaded store: from the cache, or loaded now.
+fn image(
+    cache: &Path,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<PathBuf, String> {
+    // What the policy or the tables depend on. The cache's size and the like do not change a byte.
+    let text = format!("{:?} {:?}", settings.load, image_options(settings));
+    let key = files::key(&["image", &text, &seed.to_string()])?;
+    let path = cache.join("images").join(key);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    let work = WorkDir::new(cache)?;
+    store::load(work.path(), settings, seed, processor)?;
+    work.keep_as(&path)?;
+    Ok(path)
+}
+
+/// The store's options with those left out that an image does not depend on: it is loaded by the
+/// policy that `load` names.
+fn image_options(settings: &Settings) -> crate::experiment::Store {
+    let mut store = settings.store.clone();
+    store.block_cache_bytes = 0;
+    store.durability.clear();
+    store.policy.clear();
+    store.runs_per_level = 0;
+    store
+}
+
+fn outcome(
+    experiment: &Experiment,
+    options: &RunOptions,
+    records: &[Record],
+    real_seconds: f64,
+) -> Result<Outcome, String> {
+    let scale = f64::from(options.scale);
+    let numbers =
+        experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, scale));
+    let mut notes = experiment.notes.clone();
+    notes.push(format!(
+        "data, caches, files and durations are 1/{} of the paper's; times are shown as the paper's",
+        options.scale
+    ));
+    for (run, record) in experiment.runs.iter().zip(records) {
+        let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
+            let megabytes = *bytes as f64 / 1e6;
+            (*runs > 0)
+                .then(|| format!("level {i}: {runs} runs, {tables} tables, {megabytes:.1} MB"))
+        };
+        let levels: Vec<String> = record.levels.iter().enumerate().filter_map(level).collect();
+        notes.push(format!("{} at its end: {}", run.name, levels.join("; ")));
+    }
+    let axis = |axis: &Axis| Axis { label: axis.label.clone(), unit: axis.unit.clone() };
+    let lines = experiment.paper_lines.iter().map(|line| Series {
+        name: line.name.clone(),
+        unit: line.unit.clone(),
+        points: line.points.clone(),
+        labels: line.labels.clone(),
+    });
+    Ok(Outcome {
+        experiment: experiment.name.clone(),
+        paper: experiment.paper.clone(),
+        figure: experiment.figure.clone(),
+        title: experiment.title.clone(),
+        scale: options.scale,
+        seed: options.seed,
+        command: options.command.clone(),
+        settings: settings(experiment, options.scale)?,
+        kind: experiment.plot.kind,
+        x: axis(&experiment.plot.x),
+        y: axis(&experiment.plot.y),
+        series: series(experiment, records, scale)?,
+        paper_lines: lines.collect(),
+        numbers: numbers.collect::<Result<_, _>>()?,
+        virtual_seconds: records.iter().map(|r| r.virtual_seconds).sum(),
+        real_seconds,
+        notes,
+    })
+}
+
+/// Every option, and where a run differs, that run's; scaled.
+fn settings(experiment: &Experiment, scale: u32) -> Result<BTreeMap<String, String>, String> {
+    let mut all = experiment.options();
+    all.insert("scale".into(), scale.to_string());
+    for run in &experiment.runs {
+        for (option, value) in experiment.own_options(run) {
+            all.insert(format!("{}: {option}", run.name), value);
+        }
+    }
+    Ok(all)
+}
+
+/// The number `measure` of a run; times as the paper's.
+fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
+    let value = measure::number(record, measure)?;
+    Ok(if measure::is_time(measure) { value * scale } else { value })
+}
+
+fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec<Series>, String> {
+    let plot = &experiment.plot;
+    let runs = || experiment.runs.iter().zip(records);
+    match plot.kind {
+        Kind::Time => over_time(experiment, records, scale),
+        Kind::Bars => plot
+            .measures
+            .iter()
+            .map(|measure| {
+                let values: Result<Vec<f64>, String> =
+                    runs().map(|(_, record)| value(record, measure, scale)).collect();
+                let points = values?.into_iter().enumerate().map(|(i, v)| [i as f64, v]).collect();
+                Ok(Series {
+                    name: measure.clone(),
+                    unit: measure::unit(measure).to_owned(),
+                    points,
+                    labels: experiment.runs.iter().map(|run| run.name.clone()).collect(),
+                })
+            })
+            .collect(),
+        Kind::Lines => over_parameter(experiment, records, scale),
+        Kind::Scatter => {
+            let [x, y] = plot.measures.as_slice() else {
+                return Err("a scatter plot needs two measures".into());
+            };
+            runs()
+                .map(|(run, record)| {
+                    let point = [value(record, x, scale)?, value(record, y, scale)?];
+                    Ok(Series {
+                        name: run.name.clone(),
+                        unit: measure::unit(y).to_owned(),
+                        points: vec![point],
+                        labels: vec![run.name.clone()],
+                    })
+                })
+                .collect()
+        }
+    }
+}
+
+/// One line per run and measure.
+fn over_time(
+    experiment: &Experiment,
+    records: &[Record],
+    scale: f64,
+) -> Result<Vec<Series>, String> {
+    let mut all = Vec::new();
+    for (run, record) in experiment.runs.iter().zip(records) {
+        for measure in &experiment.plot.measures {
+            let points = measure::series(record, measure)
+                .ok_or_else(|| format!("there is no measure {measure:?} over time"))?;
+            let several = experiment.plot.measures.len() > 1;
+            let name = if several { format!("{}: {measure}", run.name) } else { run.name.clone() };
+            all.push(Series {
+                name,
+                unit: measure::unit(measure).to_owned(),
+                points: points.into_iter().map(|[x, y]| [x * scale, y]).collect(),
+                labels: Vec::new(),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// One line per series that the runs name, in their order.
+fn over_parameter(
+    experiment: &Experiment,
+    records: &[Record],
+    scale: f64,
+) -> Result<Vec<Series>, String> {
+    let mut all: Vec<Series> = Vec::new();
+    for measure in &experiment.plot.measures {
+        let first = all.len();
+        for (run, record) in experiment.runs.iter().zip(records) {
+            let Some(point) = &run.point else { continue };
+            let value = [point.x, value(record, measure, scale)?];
+            let several = experiment.plot.measures.len() > 1;
+            let name =
+                if several { format!("{}: {measure}", point.series) } else { point.series.clone() };
+            match all.iter_mut().skip(first).find(|line| line.name == name) {
+                Some(line) => line.points.push(value),
+                None => all.push(Series {
+                    name,
+                    unit: measure::unit(measure).to_owned(),
+                    points: vec![value],
+                    labels: Vec::new(),
+                }),
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn number(
+    experiment: &Experiment,
+    wanted: &Wanted,
+    records: &[Record],
+    scale: f64,
+) -> Result<Number, String> {
+    let of = |name: &str| -> Result<f64, String> {
+        let place = experiment.runs.iter().position(|run| run.name == name);
+        let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
+        value(record, &wanted.measure, scale)
+    };
+    let mut ours = of(&wanted.run)?;
+    let mut unit = measure::unit(&wanted.measure).to_owned();
+    if let Some(over) = &wanted.over {
+        let under = of(over)?;
+        ours = if under == 0.0 { 0.0 } else { ours / under };
+        unit.clear();
+    }
+    Ok(Number {
+        name: wanted.name.clone(),
+        unit,
+        ours,
+        paper: wanted.paper,
+        low: wanted.low,
+        high: wanted.high,
+        note: wanted.note.clone(),
+    })
+}

@@ -1,0 +1,165 @@
+//! The engine's stores that runs work on: how options are set, and how a store is loaded.
+//!
+//! Loading runs in a simulation too, on a disk that costs nothing, so that an image is the same
+//! bytes each time: its tables and with them every later result depend on the order of flushes and
+//! merges.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
+use weir::{Compression, Db, DbOptions, Durability, Options};
+use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
+
+use crate::experiment::Settings;
+
+/// The stream of the values that are loaded.
+const LOAD_STREAM: u64 = 1 << 41;
+
+/// Switch points between two switches that are not waits: never. A run has enough waits, and a
+/// switch costs ten thousand cached reads' worth of nothing.
+const NEVER: u64 = 1 << 60;
+
+/// Real seconds without a switch point after which a run counts as stuck.
+const STUCK_SECONDS: u64 = 120;
+
+/// Runs `body` as the first actor of a simulation whose actors all stay on one processor.
+///
+/// # Errors
+/// What went wrong, as a text for people.
+pub fn simulate<T: Send + 'static>(
+    seed: u64,
+    processor: usize,
+    body: impl FnOnce(&Simulation) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let settings = SimSettings {
+        processor: Some(processor),
+        switch_every: NEVER,
+        virtual_limit: std::time::Duration::from_secs(100_000_000),
+        stuck_after: std::time::Duration::from_secs(STUCK_SECONDS),
+        ..SimSettings::new(seed)
+    };
+    Simulation::run_with(settings, body)?
+}
+
+/// A disk that costs nothing, for loading.
+fn free_model() -> DiskModel {
+    DiskModel {
+        name: "free",
+        spindles: 1,
+        stripe_bytes: 1 << 30,
+        read_position_nanos: 0,
+        write_position_nanos: 0,
+        near_position_nanos: 0,
+        near_bytes: 0,
+        request_nanos: 0,
+        bytes_per_second: u64::MAX,
+        cluster_bytes: 1,
+        log_sync_nanos: 0,
+    }
+}
+
+/// How durable writes are.
+///
+/// # Errors
+/// The name that is unknown.
+pub fn durability(settings: &Settings) -> Result<Durability, String> {
+    match settings.store.durability.as_str() {
+        "none" => Ok(Durability::None),
+        "buffered" => Ok(Durability::Buffered),
+        "sync" => Ok(Durability::Sync),
+        other => Err(format!("store.durability: {other:?} is unknown")),
+    }
+}
+
+/// The keys of a run.
+#[must_use]
+pub fn keys(settings: &Settings) -> KeySpace {
+    KeySpace::new(settings.load.keys.max(1), settings.load.key_bytes, KeyFormat::Decimal)
+}
+
+/// The engine's options for `settings`.
+#[allow(
+    clippy::needless_update,
+    reason = "what the engine gets later has its default here until an experiment needs it"
+)]
+fn options(settings: &Settings) -> Result<Options, String> {
+    let store = &settings.store;
+    let policy = store.policy.parse().map_err(|e| format!("store.policy: {e}"))?;
+    Ok(Options {
+        write_buffer_bytes: store.write_buffer_bytes,
+        write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
+        immutables_max: store.immutables_max,
+        compaction: policy,
+        block_bytes: store.block_bytes,
+        table_bytes: store.table_bytes,
+        bloom_bits: vec![store.bloom_bits],
+        compression: vec![Compression::None],
+        level_ratio: store.level_ratio,
+        base_level_bytes: store.base_level_bytes,
+        l0_trigger: store.l0_trigger,
+        runs_per_level: store.runs_per_level,
+        ..Options::default()
+    })
+}
+
+/// Opens the store in `dir`.
+///
+/// # Errors
+/// The engine's, as text.
+pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, String> {
+    let options = options(settings)?;
+    let store = &settings.store;
+    // Enough that nothing but the cache's own size bounds the cache.
+    let memtables = store.write_buffer_bytes * (store.immutables_max as u64 + 4);
+    let store_options = DbOptions {
+        memory_budget: store.block_cache_bytes + memtables + settings.loaded_bytes() + (1 << 30),
+        block_cache_bytes: Some(store.block_cache_bytes),
+        background_threads: store.background_threads,
+        log_segment_bytes: store.write_buffer_bytes.clamp(64 << 10, 64 << 20),
+        ..DbOptions::default()
+    };
+    let builder = Db::builder("lab").device(dir).seed(seed).options(store_options);
+    builder.default_options(options).open().map_err(|e| format!("opening the store: {e}"))
+}
+
+/// Loads a store into the empty directory `path` and brings it into one sorted run.
+///
+/// # Errors
+/// The engine's, as text.
+pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
+    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
+    let mut settings = settings.clone();
+    settings.store.policy.clone_from(&settings.load.policy);
+    if settings.load.order == "sequential" {
+        // Flushed tables are moved down as they are: they must have the size of merged ones.
+        let overhead = settings.store.table_bytes / 16;
+        settings.store.write_buffer_bytes = settings.store.table_bytes.max(16 << 10) + overhead;
+        settings.store.write_buffer_entries = 0;
+    }
+    simulate(seed, processor, move |_| {
+        let options = weir::sim::TimedOptions {
+            model: free_model(),
+            page_cache_bytes: 0,
+            indexes_resident: true,
+        };
+        let dir = TimedDir::new(inner, options).map_err(|e| e.to_string())?;
+        let db = open(dir.dir(), &settings, seed)?;
+        let space = keys(&settings);
+        let mut values = Values::new(settings.load.value_bytes, 1.0, Prng::new(seed, LOAD_STREAM));
+        let order = Permutation::new(settings.load.keys.max(1), seed);
+        let mut key = Vec::new();
+        for place in 0..settings.load.keys {
+            let index = match settings.load.order.as_str() {
+                "sequential" => place,
+                "random" => order.at(place),
+                other => return Err(format!("load.order: {other:?} is unknown")),
+            };
+            space.existing(index, &mut key);
+            db.put_with(&key, values.next_value(), Durability::None).map_err(|e| e.to_string())?;
+        }
+        db.compact_range(..).map_err(|e| e.to_string())?;
+        db.wait_idle().map_err(|e| e.to_string())?;
+        db.close().map_err(|e| e.to_string())
+    })
+}
