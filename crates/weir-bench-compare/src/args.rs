@@ -21,6 +21,7 @@ what runs
   --num N               keys in the store                                    (1000000)
   --ops N               operations of workloads that do not load; 0: num     (0)
   --seconds S           stop a workload that does not load after S seconds
+  --write-rate N        writes per second beside readers; 0: unlimited       (0)
   --threads N           client threads                                       (1)
   --key-size BYTES      bytes of a key                                       (16)
   --value-size BYTES    bytes of a value                                     (100)
@@ -110,6 +111,7 @@ impl Args {
             "--num" => sizes.num = number(value)?,
             "--ops" => sizes.ops = number(value)?,
             "--seconds" => sizes.seconds = Some(number(value)?),
+            "--write-rate" => sizes.write_rate = number(value)?,
             "--threads" => sizes.threads = number(value)?,
             "--key-size" => sizes.key_bytes = number(value)?,
             "--value-size" => sizes.value_bytes = number(value)?,

@@ -48,6 +48,7 @@ pub struct Sizes {
     pub batch: usize,
     pub scan_entries: u64,
     pub seconds: Option<f64>,
+    pub write_rate: u64,
     pub seed: u64,
     pub write_buffer_bytes: u64,
     pub cache_bytes: u64,
@@ -68,6 +69,7 @@ impl Default for Sizes {
             batch: config.batch,
             scan_entries: config.scan_entries,
             seconds: config.seconds,
+            write_rate: config.write_rate,
             seed: config.seed,
             write_buffer_bytes: settings.write_buffer_bytes,
             cache_bytes: settings.cache_bytes,
@@ -90,6 +92,7 @@ impl Sizes {
             batch: self.batch,
             scan_entries: self.scan_entries,
             seconds: self.seconds,
+            write_rate: self.write_rate,
             seed: self.seed,
             ..Config::default()
         }

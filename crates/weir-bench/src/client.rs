@@ -17,6 +17,7 @@ use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Operations between two updates of the shared progress.
 const PROGRESS_STEP: u64 = 256;
@@ -24,6 +25,8 @@ const PROGRESS_STEP: u64 = 256;
 /// Entries whose time is one latency of `readseq`.
 const READSEQ_STEP: u64 = 1024;
 
+/// Longest wait of the background writer, so that it sees soon that the readers are done.
+const WAIT_NANOS_MAX: u64 = 10_000_000;
 /// The PRNG stream of the background writer; clients use their number.
 const WRITER_STREAM: u64 = 1 << 32;
 
@@ -485,9 +488,30 @@ impl<'a> Client<'a> {
             let elapsed = self.lap();
             self.totals.background_write.saturating_record(elapsed);
             self.totals.background_ops += 1;
+            self.keep_to_rate();
             if self.shared.finished.load(Ordering::Relaxed) {
                 return Ok(self.totals);
             }
+        }
+    }
+
+    /// Waits until the background writer's next write is due; no latency counts the wait. A writer
+    /// that is behind catches up.
+    fn keep_to_rate(&mut self) {
+        let rate = self.shared.config.write_rate;
+        if rate == 0 {
+            return;
+        }
+        let due = u128::from(self.totals.background_ops) * 1_000_000_000 / u128::from(rate);
+        let due = self.totals.span.0.saturating_add(u64::try_from(due).unwrap_or(u64::MAX));
+        // One wait for many writes: a short sleep lasts longer than asked for.
+        const WAIT_NANOS_MIN: u64 = 1_000_000;
+        let early = due.saturating_sub(self.last);
+        if early >= WAIT_NANOS_MIN && !self.shared.finished.load(Ordering::Relaxed) {
+            let pause = Duration::from_nanos(early.min(WAIT_NANOS_MAX));
+            #[expect(clippy::disallowed_methods, reason = "real time on a real machine")]
+            std::thread::sleep(pause);
+            self.last = self.shared.clock.nanos();
         }
     }
 

@@ -61,6 +61,9 @@ pub struct Config {
     pub scan_entries: u64,
     /// Stop a workload that does not load after so many seconds, whatever `ops` says.
     pub seconds: Option<f64>,
+    /// Writes per second of the writer beside the readers (`readwhilewriting`, `rangehot`); 0: as
+    /// fast as the engine takes them, so that a faster writer leaves its readers less of the disk.
+    pub write_rate: u64,
     /// Fixes keys, values and the order of operations.
     pub seed: u64,
 }
@@ -78,6 +81,7 @@ impl Default for Config {
             batch: 1,
             scan_entries: 10,
             seconds: None,
+            write_rate: 0,
             seed: 42,
         }
     }

@@ -229,6 +229,22 @@ fn a_run_can_be_stopped() {
     assert_eq!(m.ops, 0);
 }
 
+/// Goal: the writer beside the readers keeps to its rate. Method: a rate that a map exceeds by far;
+/// the number of writes is bounded by the time that passed, however slow the machine is.
+#[test]
+fn a_background_writer_keeps_to_its_rate() {
+    let kind = MapKind::default();
+    let config = Config { ops: u64::MAX >> 8, seconds: Some(0.1), write_rate: 2_000, ..config() };
+    let mut session =
+        Session::new(&kind, Path::new("/nowhere"), Settings::default(), config, false)
+            .expect("the configuration is valid");
+    let progress = Progress::default();
+    let m = session.run(Workload::ReadWhileWriting, &progress).expect("a map does not fail");
+    // A write may come a millisecond early; the writer may see the end 10 milliseconds late.
+    let most = (m.seconds + 0.1) * 2_000.0 + 1.0;
+    assert!(m.background_ops > 0 && (m.background_ops as f64) <= most, "{m:?}");
+}
+
 /// Goal: a configuration outside its ranges is refused with the field's name. Method: one of each.
 #[test]
 fn wrong_configurations_are_refused() {

@@ -51,6 +51,9 @@ pub(crate) struct BenchArgs {
     /// Stop each workload that does not load after so many seconds
     #[arg(long)]
     seconds: Option<f64>,
+    /// Writes per second beside the readers of readwhilewriting and rangehot; 0: unlimited
+    #[arg(long, default_value_t = 0)]
+    write_rate: u64,
     /// Bytes of a value (k, m)
     #[arg(long, default_value = "100", value_parser = parse_size)]
     value_size: u64,
@@ -203,6 +206,7 @@ fn config(args: &BenchArgs) -> Result<Config> {
         batch: args.batch,
         scan_entries: args.scan,
         seconds: args.seconds,
+        write_rate: args.write_rate,
         seed: args.seed,
     };
     config.validate()?;
