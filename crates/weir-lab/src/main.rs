@@ -1,4 +1,4 @@
-//! `weir-lab`: shows what came out of the papers' experiments. `weir lab` calls it.
+//! `weir-lab`: runs the papers' experiments and shows what came out. `weir lab` calls it.
 //!
 //! A program of its own because it needs the engine's feature `sim`, which must not get into the
 //! default build of `weir`: there every lock, wait and look at the clock would first ask whether
@@ -25,6 +25,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Name every experiment, with its paper and figure
+    List,
+    /// Run experiments; write a JSON, an SVG and a PNG file for each
+    #[command(after_help = EXIT_CODES)]
+    Run(command::run::RunArgs),
     /// Make one HTML page of the results in a folder
     #[command(after_help = EXIT_CODES)]
     Report(command::report::ReportArgs),
@@ -51,6 +56,8 @@ fn main() -> ExitCode {
 
 fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
     match command {
+        Command::List => command::list::run(out),
+        Command::Run(args) => command::run::run(args, out),
         Command::Report(args) => command::report::run(args, out),
         Command::Check(args) => command::check::run(args, out),
     }

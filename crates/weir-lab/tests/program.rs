@@ -85,3 +85,21 @@ fn errors_are_sentences() {
         assert_eq!(code, 2, "{wrong:?}: {err}");
     }
 }
+
+/// Goal: every experiment is listed and documented, and unknown names are refused before anything
+/// is run. Method: the program's list against the table in docs/papers.md.
+#[test]
+fn experiments_are_listed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, out, err) = lab(&["list"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""));
+    let papers = include_str!("../../../docs/papers.md");
+    for experiment in weir_lab::catalog::all().expect("sound files") {
+        let name = &experiment.name;
+        let line = out.lines().find(|line| line.split_whitespace().next() == Some(name));
+        assert!(line.is_some_and(|line| line.ends_with(&experiment.title)), "{name} in {out}");
+        assert!(papers.contains(&format!("`{name}`")), "docs/papers.md does not name {name}");
+    }
+    fails(&["run", "no-such"], dir.path(), 1, &["no experiment \"no-such\"", "lsbm-fig"]);
+    assert!(!dir.path().join("weir-lab").exists());
+}

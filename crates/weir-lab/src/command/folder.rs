@@ -4,12 +4,25 @@
 
 use std::path::{Path, PathBuf};
 
+use weir_lab::plot;
 use weir_lab::result::Result as Outcome;
 
 use super::{Failure, Result};
 
 /// Where results lie if nobody says otherwise.
 pub(crate) const DEFAULT: &str = "weir-lab";
+
+/// The seed of results whose names do not tell it.
+pub(crate) const SEED: u64 = 1;
+
+/// Draws `result` and writes its files.
+pub(crate) fn write_result(folder: &Path, result: &Outcome) -> Result<()> {
+    let seed = if result.seed == SEED { String::new() } else { format!("-seed{}", result.seed) };
+    let stem = format!("{}-s{}{seed}", result.experiment, result.scale);
+    write(&folder.join(format!("{stem}.json")), result.to_json()?.as_bytes())?;
+    write(&folder.join(format!("{stem}.svg")), plot::svg(result)?.as_bytes())?;
+    write(&folder.join(format!("{stem}.png")), &plot::png(result)?)
+}
 
 /// Every result in `folder`, by file name.
 ///

@@ -2,7 +2,9 @@
 
 pub(crate) mod check;
 mod folder;
+pub(crate) mod list;
 pub(crate) mod report;
+pub(crate) mod run;
 
 use std::fmt;
 use std::io::{self, Write};

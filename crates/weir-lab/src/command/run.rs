@@ -1,0 +1,117 @@
+//! `weir-lab run`: experiments, one after the other, and what came out of each.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_lab::catalog;
+use weir_lab::experiment::Experiment;
+use weir_lab::result::Result as Outcome;
+use weir_lab::runner::{self, Listener, Progress, RunOptions, Stage};
+
+use super::{Failure, Result, folder, print_numbers, refuse_failures};
+
+/// Steps of a progress bar per run.
+const STEPS: f64 = 1000.0;
+
+/// What `weir-lab run` is told.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Names of experiments; `weir-lab list` has them
+    #[arg(required_unless_present = "all")]
+    names: Vec<String>,
+    /// Every experiment
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// By how much data, caches, files and durations are divided
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    scale: u32,
+    /// Decides keys, values and the order of everything
+    #[arg(long, default_value_t = folder::SEED)]
+    seed: u64,
+    /// Folder for the results and, in `cache`, for loaded stores and earlier results
+    #[arg(long, default_value = folder::DEFAULT)]
+    out: PathBuf,
+    /// Measure again, even if there is a result of the same experiment, scale, seed and program
+    #[arg(long)]
+    fresh: bool,
+    /// Runs of an experiment side by side
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: u16,
+    /// End with exit code 3 if a number is outside its bounds
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
+    // All names are known to be good before the first experiment takes its minutes.
+    let experiments = experiments(args)?;
+    let mut results = Vec::new();
+    let count = experiments.len();
+    for (i, experiment) in experiments.iter().enumerate() {
+        let result = measured(experiment, args, (i + 1, count))?;
+        folder::write_result(&args.out, &result)?;
+        results.push(result);
+    }
+    print_numbers(out, &results)?;
+    let folder = args.out.display();
+    writeln!(
+        out,
+        "JSON, SVG and PNG files are in {folder}; `weir lab report --results {folder}` makes a \
+         page of them."
+    )?;
+    if args.check { refuse_failures(&results) } else { Ok(()) }
+}
+
+fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
+    if args.all {
+        return Ok(catalog::all()?);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in &args.names {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names.into_iter().map(|name| catalog::named(name).map_err(Failure::from)).collect()
+}
+
+/// The experiment's result, with a progress line while it is measured.
+fn measured(experiment: &Experiment, args: &RunArgs, of: (usize, usize)) -> Result<Outcome> {
+    let (scale, seed) = (args.scale, args.seed);
+    let options = RunOptions {
+        scale,
+        seed,
+        cache: args.out.join("cache"),
+        reuse: !args.fresh,
+        jobs: usize::from(args.jobs),
+        command: format!("weir lab run {} --scale {scale} --seed {seed}", experiment.name),
+    };
+    let bar = ProgressBar::new((experiment.runs.len() as f64 * STEPS) as u64);
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(format!("{} of {}: {}", of.0, of.1, experiment.name));
+    let result = runner::run(experiment, &options, &listener(&bar));
+    bar.finish_and_clear();
+    Ok(result?)
+}
+
+/// Shows how far all runs are together, and what the last one to be heard of does.
+fn listener(bar: &ProgressBar) -> Listener {
+    let (bar, parts) = (bar.clone(), Mutex::new(BTreeMap::<String, f64>::new()));
+    Arc::new(move |progress: Progress| {
+        let (part, doing) = match progress.stage {
+            Stage::Loading => (0.0, "loads"),
+            Stage::Running(part) => (part.clamp(0.0, 1.0), "runs"),
+            Stage::Done => (1.0, "is done"),
+        };
+        // A thread that panicked while it held this left a sound map.
+        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_message(format!("{} {doing}", progress.run));
+        parts.insert(progress.run, part);
+        bar.set_position((parts.values().sum::<f64>() * STEPS) as u64);
+    })
+}
