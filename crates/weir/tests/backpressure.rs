@@ -136,3 +136,34 @@ fn a_leader_hands_over() {
         });
     }
 }
+
+/// Goal: batches of one thread take effect in the order in which it brought them, whatever their
+/// durability; the later write of a key is the one that stays.
+/// Method: while another actor holds the lead on a slow device, one actor commits batches to one
+/// key that do and do not go to the log, in turns, and waits for the last.
+#[test]
+fn unlogged_commits_keep_their_place() {
+    for seed in 0..10 {
+        println!("seed {seed}");
+        Simulation::run(seed, move |sim| {
+            sim.set_switch_every(4);
+            let db = open(1 << 20, 10);
+            let leading = db.clone();
+            let leader = sim.spawn("leader", move || {
+                (0..20_u32).for_each(|n| leading.put(b"leader", n.to_be_bytes()).unwrap());
+            });
+            for n in 0..200_u32 {
+                let durability = if n % 2 == 0 { Durability::None } else { Durability::Buffered };
+                let mut batch = WriteBatch::new();
+                batch.put(db.default_keyspace(), b"key", n.to_be_bytes());
+                let last = db.commit(batch, durability);
+                if [1, 8].contains(&(n % 10)) {
+                    last.wait().unwrap();
+                    assert_eq!(last_value(&db, b"key"), n, "seed {seed}");
+                }
+            }
+            assert!(leader.unwrap().join());
+            db.close().unwrap();
+        });
+    }
+}

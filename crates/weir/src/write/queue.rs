@@ -385,14 +385,19 @@ impl CommitQueue {
     }
 
     /// Moves batches from the head of the line into the group. Stops at a ticket that wants the
-    /// lead.
+    /// lead, and at a batch for the log behind one that is not: inside a group the logged ones come
+    /// first, and no batch may overtake an earlier one.
     fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
+        let is_logged = |p: &Pending| p.durability != Durability::None;
         let mut bytes = own.bytes.len();
+        let mut all_logged = is_logged(own);
         let mut line = self.line.lock();
-        while let Some((ticket, pending)) =
-            line.take_oldest(|p| bytes + p.bytes.len() <= GROUP_BYTES_MAX)
-        {
+        while let Some((ticket, pending)) = line.take_oldest(|p| {
+            let fits = bytes + p.bytes.len() <= GROUP_BYTES_MAX;
+            fits && (all_logged || !is_logged(p))
+        }) {
             bytes += pending.bytes.len();
+            all_logged &= is_logged(&pending);
             followers.push((ticket, pending));
         }
     }
