@@ -224,6 +224,12 @@ impl Line {
         self.waiting.push_back(Arc::clone(ticket));
     }
 
+    /// Tickets that wait.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn remove(&mut self, at: usize) -> Option<Arc<Ticket>> {
         let ticket = self.waiting.remove(at)?;
         if !ticket.blocking {

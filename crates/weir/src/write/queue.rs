@@ -162,6 +162,12 @@ impl Committer {
         }
     }
 
+    /// Tickets that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.line.lock().len()
+    }
+
     /// Runs `body` between two commit groups if nobody leads now.
     pub(crate) fn try_exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Option<T> {
         {
@@ -386,15 +392,20 @@ impl CommitQueue {
 
     /// Moves batches from the head of the line into the group. Stops at a ticket that wants the
     /// lead, and at a batch for the log behind one that is not: inside a group the logged ones come
-    /// first, and no batch may overtake an earlier one.
+    /// first, and no batch may overtake an earlier one. Where writers of a keyspace are stopped, a
+    /// batch goes alone: what becomes of it is nobody else's outcome.
     fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
         let is_logged = |p: &Pending| p.durability != Durability::None;
+        let is_stopped = |p: &Pending| p.trees.iter().any(|t| t.stopped.load(Ordering::Acquire));
+        if is_stopped(own) {
+            return;
+        }
         let mut bytes = own.bytes.len();
         let mut all_logged = is_logged(own);
         let mut line = self.line.lock();
         while let Some((ticket, pending)) = line.take_oldest(|p| {
             let fits = bytes + p.bytes.len() <= GROUP_BYTES_MAX;
-            fits && (all_logged || !is_logged(p))
+            fits && (all_logged || !is_logged(p)) && !is_stopped(p)
         }) {
             bytes += pending.bytes.len();
             all_logged &= is_logged(&pending);

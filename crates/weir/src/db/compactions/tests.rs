@@ -176,3 +176,43 @@ fn corruption_without_a_damaged_input_poisons() {
     assert_eq!(db.wait_idle().unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(db.metrics().tables_quarantined, 0);
 }
+
+/// Goal: the error of a keyspace whose writers are stopped is not the outcome of a batch for
+/// another keyspace.
+/// Method: writers of the default keyspace are stopped by a refused compaction; while the lead is
+/// held, a batch for it and one for another keyspace enter the line, in either order.
+#[test]
+fn a_stopped_keyspace_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let other = db.keyspace("other", Options::default()).unwrap();
+    let engine = &db.handle.engine;
+    engine.set.refusals.left.store(1000, Ordering::Relaxed);
+    let stopped = (0..30).find_map(|round| add_run(&db, round).err());
+    assert_eq!(stopped.expect("writers are stopped").kind(), ErrorKind::Conflict);
+    let committer = &engine.writer.as_ref().expect("not read-only").committer;
+    for stopped_first in [true, false] {
+        std::thread::scope(|scope| {
+            let (first, second) = committer.exclusively(|_| {
+                let put = |stopped: bool| {
+                    let keyspace = if stopped { db.default_keyspace() } else { &other };
+                    let before = committer.waiting();
+                    let put = scope.spawn(move || keyspace.put(b"key", b"value"));
+                    while committer.waiting() == before {
+                        std::thread::yield_now();
+                    }
+                    put
+                };
+                (put(stopped_first), put(!stopped_first))
+            });
+            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            let (stopped, sound) = if stopped_first { (first, second) } else { (second, first) };
+            assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Conflict);
+            sound.unwrap();
+        });
+    }
+    engine.set.refusals.left.store(0, Ordering::Relaxed);
+    db.compact_range(..).unwrap();
+    db.put(b"key", b"value").unwrap();
+    db.close().unwrap();
+}
