@@ -76,12 +76,10 @@ impl Jobs {
 
     /// Lets no new job of a keyspace start, and waits for the running ones.
     pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
-        {
-            let mut state = self.state.lock();
-            state.closed.insert(id);
-            state.setbacks.forget(id);
-        }
+        self.state.lock().closed.insert(id);
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
+        // After the jobs that ran: they may have been set back while they were waited for.
+        self.state.lock().setbacks.forget(id);
     }
 
     /// Waits until no job runs. Requires: stopped.

@@ -177,6 +177,36 @@ fn corruption_without_a_damaged_input_poisons() {
     assert_eq!(db.metrics().tables_quarantined, 0);
 }
 
+/// Goal: nothing stays set aside for a keyspace that was dropped, neither named in metrics nor
+/// keeping its tables alive.
+/// Method: while the keyspace is being closed, a job of it ends that found a damaged table.
+#[test]
+fn a_dropped_keyspace_leaves_nothing_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let other = db.keyspace("other", Options::default()).unwrap();
+    let (engine, id) = (&db.handle.engine, other.tree.id);
+    assert!(engine.jobs.state.lock().begin(id));
+    std::thread::scope(|scope| {
+        let drop = scope.spawn(|| db.drop_keyspace("other"));
+        while !engine.jobs.is_closed(id) {
+            std::thread::yield_now();
+        }
+        {
+            let mut state = engine.jobs.state.lock();
+            state.setbacks.quarantine(id, 7, crate::Error::corruption("table 7", 0, "a test"));
+            let keyspace = engine.set.current().keyspaces.get(&id).cloned().unwrap();
+            state.setbacks.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
+            state.end(id);
+        }
+        engine.shared.announce_progress();
+        drop.join().unwrap().unwrap();
+    });
+    assert!(engine.jobs.first_setback().is_none());
+    assert_eq!(db.metrics().tables_quarantined, 0);
+    db.close().unwrap();
+}
+
 /// Goal: the error of a keyspace whose writers are stopped is not the outcome of a batch for
 /// another keyspace.
 /// Method: writers of the default keyspace are stopped by a refused compaction; while the lead is
