@@ -180,8 +180,8 @@ impl Commit {
     }
 
     /// Calls `callback` with the result, from this thread if the batch is done, else from the
-    /// thread that finishes it: another writer or a background thread. Keep it short, and do not
-    /// write from it: it may run on the thread that a write would wait for.
+    /// thread that finishes it: another writer or a background thread. Keep it short, and neither
+    /// write nor sync from it: it may run on the thread that a write would wait for.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         let handle = self.handle;
         let sync = self.durability == Durability::Sync;

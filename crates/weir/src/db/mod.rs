@@ -312,7 +312,9 @@ impl Db {
     pub fn sync(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.shared.health.check_writable()?;
-        engine.sync_to(engine.writer()?.wal.written_lsn())
+        let writer = engine.writer()?;
+        let last = writer.committer.exclusively(|_| writer.wal.pad())?;
+        engine.sync_to(last)
     }
 
     /// A snapshot of the whole store as it is now.

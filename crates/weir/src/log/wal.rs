@@ -332,6 +332,22 @@ impl Wal {
         self.ring_changed.notify_all();
     }
 
+    /// Starts the next group on a fresh 4 KiB unit whatever the last one was: what is written now
+    /// is about to be synced (H37). The LSN to be synced up to.
+    ///
+    /// Requires: the caller leads the commit queue.
+    ///
+    /// # Errors
+    /// The device's; what was written before is in the log all the same.
+    pub(crate) fn pad(&self) -> Result<u64> {
+        let (padded, room) = {
+            let active = self.active.lock();
+            (active.is_padded(), active.room())
+        };
+        // Nothing more is written to a segment without room: the next group is in another file.
+        if padded || room == 0 { Ok(self.written_lsn()) } else { self.append(&[&[]], 0, true) }
+    }
+
     /// Makes the log durable up to `lsn`.
     ///
     /// # Errors

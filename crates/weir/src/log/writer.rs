@@ -125,6 +125,11 @@ impl SegmentWriter {
         self.chain
     }
 
+    /// Whether the next group starts in a sector of its own.
+    pub(crate) fn is_padded(&self) -> bool {
+        self.offset.is_multiple_of(PAD_BYTES)
+    }
+
     /// The segment's number.
     pub(crate) fn segment(&self) -> u64 {
         self.identity.segment

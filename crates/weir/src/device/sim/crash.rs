@@ -56,7 +56,13 @@ pub enum Torn {
     Garbage,
     /// The new bytes, while the part *before* the boundary holds what was there before.
     NewBehindOld,
+    /// Anything, and so does what is before the write in its first page of 4 KiB: what a disk with
+    /// such sectors leaves, which replaces a sector as a whole (H37).
+    Page,
 }
+
+/// The sectors of a disk that tears a whole page.
+const PAGE_BYTES: u64 = 4096;
 
 impl CrashPolicy {
     /// Every policy once, the random ones at several densities.
@@ -288,9 +294,11 @@ impl Plan {
         write.apply(content, write.offset, tear);
         match torn {
             Torn::Zero => content.zero(tear, end - tear),
-            Torn::Garbage => {
-                let garbage: Vec<u8> = (tear..end).map(|_| prng.next_u64() as u8).collect();
-                content.write(tear, &garbage);
+            Torn::Garbage | Torn::Page => {
+                let page = tear / PAGE_BYTES * PAGE_BYTES;
+                let start = if torn == Torn::Page { page } else { tear };
+                let garbage: Vec<u8> = (start..end).map(|_| prng.next_u64() as u8).collect();
+                content.write(start, &garbage);
             }
             Torn::Old | Torn::NewBehindOld => {
                 let older = inode.pending.iter().rfind(|p| p.at < write.at);
