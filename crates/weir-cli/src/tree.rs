@@ -6,7 +6,8 @@ use weir::{CompactionPolicy, Filters, Options};
 /// The shape of the tree.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TreeArgs {
-    /// Shape of the tree: leveled, tiered, lazy_leveled, size_tiered or stepped_merge
+    /// Shape of the tree: leveled, tiered, lazy_leveled, size_tiered, stepped_merge, gear or
+    /// two_phase
     #[arg(long, value_name = "NAME")]
     compaction: Option<CompactionPolicy>,
     /// Runs that make a level full, where levels hold several runs

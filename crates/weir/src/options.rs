@@ -85,12 +85,25 @@ pub enum CompactionPolicy {
     /// Like `Tiered`, but the last level piles up until it is full and is then merged in place (the
     /// stepped-merge tree that LSbM is compared with).
     SteppedMerge,
+    /// Every level but the last has a part that fills and one that drains, at the same pace byte
+    /// for byte: about half the rewriting of evenly full levels, half a run more to read per level,
+    /// and writers who never wait for a deep level (bLSM, as LSbM uses it).
+    Gear,
+    /// The same parts; the level with most too much works next, so sizes float (dLSM).
+    TwoPhase,
 }
 
 impl CompactionPolicy {
     /// All of them, the default first.
-    pub const ALL: [Self; 5] =
-        [Self::Leveled, Self::Tiered, Self::LazyLeveled, Self::SizeTiered, Self::SteppedMerge];
+    pub const ALL: [Self; 7] = [
+        Self::Leveled,
+        Self::Tiered,
+        Self::LazyLeveled,
+        Self::SizeTiered,
+        Self::SteppedMerge,
+        Self::Gear,
+        Self::TwoPhase,
+    ];
 
     /// The name that people write: `leveled`, `tiered`, ...
     #[must_use]
@@ -101,6 +114,8 @@ impl CompactionPolicy {
             Self::LazyLeveled => "lazy_leveled",
             Self::SizeTiered => "size_tiered",
             Self::SteppedMerge => "stepped_merge",
+            Self::Gear => "gear",
+            Self::TwoPhase => "two_phase",
         }
     }
 }

@@ -87,7 +87,8 @@ fn a_generated_file() {
 #[test]
 fn every_shape_of_tree() {
     let dir = temporary();
-    let policies = ["tiered", "lazy_leveled", "size_tiered", "stepped_merge", "leveled"];
+    let policies =
+        ["tiered", "lazy_leveled", "size_tiered", "stepped_merge", "gear", "two_phase", "leveled"];
     for (seed, policy) in policies.into_iter().enumerate() {
         let (seed, file) = (seed.to_string(), format!("{policy}.csv"));
         let args = ["generate", "--lines", "4000", "--keys", "800", "--seed", &seed, "-o", &file];

@@ -35,5 +35,7 @@ pub(crate) fn policy_of(option: CompactionPolicy) -> &'static dyn Policy {
         CompactionPolicy::LazyLeveled => &policy::lazy_leveled::LazyLeveled,
         CompactionPolicy::SizeTiered => &policy::size_tiered::SizeTiered,
         CompactionPolicy::SteppedMerge => &policy::stepped_merge::SteppedMerge,
+        CompactionPolicy::Gear => &policy::gear::Gear,
+        CompactionPolicy::TwoPhase => &policy::two_phase::TwoPhase,
     }
 }

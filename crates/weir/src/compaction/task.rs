@@ -112,7 +112,6 @@ pub(crate) enum Task {
     /// Move tables to another part or level.
     Move(Move),
     /// Make the filling part of a level its draining part.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the policies with parts come next"))]
     Rotate(Rotate),
 }
 

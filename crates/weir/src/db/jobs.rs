@@ -215,7 +215,9 @@ pub(crate) fn flush_job(
         epoch: buffer.epoch(),
         entries,
         snapshots,
-        table_bytes: current.options.table_bytes.max(current.options.write_buffer_bytes * 2),
+        table_bytes: shape
+            .as_ref()
+            .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
         table,
     };
     FlushJob::new(context, spec, buffer.memtable.cursor())

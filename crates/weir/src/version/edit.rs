@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=7b88599c1310
+// FORMAT: docs/format/edit.md sha=e770738052df
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -32,6 +32,8 @@ fn policy_number(policy: CompactionPolicy) -> u64 {
         CompactionPolicy::LazyLeveled => 3,
         CompactionPolicy::SizeTiered => 4,
         CompactionPolicy::SteppedMerge => 5,
+        CompactionPolicy::Gear => 6,
+        CompactionPolicy::TwoPhase => 7,
     }
 }
 

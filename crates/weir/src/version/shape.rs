@@ -64,7 +64,6 @@ pub(crate) struct PartShape {
     /// The runs, newest first.
     pub(crate) runs: Vec<RunShape>,
     /// Bytes that the part had when it began to drain; 0 in a filling part.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the policies with parts come next"))]
     pub(crate) rotated_bytes: u64,
 }
 

@@ -21,9 +21,10 @@
 //! ```
 //!
 //! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
-//! all`), `plan` (of the first task picked), `targets`, `pressure`, `check`. A table has 100
-//! bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is 400,
-//! `level_ratio` 10, `l0_trigger` and `runs_per_level` 4.
+//! all`), `plan` (of the first task picked), `targets` (of `leveled`), `part_targets` (of `gear`
+//! and `two_phase`), `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so
+//! has the option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` and
+//! `runs_per_level` 4.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -241,6 +242,7 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 }
             }
         }
+        "part_targets" => out = super::parts::targets_of(shape).describe(),
         "targets" => out = super::leveled::describe_targets(shape),
         "pressure" => {
             let p = policy.pressure(shape);
@@ -303,4 +305,6 @@ cases! {
     lazy_leveled LazyLeveled: level drain check;
     size_tiered SizeTiered: similar place cap;
     stepped_merge SteppedMerge: level room;
+    gear Gear: targets level0 pace rotate foreign damaged range check pressure;
+    two_phase TwoPhase: level foreign check;
 }

@@ -30,15 +30,13 @@ use std::ops::Bound;
 use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
     Below, Hull, Placement, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of,
-    overlapping, runs, table_at, tables_in, undrain,
+    overlapping, run_of, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
-use crate::version::shape::{Half, LevelShape, RunShape, Shape};
-
-/// The last level, where everything ends up.
-const BOTTOM: usize = LEVELS - 1;
+use crate::version::shape::{Half, RunShape, Shape};
 
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
@@ -49,7 +47,7 @@ const WIDEN_TABLES: u64 = 2 * PICK_TABLES;
 
 /// A table may overlap this many times `table_bytes` in the level below its own: what its own
 /// compaction will have to read (LevelDB's grandparent limit).
-const OVERLAP_TABLES: u64 = 10;
+pub(super) const OVERLAP_TABLES: u64 = 10;
 
 /// A level-0 table below `table_bytes` divided by this is merged with its neighbours, not moved:
 /// many small flushes must not become many small tables.
@@ -76,7 +74,7 @@ impl Policy for Leveled {
             return tasks;
         }
         let mut picker = Picker::new(shape);
-        for candidate in picker.targets.candidates(shape) {
+        for candidate in Candidate::all(&picker.targets, shape) {
             if picker.tasks.len() >= TASKS_MAX {
                 break;
             }
@@ -137,30 +135,6 @@ fn unit_bytes(shape: &Shape) -> u64 {
     options.base_level_bytes.max(batch).max(1)
 }
 
-/// Bytes of all tables of a level.
-fn level_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, LevelShape::bytes)
-}
-
-/// Entries of all tables of a level.
-fn level_entries(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, |level| level.totals().entries)
-}
-
-/// Whether a level has tables.
-fn in_use(shape: &Shape, level: usize) -> bool {
-    shape.levels.get(level).is_some_and(|level| !level.is_empty())
-}
-
-/// How large each level should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Targets {
-    /// The level that level 0 is merged into.
-    base: usize,
-    /// Target bytes per level; 0 above the base level, `u64::MAX` for the bottom.
-    bytes: [u64; LEVELS],
-}
-
 /// Which function picks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
@@ -179,34 +153,17 @@ struct Candidate {
     rule: Rule,
 }
 
-impl Targets {
-    /// Derives the targets from what is there: the bottom has what it has, each level above a
-    /// `level_ratio`-th, down to one unit. A level in use stays in use until its target falls below
-    /// half a unit, so that a tree at the border does not change its form back and forth.
-    fn of(shape: &Shape) -> Self {
-        let unit = unit_bytes(shape);
-        let ratio = u64::from(shape.options.level_ratio.max(2));
-        let mut bytes = [0; LEVELS];
-        bytes[BOTTOM] = u64::MAX;
-        let mut base = BOTTOM;
-        let mut target = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
-        while base > 1 {
-            target /= ratio;
-            let needed = if in_use(shape, base - 1) { unit / 2 } else { unit };
-            if target < needed {
-                break;
-            }
-            base -= 1;
-            bytes[base] = target.max(unit);
-        }
-        Self { base, bytes }
-    }
+/// The targets of a leveled tree.
+fn targets_of(shape: &Shape) -> Targets {
+    Targets::of(shape, unit_bytes(shape))
+}
 
+impl Candidate {
     /// The levels that have work, most urgent first: level 0 and the levels above the base by their
     /// runs, the others by bytes above target. Bytes of busy tables count as gone.
-    fn candidates(&self, shape: &Shape) -> Vec<Candidate> {
-        let mut found: Vec<Candidate> =
-            (0..BOTTOM).filter_map(|l| self.candidate(shape, l)).collect();
+    fn all(targets: &Targets, shape: &Shape) -> Vec<Self> {
+        let mut found: Vec<Self> =
+            (0..BOTTOM).filter_map(|level| Self::of(targets, shape, level)).collect();
         if runs(shape, BOTTOM).len() > 1 {
             let rule = Rule::Stack(Cause::Drain);
             found.push(Candidate { level: BOTTOM, score: 1.0, excess: 0, rule });
@@ -216,7 +173,7 @@ impl Targets {
         found
     }
 
-    fn candidate(&self, shape: &Shape, level: usize) -> Option<Candidate> {
+    fn of(targets: &Targets, shape: &Shape, level: usize) -> Option<Self> {
         if level == 0 {
             let count = runs(shape, 0).len();
             let score = count as f64 / shape.options.l0_trigger.max(1) as f64;
@@ -231,7 +188,7 @@ impl Targets {
         if bytes == 0 {
             return None;
         }
-        let target = self.bytes[level];
+        let target = targets.bytes[level];
         if target == 0 {
             let rule = Rule::Bytes(Cause::Drain);
             return Some(Candidate { level, score: 1.0, excess: bytes, rule });
@@ -257,30 +214,24 @@ fn idle_bytes(shape: &Shape, level: usize) -> u64 {
     level_bytes(shape, level) - busy
 }
 
-/// The level that a table of `level` goes to next: never past a level with tables, which are older
-/// than its own and newer than what lies deeper; never short of the base level otherwise.
-fn next_level(shape: &Shape, base: usize, level: usize) -> usize {
-    (level + 1..BOTTOM).find(|&next| next >= base || in_use(shape, next)).unwrap_or(BOTTOM)
-}
-
 /// Upper estimate of the bytes that compactions write until no level is above its target: each byte
 /// too many in a level is written once with what it overlaps below, and goes on to the next level.
 fn debt_bytes(shape: &Shape) -> u64 {
-    let targets = Targets::of(shape);
+    let targets = targets_of(shape);
     let mut debt = 0u64;
     let mut incoming = 0u64;
     if runs(shape, 0).len() >= shape.options.l0_trigger.max(1) {
         incoming = level_bytes(shape, 0);
-        debt = incoming.saturating_add(level_bytes(shape, next_level(shape, targets.base, 0)));
+        debt = incoming.saturating_add(level_bytes(shape, targets.next_level(shape, 0)));
     }
     for level in 1..BOTTOM {
         let bytes = level_bytes(shape, level)
-            + if level == next_level(shape, targets.base, 0) { incoming } else { 0 };
+            + if level == targets.next_level(shape, 0) { incoming } else { 0 };
         let excess = bytes.saturating_sub(targets.bytes[level]);
         if excess == 0 {
             continue;
         }
-        let below = level_bytes(shape, next_level(shape, targets.base, level));
+        let below = level_bytes(shape, targets.next_level(shape, level));
         let fanout = (below as f64 / bytes as f64).min(1e6);
         debt = debt.saturating_add((excess as f64 * (1.0 + fanout)) as u64);
     }
@@ -369,7 +320,7 @@ fn merge_of(
 impl<'a> Picker<'a> {
     fn new(shape: &'a Shape) -> Self {
         let busy = shape.busy.clone();
-        Self { shape, targets: Targets::of(shape), busy, held: Vec::new(), tasks: Vec::new() }
+        Self { shape, targets: targets_of(shape), busy, held: Vec::new(), tasks: Vec::new() }
     }
 
     fn is_busy(&self, chosen: &[Chosen<'_>]) -> bool {
@@ -431,7 +382,7 @@ impl<'a> Picker<'a> {
 
     /// The level that a level of overlapping runs is merged into.
     fn stack_output(&self, level: usize) -> usize {
-        if level == BOTTOM { BOTTOM } else { next_level(self.shape, self.targets.base, level) }
+        if level == BOTTOM { BOTTOM } else { self.targets.next_level(self.shape, level) }
     }
 
     /// Rule: a level above its target gives tables from its cursor on, in key order and around,
@@ -495,7 +446,7 @@ impl<'a> Picker<'a> {
         cause: Cause,
     ) -> Option<(Task, u64)> {
         let shape = self.shape;
-        let output_level = next_level(shape, self.targets.base, level);
+        let output_level = self.targets.next_level(shape, level);
         let chosen = self.widen(output_level, stack_over(shape, level, hull_of(run, &span)?))?;
         if self.is_busy(&chosen) {
             return None;
@@ -676,11 +627,11 @@ fn output_epoch(shape: &Shape, output_level: usize, inputs: &[Slice]) -> u64 {
 
 /// Rule: outputs are cut near `table_bytes`, all of about the same size, and aligned with what lies
 /// below them.
-fn plan(shape: &Shape, merge: &Merge) -> Plan {
+pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
     let mut input_bytes = 0u64;
     let mut hull: Option<Hull<'_>> = None;
     for slice in &merge.inputs {
-        let run = runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);
+        let run = run_of(shape, slice);
         let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
         for table in tables.filter(|table| slice.uids.contains(&table.uid)) {
             input_bytes += table.bytes;
@@ -725,8 +676,5 @@ fn check(shape: &Shape) -> Vec<String> {
 /// The targets in one line, for the text cases.
 #[cfg(test)]
 pub(super) fn describe_targets(shape: &Shape) -> String {
-    let targets = Targets::of(shape);
-    let bytes: Vec<String> =
-        (targets.base..BOTTOM).map(|level| format!(" L{level} {}", targets.bytes[level])).collect();
-    format!("base L{}{}", targets.base, bytes.concat())
+    targets_of(shape).describe()
 }

@@ -22,8 +22,12 @@ const FILTER_BITS_MAX: f64 = 32.0;
 #[cfg(test)]
 mod cases;
 pub(crate) mod cut;
+pub(crate) mod gear;
 pub(crate) mod lazy_leveled;
 pub(crate) mod leveled;
+#[cfg(test)]
+mod part_policies;
+mod parts;
 #[cfg(test)]
 mod run_policies;
 mod runs;
@@ -31,7 +35,9 @@ mod runs;
 mod simulation;
 pub(crate) mod size_tiered;
 pub(crate) mod stepped_merge;
+mod targets;
 pub(crate) mod tiered;
+pub(crate) mod two_phase;
 
 /// Where a flushed run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,11 @@ pub(crate) trait Policy: Send + Sync {
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan;
     /// Where the run of a flush goes.
     fn place_flush(&self, shape: &Shape) -> Placement;
+    /// Bytes at which the run of a flush is cut into tables. As it stands a run is one table,
+    /// unless its memtable was much larger than it should have been.
+    fn flush_table_bytes(&self, shape: &Shape) -> u64 {
+        shape.options.table_bytes.max(shape.options.write_buffer_bytes.saturating_mul(2))
+    }
     /// Bits per key of the filter of a table with `entries` entries on `level`; 0: no filter.
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
     /// How far the tree is from its form.
@@ -168,11 +179,18 @@ fn runs(shape: &Shape, level: usize) -> &[RunShape] {
     shape.levels.get(level).map_or(&[], |level| &level.filling.runs)
 }
 
+/// The run that a slice is of.
+fn run_of<'a>(shape: &'a Shape, slice: &Slice) -> Option<&'a RunShape> {
+    let mut runs = shape.levels.get(slice.level)?.runs();
+    runs.find(|(half, run)| (*half, run.epoch) == (slice.half, slice.epoch)).map(|(_, run)| run)
+}
+
 /// Whether a job has taken a table of this tree.
 fn any_busy(shape: &Shape) -> bool {
+    let taken = |uid: u64| shape.busy.contains(&uid) && !shape.damaged.contains(&uid);
     !shape.busy.is_empty()
         && (shape.levels.iter().flat_map(LevelShape::runs))
-            .any(|(_, run)| tables_in(run, &all(run)).any(|t| shape.busy.contains(&t.uid)))
+            .any(|(_, run)| tables_in(run, &all(run)).any(|table| taken(table.uid)))
 }
 
 /// The way back from parts: what a policy without them does with a tree that has draining parts
@@ -184,7 +202,7 @@ fn any_busy(shape: &Shape) -> bool {
 /// the order, because everything in the filling part is newer; only where a run there has the same
 /// data epoch or an older one (a merge's outputs carry that of its newest input, and a run that is
 /// drained into two rounds of the next level gives it to both) the moved run gets the epoch below:
-/// inside a level, epochs say nothing but the order.
+/// inside a level, epochs say nothing but the order. Damaged tables come along: nobody reads them.
 pub(super) fn undrain(shape: &Shape) -> Option<Vec<Task>> {
     let draining = |level: &LevelShape| level.draining.is_some();
     if !shape.levels.iter().any(draining) {
@@ -212,6 +230,17 @@ fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
         cursor: None,
         cause: Cause::Drain,
     }))
+}
+
+/// The same for the policies with parts: the oldest run of the tree is in the filling part of the
+/// last level, if anything is there.
+fn rewrite_deletes(shape: &Shape) -> Option<Merge> {
+    shape
+        .levels
+        .last()
+        .is_some_and(|last| last.draining.is_none() && !last.is_empty())
+        .then_some(())?;
+    runs::deletes_in_oldest(shape)
 }
 
 /// All tables of a run.

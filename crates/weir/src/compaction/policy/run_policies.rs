@@ -8,19 +8,22 @@ use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::filter::monkey::false_positives;
 use crate::options::{CompactionPolicy, Filters, Options};
+use crate::version::shape::Half;
 
-/// A tree of random runs in random levels: runs over parts of the key space, gaps between levels,
-/// epochs that are in order within a level only. Every run is newer in all its sequence numbers
-/// than the next, as `version::check` wants it of level 0 and flushes make it.
+/// A tree of random runs in random levels and parts: runs over parts of the key space, gaps
+/// between levels, epochs that are in order within a part only. Every run is newer in all its
+/// sequence numbers than the next, as `version::check` wants it of level 0 and flushes make it.
 fn random_tree(prng: &mut Prng, options: Options) -> Tree {
     let mut tree = Tree::new(options);
     let keys = 20 + prng.below(400);
     let mut seq = 1_000_000;
-    for level in 0..LEVELS {
-        if prng.chance(1, 3) {
+    let parts = (0..LEVELS).flat_map(|level| [Half::Filling, Half::Draining].map(|h| (level, h)));
+    for (level, half) in parts {
+        if prng.chance(1, if half == Half::Filling { 3 } else { 2 }) {
             continue;
         }
-        let mut epoch = 1000 + prng.below(1000);
+        // Also those of the other part of the level.
+        let mut epoch = 1000 + prng.below(100);
         for _ in 0..prng.below(7) {
             let (start, width) = (prng.below(keys), 1 + prng.below(keys));
             let count = 1 + prng.below(width);
@@ -32,11 +35,12 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
             let mut rest = &entries[..];
             while !rest.is_empty() {
                 let (table, later) = rest.split_at(1 + prng.below(rest.len() as u64) as usize);
-                tree.add_table(level, epoch, table.to_vec());
+                tree.add_table(level, half, epoch, table.to_vec());
                 rest = later;
             }
             epoch -= 1 + prng.below(20);
         }
+        tree.rotated[level] = prng.below(3) * tree.level_bytes(level);
     }
     tree.next_epoch = 10_000;
     tree
@@ -78,7 +82,8 @@ fn every_policy_brings_every_tree_into_form() {
                 tree.flush(entries);
                 tree.settle();
             }
-            let next = CompactionPolicy::ALL[prng.below(5) as usize];
+            let next =
+                CompactionPolicy::ALL[prng.below(CompactionPolicy::ALL.len() as u64) as usize];
             tree.set_options(random_options(&mut prng, next));
             tree.settle();
             tree.assert_in_form();

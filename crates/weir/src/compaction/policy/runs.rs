@@ -191,7 +191,7 @@ fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
 
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
 /// there because a snapshot needed them) is rewritten without them, in its place.
-fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
+pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
     let oldest = runs_from(shape, 0).pop()?;
     let table = tables_in(oldest.run, &all(oldest.run)).find(|table| {
         deletes_hide_nothing(shape, table)

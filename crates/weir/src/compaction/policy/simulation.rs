@@ -40,7 +40,7 @@ pub(super) struct Tree {
     /// Per level and part, runs by data epoch.
     levels: Vec<[BTreeMap<u64, SimRun>; 2]>,
     /// Bytes of the draining parts when they were rotated.
-    rotated: [u64; LEVELS],
+    pub(super) rotated: [u64; LEVELS],
     cursors: Vec<Option<Vec<u8>>>,
     busy: BTreeSet<u64>,
     in_flight: Vec<(Task, Vec<SimTable>)>,
@@ -48,7 +48,7 @@ pub(super) struct Tree {
     pub(super) next_epoch: u64,
     pub(super) flushed_bytes: u64,
     pub(super) merged_bytes: u64,
-    merged_into: [u64; LEVELS],
+    pub(super) merged_into: [u64; LEVELS],
     moves: u64,
 }
 
@@ -76,7 +76,7 @@ impl Tree {
         }
     }
 
-    fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         let mut shape = Shape::empty(Arc::clone(&self.options));
         shape.busy = self.busy.clone();
         let run_shape = |(&epoch, run): (&u64, &SimRun)| {
@@ -114,10 +114,10 @@ impl Tree {
         assert!(run.insert(smallest, table).is_none(), "two tables begin with key {smallest}");
     }
 
-    /// Adds a table of these entries, which are in key order, to a filling part.
-    pub(super) fn add_table(&mut self, level: usize, epoch: u64, entries: Vec<Entry>) {
+    /// Adds a table of these entries, which are in key order, to a part of a level.
+    pub(super) fn add_table(&mut self, level: usize, half: Half, epoch: u64, entries: Vec<Entry>) {
         let table = self.make_table(entries);
-        self.insert(level, Half::Filling, epoch, table);
+        self.insert(level, half, epoch, table);
     }
 
     /// Goes on with other options and their policy.
@@ -281,6 +281,24 @@ impl Tree {
                 runs.map(move |(&epoch, run)| ((level, half, Reverse(epoch)), run))
             })
         })
+    }
+
+    /// Makes every level start its next pick at any of its tables.
+    pub(super) fn scatter_cursors(&mut self, prng: &mut Prng) {
+        for (cursor, [filling, _]) in self.cursors.iter_mut().zip(&self.levels) {
+            let Some(run) = filling.values().next_back() else { continue };
+            let index = prng.below(run.len() as u64) as usize;
+            *cursor = run.values().nth(index).map(|table| table.meta.largest.clone());
+        }
+    }
+
+    /// Runs the first task that the policy has, if any.
+    pub(super) fn step(&mut self) -> bool {
+        let shape = self.shape();
+        let Some(task) = self.policy.pick(&shape).into_iter().next() else { return false };
+        self.start(&shape, task);
+        self.install(0);
+        true
     }
 
     /// No run between the place that a table leaves and the one that its entries come to holds a

@@ -1,0 +1,199 @@
+//! `gear`: every level fills at the pace at which it drains, byte for byte.
+//!
+//! Source: bLSM (Sears and Ramakrishnan, SIGMOD 2012), generalised to every level by LSbM §4.1:
+//! |C_i| + |C'_i| is constant, so that when the filling part C_i is full the draining part C'_i is
+//! empty, and the two change roles. Merges are driven by the merges above them, in the end by the
+//! writer, who finds level 0 drained in bounded time whatever happens below. We differ:
+//! * Levels are numbered from the bottom (`targets`); when the last level outgrows its ratio to the
+//!   one above, a new level begins above all others instead of below.
+//! * The pace is kept to within a *quantum* (at most what one job takes), because what a job
+//!   overlaps in the next level is only half covered at the two ends.
+//! * Level 0 drains as soon as there is a run: the next memtable fills in the meantime. LSbM merges
+//!   from C'_0 while it is in memory; here it is the oldest flushed run (`parts`).
+//!
+//! Not here: tables and runs (`parts`), the delay of writers (`pacing`).
+//!
+//! Invariants: those of `parts`, and (1) pace counts bytes, never tables (H49); (2) a round begins
+//! with a full filling part only, never with what happens to be there when the draining part is
+//! empty (H49); (3) nothing comes into a full level that has not been rotated yet, except where
+//! another policy left a tree out of form and writers would have to wait for it.
+
+use std::ops::Bound;
+
+use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes, waiting_runs};
+use crate::compaction::policy::targets::{BOTTOM, Targets, in_use};
+use crate::compaction::policy::{
+    Placement, Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes,
+};
+use crate::compaction::task::{Cause, Merge, Task};
+use crate::version::shape::Shape;
+
+/// A quantum is at most this part of what the draining part began with, but never less than a
+/// table: small levels keep pace in small steps.
+const QUANTUM_DIVISOR: u64 = 8;
+
+/// Runs in level 0, in multiples of the trigger, from which on it does not wait for a tree that
+/// another policy left: from here on writers are slowed (`pacing`).
+const PATIENCE: usize = 2;
+
+/// The gear policy.
+pub(crate) struct Gear;
+
+impl Policy for Gear {
+    /// The rules, the deepest level first: what is behind its gear below holds up what comes from
+    /// above, and each level can only be a quantum behind.
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let mut picker = Picker::new(shape);
+        let mut rooms = Rooms::of(shape);
+        rooms.bottom &= !picker.unstack_bottom();
+        for level in (1..BOTTOM).rev() {
+            pick_level(&mut picker, &rooms, level);
+        }
+        pick_level_0(&mut picker, &rooms);
+        if picker.tasks.is_empty() && shape.busy.is_empty() {
+            picker.tasks.extend(rewrite_deletes(shape).map(Task::Merge));
+        }
+        picker.tasks
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        parts::pick_range(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+        leveled::plan(shape, merge)
+    }
+
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
+
+    /// Level 0 is drained table by table.
+    fn flush_table_bytes(&self, shape: &Shape) -> u64 {
+        shape.options.table_bytes
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        parts::filter_bits(shape, level, entries)
+    }
+
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        parts::pressure(shape, |targets, level| behind(shape, targets, level))
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        check(shape)
+    }
+}
+
+/// Bytes that a level may be behind its gear.
+fn quantum(shape: &Shape, rotated: u64) -> u64 {
+    let most = parts::drain_bytes_max(shape);
+    (rotated / QUANTUM_DIVISOR).clamp(shape.options.table_bytes.clamp(1, most), most)
+}
+
+/// Whether a level has received what it should before it is rotated. Above the base level, and
+/// where another policy left several runs in a part, that is anything.
+fn is_full(shape: &Shape, targets: &Targets, level: usize) -> bool {
+    let bytes = filling_bytes(shape, level);
+    bytes > 0 && (parts::has_several(shape, level) || bytes >= targets.bytes[level])
+}
+
+/// Whether all that a level drains has to go at once: it is full, should be empty, or another
+/// policy left several runs there.
+fn is_overdue(shape: &Shape, targets: &Targets, level: usize) -> bool {
+    let out_of_form = targets.bytes[level] == 0 || parts::has_several(shape, level);
+    out_of_form || is_full(shape, targets, level)
+}
+
+/// Rule: the gear. The part of the draining run that has been given is at least the part of the
+/// level's target that has been received. Bytes that are missing to that.
+fn behind(shape: &Shape, targets: &Targets, level: usize) -> u64 {
+    let Some((left, rotated)) = draining_bytes(shape, level) else {
+        // Nothing is late as long as the level is not full; a full one is rotated at once.
+        let over = is_full(shape, targets, level) && targets.bytes[level] == 0;
+        return if over { filling_bytes(shape, level) } else { 0 };
+    };
+    if is_overdue(shape, targets, level) {
+        return left;
+    }
+    let received = filling_bytes(shape, level) as f64 / targets.bytes[level] as f64;
+    let due = (received * rotated as f64) as u64;
+    due.saturating_sub(rotated - left).min(left)
+}
+
+/// Which levels may receive.
+struct Rooms {
+    /// The last level is one run.
+    bottom: bool,
+    /// Level 0 has too many runs to wait for the form of the tree.
+    urgent: bool,
+}
+
+impl Rooms {
+    fn of(shape: &Shape) -> Self {
+        let patience = PATIENCE.saturating_mul(shape.options.l0_trigger.max(1));
+        Self { bottom: true, urgent: waiting_runs(shape) >= patience }
+    }
+
+    /// Rule: a full level receives nothing before it is rotated, a level above the base is emptied
+    /// first, and the last level gets its one run first. The latter two wait for no writer.
+    fn has_room(&self, shape: &Shape, targets: &Targets, level: usize) -> bool {
+        if level >= BOTTOM {
+            return self.bottom || self.urgent;
+        }
+        if targets.bytes[level] == 0 {
+            return self.urgent || !in_use(shape, level);
+        }
+        !is_full(shape, targets, level)
+    }
+}
+
+/// Rule: a level that is a quantum behind its gear, or full, drains; an empty draining part and a
+/// full filling part change roles.
+fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: usize) {
+    let shape = picker.shape;
+    let full = is_full(shape, &picker.targets, level);
+    let above_base = picker.targets.bytes[level] == 0;
+    let cause = if above_base { Cause::Drain } else { Cause::LevelBytes };
+    let Some((_, rotated)) = draining_bytes(shape, level) else {
+        if full {
+            picker.rotate(level, cause);
+        }
+        return;
+    };
+    let late = behind(shape, &picker.targets, level);
+    let overdue = late > 0 && is_overdue(shape, &picker.targets, level);
+    let due = overdue || late >= quantum(shape, rotated);
+    let next = picker.next_level(level);
+    if due && (above_base || rooms.has_room(shape, &picker.targets, next)) {
+        picker.drain(level, late, cause);
+    }
+}
+
+/// Rule: level 0 drains as long as it has a run.
+fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
+    let shape = picker.shape;
+    let next = picker.next_level(0);
+    if rooms.has_room(shape, &picker.targets, next) {
+        picker.drain(0, parts::drain_bytes_max(shape), Cause::RunCount);
+    }
+}
+
+/// What gear promises at rest: the form of `parts`, an empty level 0, and no level full or more
+/// than a quantum behind.
+fn check(shape: &Shape) -> Vec<String> {
+    let mut violations = parts::check(shape);
+    let targets = parts::targets_of(shape);
+    if waiting_runs(shape) > 0 {
+        violations.push(format!("level 0 has {} runs", waiting_runs(shape)));
+    }
+    for level in 1..BOTTOM {
+        let late = behind(shape, &targets, level);
+        let rotated = draining_bytes(shape, level).map_or(0, |(_, rotated)| rotated);
+        if is_full(shape, &targets, level) || late >= quantum(shape, rotated) {
+            violations.push(format!("level {level} is {late} bytes behind its gear"));
+        }
+    }
+    violations
+}

@@ -1,0 +1,488 @@
+//! What the policies whose levels have two parts share: `gear` and `two_phase`.
+//!
+//! Each level from the base level to the last but one receives into its filling part and gives from
+//! its draining part, each one run; when the filling part is full and the draining part empty, the
+//! level is rotated. The last level has one run, which fills for ever. Level 0 is the same without
+//! a rotation: its draining part is its oldest flushed run, the younger ones wait. Not here: when a
+//! level drains (one file per policy), how large it should be (`targets`).
+//!
+//! Source: LSbM §4.1 (bLSM generalised to every level), dLSM §IV-A.
+//!
+//! Invariants: (1) a draining run gives its tables in key order, from the smallest on: the key up
+//! to which it has drained is the one before its first table, and is stored nowhere; (2) one job at
+//! a time takes from a part, so that jobs cannot end out of that order; (3) of several runs in a
+//! part (left by another policy) the oldest drains first, and what comes from above joins the
+//! newest, so nothing passes anything (H23); (4) a level is rotated only while no job brings tables
+//! to it, and no job begins to while it is being rotated. A damaged table holds up its part when
+//! its turn comes; it hinders no rotation, which reads nothing.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::leveled::OVERLAP_TABLES;
+use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
+use crate::compaction::policy::{
+    Hull, Pressure, RangePick, Span, all, any_busy, hull_of, overlapping, runs, table_at,
+    tables_in, undrain_level, whole,
+};
+use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
+use crate::version::shape::{Half, RunShape, Shape};
+
+/// Most tables that one job takes from a draining run: what they overlap below is only half covered
+/// at the two ends, which is paid for once per job.
+const DRAIN_TABLES: u64 = 4;
+
+/// Most tables taken when more of them come free, because what they overlap is an input already.
+const WIDEN_TABLES: u64 = 2 * DRAIN_TABLES;
+
+/// An output below `table_bytes` divided by this takes a small neighbour along: many small flushes
+/// must not become many small tables.
+const SMALL_TABLE_DIVISOR: u64 = 4;
+
+/// A table is rewritten rather than moved to where its deletes hide nothing, if at least one entry
+/// in this many is a delete.
+const MOVE_DELETES_DIVISOR: u64 = 8;
+
+/// Bytes of the smallest base level worth having: a write buffer, which is what level 0 gives at a
+/// time, or a leveled tree's smallest base level (which is fed by `l0_trigger` runs at a time)
+/// divided by these.
+fn unit_bytes(shape: &Shape) -> u64 {
+    let options = &shape.options;
+    let share = options.base_level_bytes / options.l0_trigger.max(1) as u64;
+    options.write_buffer_bytes.max(share).max(1)
+}
+
+/// The targets of a tree with parts.
+pub(super) fn targets_of(shape: &Shape) -> Targets {
+    Targets::of(shape, unit_bytes(shape))
+}
+
+/// Runs in level 0.
+pub(super) fn waiting_runs(shape: &Shape) -> usize {
+    shape.levels.first().map_or(0, |level| level.runs().count())
+}
+
+/// Bytes of the filling part of a level.
+pub(super) fn filling_bytes(shape: &Shape, level: usize) -> u64 {
+    shape.levels.get(level).map_or(0, |level| level.filling.totals().bytes)
+}
+
+/// Bytes of the draining part of a level, and those that it began with: no less.
+pub(super) fn draining_bytes(shape: &Shape, level: usize) -> Option<(u64, u64)> {
+    let part = shape.levels.get(level)?.draining.as_ref()?;
+    let left = part.totals().bytes;
+    Some((left, part.rotated_bytes.max(left)))
+}
+
+/// Whether another policy left several runs in a part of a level below 0.
+pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
+    let parts = shape.levels.get(level).into_iter().flat_map(|level| level.parts());
+    parts.into_iter().any(|(_, part)| part.runs.len() > 1)
+}
+
+/// Most bytes that one job takes.
+pub(super) fn drain_bytes_max(shape: &Shape) -> u64 {
+    DRAIN_TABLES.saturating_mul(shape.options.table_bytes).max(1)
+}
+
+/// Some tables of one run, and where it is.
+#[derive(Clone)]
+struct Chosen<'a> {
+    level: usize,
+    half: Half,
+    run: &'a RunShape,
+    span: Span,
+}
+
+impl<'a> Chosen<'a> {
+    fn hull(&self) -> Option<Hull<'a>> {
+        hull_of(self.run, &self.span)
+    }
+
+    fn bytes(&self) -> u64 {
+        tables_in(self.run, &self.span).map(|table| table.bytes).sum()
+    }
+
+    fn slice(&self) -> Slice {
+        let uids = tables_in(self.run, &self.span).map(|table| table.uid).collect();
+        Slice { level: self.level, half: self.half, epoch: self.run.epoch, uids }
+    }
+}
+
+/// The state of one `pick`.
+pub(super) struct Picker<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) targets: Targets,
+    /// Tables that no job may read.
+    busy: BTreeSet<u64>,
+    /// Tables that a job has, also one of this pick: those that are damaged wait for nobody.
+    taken: BTreeSet<u64>,
+    pub(super) tasks: Vec<Task>,
+}
+
+impl<'a> Picker<'a> {
+    pub(super) fn new(shape: &'a Shape) -> Self {
+        let targets = targets_of(shape);
+        let taken = shape.busy.difference(&shape.damaged).copied().collect();
+        Self { shape, targets, busy: shape.busy.clone(), taken, tasks: Vec::new() }
+    }
+
+    /// The level that `level` drains into.
+    pub(super) fn next_level(&self, level: usize) -> usize {
+        self.targets.next_level(self.shape, level)
+    }
+
+    fn accept(&mut self, task: Task) {
+        self.busy.extend(task.input_uids());
+        self.taken.extend(task.input_uids());
+        self.tasks.push(task);
+    }
+
+    fn is_busy(&self, run: &RunShape, span: &Span) -> bool {
+        !self.busy.is_empty() && tables_in(run, span).any(|table| self.busy.contains(&table.uid))
+    }
+
+    /// Whether a job has a table of this part.
+    fn part_is_taken(&self, level: usize, half: Half) -> bool {
+        let level = self.shape.levels.get(level).filter(|_| !self.taken.is_empty());
+        let runs = level.into_iter().flat_map(|level| level.runs());
+        let mut tables =
+            runs.filter(|(of, _)| *of == half).flat_map(|(_, run)| tables_in(run, &all(run)));
+        tables.any(|table| self.taken.contains(&table.uid))
+    }
+
+    /// Whether a job may be bringing tables to `level`: they come from the nearest level above that
+    /// has any.
+    fn is_being_fed(&self, level: usize) -> bool {
+        let above = (0..level).rev().find(|&above| in_use(self.shape, above));
+        let halves = [Half::Filling, Half::Draining];
+        above.is_some_and(|above| halves.iter().any(|&half| self.part_is_taken(above, half)))
+    }
+
+    /// Rule: a level is rotated when its draining part is empty and nothing is on its way to it.
+    /// Not the last level, which has nowhere to drain to, nor level 0.
+    pub(super) fn rotate(&mut self, level: usize, cause: Cause) -> bool {
+        let Some(parts) = self.shape.levels.get(level) else { return false };
+        let may = (1..BOTTOM).contains(&level)
+            && parts.draining.is_none()
+            && !parts.filling.runs.is_empty()
+            && !self.part_is_taken(level, Half::Filling)
+            && !self.is_being_fed(level);
+        if may {
+            let part = parts.filling.runs.iter();
+            let inputs = part.map(|run| whole(level, Half::Filling, run)).collect();
+            self.accept(Task::Rotate(Rotate { inputs, level, cause }));
+        }
+        may
+    }
+
+    /// Rule: the first tables of the oldest run of the draining part (in level 0, of all) are
+    /// merged into the next level's filling part: about `bytes`, but no more than a job may take.
+    pub(super) fn drain(&mut self, level: usize, bytes: u64, cause: Cause) -> bool {
+        let half = if level == 0 { Half::Filling } else { Half::Draining };
+        let next = self.next_level(level);
+        let parts = self.shape.levels.get(level);
+        let run = parts.and_then(|parts| parts.runs().filter(|(of, _)| *of == half).last());
+        let Some((half, run)) = run else { return false };
+        let rotating = next < BOTTOM && self.part_is_taken(next, Half::Filling);
+        let span = self.first_tables(run, bytes);
+        if rotating || self.part_is_taken(level, half) {
+            return false;
+        }
+        let source = Chosen { level, half, run, span };
+        self.merge_into(source, next, runs(self.shape, next).first(), cause)
+    }
+
+    /// Rule: the last level gets its one run back. A draining part there, or in level 0, fills
+    /// again; of several runs the last but one gives its first tables to the last.
+    pub(super) fn unstack_bottom(&mut self) -> bool {
+        for level in [0, BOTTOM] {
+            let parts = self.shape.levels.get(level);
+            let task = parts.and_then(|parts| undrain_level(level, parts));
+            if let Some(task) = task {
+                // Whatever runs may be bringing tables to this level.
+                if !any_busy(self.shape) && self.tasks.is_empty() {
+                    self.accept(task);
+                }
+                return true;
+            }
+        }
+        let [.., newer, older] = runs(self.shape, BOTTOM) else { return false };
+        if self.is_busy(newer, &all(newer)) || self.is_busy(older, &all(older)) {
+            return true;
+        }
+        let span = self.first_tables(newer, drain_bytes_max(self.shape));
+        let source = Chosen { level: BOTTOM, half: Half::Filling, run: newer, span };
+        self.merge_into(source, BOTTOM, Some(older), Cause::Drain);
+        true
+    }
+
+    /// The first tables of a run: about `bytes`, at least one, up to one that is busy.
+    fn first_tables(&self, run: &RunShape, bytes: u64) -> Span {
+        let limit = bytes.clamp(1, drain_bytes_max(self.shape));
+        let (mut end, mut taken) = (0, 0);
+        while let Some(table) = table_at(run, end).filter(|_| taken < limit) {
+            if self.busy.contains(&table.uid) {
+                break;
+            }
+            taken += table.bytes;
+            end += 1;
+        }
+        0..end
+    }
+
+    /// Merges (or moves) `source` into the run `into` of the filling part of `level`, or founds it.
+    fn merge_into(
+        &mut self,
+        mut source: Chosen<'a>,
+        level: usize,
+        into: Option<&'a RunShape>,
+        cause: Cause,
+    ) -> bool {
+        let Some(hull) = source.hull() else { return false };
+        let mut target = into.map(|run| {
+            let span = overlapping(run, hull);
+            Chosen { level, half: Half::Filling, run, span }
+        });
+        if let Some(target) = &mut target {
+            self.widen(&mut source, target);
+            self.take_small_neighbour(&source, target);
+            if self.is_busy(target.run, &target.span) {
+                return false;
+            }
+        }
+        let output_epoch = into.map_or(source.run.epoch, |run| run.epoch);
+        let target = target.filter(|target| !target.span.is_empty());
+        let (output_level, output_half, cursor) = (level, Half::Filling, None);
+        if target.is_none() && self.may_move(&source, level) {
+            let input = source.slice();
+            self.accept(Task::Move(Move {
+                input,
+                output_level,
+                output_half,
+                output_epoch,
+                cursor,
+                cause,
+            }));
+            return true;
+        }
+        let inputs = std::iter::once(source).chain(target).map(|chosen| chosen.slice()).collect();
+        self.accept(Task::Merge(Merge {
+            inputs,
+            output_level,
+            output_half,
+            output_epoch,
+            cursor,
+            cause,
+        }));
+        true
+    }
+
+    /// Rule: tables that follow come along if they add no table of the target (LevelDB,
+    /// SetupOtherInputs), as long as the job stays bounded.
+    fn widen(&self, source: &mut Chosen<'a>, target: &Chosen<'a>) {
+        let Some(lower) = target.hull() else { return };
+        let limit = WIDEN_TABLES.saturating_mul(self.shape.options.table_bytes);
+        let mut bytes = source.bytes();
+        while let Some(table) = table_at(source.run, source.span.end) {
+            bytes += table.bytes;
+            let damaged = self.busy.contains(&table.uid);
+            if table.largest.as_slice() > lower.largest || bytes > limit || damaged {
+                break;
+            }
+            source.span.end += 1;
+        }
+    }
+
+    /// Rule: what would become a small table takes the table before it along, or the one after it,
+    /// if that is small too.
+    fn take_small_neighbour(&self, source: &Chosen<'a>, target: &mut Chosen<'a>) {
+        let small = self.shape.options.table_bytes / SMALL_TABLE_DIVISOR;
+        if source.bytes() + target.bytes() >= small {
+            return;
+        }
+        let is_small =
+            |index: usize| table_at(target.run, index).is_some_and(|table| table.bytes < small);
+        if target.span.start > 0 && is_small(target.span.start - 1) {
+            target.span.start -= 1;
+        } else if is_small(target.span.end) {
+            target.span.end += 1;
+        }
+    }
+
+    /// Rule: tables that overlap nothing in the target are moved, not rewritten, unless they are to
+    /// be compressed differently, overlap too much below it, or would lose deletes there.
+    fn may_move(&self, source: &Chosen<'_>, level: usize) -> bool {
+        let options = &self.shape.options;
+        if options.compression_at(source.level) != options.compression_at(level) {
+            return false;
+        }
+        let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);
+        tables_in(source.run, &source.span).all(|table| {
+            let below = self.bytes_below(level, Hull::of(table));
+            let deletes_end_here =
+                table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
+            below <= overlap_max && (below > 0 || !deletes_end_here)
+        })
+    }
+
+    /// Bytes in `hull` that are older than the filling part of `level`: of the first part that has
+    /// any.
+    fn bytes_below(&self, level: usize, hull: Hull<'_>) -> u64 {
+        let levels = self.shape.levels.iter().enumerate().skip(level);
+        let parts = levels.flat_map(|(at, parts)| parts.parts().map(move |part| (at, part)));
+        let older = parts.filter(|(at, (half, _))| *at > level || *half == Half::Draining);
+        let bytes = older.map(|(_, (_, part))| {
+            let tables = part.runs.iter().flat_map(|run| tables_in(run, &overlapping(run, hull)));
+            tables.map(|table| table.bytes).sum::<u64>()
+        });
+        bytes.into_iter().find(|&bytes| bytes > 0).unwrap_or(0)
+    }
+}
+
+/// Rule: a range that a user asks for is merged out of all levels and parts at once into the last
+/// level; there it is rewritten only for deletes that can go, or to be one run.
+pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+    let mut hull: Option<Hull<'_>> = None;
+    let mut chosen: Vec<Chosen<'_>> = Vec::new();
+    for (level, parts) in shape.levels.iter().enumerate() {
+        let tables = parts.runs().flat_map(|(_, run)| {
+            tables_in(run, &run.tables.overlapping(lower, upper)).collect::<Vec<_>>()
+        });
+        let tables: Vec<&TableMeta> = tables.collect();
+        let around = |useful: &dyn Fn(&TableMeta) -> bool| {
+            let hulls = tables.iter().filter(|table| useful(table)).map(|table| Hull::of(table));
+            let seed = hulls.chain(hull).reduce(Hull::union);
+            seed.map_or_else(Vec::new, |seed| stack_over(shape, level, seed))
+        };
+        let mut stack = around(&|_| true);
+        if level == BOTTOM && hull.is_none() && stack.len() == 1 {
+            stack = around(&|table| deletes_hide_nothing(shape, table));
+        }
+        chosen.extend(stack);
+        hull = chosen.iter().filter_map(Chosen::hull).reduce(Hull::union);
+    }
+    let Some(hull) = hull else { return RangePick::Done };
+    // A job's outputs may span any gap between its inputs.
+    if busy_hulls(shape).any(|busy| busy.smallest <= hull.largest && hull.smallest <= busy.largest)
+    {
+        return RangePick::Wait;
+    }
+    let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
+    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
+    let (output_level, output_half, cursor) = (BOTTOM, Half::Filling, None);
+    let output_epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
+    let cause = Cause::Manual;
+    let merge = Merge { inputs, output_level, output_half, output_epoch, cursor, cause };
+    RangePick::Task(Task::Merge(merge))
+}
+
+/// Whether every delete of a table of the last level may be dropped: all entries are at or below
+/// the oldest snapshot.
+pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
+    let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
+    table.deletes > 0 && visible_to_all
+}
+
+/// The tables of every run of `level` that overlap `hull`, and those that overlap these, until
+/// there are no more: newest run first.
+fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<'a>> {
+    let mut hull = hull;
+    loop {
+        let parts = shape.levels.get(level).into_iter().flat_map(|level| level.runs());
+        let chosen: Vec<Chosen<'a>> = parts
+            .map(|(half, run)| Chosen { level, half, run, span: overlapping(run, hull) })
+            .filter(|chosen| !chosen.span.is_empty())
+            .collect();
+        let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
+        if wider == hull {
+            return chosen;
+        }
+        hull = wider;
+    }
+}
+
+/// For each level, the interval around the tables that jobs have.
+fn busy_hulls(shape: &Shape) -> impl Iterator<Item = Hull<'_>> {
+    shape.levels.iter().filter_map(|level| {
+        let tables = level.runs().flat_map(|(_, run)| tables_in(run, &all(run)));
+        tables.filter(|table| shape.busy.contains(&table.uid)).map(Hull::of).reduce(Hull::union)
+    })
+}
+
+/// Runs of a level on average: a filling part that grows from nothing, and a draining part that
+/// shrinks to nothing.
+const RUNS_PER_LEVEL: f64 = 1.5;
+
+/// Rule: what is written becomes part of a run that the level's entries make.
+pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
+    let run = if level == 0 { 0 } else { level_entries(shape, level) };
+    let ratio = f64::from(shape.options.level_ratio.max(2));
+    super::filter_bits(shape, level, entries.max(run), ratio, RUNS_PER_LEVEL)
+}
+
+// ------------------------------------------------------------------------------------------- costs
+
+/// Bytes that compactions write for a byte that leaves `level`, until it is in the last level. A
+/// filling part grows from nothing to `S` while it takes in parts of size `P` from above, so a byte
+/// that comes meets (S/P - 1)/2 others on average: (S/P + 1)/2 are written; (r + 1)/2 where each
+/// level is `r` times the one above (LSbM §2.2). The last level has all of its `N` bytes all the
+/// time: N/P + 1.
+pub(super) fn bytes_written_below(shape: &Shape, targets: &Targets, level: usize) -> f64 {
+    let mut cost = 0.0;
+    let mut above = match targets.bytes[level] {
+        // Level 0, or a level that should be empty.
+        0 => shape.options.write_buffer_bytes.max(1) as f64,
+        target => target as f64,
+    };
+    for below in targets.base.max(level + 1)..BOTTOM {
+        let size = targets.bytes[below].max(1) as f64;
+        cost += f64::midpoint(size / above, 1.0).max(1.0);
+        above = size;
+    }
+    cost + level_bytes(shape, BOTTOM) as f64 / above + 1.0
+}
+
+/// The load of a tree with parts. `behind` says how many bytes of its draining part a level ought
+/// to have given already.
+pub(super) fn pressure(shape: &Shape, behind: impl Fn(&Targets, usize) -> u64) -> Pressure {
+    let targets = targets_of(shape);
+    let per_flushed_byte = bytes_written_below(shape, &targets, 0);
+    let l0_trigger = shape.options.l0_trigger.max(1);
+    let batch = shape.options.write_buffer_bytes.saturating_mul(l0_trigger as u64);
+    let late = (1..BOTTOM)
+        .map(|level| behind(&targets, level) as f64 * bytes_written_below(shape, &targets, level));
+    let debt = level_bytes(shape, 0) as f64 * per_flushed_byte + late.sum::<f64>();
+    Pressure {
+        l0_runs: waiting_runs(shape),
+        l0_trigger,
+        debt_bytes: debt as u64,
+        debt_unit_bytes: (batch as f64 * per_flushed_byte) as u64,
+    }
+}
+
+// ------------------------------------------------------------------------------------------- form
+
+/// What a tree with parts promises at rest: at most one run in a part below level 0, no draining
+/// part in level 0 and the last, nothing above the base level.
+pub(super) fn check(shape: &Shape) -> Vec<String> {
+    let mut violations = Vec::new();
+    let base = targets_of(shape).base;
+    for (level, parts) in shape.levels.iter().enumerate() {
+        let edge = level == 0 || level >= BOTTOM;
+        if edge && parts.draining.is_some() {
+            violations.push(format!("level {level} has a draining part"));
+        }
+        for (half, part) in parts.parts().filter(|_| level > 0) {
+            if part.runs.len() > 1 {
+                let count = part.runs.len();
+                violations.push(format!("level {level} has {count} {half:?} runs, not one"));
+            }
+        }
+        if (1..base).contains(&level) && !parts.is_empty() {
+            violations.push(format!("level {level} has tables above the base level {base}"));
+        }
+    }
+    violations
+}

@@ -1,0 +1,76 @@
+//! How large each level should be, from the bottom up.
+//!
+//! The bottom level is always the last one and has what it has; each level above should have a
+//! `level_ratio`-th of the one below, down to one *unit*, which the policy defines. The uppermost
+//! level with a target is the *base level*: level 0 is merged straight into it, and the levels
+//! above it stay empty. A tree that grows gets a new level above its base level, not below its
+//! last: nothing has to be moved for it. Source: RocksDB's dynamic level bytes.
+
+use crate::base::limits::LEVELS;
+use crate::version::shape::{LevelShape, Shape};
+
+/// The last level, where everything ends up.
+pub(super) const BOTTOM: usize = LEVELS - 1;
+
+/// How large each level should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Targets {
+    /// The level that level 0 is merged into.
+    pub(super) base: usize,
+    /// Target bytes per level; 0 above the base level, `u64::MAX` for the bottom.
+    pub(super) bytes: [u64; LEVELS],
+}
+
+/// Bytes of all tables of a level.
+pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
+    shape.levels.get(level).map_or(0, LevelShape::bytes)
+}
+
+/// Entries of all tables of a level.
+pub(super) fn level_entries(shape: &Shape, level: usize) -> u64 {
+    shape.levels.get(level).map_or(0, |level| level.totals().entries)
+}
+
+/// Whether a level has tables.
+pub(super) fn in_use(shape: &Shape, level: usize) -> bool {
+    shape.levels.get(level).is_some_and(|level| !level.is_empty())
+}
+
+impl Targets {
+    /// Derives the targets from what is there: the bottom has what it has, each level above a
+    /// `level_ratio`-th, down to one unit. A level in use stays in use until its target falls below
+    /// half a unit, so that a tree at the border does not change its form back and forth.
+    pub(super) fn of(shape: &Shape, unit: u64) -> Self {
+        let ratio = u64::from(shape.options.level_ratio.max(2));
+        let mut bytes = [0; LEVELS];
+        bytes[BOTTOM] = u64::MAX;
+        let mut base = BOTTOM;
+        let mut target = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
+        while base > 1 {
+            target /= ratio;
+            let needed = if in_use(shape, base - 1) { unit / 2 } else { unit };
+            if target < needed {
+                break;
+            }
+            base -= 1;
+            bytes[base] = target.max(unit);
+        }
+        Self { base, bytes }
+    }
+
+    /// The level that a table of `level` goes to next: never past a level with tables, which are
+    /// older than its own and newer than what lies deeper; never short of the base level otherwise.
+    pub(super) fn next_level(&self, shape: &Shape, level: usize) -> usize {
+        let mut deeper = level + 1..BOTTOM;
+        deeper.find(|&next| next >= self.base || in_use(shape, next)).unwrap_or(BOTTOM)
+    }
+
+    /// The targets in one line, for the text cases.
+    #[cfg(test)]
+    pub(super) fn describe(&self) -> String {
+        let levels = self.base..BOTTOM;
+        let bytes: Vec<String> =
+            levels.map(|level| format!(" L{level} {}", self.bytes[level])).collect();
+        format!("base L{}{}", self.base, bytes.concat())
+    }
+}
