@@ -58,3 +58,31 @@ fn an_idle_keyspace_does_not_pin_the_log_under_load() {
     db.close().unwrap();
     assert!(worst <= 2 * AREA, "the log took {worst} bytes; its area has {AREA}");
 }
+
+/// Goal: many keyspaces with half-full memtables stay within the part of the budget that memtables
+/// have, half of it.
+/// Method: write to twelve keyspaces in turn, none of which fills its write buffer, and look at
+/// the account all the time. Writers go on until a quarter above the limit; besides, an
+/// arena has an untouched end of up to 256 KiB, a sixteenth of the write buffer.
+#[test]
+fn half_full_memtables_stay_within_the_budget() {
+    const BUDGET: u64 = 16 << 20;
+    const LIMIT: u64 = BUDGET / 2 + BUDGET / 8 + 12 * (256 << 10);
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder(dir.path().join("db")).memory_budget(BUDGET).open().unwrap();
+    let options = || Options { write_buffer_bytes: BUDGET / 4, ..Options::default() };
+    let keyspaces: Vec<_> =
+        (0..12).map(|i| db.keyspace(&format!("keyspace {i}"), options()).unwrap()).collect();
+    let mut worst = 0;
+    for i in 0..6_000_u32 {
+        for keyspace in &keyspaces {
+            keyspace.put(i.to_be_bytes(), [7; 300]).unwrap();
+        }
+        worst = worst.max(db.metrics().memory.memtables);
+    }
+    assert!(worst > BUDGET / 4, "the test writes too little: {worst} bytes of memtables");
+    assert!(worst <= LIMIT, "memtables held {worst} bytes of {LIMIT}");
+    for keyspace in &keyspaces {
+        assert_eq!(keyspace.iter().count(), 6_000);
+    }
+}

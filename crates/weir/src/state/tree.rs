@@ -148,6 +148,13 @@ impl Tree {
         self.super_version.load_full()
     }
 
+    /// Bytes in the active memtable, and in those that wait for their flush.
+    pub(crate) fn memtable_bytes(&self) -> (u64, u64) {
+        let current = self.peek();
+        let frozen = current.immutables.iter().map(|buffer| buffer.memtable.bytes()).sum();
+        (current.active.memtable.bytes(), frozen)
+    }
+
     /// Replaces the super-version by what `change` makes of the current one.
     /// Locks: `install`.
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {

@@ -8,5 +8,6 @@
 //! Not here: files (the log prepares its segments off this path), flushes, compactions (`db`).
 
 pub(crate) mod batch;
+mod limit;
 mod line;
 pub(crate) mod queue;

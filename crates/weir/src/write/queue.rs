@@ -29,6 +29,7 @@ use crate::options::Durability;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
+use crate::write::limit::MemtableBytes;
 pub(crate) use crate::write::line::{Committed, Pending, Ticket};
 use crate::write::line::{DueCallback, GROUP_COST_BYTES, Line, Next, SHARE_BYTES, run_callbacks};
 
@@ -416,6 +417,7 @@ impl CommitQueue {
     /// Log, memtables, publication.
     fn commit_batches(&self, lead: &mut Lead, batches: &[&Pending]) -> Result<Committed> {
         self.shared.health.check_writable()?;
+        self.bound_memtables()?;
         if self.freeze_requested.load(Ordering::Acquire) {
             self.freeze_as_requested();
         }
@@ -494,11 +496,31 @@ impl CommitQueue {
             return Ok(());
         }
         if must_stop {
-            self.stop_until_room(tree)?;
+            self.stop_while(Some(tree), || !tree.is_dropped() && self.room(tree).1)?;
         }
         if self.room(tree).0 {
             self.freeze(tree);
             self.shared.wake_workers();
+        }
+        Ok(())
+    }
+
+    /// Keeps the memtables of all keyspaces within their part of the budget, although none of them
+    /// may be full: freezes the largest one, and waits if flushes do not keep up.
+    #[inline]
+    fn bound_memtables(&self) -> Result<()> {
+        let max = self.limits.memtable_bytes_max;
+        if self.shared.accountant.used(Category::Memtables) <= max {
+            return Ok(());
+        }
+        let trees = (self.source.all_trees)();
+        let held = MemtableBytes::of(&trees);
+        if let Some(largest) = held.largest.filter(|_| held.calls_for_freeze(max)) {
+            self.freeze(largest);
+            self.shared.wake_workers();
+        }
+        if MemtableBytes::of(&trees).must_wait(max) {
+            self.stop_while(None, || MemtableBytes::of(&trees).must_wait(max))?;
         }
         Ok(())
     }
@@ -519,19 +541,19 @@ impl CommitQueue {
         (full, crowded || tree.stopped.load(Ordering::Acquire))
     }
 
-    /// Waits until a flush or a compaction makes room. A full device ends the wait with its error,
-    /// and so does what keeps compaction from making room.
-    fn stop_until_room(&self, tree: &Tree) -> Result<()> {
+    /// Waits while `crowded`, for a flush or a compaction to make room. A full device ends the wait
+    /// with its error, and so does what keeps compaction from making room in `tree`.
+    fn stop_while(&self, tree: Option<&Tree>, crowded: impl Fn() -> bool) -> Result<()> {
         let started = clock::now_nanos();
         self.shared.wake_workers();
         let result = self.shared.wait_until(|| {
             if let Err(error) = self.shared.health.check_writable() {
                 return Some(Err(error));
             }
-            if tree.is_dropped() || !self.room(tree).1 {
+            if !crowded() {
                 return Some(Ok(()));
             }
-            self.shared.health.full().or_else(|| tree.obstacle()).map(Err)
+            self.shared.health.full().or_else(|| tree.and_then(Tree::obstacle)).map(Err)
         });
         let counters = &self.shared.counters;
         counters.stalls.add(1);
