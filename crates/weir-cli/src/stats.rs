@@ -93,7 +93,7 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
         "memory: {} of {}: memtables {}, block cache {}, indexes and filters {}, jobs {}, \
-         pinned {}, row cache {}\n",
+         pinned {}, row cache {}, retained {}\n",
         Bytes(memory.total()),
         Bytes(memory.budget),
         Bytes(memory.memtables),
@@ -101,7 +101,8 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
         Bytes(memory.table_metadata),
         Bytes(memory.jobs),
         Bytes(memory.pinned),
-        Bytes(memory.row_cache)
+        Bytes(memory.row_cache),
+        Bytes(memory.retained)
     )?;
     print_written(&m, out)?;
     writeln!(out)?;

@@ -11,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod key;
 pub(crate) mod limits;
 pub(crate) mod memory;
+pub(crate) mod pages;
 pub(crate) mod prefetch;
 pub(crate) mod prng;
 pub(crate) mod sched;

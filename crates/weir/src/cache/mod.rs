@@ -133,6 +133,8 @@ pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Cached, ByBytes, FixedState, DefaultLifecycle<BlockKey, Cached>>,
     stripes: [Stripe; STRIPES],
     inserts: AtomicU64,
+    /// The most that it held.
+    bytes_most: AtomicU64,
     accountant: Option<Arc<Accountant>>,
 }
 
@@ -144,7 +146,7 @@ impl BlockCache {
     }
 
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its
-    /// size to `accountant` as `Category::BlockCache`.
+    /// size to `accountant` as `Category::BlockCache`, and what it gave up as `Category::Retained`.
     pub(crate) fn with_accountant(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
         Self::build(capacity_bytes, Some(accountant))
     }
@@ -163,6 +165,7 @@ impl BlockCache {
             blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
             stripes: Default::default(),
             inserts: AtomicU64::new(0),
+            bytes_most: AtomicU64::new(0),
             accountant,
         }
     }
@@ -255,7 +258,10 @@ impl BlockCache {
 
     fn account(&self) {
         if let Some(accountant) = &self.accountant {
-            accountant.set(Category::BlockCache, self.bytes());
+            let bytes = self.bytes();
+            let most = self.bytes_most.fetch_max(bytes, Ordering::Relaxed).max(bytes);
+            accountant.set(Category::BlockCache, bytes);
+            accountant.set(Category::Retained, most - bytes);
         }
     }
 }
@@ -296,7 +302,10 @@ mod tests {
         assert!((0..1000).all(|ordinal| !cache.contains(0, ordinal)));
         assert!((0..1000).any(|ordinal| cache.contains(1, ordinal)));
         assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
+        let held = accountant.used_total();
+        assert!(held > cache.bytes(), "erasing gives nothing back to the system");
         cache.set_capacity(8 << 10);
+        assert_eq!(accountant.used_total(), held);
         assert!(cache.bytes() <= 8 << 10);
         assert!(cache.capacity() <= 8 << 10);
         assert_eq!(accountant.used(Category::BlockCache), cache.bytes());

@@ -486,9 +486,16 @@ impl Engine {
             .map(|category| accountant.used(category))
             .iter()
             .sum();
+        // What the cache gives up later stays with the allocator: it does not grow into what
+        // tables and readers are going to need anyway.
+        let others = others.max(budget / OTHERS_SHARE);
         budget.saturating_sub(memtables + others).max(budget / 4)
     }
 }
+
+/// The part of the budget that is kept for indexes, filters, jobs and readers: a sixteenth, what
+/// the indexes and filters of about three budgets of data take.
+const OTHERS_SHARE: u64 = 16;
 
 /// How a keyspace is asked for.
 pub(crate) enum KeyspaceAsk {

@@ -327,12 +327,16 @@ fn stats(engine: &Engine) -> String {
             m.cache_foreground.hits + m.cache_foreground.misses
         ),
         format!(
-            "memory {:.1} of {:.1} MiB: memtables {:.1}, cache {:.1}, indexes and filters {:.1}",
+            "memory {:.1} of {:.1} MiB: memtables {:.1}, cache {:.1} and {:.1} retained, indexes \
+             and filters {:.1}, jobs {:.1}, pinned {:.1}",
             m.memory.total() as f64 / MIB,
             m.memory.budget as f64 / MIB,
             m.memory.memtables as f64 / MIB,
             m.memory.block_cache as f64 / MIB,
-            m.memory.table_metadata as f64 / MIB
+            m.memory.retained as f64 / MIB,
+            m.memory.table_metadata as f64 / MIB,
+            m.memory.jobs as f64 / MIB,
+            m.memory.pinned as f64 / MIB
         ),
     ];
     for line in lines {

@@ -177,6 +177,9 @@ pub struct MemoryMetrics {
     pub pinned: u64,
     /// Row cache.
     pub row_cache: u64,
+    /// Memory of blocks that left the cache, which the allocator keeps for the next ones. An upper
+    /// bound.
+    pub retained: u64,
 }
 
 impl MemoryMetrics {
@@ -189,6 +192,7 @@ impl MemoryMetrics {
             + self.jobs
             + self.pinned
             + self.row_cache
+            + self.retained
     }
 }
 
@@ -279,6 +283,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
             jobs: used(Category::Jobs),
             pinned: used(Category::Pinned),
             row_cache: used(Category::RowCache),
+            retained: used(Category::Retained),
         },
         snapshots: shared.snapshots.summary().0 as u64,
         tables_freed: c.tables_freed.get(),
@@ -456,6 +461,7 @@ impl Metrics {
             ("jobs", memory.jobs),
             ("pinned", memory.pinned),
             ("row_cache", memory.row_cache),
+            ("retained", memory.retained),
         ] {
             out.sample(name, &[("holder", holder)], bytes as f64);
         }

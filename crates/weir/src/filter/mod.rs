@@ -32,6 +32,8 @@ pub(crate) mod monkey;
 #[cfg(test)]
 mod tests;
 
+use crate::base::pages::PageVec;
+
 /// Bytes of a block: one cache line.
 const BLOCK_BYTES: usize = 64;
 
@@ -60,14 +62,14 @@ const PROBE_BITS: [f32; 14] =
 /// The filter of the keys with these hashes (`base::checksum::hash_key`), with `bits_per_key` bits
 /// for each; may be fractional; the whole is rounded up to blocks. Empty, which means "no filter",
 /// if there are no keys or less than [`BITS_PER_KEY_MIN`]. Costs about 10 ns a key.
-pub(crate) fn build(hashes: &[u64], bits_per_key: f32) -> Vec<u8> {
+pub(crate) fn build(hashes: &[u64], bits_per_key: f32) -> PageVec<u8> {
     if hashes.is_empty() || !bits_per_key.is_finite() || bits_per_key < BITS_PER_KEY_MIN {
-        return Vec::new();
+        return PageVec::new();
     }
     let bits = hashes.len() as f64 * f64::from(bits_per_key);
     let blocks = (bits / f64::from(BLOCK_BITS)).ceil().max(1.0) as usize;
     let probes = probes_for(bits_per_key);
-    let mut filter = vec![0u8; blocks * BLOCK_BYTES + TRAILER_BYTES];
+    let mut filter = PageVec::filled(blocks * BLOCK_BYTES + TRAILER_BYTES, 0u8);
     let (body, trailer) = filter.split_at_mut(blocks * BLOCK_BYTES);
     let (body, _) = body.as_chunks_mut::<BLOCK_BYTES>();
     for &hash in hashes {

@@ -34,7 +34,7 @@ fn the_documented_example_is_true() {
     {
         expected[at] = byte;
     }
-    assert_eq!(filter, expected);
+    assert_eq!(*filter, *expected);
     assert!(may_contain(&filter, 0x0123_4567_89ab_cdef));
     assert!(!may_contain(&filter, 0x0123_4567_89ab_cdee));
 }
@@ -54,7 +54,7 @@ fn the_order_of_keys_does_not_matter() {
     let mut hashes = hashes(3, 500);
     let filter = build(&hashes, 10.0);
     hashes.reverse();
-    assert_eq!(filter, build(&hashes, 10.0));
+    assert_eq!(*filter, *build(&hashes, 10.0));
 }
 
 /// Goal: the probability of a false positive is what the header says. Method: measured against the

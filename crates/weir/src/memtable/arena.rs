@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::base::pages::{self, MAPPED_BYTES_MIN, PAGE_BYTES};
+
 /// Size of the first chunk, in bytes: one page.
 const CHUNK_BYTES_MIN: usize = 4096;
 
@@ -35,15 +37,26 @@ struct Chunk {
 
 impl Chunk {
     fn layout(bytes: usize) -> Layout {
-        let align = if bytes >= CHUNK_BYTES_MAX { CHUNK_BYTES_MAX } else { CHUNK_ALIGN };
-        Layout::from_size_align(bytes, align).expect("chunk sizes are far below isize::MAX")
+        Layout::from_size_align(bytes, Self::align(bytes))
+            .expect("chunk sizes are far below isize::MAX")
+    }
+
+    /// Alignment of a chunk of `bytes`.
+    fn align(bytes: usize) -> usize {
+        match bytes {
+            CHUNK_BYTES_MAX.. => CHUNK_BYTES_MAX,
+            MAPPED_BYTES_MIN.. => PAGE_BYTES,
+            _ => CHUNK_ALIGN,
+        }
     }
 
     /// A chunk of `bytes` uninitialised bytes, of which the first `used` are handed out already.
     fn new(bytes: usize, used: usize) -> NonNull<Self> {
         assert!(bytes > 0 && used <= bytes, "chunk of {bytes} bytes with {used} in use");
-        let base = if bytes >= CHUNK_BYTES_MAX {
-            map::take(bytes).unwrap_or_else(|| handle_alloc_error(Self::layout(bytes)))
+        let base = if bytes >= MAPPED_BYTES_MIN {
+            // It goes back to the system at once when the memtable has been flushed.
+            pages::take(bytes, Self::align(bytes))
+                .unwrap_or_else(|| handle_alloc_error(Self::layout(bytes)))
         } else {
             let layout = Self::layout(bytes);
             // SAFETY: the layout's size is not zero (asserted above).
@@ -65,78 +78,13 @@ impl Chunk {
     unsafe fn free(chunk: NonNull<Self>) {
         // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
         let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
-        if chunk.bytes >= CHUNK_BYTES_MAX {
+        if chunk.bytes >= MAPPED_BYTES_MIN {
             // SAFETY: `base` was taken in `new` for the same number of bytes.
-            unsafe { map::give_back(chunk.base, chunk.bytes) };
+            unsafe { pages::give_back(chunk.base, chunk.bytes, Self::align(chunk.bytes)) };
         } else {
             // SAFETY: `base` was allocated in `new` with the layout of the same size.
             unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
         }
-    }
-}
-
-/// Large chunks come from the operating system and go back to it at once: an allocator keeps what
-/// is freed, and a flushed memtable would stay in the process's memory beyond its budget.
-#[cfg(all(target_os = "linux", not(miri)))]
-mod map {
-    use std::ptr::{NonNull, null_mut};
-
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
-    use super::CHUNK_BYTES_MAX;
-
-    /// `bytes` zeroed bytes at a multiple of [`CHUNK_BYTES_MAX`]; `None` if there is no memory.
-    pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
-        let len = bytes.next_multiple_of(CHUNK_BYTES_MAX);
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let whole =
-            unsafe { mmap_anonymous(null_mut(), len + CHUNK_BYTES_MAX, prot, flags) }.ok()?;
-        let whole = NonNull::new(whole.cast::<u8>())?;
-        let head = whole.as_ptr().align_offset(CHUNK_BYTES_MAX);
-        let tail = CHUNK_BYTES_MAX - head;
-        // SAFETY: head + len is within the mapping.
-        let base = unsafe { whole.add(head) };
-        if head > 0 {
-            // SAFETY: the first `head` bytes of the mapping, which nobody has seen.
-            let _ = unsafe { munmap(whole.as_ptr().cast(), head) };
-        }
-        if tail > 0 {
-            // SAFETY: the last `tail` bytes of the mapping, which nobody has seen.
-            let _ = unsafe { munmap(base.add(len).as_ptr().cast(), tail) };
-        }
-        Some(base)
-    }
-
-    /// Gives memory back.
-    ///
-    /// # Safety
-    /// `base` came from [`take`] for the same `bytes`, and nobody uses it after.
-    pub(super) unsafe fn give_back(base: NonNull<u8>, bytes: usize) {
-        let len = bytes.next_multiple_of(CHUNK_BYTES_MAX);
-        // SAFETY: by contract a whole mapping of `take`.
-        let _ = unsafe { munmap(base.as_ptr().cast(), len) };
-    }
-}
-
-/// As on Linux, from the allocator.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-mod map {
-    use std::alloc::{alloc, dealloc};
-    use std::ptr::NonNull;
-
-    use super::Chunk;
-
-    pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
-        // SAFETY: chunks are not empty, so the layout's size is not zero.
-        NonNull::new(unsafe { alloc(Chunk::layout(bytes)) })
-    }
-
-    /// # Safety
-    /// As on Linux.
-    pub(super) unsafe fn give_back(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: by contract allocated by `take` with the same layout.
-        unsafe { dealloc(base.as_ptr(), Chunk::layout(bytes)) };
     }
 }
 

@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
@@ -474,7 +475,7 @@ impl Storage for Files {
             dir: Arc::clone(&self.dir),
             file,
             name,
-            buffer: Vec::with_capacity(TABLE_BUFFER_BYTES),
+            buffer: PageVec::with_capacity(TABLE_BUFFER_BYTES),
             written: 0,
             handed_to_device: 0,
         }))
@@ -591,7 +592,7 @@ struct FileTableWriter {
     dir: Arc<dyn Dir>,
     file: Arc<dyn File>,
     name: String,
-    buffer: Vec<u8>,
+    buffer: PageVec<u8>,
     /// Bytes written to the file; `buffer` follows them.
     written: u64,
     /// Bytes whose write-back was asked for.

@@ -11,6 +11,7 @@ use crate::base::checksum::hash_key;
 use crate::base::error::{Error, Result};
 use crate::base::key::{self, Kind, SEQ_MAX, Seq};
 use crate::base::limits;
+use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
 use crate::filter;
 use crate::storage::TableWriter;
@@ -49,7 +50,7 @@ pub(crate) struct TableBuilder {
     block: BlockBuilder,
     index: IndexBuilder,
     /// Hashes of the distinct user keys, for the filter.
-    hashes: Vec<u64>,
+    hashes: PageVec<u64>,
     /// The key and sequence number added last.
     last_key: Vec<u8>,
     last_seq: Seq,
@@ -80,7 +81,7 @@ impl TableBuilder {
             options,
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
-            hashes: Vec::new(),
+            hashes: PageVec::new(),
             last_key: Vec::new(),
             last_seq: 0,
             block_first_key: Vec::new(),
@@ -213,6 +214,12 @@ impl TableBuilder {
             + self.index.bytes_max()
             + filter_bits as u64 / 8
             + (keys + TAIL_OVERHEAD_BYTES) as u64
+    }
+
+    /// Bytes of memory held for what is not written yet.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let buffers = self.encoded.capacity() + self.stored.capacity() + self.scratch.capacity();
+        (self.hashes.memory_bytes() + self.index.memory_bytes() + buffers) as u64
     }
 
     /// Number of entries added.

@@ -15,6 +15,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
 use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::pages::PageVec;
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::base::value::Buf;
 use crate::cache::Purpose;
@@ -69,7 +70,7 @@ enum Direction {
 /// Stored blocks that were read before they are needed.
 #[derive(Default)]
 struct Ahead {
-    bytes: Vec<u8>,
+    bytes: PageVec<u8>,
     /// Offset of `bytes` in the file.
     offset: u64,
     /// Blocks that the next read asks for; 0 right after a seek.
@@ -91,7 +92,7 @@ impl Ahead {
 
     /// Keeps the account of the buffer, which lives as long as the cursor.
     fn keep_account(&mut self, accountant: Option<&Arc<Accountant>>) {
-        let bytes = self.bytes.capacity() as u64;
+        let bytes = self.bytes.memory_bytes() as u64;
         match &mut self.charge {
             Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
             Some(_) => {}

@@ -15,8 +15,8 @@
 
 use std::cmp::Ordering;
 
-use crate::base::coding::{put_u32, put_u64};
 use crate::base::key::{self, SEQ_MAX, Seq};
+use crate::base::pages::PageVec;
 use crate::table::block::shared_prefix_len;
 
 /// Bytes of the fixed header: block count, length of the common prefix, width, reserved.
@@ -26,9 +26,9 @@ const SEQ_BYTES: usize = 8;
 
 /// The index of an open table: the bytes as they are on disk, and a column of 8-byte prefixes.
 pub(super) struct Index {
-    bytes: Box<[u8]>,
+    bytes: PageVec<u8>,
     /// The 8 bytes of each separator after the common prefix.
-    prefixes: Box<[u64]>,
+    prefixes: PageVec<u64>,
     common_len: usize,
     width: usize,
     ends_start: usize,
@@ -60,7 +60,7 @@ impl Index {
     /// # Errors
     /// What is wrong, as the end of a sentence.
     pub(super) fn decode(
-        bytes: Box<[u8]>,
+        bytes: PageVec<u8>,
         blocks: u32,
         data_bytes: u64,
     ) -> Result<Self, &'static str> {
@@ -84,7 +84,7 @@ impl Index {
         }
         let mut index = Self {
             bytes,
-            prefixes: Box::default(),
+            prefixes: PageVec::new(),
             common_len,
             width,
             ends_start,
@@ -135,7 +135,7 @@ impl Index {
 
     /// Bytes of memory that the index holds.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.prefixes)
+        self.bytes.memory_bytes() + self.prefixes.memory_bytes()
     }
 
     /// Number `i` of the column that begins at `start`; 0 outside.
@@ -255,10 +255,11 @@ impl Index {
 #[derive(Default)]
 pub(super) struct IndexBuilder {
     /// Whole separators, each followed by its sequence number if it is continued.
-    heap: Vec<u8>,
-    rows: Vec<IndexRow>,
+    heap: PageVec<u8>,
+    rows: PageVec<IndexRow>,
 }
 
+#[derive(Clone, Copy)]
 struct IndexRow {
     /// End of the stored block.
     end: u64,
@@ -286,9 +287,14 @@ impl IndexBuilder {
         self.heap.extend_from_slice(key.get(..separator_len).unwrap_or(key));
         let key_end = self.heap.len();
         if continued {
-            put_u64(&mut self.heap, seq);
+            self.heap.extend_from_slice(&seq.to_le_bytes());
         }
         self.rows.push(IndexRow { end, key_start, key_end, continued });
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.heap.memory_bytes() + self.rows.memory_bytes()
     }
 
     /// Bytes of the section, an upper bound.
@@ -297,7 +303,7 @@ impl IndexBuilder {
     }
 
     /// The section's bytes.
-    pub(super) fn finish(&self) -> Vec<u8> {
+    pub(super) fn finish(&self) -> PageVec<u8> {
         let separator = |row: &IndexRow| &self.heap[row.key_start..row.key_end];
         let seq = |row: &IndexRow| {
             let seq_bytes = if row.continued { SEQ_BYTES } else { 0 };
@@ -311,24 +317,25 @@ impl IndexBuilder {
         let narrow_max = u64::from(u32::MAX >> 1);
         let wide = heap_bytes as u64 > narrow_max || data_bytes > u64::from(u32::MAX);
 
-        let mut out = Vec::with_capacity(HEADER_BYTES + self.rows.len() * 16 + heap_bytes);
-        put_u32(&mut out, self.rows.len() as u32);
+        let width = if wide { 8 } else { 4 };
+        let mut out = PageVec::with_capacity(HEADER_BYTES + self.rows.len() * 16 + heap_bytes);
+        out.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
         out.extend_from_slice(&(common_len as u16).to_le_bytes());
-        out.extend([if wide { 8 } else { 4 }, 0]);
+        out.extend_from_slice(&[width as u8, 0]);
         out.extend_from_slice(&first[..common_len]);
-        let number = |out: &mut Vec<u8>, value: u64| {
-            if wide { put_u64(out, value) } else { put_u32(out, value as u32) }
+        let number = |out: &mut PageVec<u8>, value: u64| {
+            out.extend_from_slice(&value.to_le_bytes()[..width]);
         };
-        for row in &self.rows {
+        for row in self.rows.iter() {
             number(&mut out, row.end);
         }
         let flag = if wide { 1 << 63 } else { 1 << 31 };
         let mut end = 0;
-        for row in &self.rows {
+        for row in self.rows.iter() {
             end += (separator(row).len() - common_len + seq(row).len()) as u64;
             number(&mut out, if row.continued { end | flag } else { end });
         }
-        for row in &self.rows {
+        for row in self.rows.iter() {
             out.extend_from_slice(&separator(row)[common_len..]);
             out.extend_from_slice(seq(row));
         }
@@ -351,7 +358,7 @@ mod tests {
         let bytes = builder.finish();
         assert!(bytes.len() as u64 <= builder.bytes_max());
         let end = blocks.len() as u64 * 100;
-        Index::decode(bytes.into(), blocks.len() as u32, end).unwrap()
+        Index::decode(bytes[..].into(), blocks.len() as u32, end).unwrap()
     }
 
     /// Separators are as short as they can be; a key whose versions span blocks is found by its
@@ -400,9 +407,9 @@ mod tests {
         let bytes = builder.finish();
         for i in 0..bytes.len() {
             for value in [0, 1, 2, 0x7f, 0x80, 0xff] {
-                let mut mutated = bytes.clone();
+                let mut mutated = bytes.to_vec();
                 mutated[i] = value;
-                let Ok(index) = Index::decode(mutated.into(), 3, 300) else { continue };
+                let Ok(index) = Index::decode(mutated[..].into(), 3, 300) else { continue };
                 for b in 0..3 {
                     let extent = index.extent(b);
                     assert!(extent.offset + extent.bytes as u64 <= 300);

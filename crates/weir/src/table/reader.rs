@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use crate::base::error::{Error, Result};
 use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::table_meta::TableMeta;
 use crate::base::value::{Buf, Value};
@@ -59,7 +60,7 @@ impl Opened {
 
 /// Bytes that begin at a cache line, so that a block of the filter lies in one.
 struct AlignedBytes {
-    bytes: Box<[u8]>,
+    bytes: PageVec<u8>,
     start: usize,
     len: usize,
 }
@@ -69,9 +70,9 @@ impl AlignedBytes {
 
     fn copy_of(content: &[u8]) -> Self {
         if content.is_empty() {
-            return Self { bytes: Box::default(), start: 0, len: 0 };
+            return Self { bytes: PageVec::new(), start: 0, len: 0 };
         }
-        let mut bytes = vec![0; content.len() + Self::LINE_BYTES - 1].into_boxed_slice();
+        let mut bytes = PageVec::filled(content.len() + Self::LINE_BYTES - 1, 0);
         let start = bytes.as_ptr().align_offset(Self::LINE_BYTES).min(Self::LINE_BYTES - 1);
         bytes[start..start + content.len()].copy_from_slice(content);
         Self { bytes, start, len: content.len() }
@@ -192,7 +193,7 @@ impl Table {
         let tail_start = tail_start.ok_or_else(|| {
             Error::corruption(&path, 0, "a table whose tail is longer than its file")
         })?;
-        let mut tail = vec![0; meta.tail_bytes as usize];
+        let mut tail = PageVec::filled(meta.tail_bytes as usize, 0);
         // Scans read ahead by themselves; point reads must not make the system do it.
         source.advise(0, 0, Advice::Random);
         source.read_exact_at(&mut tail, tail_start)?;
@@ -212,7 +213,7 @@ impl Table {
         }
         let index = sections.index(meta.blocks, &path)?;
         let filter = AlignedBytes::copy_of(sections.filter);
-        let held = index.memory_bytes() + filter.bytes.len();
+        let held = index.memory_bytes() + filter.bytes.memory_bytes();
         let charge =
             self.accountant.as_ref().map(|a| a.charge(Category::TableMetadata, held as u64));
         Ok(Opened { source, index, filter, _charge: charge })

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{self, Seq};
-use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
@@ -26,9 +25,6 @@ use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::shape::Half;
-
-/// Memory of one input while it is merged: its readahead and two blocks.
-const INPUT_MEMORY_BYTES: u64 = 512 << 10;
 
 /// What a merge needs to know besides its context.
 pub(crate) struct MergeSpec {
@@ -118,7 +114,6 @@ pub(crate) struct CompactionJob {
     outputs: Outputs,
     started: bool,
     stats: JobStats,
-    _memory: Option<Charge>,
 }
 
 impl CompactionJob {
@@ -139,9 +134,6 @@ impl CompactionJob {
             tables_read: metas.len() as u64,
             ..JobStats::default()
         };
-        let memory = context.accountant.as_ref().map(|accountant| {
-            accountant.charge(Category::Jobs, INPUT_MEMORY_BYTES * inputs.len() as u64)
-        });
         let mut base = BaseTest::new(version, &task);
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
@@ -166,7 +158,6 @@ impl CompactionJob {
             outputs,
             started: false,
             stats,
-            _memory: memory,
         })
     }
 

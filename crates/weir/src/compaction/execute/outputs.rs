@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, IgnoreError, Result};
 use crate::base::key::{self, Kind, Printable, Seq};
+use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::warm::WarmUp;
 use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
@@ -15,6 +16,10 @@ use crate::table::{TableBuilder, TableOptions};
 
 /// The builder's estimate of its size is asked again after this many bytes of keys and values.
 const ESTIMATE_BYTES: u64 = 32 << 10;
+
+/// Memory of a table's writer besides what the builder counts: what `storage` collects before it
+/// writes.
+const WRITER_MEMORY_BYTES: u64 = 512 << 10;
 
 /// One table in the making.
 struct Open {
@@ -39,12 +44,15 @@ pub(super) struct Outputs {
     /// How many of the finished tables were read again.
     verified: usize,
     warm_up: Option<Arc<WarmUp>>,
+    /// For the open table.
+    memory: Option<Charge>,
 }
 
 impl Outputs {
     pub(super) fn new(context: JobContext, options: TableOptions, plan: Plan) -> Self {
         let table_bytes = plan.table_bytes;
         let cutter = Cutter::new(plan);
+        let memory = context.accountant.as_ref().map(|a| a.charge(Category::Jobs, 0));
         Self {
             context,
             options,
@@ -54,6 +62,7 @@ impl Outputs {
             finished: Vec::new(),
             verified: 0,
             warm_up: None,
+            memory,
         }
     }
 
@@ -88,12 +97,21 @@ impl Outputs {
             self.add(key, entries.seq(), entries.kind(), value, entries.hash())?;
             entries.next();
             if bytes >= STEP_BYTES {
+                self.account();
                 return Ok(false);
             }
         }
         entries.status()?;
         self.finish_table()?;
         Ok(!self.verify_next()?)
+    }
+
+    /// Keeps the account of the open table's memory.
+    fn account(&mut self) {
+        let held = |open: &Open| open.builder.memory_bytes() + WRITER_MEMORY_BYTES;
+        if let Some(memory) = &mut self.memory {
+            memory.resize(self.open.as_ref().map_or(0, held));
+        }
     }
 
     /// Writes an entry, which comes after all others. `hash` is its entry hash as it was read.
@@ -142,6 +160,7 @@ impl Outputs {
                 return Err(error);
             }
         };
+        self.account();
         self.finished.push(Arc::clone(&meta));
         let same = meta.uid == open.uid
             && meta.entries == open.meant.entries
