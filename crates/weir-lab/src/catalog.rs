@@ -3,10 +3,24 @@
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
-const ALL: [(&str, &str); 3] = [
+const ALL: [(&str, &str); 17] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
+    ("lsbm-fig12", include_str!("../experiments/lsbm-fig12.toml")),
+    ("lsbm-fig13", include_str!("../experiments/lsbm-fig13.toml")),
+    ("lsbm-fig14", include_str!("../experiments/lsbm-fig14.toml")),
+    ("lsbm-fig15", include_str!("../experiments/lsbm-fig15.toml")),
+    ("lsbm-fig16", include_str!("../experiments/lsbm-fig16.toml")),
+    ("lsbm-fig17", include_str!("../experiments/lsbm-fig17.toml")),
+    ("lsbm-fig18", include_str!("../experiments/lsbm-fig18.toml")),
     ("lsbm-no-writes", include_str!("../experiments/lsbm-no-writes.toml")),
+    ("dlsm-fig02", include_str!("../experiments/dlsm-fig02.toml")),
+    ("dlsm-fig10", include_str!("../experiments/dlsm-fig10.toml")),
+    ("dlsm-fig11", include_str!("../experiments/dlsm-fig11.toml")),
+    ("dlsm-fig12a", include_str!("../experiments/dlsm-fig12a.toml")),
+    ("dlsm-fig12bc", include_str!("../experiments/dlsm-fig12bc.toml")),
+    ("merfeld-fig1", include_str!("../experiments/merfeld-fig1.toml")),
+    ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
 ];
 
 /// The names of all experiments.

@@ -1,11 +1,11 @@
-//! The laboratory's own files: cached results, images of loaded stores, directories of runs.
+//! The laboratory's own files: cached runs, images of loaded stores, directories of runs.
 //!
 //! The only place here that touches the file system outside of a store. Everything lies in one
 //! cache directory that may be removed at any time:
 //!
 //! | path | what |
 //! |---|---|
-//! | `results/EXPERIMENT-KEY.json` | a result; the key covers experiment, scale, seed and program |
+//! | `runs/KEY.json` | what a run gave; the key covers its options, the seed and the program |
 //! | `images/KEY/` | a loaded store that runs start from |
 //! | `work/` | stores of runs that are going on |
 
@@ -76,7 +76,7 @@ pub fn read_text(path: &Path) -> Option<String> {
 ///
 /// # Errors
 /// What failed, and where.
-#[expect(clippy::disallowed_methods, reason = "results are files of the laboratory, not stores")]
+#[expect(clippy::disallowed_methods, reason = "files of the laboratory, not stores")]
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(failed("making", parent))?;

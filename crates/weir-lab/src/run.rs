@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weir::sim::{DiskModel, RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
 use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values};
@@ -25,7 +26,7 @@ const WRITER_TICK_NANOS: u64 = 10_000_000;
 const VALUE_STREAM: u64 = 1 << 42;
 
 /// Everything that is counted, as of one instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Virtual seconds since the measured part began.
     pub seconds: f64,
@@ -58,11 +59,34 @@ pub struct Sample {
     /// Virtual seconds that its reads took.
     pub read_seconds: f64,
     /// What the disk counted.
-    pub disk: TimedCounters,
+    pub disk: Disk,
+}
+
+/// What the disk counted; see [`TimedCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Reads for users that reached the disk.
+    pub user_reads: u64,
+    /// Pages that users' reads found in the page cache.
+    pub page_hits: u64,
+    /// Pages that they did not find there.
+    pub page_misses: u64,
+    /// Time that all spindles were at work, together.
+    pub busy_nanos: u64,
+    /// Bytes of all tables, also of those that are removed but still open.
+    pub table_bytes: u64,
+}
+
+impl From<TimedCounters> for Disk {
+    fn from(counters: TimedCounters) -> Self {
+        let TimedCounters { user_reads, page_hits, page_misses, busy_nanos, table_bytes, .. } =
+            counters;
+        Self { user_reads, page_hits, page_misses, busy_nanos, table_bytes }
+    }
 }
 
 /// What a run gives.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Samples, one window apart; the first at the beginning of the measured part.
     pub samples: Vec<Sample>,
@@ -72,6 +96,8 @@ pub struct Record {
     pub spindles: u64,
     /// Virtual seconds, warm-up included.
     pub virtual_seconds: f64,
+    /// Real seconds; differs from time to time.
+    pub real_seconds: f64,
     /// The levels at the end, from 0 on: runs, tables and bytes.
     pub levels: Vec<[u64; 3]>,
 }
@@ -123,7 +149,7 @@ pub fn run(
         let loaded_bytes = settings.loaded_bytes();
         let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;
         let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
-        Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, levels })
+        Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, real_seconds: 0.0, levels })
     })
 }
 
@@ -262,7 +288,7 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
         merged_bytes: metrics.bytes_written.compaction,
         merge_read_bytes: metrics.compaction_bytes_read,
         stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
-        disk: dir.counters(),
+        disk: dir.counters().into(),
         ..Sample::default()
     }
 }

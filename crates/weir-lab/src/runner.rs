@@ -26,7 +26,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// Where images, results and the stores of runs lie; made if need be.
     pub cache: PathBuf,
-    /// Whether a result of the same experiment, scale, seed and program is taken from there.
+    /// Whether runs of the same options, scale, seed and program are taken from there: many figures
+    /// show the same run.
     pub reuse: bool,
     /// Runs side by side, at least 1.
     pub jobs: usize,
@@ -70,21 +71,8 @@ pub fn run(
     options: &RunOptions,
     progress: &Listener,
 ) -> Result<Outcome, String> {
-    let text = format!("{experiment:?}");
-    let (scale, seed) = (options.scale.to_string(), options.seed.to_string());
-    let key = files::key(&["result", &text, &scale, &seed])?;
-    let cached = options.cache.join("results").join(format!("{}-{key}.json", experiment.name));
-    if options.reuse
-        && let Some(text) = files::read_text(&cached)
-        && let Ok(result) = Outcome::from_json(&text)
-    {
-        return Ok(result);
-    }
-    let clock = Stopwatch::start();
     let records = run_all(experiment, options, progress)?;
-    let result = outcome(experiment, options, &records, clock.seconds())?;
-    files::write_text(&cached, &result.to_json()?)?;
-    Ok(result)
+    outcome(experiment, options, &records)
 }
 
 /// All runs, `jobs` side by side, in the experiment's order.
@@ -145,9 +133,18 @@ fn one(
     place: &Place<'_>,
     report: impl Fn(Stage) + Send + 'static,
 ) -> Result<Record, String> {
-    report(Stage::Loading);
     let (options, processor) = (place.options, place.processor);
     let settings = experiment.settings_of(run)?.scaled(options.scale);
+    let key = files::key(&["run", &format!("{settings:?}"), &options.seed.to_string()])?;
+    let cached = options.cache.join("runs").join(format!("{key}.json"));
+    if options.reuse
+        && let Some(text) = files::read_text(&cached)
+        && let Ok(record) = serde_json::from_str(&text)
+    {
+        return Ok(record);
+    }
+    let clock = Stopwatch::start();
+    report(Stage::Loading);
     let work = WorkDir::new(&options.cache)?;
     if settings.load.keys > 0 {
         let image = {
@@ -157,7 +154,11 @@ fn one(
         work.fill_from(&image)?;
     }
     let progress = move |part| report(Stage::Running(part));
-    run::run(work.path(), &settings, options.seed, processor, progress)
+    let mut record = run::run(work.path(), &settings, options.seed, processor, progress)?;
+    record.real_seconds = clock.seconds();
+    let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
+    files::write_text(&cached, &text)?;
+    Ok(record)
 }
 
 /// The image of a loaded store: from the cache, or loaded now.
@@ -195,7 +196,6 @@ fn outcome(
     experiment: &Experiment,
     options: &RunOptions,
     records: &[Record],
-    real_seconds: f64,
 ) -> Result<Outcome, String> {
     let scale = f64::from(options.scale);
     let numbers =
@@ -237,7 +237,7 @@ fn outcome(
         paper_lines: lines.collect(),
         numbers: numbers.collect::<Result<_, _>>()?,
         virtual_seconds: records.iter().map(|r| r.virtual_seconds).sum(),
-        real_seconds,
+        real_seconds: records.iter().map(|r| r.real_seconds).sum(),
         notes,
     })
 }

@@ -23,11 +23,11 @@
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex};
 use crate::device::site::FileClass;
 use crate::device::{Advice, Dir, File, Lock, Mode};
@@ -48,8 +48,23 @@ thread_local! {
     static AHEAD: Cell<u64> = const { Cell::new(0) };
     /// Whether the calling actor reads for a user.
     static READER: Cell<bool> = const { Cell::new(false) };
-    /// File and offset behind the calling actor's last read.
-    static LAST: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };
+    /// File and offset behind each of the calling actor's last reads, the newest first.
+    static LAST: Cell<[(u64, u64); SEGMENTS]> = const { Cell::new([(u64::MAX, 0); SEGMENTS]) };
+}
+
+/// Places that a drive reads ahead behind, for each reader: a scan merges several tables. Drives of
+/// that time have 16 to 32 segments of cache.
+const SEGMENTS: usize = 16;
+
+/// Whether a read of the calling actor goes on behind one of its last reads; notes where it ends.
+fn continues(file: u64, offset: u64, end: u64) -> bool {
+    let mut last = LAST.get();
+    let found = last.iter().position(|&place| place == (file, offset));
+    let slot = found.unwrap_or(SEGMENTS - 1);
+    last.copy_within(..slot, 1);
+    last[0] = (file, end);
+    LAST.set(last);
+    found.is_some()
 }
 
 /// Declares that the calling actor reads for a user: its reads are counted as such and pay a seek
@@ -143,6 +158,7 @@ struct State {
     counters: TimedCounters,
     stripes_given: u64,
     names: BTreeMap<String, u64>,
+    locks: BTreeSet<String>,
     files: BTreeMap<u64, Node>,
     files_made: u64,
 }
@@ -171,6 +187,7 @@ impl TimedDir {
             counters: TimedCounters::default(),
             stripes_given: 0,
             names: BTreeMap::new(),
+            locks: BTreeSet::new(),
             files: BTreeMap::new(),
             files_made: 0,
         };
@@ -278,7 +295,7 @@ impl State {
         let (first, last) = self.missing(options, id, offset, end, user)?;
         let (offset, end) = (first.max(offset), last.min(end));
         let access = match user {
-            true if LAST.replace((id, end)) == (id, offset) => Access::Continued,
+            true if continues(id, offset, end) => Access::Continued,
             true => Access::Random,
             false => Access::StreamRead,
         };
@@ -374,12 +391,31 @@ impl Dir for TimedDir {
         Ok(())
     }
 
+    /// The lock holds in this directory only: those of the inner one are shared by the process,
+    /// and an actor cannot wait for another simulation.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
-        self.inner.lock(name)
+        if !self.shared.state.lock().locks.insert(name.to_owned()) {
+            let what = format!("{} is held already; close the store there first", self.path());
+            return Err(Error::new(ErrorKind::Locked, what));
+        }
+        Ok(Box::new(TimedLock { shared: Arc::clone(&self.shared), name: name.to_owned() }))
     }
 
     fn path(&self) -> String {
         self.inner.path()
+    }
+}
+
+struct TimedLock {
+    shared: Arc<Shared>,
+    name: String,
+}
+
+impl Lock for TimedLock {}
+
+impl Drop for TimedLock {
+    fn drop(&mut self) {
+        self.shared.state.lock().locks.remove(&self.name);
     }
 }
 

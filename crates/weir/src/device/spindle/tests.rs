@@ -175,6 +175,36 @@ fn resident_indexes() {
     });
 }
 
+/// Goal: a reader that alternates between files goes on in each; one that has read too many others
+/// meanwhile seeks. Method: rounds over as many files as there are segments, then one more.
+#[test]
+fn segments() {
+    for (files, seeks) in [(SEGMENTS, false), (SEGMENTS + 1, true)] {
+        Simulation::run(6, move |simulation| {
+            this_actor_reads();
+            let dir = timed(0, false);
+            let name = |i: usize| format!("{i:06}.tbl");
+            let files: Vec<_> = (0..files).map(|i| table(&dir, &name(i), 4)).collect();
+            files.iter().for_each(|file| read(file, 0, 4096));
+            let took = timing(simulation, || files.iter().for_each(|f| read(f, 4096, 4096)));
+            let transfers = transfer(4096) * files.len() as u64;
+            assert_eq!(took > transfers, seeks, "{} files", files.len());
+        });
+    }
+}
+
+/// Goal: a lock is held once, and only in its own directory.
+#[test]
+fn locks() {
+    let (dir, other) = (timed(0, false), timed(0, false));
+    let held = dir.lock("LOCK").expect("free");
+    let again = dir.lock("LOCK").err().expect("held");
+    assert_eq!(again.kind(), ErrorKind::Locked);
+    assert!(other.lock("LOCK").is_ok());
+    drop(held);
+    assert!(dir.lock("LOCK").is_ok());
+}
+
 /// Goal: names move with their files, and outside a simulation nothing costs time.
 #[test]
 fn names_and_no_simulation() {
