@@ -1,14 +1,19 @@
 //! `weir lab` hands over to another program.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Runs a shell script in `dir`. A file that this process wrote itself could not be executed while
+/// a child of another test has inherited its descriptor ("text file busy").
+fn sh(dir: &Path, script: &str) {
+    let status = Command::new("sh").args(["-c", script]).current_dir(dir).status();
+    assert!(status.expect("a shell").success(), "{script}");
+}
+
 /// A copy of `weir` in `dir`, alone there.
 fn lonely_weir(dir: &Path) -> PathBuf {
-    let weir = dir.join("weir");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).expect("a copy of the program");
-    weir
+    sh(dir, concat!("cp '", env!("CARGO_BIN_EXE_weir"), "' weir"));
+    dir.join("weir")
 }
 
 fn lab(weir: &Path, args: &[&str]) -> Output {
@@ -35,12 +40,10 @@ fn a_missing_laboratory_is_named() {
 fn arguments_and_exit_code_pass_through() {
     let dir = tempfile::tempdir().expect("a directory");
     let weir = lonely_weir(dir.path());
-    let stand_in = dir.path().join("weir-lab");
-    #[expect(clippy::disallowed_methods, reason = "the test's own file")]
-    std::fs::write(&stand_in, "#!/bin/sh\nfor a in \"$@\"; do echo \"<$a>\"; done\nexit 7\n")
-        .expect("written");
-    let permissions = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&stand_in, permissions).expect("made executable");
+    let stand_in = r#"#!/bin/sh
+for a in "$@"; do echo "<$a>"; done
+exit 7"#;
+    sh(dir.path(), &format!("echo '{stand_in}' > weir-lab && chmod +x weir-lab"));
     for (args, out) in [
         (vec!["run", "a b", "--scale", "8", "--", "-x"], "<run>\n<a b>\n<--scale>\n<8>\n<--"),
         (vec!["--help"], "<--help>\n"),
