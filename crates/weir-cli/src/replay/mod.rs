@@ -35,7 +35,8 @@ pub(crate) struct ReplayArgs {
     /// Compare every answer with a model in memory, and the whole store at the end
     #[arg(long)]
     verify: bool,
-    /// Directory of the store; created if missing and kept. Default: a temporary one, removed
+    /// Directory of the store; created if missing and kept. One that is there keeps its options but
+    /// for those given here. Default: a temporary one, removed
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Make every write durable before the next
@@ -125,11 +126,22 @@ fn open_input(path: &Path) -> Result<Box<dyn BufRead>> {
     let file = std::fs::File::open(path).map_err(|e| {
         Failure::new(format_args!("cannot open {}: {e}; name a replay file", path.display()))
     })?;
+    if path.is_dir() {
+        return Err(Failure::new(format_args!(
+            "{} is a directory; name a replay file",
+            path.display()
+        )));
+    }
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
 }
 
+/// Opens the store and gives it what the command line asks for; a store that was there keeps the
+/// other options that it has.
 fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
-    let mut options = Options::default();
+    let db = Db::open(dir)?;
+    let name = db.default_keyspace().name().to_owned();
+    let described = db.describe().keyspaces.into_iter().find(|k| k.name == name);
+    let mut options = described.map_or_else(Options::default, |k| k.options);
     if args.tiny {
         options.write_buffer_bytes = 32 << 10;
         options.table_bytes = 16 << 10;
@@ -139,7 +151,8 @@ fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
         options.write_buffer_bytes = bytes;
     }
     args.tree.apply(&mut options);
-    Ok(Db::builder(dir).default_options(options).open()?)
+    db.keyspace(&name, options)?;
+    Ok(db)
 }
 
 /// A replay under way.

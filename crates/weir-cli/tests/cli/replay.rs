@@ -100,6 +100,11 @@ fn every_shape_of_tree() {
     }
     let inspected = weir(dir.path(), &["inspect", "store"]);
     assert!(inspected.ok().contains("2 runs a level, filters monkey"), "{}", inspected.out);
+    // A replay that names no option leaves the store those that it has.
+    replay(dir.path(), &["--runs-per-level", "3", "--dir", "store", "tiered.csv"]);
+    replay(dir.path(), &["--dir", "store", "tiered.csv"]);
+    let inspected = weir(dir.path(), &["inspect", "store"]);
+    assert!(inspected.ok().contains("3 runs a level, filters monkey"), "{}", inspected.out);
 }
 
 /// Goal: the older form of remove is understood where it cannot be a range. Method: a file of it.
@@ -158,7 +163,7 @@ fn hostile_files() {
 fn other_inputs() {
     let dir = temporary();
     weir(dir.path(), &["replay", "missing.csv"]).fails(1, &["missing.csv", "No such file"]);
-    weir(dir.path(), &["replay", "."]).fails(1, &["cannot read"]);
+    weir(dir.path(), &["replay", "."]).fails(1, &[". is a directory"]);
     let ran = weir_with(dir.path(), &["replay", "--verify", "-"], b"i,1,2\ng,1\n");
     assert!(ran.ok().contains("no difference"), "{}", ran.out);
     // A store of something else than numbers is part of the model.
