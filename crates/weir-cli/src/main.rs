@@ -26,7 +26,7 @@ use interrupt::Interrupt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// A key-value storage engine whose cache stays valid while it compacts
+/// An ordered key-value store in a directory: look into one, repair it, measure it
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {

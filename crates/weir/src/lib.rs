@@ -1,7 +1,8 @@
-//! Weir: an LSM-tree key-value storage engine whose cache stays valid while it compacts.
+//! Weir: an ordered key-value store that lives inside your program, an LSM-tree storage engine.
 //!
 //! A weir is a low dam: the river flows, the pool above it stays level. Data flows down through the
-//! levels of an LSM-tree; Weir keeps what readers use level while it does.
+//! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
+//! way in.
 
 pub(crate) mod base;
 pub(crate) mod cache;
