@@ -27,8 +27,20 @@ pub(crate) fn open_read_only(dir: &Path) -> Result<Db> {
     Db::builder(dir).create_if_missing(false).read_only(true).open().map_err(|e| explain(dir, e))
 }
 
-/// A store that is not there: what to do about it.
+/// A store that is not there, or that damage keeps from opening: what to do about it.
 pub(crate) fn explain(dir: &Path, error: weir::Error) -> Failure {
+    if error.kind() == ErrorKind::Corruption {
+        return Failure::difference(format_args!(
+            "{error:#}; the store cannot be opened: restore a backup, or salvage what can be read \
+             with `weir repair {}`",
+            dir.display()
+        ));
+    }
+    explain_missing(dir, error)
+}
+
+/// A store that is not there: what to do about it.
+pub(crate) fn explain_missing(dir: &Path, error: weir::Error) -> Failure {
     if error.kind() == ErrorKind::NotFound && !dir.exists() {
         return Failure::new(format_args!(
             "there is no store in {}: the directory does not exist; name the directory of a store \

@@ -27,16 +27,16 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         Count(report.entries)
     )?;
     for damage in &report.damages {
-        writeln!(out, "damage: {damage}")?;
+        writeln!(out, "damage: {damage:#}")?;
     }
     let Some(first) = report.damages.first() else {
         writeln!(out, "no damage")?;
         return Ok(());
     };
+    let dir = args.dir.display();
     Err(Failure::difference(format_args!(
-        "{} damaged structures in {}, the first: {first}; restore a backup, or salvage what can be \
-         read with `weir repair`",
-        report.damages.len(),
-        args.dir.display()
+        "{} damaged structures in {dir}, the first: {first:#}; restore a backup, or salvage what \
+         can be read with `weir repair {dir}`",
+        report.damages.len()
     )))
 }

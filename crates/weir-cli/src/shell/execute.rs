@@ -273,10 +273,12 @@ impl<'a> Session<'a> {
         } else {
             self.show(pairs, &mut shown, out)
         };
+        // A count that an error cut short is no answer.
+        ended?;
         if !show {
             writeln!(out, "{}", shown.seen)?;
         }
-        ended
+        Ok(())
     }
 
     fn show(

@@ -16,7 +16,7 @@ use execute::{Problem, Session, Step};
 use rustyline::error::ReadlineError;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::PathBuf;
-use weir::Db;
+use weir::{Db, ErrorKind};
 
 /// Longest line that is read: room for a value of 16 MiB with every byte escaped.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -41,7 +41,14 @@ pub(crate) fn run(args: &ShellArgs, interrupt: &Interrupt, out: &mut dyn Write) 
         .create_if_missing(args.create)
         .read_only(args.read_only)
         .open()
-        .map_err(|e| explain(&args.dir, e))?;
+        .map_err(|e| match e.kind() {
+            // The directory cannot be made: the error says why.
+            ErrorKind::NotFound if args.create => Failure::from(e),
+            ErrorKind::NotFound if args.dir.exists() && !args.read_only => Failure::new(
+                format_args!("there is no store in {}; --create makes one", args.dir.display()),
+            ),
+            _ => explain(&args.dir, e),
+        })?;
     let mut session = Session::new(db.clone(), interrupt);
     let ended = if std::io::stdin().is_terminal() {
         typed(&mut session, args, interrupt, out)
@@ -75,7 +82,12 @@ fn typed(
                 writeln!(out, "Type exit or press Ctrl-D to leave.")?;
                 continue;
             }
-            Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Eof) => {
+                if let Some(writes) = session.open_batch() {
+                    eprintln!("the batch has no end; its {writes} writes were not applied");
+                }
+                return Ok(());
+            }
             Err(error) => return Err(broken(error)),
         };
         if !line.trim().is_empty() {

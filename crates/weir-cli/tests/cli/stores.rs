@@ -48,12 +48,16 @@ fn no_store() {
     std::fs::create_dir(dir.path().join("other")).expect("a directory can be made");
     write(&dir.path().join("other/letter.txt"), b"dear reader");
     write(&dir.path().join("file"), b"not a directory");
-    for command in ["shell", "inspect", "verify"] {
+    for command in ["shell", "inspect", "verify", "repair"] {
         weir(dir.path(), &[command, "missing"]).fails(1, &["missing", "no store"]);
         weir(dir.path(), &[command, "empty"]).fails(1, &["empty"]);
         weir(dir.path(), &[command, "other"]).fails(1, &["other"]);
         weir(dir.path(), &[command, "file"]).fails(1, &["file"]);
     }
+    weir(dir.path(), &["shell", "empty"]).fails(1, &["--create"]);
+    // Why it cannot be made, not that it is missing.
+    weir(dir.path(), &["shell", "--create", "file/store"])
+        .fails(1, &["file/store", "ot a directory"]);
     let commands = [
         &["shell", "--create", "other"][..],
         &["demo", "--dir", "other"],
@@ -112,4 +116,36 @@ fn a_damaged_store() {
         weir(dir.path(), &["verify", "store"]).ok();
     }
     assert!(damaged >= 2, "no table was found among {:?}", files(&dir.path().join("store")));
+}
+
+/// Goal: what an error cut short is no answer, and a store that damage keeps from opening says how
+/// to go on, which `verify` cannot. Method: a count over a damaged table; then every command at a
+/// store with a damaged root.
+#[test]
+fn damage_and_what_to_do() {
+    let dir = temporary();
+    make_store(dir.path());
+    let store = dir.path().join("store");
+    let table = files(&store).into_iter().find(|f| f.extension().is_some_and(|e| e == "tbl"));
+    let table = table.expect("the store has a table");
+    let whole = read(&table);
+    let mut bytes = whole.clone();
+    bytes[10] ^= 1;
+    write(&table, &bytes);
+    let counted = weir_with(dir.path(), &["shell", "--read-only", "store"], b"count\n");
+    counted.fails(1, &["line 1", "corruption", "weir repair DIR"]);
+    assert_eq!(counted.out, "");
+    write(&table, &whole);
+    let root = store.join("ROOT");
+    let mut bytes = read(&root);
+    bytes[20] ^= 1;
+    write(&root, &bytes);
+    for command in ["shell", "inspect", "verify"] {
+        let ran = weir(dir.path(), &[command, "store"]);
+        ran.fails(3, &["ROOT", "cannot be opened", "`weir repair store`"]);
+        assert!(!ran.err.contains("weir verify"), "{}", ran.err);
+    }
+    let repaired = weir(dir.path(), &["repair", "store"]);
+    assert!(repaired.ok().contains("repaired without loss"), "{}", repaired.out);
+    assert_eq!(weir_with(dir.path(), &["shell", "store"], b"count\n").ok(), "500\n");
 }

@@ -17,7 +17,7 @@ pub enum ErrorKind {
     /// The device or the file system failed. Look at the device; then reopen the store.
     Io,
     /// Bytes on disk are not what was written. The error names file, offset and, where known, the
-    /// key range. Run `weir verify`; restore the file or run `repair`.
+    /// key range. Run `weir verify`; restore a backup or run `weir repair`.
     Corruption,
     /// Another process (or another handle) has the store open. Close it, or wait for it.
     Locked,
@@ -74,7 +74,15 @@ pub struct Damage {
     pub key_range: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What to do about damage. A store that does not open cannot be verified either, so that a repair
+/// is named too.
+const DAMAGE_ADVICE: &str = "; `weir verify DIR` shows what else is damaged; restore a backup, or \
+                             salvage what can be read with `weir repair DIR`";
+
 /// An error of the engine: a kind, a sentence, and what caused it.
+///
+/// Shown with `{}`, damage comes with advice; `{:#}` leaves it out, for lists and for programs that
+/// give their own.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -112,9 +120,7 @@ impl Error {
         what: impl fmt::Display,
     ) -> Self {
         let file = file.into();
-        let message = format!(
-            "{what} in {file} at offset {offset}; run `weir verify` to see the extent of the damage"
-        );
+        let message = format!("{what} in {file} at offset {offset}");
         Self(Arc::new(Inner {
             kind: ErrorKind::Corruption,
             message,
@@ -179,7 +185,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind.name(), self.0.message)
+        write!(f, "{}: {}", self.0.kind.name(), self.0.message)?;
+        if self.0.damage.is_some() && !f.alternate() {
+            f.write_str(DAMAGE_ADVICE)?;
+        }
+        Ok(())
     }
 }
 

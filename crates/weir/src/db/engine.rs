@@ -301,7 +301,7 @@ impl Engine {
             }
             (None, KeyspaceAsk::Open) => Err(Error::new(
                 ErrorKind::NotFound,
-                format!("there is no keyspace {name:?}; create it with Db::keyspace"),
+                format!("there is no keyspace {name:?}; create it, or correct the name"),
             )),
             (None, KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options)) => {
                 self.create_keyspace(name, options)

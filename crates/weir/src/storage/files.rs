@@ -189,7 +189,7 @@ fn inspect(dir: &dyn Dir) -> Result<Found> {
             None => {
                 return Err(Error::invalid(format!(
                     "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it \
-                     was left untouched, name an empty directory",
+                     was left untouched; name a store's directory, or an empty one for a new store",
                     dir.path()
                 )));
             }
@@ -203,9 +203,7 @@ fn inspect(dir: &dyn Dir) -> Result<Found> {
         Some(name) => Err(Error::corruption(
             format!("{}/{ROOT}", dir.path()),
             0,
-            format_args!(
-                "the root is missing although there is data (\"{name}\"): nothing was changed"
-            ),
+            format_args!("the root is missing although there is data (\"{name}\")"),
         )),
     }
 }
@@ -482,7 +480,18 @@ impl Storage for Files {
     }
 
     fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
-        let file = self.dir.open(&table_name(uid), Mode::Read)?;
+        let file = self.dir.open(&table_name(uid), Mode::Read).map_err(|error| {
+            if error.kind() != ErrorKind::NotFound {
+                return error;
+            }
+            let message = format!(
+                "the table {}/{} is missing; put it back from a backup, or salvage the others with \
+                 `weir repair`",
+                self.dir.path(),
+                table_name(uid)
+            );
+            Error::with_source(ErrorKind::NotFound, message, error)
+        })?;
         let bytes = file.len()?;
         Ok(Arc::new(FileTable { file, bytes }))
     }

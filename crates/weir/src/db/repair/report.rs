@@ -81,7 +81,7 @@ impl fmt::Display for RepairReport {
         }
         writeln!(f, "sound: {tables} tables with {entries} entries, {} groups", self.groups_sound)?;
         for fault in &self.structure {
-            writeln!(f, "structure: {fault}")?;
+            writeln!(f, "structure: {fault:#}")?;
         }
         if self.rebuilt {
             writeln!(
@@ -98,14 +98,14 @@ impl fmt::Display for RepairReport {
             if let Some(entries) = table.entries {
                 write!(f, " with {entries} entries")?;
             }
-            writeln!(f, ": {}", table.why)?;
+            writeln!(f, ": {:#}", table.why)?;
         }
         for log in &self.lost_log {
             let (groups, entries) = (log.groups, log.entries);
             writeln!(
                 f,
                 "lost: the write-ahead log from a damaged place on, at least {groups} groups \
-                 with {entries} entries: {}",
+                 with {entries} entries: {:#}",
                 log.why
             )?;
         }
