@@ -8,6 +8,7 @@
 //!     can be lost by the next power cut;
 //! (c) the log is replayed from the earliest log start; each keyspace skips what its tables cover;
 //!     memtables that grow beyond the write buffer become tables on the way;
+//!     and if the log has piled up, all of them do;
 //! (d) a fresh segment is started, naming the last good group as its predecessor;
 //! (e) what no keyspace needs is removed: tables of unfinished jobs, old logs.
 
@@ -44,6 +45,11 @@ use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::Records;
 use crate::write::queue::{Committer, FreezeSource, Limits};
+
+/// Segments of earlier openings from which on an opening waits until none is needed any more. Each
+/// opening begins a segment, and background work, which lets go of them, may not get as far as its
+/// first flush before the store is closed again.
+const SEGMENTS_PILED: usize = 4;
 
 /// Opens the store that `builder` describes.
 pub(crate) fn open(builder: Builder) -> Result<Db> {
@@ -228,7 +234,40 @@ impl Opening {
             root.lineage,
             &mut on_group,
         )?;
+        if !self.options.read_only && end.segments_seen.len() >= SEGMENTS_PILED {
+            self.leave_log_behind(trees, &end)?;
+        }
         Ok(Replayed { end, last_seq })
+    }
+
+    /// Makes tables of what the log gave and lets every keyspace need it from its end on only.
+    ///
+    /// Requires: the log is durable up to there (H52).
+    fn leave_log_behind(
+        &self,
+        trees: &BTreeMap<KeyspaceId, Arc<Tree>>,
+        end: &ReplayEnd,
+    ) -> Result<()> {
+        let (next, lsn) = (end.next, end.chain.lsn);
+        let mut edit = VersionEdit::default();
+        for tree in trees.values() {
+            if !tree.peek().active.memtable.is_empty() {
+                self.flush_replayed(tree, next, lsn)?;
+                continue;
+            }
+            tree.restart_log_if_empty(next);
+            let root = self.set.current();
+            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
+            if state.log_start.segment < next.segment {
+                let flushed_seq = state.flushed_seq;
+                edit.keyspace(tree.id).flushed =
+                    Some(Flushed { log_start: next, flushed_seq, durable_lsn: lsn });
+            }
+        }
+        if !edit.keyspaces.is_empty() {
+            self.set.apply(edit)?;
+        }
+        Ok(())
     }
 
     /// Inserts the records of one group; the last sequence number in it.
@@ -266,21 +305,22 @@ impl Opening {
         }
         if !self.options.read_only {
             for tree in trees.values() {
-                self.flush_if_full(tree, group)?;
+                let current = tree.peek();
+                if current.active.memtable.bytes() >= current.options.write_buffer_bytes {
+                    self.flush_replayed(tree, group.next, group.lsn)?;
+                }
             }
         }
         Ok(seq - 1)
     }
 
-    /// Turns a memtable that outgrew the write buffer into a table.
-    fn flush_if_full(&self, tree: &Arc<Tree>, group: &GroupView<'_>) -> Result<()> {
+    /// Turns a memtable into a table, which covers the log up to group `lsn`; the group behind it
+    /// is at `next`.
+    fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: u64) -> Result<()> {
         let buffer = Arc::clone(&tree.peek().active);
         let limit = tree.peek().options.write_buffer_bytes;
-        if buffer.memtable.bytes() < limit {
-            return Ok(());
-        }
         let epoch = self.set.new_epoch();
-        tree.freeze(epoch, group.next, limit, &self.accountant);
+        tree.freeze(epoch, next, limit, &self.accountant);
         let set = Arc::clone(&self.set);
         let context = JobContext {
             storage: Arc::clone(&self.storage),
@@ -293,9 +333,9 @@ impl Opening {
         let mut job = jobs::flush_job(context, &self.set, tree, &buffer, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;
         edit.keyspace(tree.id).flushed = Some(Flushed {
-            log_start: group.next,
+            log_start: next,
             flushed_seq: crate::state::tree::last_seq(&buffer),
-            durable_lsn: group.lsn,
+            durable_lsn: lsn,
         });
         let root = self.set.apply(edit)?.root;
         let Some(state) = root.keyspaces.get(&tree.id) else { return Ok(()) };
