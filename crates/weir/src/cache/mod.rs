@@ -122,6 +122,17 @@ fn stripe_index() -> usize {
     (address >> 12 ^ address >> 21) % STRIPES
 }
 
+/// How a cache of `capacity_bytes` is laid out whose items have about `item_bytes` each.
+fn options_for(capacity_bytes: u64, item_bytes: u64) -> quick_cache::Options {
+    let items = usize::try_from(capacity_bytes / item_bytes).unwrap_or(usize::MAX);
+    let options = OptionsBuilder::new()
+        .shards(shards_for(capacity_bytes))
+        .estimated_items_capacity(items.clamp(32, 1 << 22))
+        .weight_capacity(capacity_bytes)
+        .build();
+    options.expect("all required options of the cache are set just above")
+}
+
 /// Number of shards of a cache of this capacity.
 fn shards_for(capacity_bytes: u64) -> usize {
     let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
@@ -154,13 +165,7 @@ impl BlockCache {
     fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
         /// Blocks are 4 KiB by default; a wrong guess costs a growing table, nothing else.
         const BLOCK_BYTES_GUESS: u64 = 4096;
-        let items = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
-        let options = OptionsBuilder::new()
-            .shards(shards_for(capacity_bytes))
-            .estimated_items_capacity(items.clamp(32, 1 << 22))
-            .weight_capacity(capacity_bytes)
-            .build();
-        let options = options.expect("all required options of the cache are set just above");
+        let options = options_for(capacity_bytes, BLOCK_BYTES_GUESS);
         Self {
             blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
             stripes: Default::default(),

@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{Equivalent, OptionsBuilder, Weighter};
+use quick_cache::{Equivalent, Weighter};
 
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
 use crate::base::value::Buf;
-use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, shards_for, stripe_index};
+use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
 
 /// Names a row: borrowed, for a lookup.
 #[derive(Clone, Copy, Debug)]
@@ -125,13 +125,7 @@ impl RowCache {
     pub(crate) fn new(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
         /// A short key with a value of some hundred bytes; a wrong guess costs a growing table.
         const ROW_BYTES_GUESS: u64 = 512;
-        let items = usize::try_from(capacity_bytes / ROW_BYTES_GUESS).unwrap_or(usize::MAX);
-        let options = OptionsBuilder::new()
-            .shards(shards_for(capacity_bytes))
-            .estimated_items_capacity(items.clamp(32, 1 << 22))
-            .weight_capacity(capacity_bytes)
-            .build();
-        let options = options.expect("all required options of the cache are set just above");
+        let options = options_for(capacity_bytes, ROW_BYTES_GUESS);
         Self {
             rows: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
             gates: Default::default(),

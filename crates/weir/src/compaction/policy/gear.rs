@@ -22,9 +22,7 @@ use std::ops::Bound;
 
 use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes, waiting_runs};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use};
-use crate::compaction::policy::{
-    Placement, Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes,
-};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -62,10 +60,6 @@ impl Policy for Gear {
 
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
         leveled::plan(shape, merge)
-    }
-
-    fn place_flush(&self, _shape: &Shape) -> Placement {
-        Placement { level: 0 }
     }
 
     /// Level 0 is drained table by table.

@@ -32,8 +32,8 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Below, Hull, Placement, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of,
-    overlapping, run_of, runs, table_at, tables_in, undrain,
+    Below, Hull, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of, overlapping,
+    run_of, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
 use crate::version::shape::{Half, RunShape, Shape};
@@ -95,12 +95,6 @@ impl Policy for Leveled {
 
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
         plan(shape, merge)
-    }
-
-    /// Level 0, always: a flush may be older than a merge in flight is wide, and only level 0
-    /// orders overlapping runs by age.
-    fn place_flush(&self, _shape: &Shape) -> Placement {
-        Placement { level: 0 }
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {

@@ -104,8 +104,11 @@ pub(crate) trait Policy: Send + Sync {
     fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick;
     /// How the outputs of `merge` are made.
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan;
-    /// Where the run of a flush goes.
-    fn place_flush(&self, shape: &Shape) -> Placement;
+    /// Where the run of a flush goes. Level 0 as it stands: a merge in flight may be older than the
+    /// flush, and only level 0 orders overlapping runs by age alone.
+    fn place_flush(&self, _shape: &Shape) -> Placement {
+        Placement { level: 0 }
+    }
     /// Bytes at which the run of a flush is cut into tables. As it stands a run is one table,
     /// unless its memtable was much larger than it should have been.
     fn flush_table_bytes(&self, shape: &Shape) -> u64 {

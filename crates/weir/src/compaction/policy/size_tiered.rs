@@ -18,7 +18,7 @@ use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -52,10 +52,6 @@ impl Policy for SizeTiered {
 
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
         runs::plan(shape, merge)
-    }
-
-    fn place_flush(&self, _shape: &Shape) -> Placement {
-        Placement { level: 0 }
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {

@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Placement, Plan, Policy, Pressure, RangePick, undrain};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Move, Task};
 use crate::version::shape::{Half, Shape};
 
@@ -45,10 +45,6 @@ impl Policy for SteppedMerge {
 
     fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
         runs::plan(shape, merge)
-    }
-
-    fn place_flush(&self, _shape: &Shape) -> Placement {
-        Placement { level: 0 }
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
