@@ -15,20 +15,28 @@ use weir_sim::{kill, museum, soak};
 const HELP: &str = "\
 weir-sim: Weir simulated from a seed, compared with an oracle
 
-  weir-sim m [--ops 1000000] [--seed 1]       random operations over every kind and option
-  weir-sim c [--images 100000] [--seed 1] [--steps 150] [--deep-every 100] [--stride 1] [--progress]
-                                              power lost at every device call
+  weir-sim m [--ops 1000000] [--seed 1] [--failures DIR] [--tries 1500]
+                                              random operations over every kind and option
+  weir-sim c [--images 100000] [--seed 1] [--steps 150] [--deep-every 100] [--stride 1] [--from 0]
+             [--progress]                     power lost at every device call
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
   weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
   weir-sim determinism [--episodes 200]       the same seed twice
   weir-sim kill [--kills 300] [--dir DIR]     real kill -9 of a writing process
   weir-sim soak [--keys 250000] [--dir DIR]   real threads, smallest memtables
-  weir-sim museum [--only NAME] [--seconds N] historical bugs put back: what catches them
+  weir-sim museum [--only NAME] [--seconds N] [--root DIR] [--work DIR]
+                                              historical bugs put back: what catches them
   weir-sim replay FILE                        a failure that `m` has printed
   weir-sim short                              the short forms of all, as in CI
 
   --jobs N    simulations at once (default 2)
 ";
+
+/// Options that the help names. `kill-child` is started by `kill` only.
+fn is_known(option: &str) -> bool {
+    let words = HELP.split(|c: char| c.is_whitespace() || c == '[' || c == ']');
+    words.into_iter().any(|word| word == option) || option == "--writers"
+}
 
 struct Args {
     words: Vec<String>,
@@ -58,6 +66,14 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let command = words.next().unwrap_or_default();
     let args = Args { words: words.collect() };
+    if args.flag("--help") || args.flag("-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    if let Some(odd) = args.words.iter().find(|w| w.starts_with("--") && !is_known(w)) {
+        eprintln!("there is no option {odd}; see weir-sim help");
+        return ExitCode::FAILURE;
+    }
     let started = Instant::now();
     let result = match command.as_str() {
         "m" => metamorphic(&args),
