@@ -350,8 +350,7 @@ impl Engine {
     /// Draws a log start for a new keyspace and installs it. Requires: `creating` is set.
     fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
         // No group before this position can hold an entry of the new keyspace.
-        let position = writer.committer.exclusively(|lead| lead.log_position());
-        let durable_lsn = writer.wal.written_lsn();
+        let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log());
         self.sync_position(durable_lsn)?;
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")

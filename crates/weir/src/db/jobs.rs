@@ -418,7 +418,7 @@ impl Engine {
         };
         let others = self.other_log_starts(tree);
         // (b) H52; and the positions that the edit names, chosen before, must be found again.
-        let durable = writer.wal.written_lsn();
+        let durable = writer.wal.settled_lsn();
         self.sync_position(durable)?;
         let mut job = {
             // Read after the freeze: H47.

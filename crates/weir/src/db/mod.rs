@@ -313,7 +313,7 @@ impl Db {
         let engine = &self.handle.engine;
         engine.shared.health.check_writable()?;
         let writer = engine.writer()?;
-        let last = writer.committer.exclusively(|_| writer.wal.pad())?;
+        let (last, _) = writer.committer.exclusively(|lead| lead.settle_log());
         engine.sync_to(last)
     }
 

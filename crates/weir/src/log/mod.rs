@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=85e21a1c850e
+// FORMAT: docs/format/log.md sha=b49600a52aef
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!

@@ -15,6 +15,9 @@
 //!    its predecessor, so that whatever the device kept of the failed one is never replayed.
 //! 5. A segment number is never used twice; a segment is reused, under a new number, only when the
 //!    durable log start of every keyspace has passed it (H35).
+//! 6. Only a *settled* group is called durable: one whose last 4 KiB unit is not written again,
+//!    since a write into a unit may tear what it held (H37). A position that is recorded elsewhere
+//!    is one behind a settled group ([`Wal::settle`]), so that what a flush relies on (H52) stays.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +64,9 @@ pub(crate) struct Wal {
     synced: Condvar,
     /// Largest LSN that was written to a segment.
     written_lsn: AtomicU64,
-    /// Largest LSN that is known to be durable.
+    /// Largest LSN whose unit of 4 KiB is not written again; at most `written_lsn`.
+    settled_lsn: AtomicU64,
+    /// Largest LSN that is known to be durable; at most `settled_lsn`.
     durable_lsn: AtomicU64,
     appended_bytes: AtomicU64,
     /// Whether the next segment should be prepared by now.
@@ -145,7 +150,8 @@ impl Wal {
             }),
             synced: Condvar::new(),
             written_lsn: AtomicU64::new(last_lsn),
-            // What was replayed was synced before the log was started.
+            // What was replayed was synced before the log was started; nobody writes there again.
+            settled_lsn: AtomicU64::new(chain.lsn),
             durable_lsn: AtomicU64::new(chain.lsn),
             appended_bytes: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
@@ -154,27 +160,38 @@ impl Wal {
         })
     }
 
-    /// Appends one group; its log sequence number. `pad` starts the next group on a fresh 4 KiB
-    /// unit, because this one will be synced (H37).
+    /// Appends one group; its log sequence number. `sync`: it will be synced, so the next group
+    /// starts on a fresh 4 KiB unit (H37).
     ///
     /// Requires: the caller leads the commit queue.
     ///
     /// # Errors
     /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if
     /// no segment could be prepared.
-    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
-        let bytes: usize = parts.iter().map(|p| p.len()).sum();
-        if pad && !self.synced_once.load(Ordering::Relaxed) {
+    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<u64> {
+        if sync && !self.synced_once.load(Ordering::Relaxed) {
             self.synced_once.store(true, Ordering::Relaxed);
         }
+        self.append_group(parts, count, sync)
+    }
+
+    fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
+        let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let mut active = self.active.lock();
+        let before = (active.segment(), active.unit());
         let room = active.room();
         let lsn = if room == 0 || room < bytes as u64 {
             self.append_in_next(&mut active, parts, bytes as u64, count, pad)?
         } else {
             active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
         };
-        self.written_lsn.store(lsn, Ordering::Release);
+        let previous = self.written_lsn.swap(lsn, Ordering::AcqRel);
+        if active.is_settled() {
+            self.settled_lsn.store(lsn, Ordering::Release);
+        } else if (active.segment(), active.unit()) != before {
+            // The groups before this one end where it started, or in an earlier segment.
+            self.settled_lsn.store(previous, Ordering::Release);
+        }
         // From a quarter of a segment on, the next one is prepared: a store that is opened for a
         // few writes prepares none.
         if active.room() < 3 * active.bytes() && !self.wanted.swap(true, Ordering::Relaxed) {
@@ -332,23 +349,29 @@ impl Wal {
         self.ring_changed.notify_all();
     }
 
-    /// Starts the next group on a fresh 4 KiB unit whatever the last one was: what is written now
-    /// is about to be synced (H37). The LSN to be synced up to.
+    /// Starts the next group on a fresh 4 KiB unit whatever the last one was, because what is
+    /// written now is about to be synced (H37). The LSN to be synced up to, and the position of the
+    /// next group: it may be recorded once that is durable.
     ///
     /// Requires: the caller leads the commit queue.
-    ///
-    /// # Errors
-    /// The device's; what was written before is in the log all the same.
-    pub(crate) fn pad(&self) -> Result<u64> {
-        let (padded, room) = {
-            let active = self.active.lock();
-            (active.is_padded(), active.room())
-        };
-        // Nothing more is written to a segment without room: the next group is in another file.
-        if padded || room == 0 { Ok(self.written_lsn()) } else { self.append(&[&[]], 0, true) }
+    pub(crate) fn settle(&self) -> (u64, LogPosition) {
+        let settled = self.active.lock().is_settled();
+        if !settled {
+            // A write that fails seals its segment: nothing is written to the unit then either.
+            self.append_group(&[&[]], 0, true)
+                .map(|_| ())
+                .ignore_error("the next group goes to another segment, or reports it");
+        }
+        let active = self.active.lock();
+        let lsn = self.written_lsn();
+        self.settled_lsn.store(lsn, Ordering::Release);
+        (lsn, active.position())
     }
 
     /// Makes the log durable up to `lsn`.
+    ///
+    /// Requires: `lsn` is settled: its group was appended to be synced, or by
+    /// [`settle`](Self::settle).
     ///
     /// # Errors
     /// The device's; final (invariant 3): the caller poisons the store.
@@ -386,7 +409,8 @@ impl Wal {
         }
         state.running = true;
         // Everything up to here was written to a segment that is in the list by now.
-        let target = self.written_lsn.load(Ordering::Acquire);
+        let target = self.settled_lsn.load(Ordering::Acquire);
+        debug_assert!(target >= lsn, "LSN {lsn} is to be durable, but only {target} is settled");
         let dirty = state.dirty.clone();
         let started = state.started;
         drop(state);
@@ -413,16 +437,15 @@ impl Wal {
         self.written_lsn.load(Ordering::Acquire)
     }
 
+    /// Largest LSN that a sync can make durable (invariant 6): at least that of every position
+    /// taken so far.
+    pub(crate) fn settled_lsn(&self) -> u64 {
+        self.settled_lsn.load(Ordering::Acquire)
+    }
+
     /// Largest LSN that is known to be durable.
     pub(crate) fn durable_lsn(&self) -> u64 {
         self.durable_lsn.load(Ordering::Acquire)
-    }
-
-    /// Position of the next group.
-    ///
-    /// Requires: no group is being appended (the caller leads the commit queue).
-    pub(crate) fn position(&self) -> LogPosition {
-        self.active.lock().position()
     }
 
     /// Makes segments before `segment` reusable: the durable log start of every keyspace is there
@@ -491,7 +514,7 @@ impl Wal {
     /// # Errors
     /// The device's.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.sync_to(self.written_lsn())?;
+        self.sync_to(self.settle().0)?;
         if self.active.lock().room() == 0 {
             self.prepare()?;
         }

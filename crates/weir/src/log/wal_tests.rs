@@ -61,7 +61,7 @@ fn nothing_is_acknowledged_behind_a_start_that_failed() {
         let error = wal.append(&[&[2; 6000]], 1, false).unwrap_err();
         assert_eq!(error.kind(), kind);
         wal.prepare().unwrap();
-        let lsn = wal.append(&[&[3; 10]], 1, false).unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 6000], vec![3; 10]], "{effect:?}");
     }
@@ -83,7 +83,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         wal.append(&[&[2; 20_000]], 1, false).unwrap_err();
         storage.set_fault(None);
         wal.prepare().unwrap();
-        let lsn = wal.append(&[&[3; 10]], 1, false).unwrap();
+        let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 10], vec![3; 10]], "{failing}");
     }
@@ -109,8 +109,8 @@ fn a_recorded_position_is_durable() {
     let storage = files(&disk);
     storage.write_root(b"root").unwrap();
     let wal = Wal::start(storage, options, Vec::new(), 1, Chain::ORIGIN, want).unwrap();
-    let position = wal.position();
-    wal.sync_position(wal.written_lsn()).unwrap();
+    let (lsn, position) = wal.settle();
+    wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
     let origin = LogPosition::ORIGIN;
     let end = replay(&*after, LogKind::Wal, origin, 0, 7, &mut |_| Ok(())).unwrap();
@@ -132,7 +132,7 @@ fn segments_are_recycled_only_where_writers_sync() {
         }
         let live = wal.live_segments();
         let [first, second, active] = live[..] else { panic!("three segments: {live:?}") };
-        let lsn = wal.written_lsn();
+        let (lsn, _) = wal.settle();
         wal.sync_position(lsn).unwrap();
         wal.release_before(active);
         let kept = storage.list_logs(LogKind::Wal).unwrap();

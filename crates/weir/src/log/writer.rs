@@ -125,9 +125,15 @@ impl SegmentWriter {
         self.chain
     }
 
-    /// Whether the next group starts in a sector of its own.
-    pub(crate) fn is_padded(&self) -> bool {
-        self.offset.is_multiple_of(PAD_BYTES)
+    /// Whether no unit of [`PAD_BYTES`] that holds groups is written again: the next group starts
+    /// in a unit of its own, or there is no room for another.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.offset.is_multiple_of(PAD_BYTES) || self.room() == 0
+    }
+
+    /// Number of the unit of [`PAD_BYTES`] that the next group starts in.
+    pub(crate) fn unit(&self) -> u64 {
+        self.offset / PAD_BYTES
     }
 
     /// The segment's number.

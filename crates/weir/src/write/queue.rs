@@ -330,9 +330,10 @@ impl LeadAccess<'_> {
         self.queue.freeze(tree)
     }
 
-    /// Position of the next log group.
-    pub(crate) fn log_position(&self) -> LogPosition {
-        self.queue.wal.position()
+    /// Settles the log: the LSN to be synced up to before the position of the next group, given
+    /// beside it, is recorded.
+    pub(crate) fn settle_log(&self) -> (u64, LogPosition) {
+        self.queue.wal.settle()
     }
 }
 
@@ -606,8 +607,15 @@ impl CommitQueue {
     ///
     /// Requires: the caller leads.
     fn freeze(&self, tree: &Tree) -> bool {
-        let unlogged = tree.peek().active.holds_unlogged.load(Ordering::Relaxed);
-        let position = self.wal.position();
+        let (unlogged, empty) = {
+            let active = &tree.peek().active;
+            (active.holds_unlogged.load(Ordering::Relaxed), active.memtable.is_empty())
+        };
+        if empty && !unlogged {
+            return false;
+        }
+        // The flush will say that the log is durable up to here.
+        let (_, position) = self.wal.settle();
         let frozen = self.freeze_one(tree, position);
         if unlogged || frozen {
             for sibling in (self.source.all_trees)().iter().filter(|t| t.id != tree.id) {

@@ -107,9 +107,9 @@ fn repair_that_keeps_the_structure_survives_power_cuts() {
         if name == table {
             bytes[30] ^= 1;
         } else if name.starts_with("wal-") && bytes.iter().filter(|&&b| b != 0).count() > 1000 {
-            // Behind what the flushes made obsolete.
-            let at = bytes.iter().rposition(|&b| b != 0).unwrap_or(0) * 9 / 10;
-            bytes[at] ^= 1;
+            // Behind what the flushes made obsolete, and not in the padding of a group.
+            let written: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0).collect();
+            bytes[written[written.len() * 9 / 10]] ^= 1;
         }
         Some(bytes)
     });

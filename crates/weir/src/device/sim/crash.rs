@@ -66,7 +66,7 @@ const PAGE_BYTES: u64 = 4096;
 
 impl CrashPolicy {
     /// Every policy once, the random ones at several densities.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Nothing,
         Self::All,
         Self::Prefix,
@@ -82,6 +82,7 @@ impl CrashPolicy {
         Self::TornLast(Torn::Zero),
         Self::TornLast(Torn::Garbage),
         Self::TornLast(Torn::NewBehindOld),
+        Self::TornLast(Torn::Page),
         Self::DropEntries,
     ];
 }

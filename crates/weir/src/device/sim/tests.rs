@@ -99,7 +99,7 @@ fn images_are_allowed_by_the_model() {
                 }
             }
             for policy in CrashPolicy::ALL {
-                let invents = [Torn::Zero, Torn::Garbage].map(CrashPolicy::TornLast);
+                let invents = [Torn::Zero, Torn::Garbage, Torn::Page].map(CrashPolicy::TornLast);
                 if invents.contains(&policy) {
                     continue;
                 }
