@@ -17,7 +17,7 @@ weir-sim: Weir simulated from a seed, compared with an oracle
 
   weir-sim m [--ops 1000000] [--seed 1] [--failures DIR] [--tries 1500]
                                               random operations over every kind and option
-  weir-sim c [--images 100000] [--seed 1] [--steps 150] [--deep-every 100] [--stride 1] [--from 0]
+  weir-sim c [--images 100000] [--seed 1] [--steps 100] [--deep-every 100] [--stride 1] [--from 0]
              [--progress]                     power lost at every device call
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
   weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
@@ -139,7 +139,7 @@ fn crash(args: &Args) -> Result<(), String> {
         stride: args.number("--stride", 1)? as usize,
         from: args.number("--from", 0)? as usize,
         progress: args.flag("--progress"),
-        steps: args.number("--steps", 150)?,
+        steps: args.number("--steps", 100)?,
         depth_two_every: args.number("--deep-every", 100)?.max(1),
         jobs: args.jobs()?,
     };

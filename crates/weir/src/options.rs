@@ -283,8 +283,8 @@ pub struct Options {
     /// much has one level below level 0. Larger: fewer levels to read and fewer rewrites, longer
     /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
-    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from twice as many
-    /// on and wait at five times as many. Default: [`DEFAULT_L0_TRIGGER`].
+    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from four times as
+    /// many on and wait at nine times as many. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
     /// Runs that make a level full, where levels hold several runs (every policy but the leveled
     /// one, which does not look at it), 2 to 100. Larger: fewer rewrites, more runs to read and
