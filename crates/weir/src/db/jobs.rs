@@ -418,8 +418,10 @@ impl Engine {
         };
         let others = self.other_log_starts(tree);
         // (b) H52; and the positions that the edit names, chosen before, must be found again.
-        let durable = writer.wal.settled_lsn();
-        self.sync_position(durable)?;
+        if !self.is_log_of(tree) {
+            self.sync_position(writer.wal.settled_lsn())?;
+        }
+        let durable = writer.wal.durable_lsn();
         let mut job = {
             // Read after the freeze: H47.
             let snapshots = self.shared.snapshots.live();
@@ -450,6 +452,17 @@ impl Engine {
         counters.flush_nanos.add(clock::now_nanos() - started);
         self.release_log();
         Ok(())
+    }
+
+    /// Whether the log before the memtables of `tree` is needed for nothing once they are tables,
+    /// durable or not: no other keyspace has entries there, and replay starts at the position that
+    /// the flush records. A log that nobody asks to sync then never reaches the device.
+    ///
+    /// A keyspace that is created later has a later log start, made durable with all before it.
+    fn is_log_of(&self, tree: &Tree) -> bool {
+        // In this order: a creation puts its tree in place before it clears the flag.
+        let creating = self.creating.load(Ordering::SeqCst);
+        !creating && self.trees.lock().keys().all(|&id| id == tree.id)
     }
 
     /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they

@@ -114,7 +114,8 @@ pub(crate) struct Flushed {
     pub(crate) log_start: LogPosition,
     /// Sequence numbers up to here are in tables: replay skips them for this keyspace.
     pub(crate) flushed_seq: Seq,
-    /// The log is durable up to this LSN, at least to the group before `log_start` (H52).
+    /// The log is durable up to this LSN; if other keyspaces need the log before `log_start`, at
+    /// least to the group before it (H52).
     pub(crate) durable_lsn: u64,
 }
 
