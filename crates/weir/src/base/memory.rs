@@ -22,7 +22,8 @@ pub(crate) enum Category {
     Pinned = 4,
     /// Cached rows.
     RowCache = 5,
-    /// What the block cache held at most beyond what it holds now. Blocks are small and lie between
+    /// What the block cache held at most beyond what it holds now, and gaps. Blocks are small and
+    /// lie between
     /// others: an allocator keeps them for the next ones. An upper bound, which no one may use: the
     /// cache grows back into it.
     Retained = 6,

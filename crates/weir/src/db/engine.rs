@@ -492,9 +492,9 @@ impl Engine {
     }
 }
 
-/// The part of the budget that is kept for indexes, filters, jobs and readers: a sixteenth, what
-/// the indexes and filters of about three budgets of data take.
-const OTHERS_SHARE: u64 = 16;
+/// The part of the budget that is kept for indexes, filters, jobs and readers: a sixth, what the
+/// indexes and filters of about eight budgets of data take.
+const OTHERS_SHARE: u64 = 6;
 
 /// How a keyspace is asked for.
 pub(crate) enum KeyspaceAsk {

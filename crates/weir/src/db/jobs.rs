@@ -544,9 +544,12 @@ impl Engine {
         }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
-        // Memtables beyond what the trees themselves hold are held by cursors.
-        let held = self.shared.accountant.used(Category::Memtables);
-        if flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2 {
+        // Memtables beyond what the trees themselves hold are held by cursors; indexes and filters
+        // of tables that were replaced are, too.
+        let accountant = &self.shared.accountant;
+        let held = accountant.used(Category::Memtables);
+        let many = flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2;
+        if many || accountant.used_total() > accountant.budget_bytes() {
             self.shared.call_for_release();
         }
     }
