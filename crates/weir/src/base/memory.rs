@@ -23,9 +23,8 @@ pub(crate) enum Category {
     /// Cached rows.
     RowCache = 5,
     /// What the block cache held at most beyond what it holds now, and gaps. Blocks are small and
-    /// lie between
-    /// others: an allocator keeps them for the next ones. An upper bound, which no one may use: the
-    /// cache grows back into it.
+    /// lie between others: an allocator keeps them for the next ones. An upper bound, which no one
+    /// may use: the cache grows back into it.
     Retained = 6,
 }
 
