@@ -9,6 +9,7 @@ use weir::Durability;
 use weir::sim::Prng;
 
 use crate::op::{How, Item, Leave, Misuse, Move, Op, Val};
+use crate::options::{self, Cell};
 
 /// Keyspaces that operations name: 0 is the default one.
 pub const KEYSPACES: u8 = 4;
@@ -61,20 +62,28 @@ pub struct Generator {
     mix: Mix,
     values: u32,
     hot: u32,
+    /// Every keyspace gets options of this cell.
+    cell: Option<Cell>,
 }
 
 impl Generator {
     /// Operations of this kind, fixed by the seed.
     #[must_use]
     pub fn new(seed: u64, mix: Mix) -> Self {
-        Self { rng: Prng::new(seed), mix, values: 0, hot: 0 }
+        Self { rng: Prng::new(seed), mix, values: 0, hot: 0, cell: None }
+    }
+
+    /// The same, with options of one cell only.
+    #[must_use]
+    pub fn of_cell(seed: u64, mix: Mix, cell: Option<Cell>) -> Self {
+        Self { cell, ..Self::new(seed, mix) }
     }
 
     /// A list of operations that begins with the creation of the keyspaces.
     pub fn list(&mut self, count: usize) -> Vec<Op> {
         let mut ops = Vec::with_capacity(count);
         for ks in 0..self.mix.keyspaces {
-            ops.push(Op::Keyspace { ks, options: self.number() });
+            ops.push(Op::Keyspace { ks, options: self.options() });
         }
         while ops.len() < count {
             let op = self.op();
@@ -86,6 +95,41 @@ impl Generator {
 
     fn number(&mut self) -> u32 {
         self.rng.next_u64() as u32
+    }
+
+    /// The number of options of a keyspace.
+    fn options(&mut self) -> u32 {
+        let cell = self.cell;
+        let fit = |n| cell.is_none_or(|cell| cell.has(&options::keyspace(n)));
+        options::number_where(|| self.number(), fit)
+    }
+
+    /// The number of options of a reopening.
+    fn options_again(&mut self) -> u32 {
+        let cell = self.cell;
+        let fit = |n| cell.is_none_or(|cell| cell.has(&options::reopened(n)));
+        options::number_where(|| self.number(), fit)
+    }
+
+    /// A way to leave the store.
+    pub fn leave(&mut self) -> Leave {
+        match self.rng.below(6) {
+            0 | 1 => Leave::Close,
+            2 => Leave::Drop,
+            3 => Leave::Kill,
+            _ if self.mix.power => {
+                let policy = self.rng.below(u64::from(u8::MAX)) as u8;
+                Leave::Power(policy, self.number())
+            }
+            _ => Leave::Kill,
+        }
+    }
+
+    /// Puts that bring the default keyspace into the middle of a round, at most `count`.
+    pub fn midway(&mut self, count: u32) -> Op {
+        let (key, val) = (self.number() % 1000, self.val());
+        self.values += count;
+        Op::Midway { key, val: Val { len: val.len % 200, ..val }, count }
     }
 
     fn ks(&mut self) -> u8 {
@@ -204,17 +248,8 @@ impl Generator {
     }
 
     fn reopen(&mut self) -> Op {
-        let leave = match self.rng.below(6) {
-            0 | 1 => Leave::Close,
-            2 => Leave::Drop,
-            3 => Leave::Kill,
-            _ if self.mix.power => {
-                let policy = self.rng.below(u64::from(u8::MAX)) as u8;
-                Leave::Power(policy, self.number())
-            }
-            _ => Leave::Kill,
-        };
-        Op::Reopen { leave, options: self.number() }
+        let leave = self.leave();
+        Op::Reopen { leave, options: self.options_again() }
     }
 
     fn maintenance(&mut self) -> Op {
@@ -255,10 +290,10 @@ impl Generator {
             2 => Op::Inspect,
             3 => Op::List,
             4 => Op::Size { ks: self.ks(), lo: self.bound(), hi: self.bound() },
-            5 => Op::Keyspace { ks: self.ks(), options: self.number() },
+            5 => Op::Keyspace { ks: self.ks(), options: self.options() },
             6 => Op::OpenStored { ks: self.ks() },
             7 if self.rng.chance(1, 2) => Op::DropKeyspace { ks: self.ks() },
-            8 => Op::Create { ks: self.ks(), options: self.number() },
+            8 => Op::Create { ks: self.ks(), options: self.options() },
             _ => {
                 let all = [
                     Misuse::LongKey,
@@ -328,6 +363,10 @@ mod tests {
             let mut rng = Prng::new(seed);
             let mix = Mix { reopens: 50, maintenance: 100, ..Mix::random(&mut rng) };
             for op in Generator::new(seed, mix).list(2000) {
+                assert_eq!(op.to_string().parse::<Op>().as_ref(), Ok(&op), "seed {seed}");
+            }
+            let midway = Generator::new(seed, Mix::random(&mut rng)).midway(100);
+            for op in [midway, Op::Settle] {
                 assert_eq!(op.to_string().parse::<Op>().as_ref(), Ok(&op), "seed {seed}");
             }
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic};
+use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies};
 use weir_sim::{kill, museum, soak};
 
 const HELP: &str = "\
@@ -21,6 +21,10 @@ weir-sim: Weir simulated from a seed, compared with an oracle
              [--progress]                     power lost at every device call
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
   weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
+  weir-sim policies [--ops 100000] [--images 5000] [--switches 1000] [--seed 1] [--steps 100]
+                    [--stride 11] [--deep-every 400]
+                                              m and c for every policy and division of filter bits,
+                                              and reopenings that change the policy midway
   weir-sim determinism [--episodes 200]       the same seed twice
   weir-sim kill [--kills 300] [--dir DIR]     real kill -9 of a writing process
   weir-sim soak [--keys 250000] [--dir DIR]   real threads, smallest memtables
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         "c" => crash(&args),
         "e" => errors(&args),
         "b" => damage(&args),
+        "policies" => policies(&args),
         "determinism" => determinism(&args),
         "kill" => kill_processes(&args),
         "kill-child" => return child(&args),
@@ -119,6 +124,7 @@ fn metamorphic(args: &Args) -> Result<(), String> {
         jobs: args.jobs()?,
         failures: args.value("--failures").map(PathBuf::from),
         tries_max: args.number("--tries", 1_500)? as usize,
+        cell: None,
     };
     let counters = metamorphic::run(&settings).map_err(|f| f.to_string())?;
     println!("{counters:#?}");
@@ -142,6 +148,7 @@ fn crash(args: &Args) -> Result<(), String> {
         steps: args.number("--steps", 100)?,
         depth_two_every: args.number("--deep-every", 100)?.max(1),
         jobs: args.jobs()?,
+        cell: None,
     };
     let started = Instant::now();
     let report = crash::run(&settings)?;
@@ -165,6 +172,33 @@ fn crash(args: &Args) -> Result<(), String> {
         reached("policies", report.policies.len() as u64, 12)?;
     }
     Ok(())
+}
+
+fn policies(args: &Args) -> Result<(), String> {
+    let (seed, jobs) = (args.number("--seed", 1)?, args.jobs()?);
+    let settings = policies::Settings {
+        metamorphic: metamorphic::Settings {
+            seed,
+            ops: args.number("--ops", 100_000)?,
+            jobs,
+            failures: args.value("--failures").map(PathBuf::from),
+            tries_max: args.number("--tries", 1_500)? as usize,
+            cell: None,
+        },
+        crash: crash::Settings {
+            seed,
+            images: args.number("--images", 5_000)?,
+            stride: args.number("--stride", 11)?.max(1) as usize,
+            from: 0,
+            steps: args.number("--steps", 100)?,
+            depth_two_every: args.number("--deep-every", 400)?.max(1),
+            jobs,
+            progress: false,
+            cell: None,
+        },
+        switches: args.number("--switches", 1_000)?,
+    };
+    policies::run(&settings, |line| println!("{line}"))
 }
 
 fn errors(args: &Args) -> Result<(), String> {
@@ -325,13 +359,31 @@ fn short(args: &Args) -> Result<(), String> {
         Args { words: all }
     };
     type Run = fn(&Args) -> Result<(), String>;
-    let all: [(&str, Run, &[&str]); 7] = [
+    let all: [(&str, Run, &[&str]); 8] = [
         ("m", metamorphic, &["--ops", "60000"]),
         ("determinism", determinism, &["--episodes", "12"]),
         (
             "c",
             crash,
             &["--images", "3000", "--steps", "60", "--stride", "7", "--deep-every", "1500"],
+        ),
+        (
+            "policies",
+            policies,
+            &[
+                "--ops",
+                "2000",
+                "--images",
+                "200",
+                "--switches",
+                "42",
+                "--steps",
+                "40",
+                "--stride",
+                "31",
+                "--deep-every",
+                "4000",
+            ],
         ),
         ("e", errors, &["--calls-max", "2"]),
         ("b", damage, &["--sample", "6000"]),

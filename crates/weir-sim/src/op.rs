@@ -244,6 +244,15 @@ pub enum Op {
     },
     /// Every key of every keyspace, both directions.
     Everything,
+    /// Puts into the default keyspace until its tree is in the middle of a round, at most `count`.
+    /// The values are numbered from that of `val` on.
+    Midway {
+        key: u32,
+        val: Val,
+        count: u32,
+    },
+    /// Waits until nothing is left to do. Every tree must be in the form that its options demand.
+    Settle,
 }
 
 struct Words<'a>(std::str::SplitWhitespace<'a>);
@@ -469,6 +478,10 @@ impl fmt::Display for Op {
                 Leave::Power(policy, seed) => write!(f, "reopen {options} power {policy} {seed}"),
             },
             Self::Everything => f.write_str("everything"),
+            Self::Midway { key, val, count } => {
+                write!(f, "midway {key} {}x{} {count}", val.id, val.len)
+            }
+            Self::Settle => f.write_str("settle"),
         }
     }
 }
@@ -558,6 +571,8 @@ fn parse(line: &str) -> Result<Op, String> {
             },
         },
         "everything" => Op::Everything,
+        "midway" => Op::Midway { key: w.num()?, val: val(w.word()?)?, count: w.num()? },
+        "settle" => Op::Settle,
         other => return Err(format!("{other} is no operation")),
     })
 }

@@ -36,6 +36,53 @@ pub fn keyspace(number: u32) -> Options {
     }
 }
 
+/// What stays as it is while all other options are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The policy of every keyspace.
+    pub compaction: CompactionPolicy,
+    /// How every keyspace divides its filter bits.
+    pub filters: Filters,
+}
+
+impl Cell {
+    /// Every policy with every division of filter bits.
+    pub fn all() -> impl Iterator<Item = Self> {
+        CompactionPolicy::ALL.into_iter().flat_map(|compaction| {
+            Filters::ALL.into_iter().map(move |filters| Self { compaction, filters })
+        })
+    }
+
+    /// Whether these options are of the cell.
+    #[must_use]
+    pub fn has(self, options: &Options) -> bool {
+        (options.compaction, options.filters) == (self.compaction, self.filters)
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.compaction, self.filters)
+    }
+}
+
+/// Options that a reopening with this number gives the default keyspace.
+#[must_use]
+pub fn reopened(number: u32) -> Options {
+    keyspace(number.rotate_left(9))
+}
+
+/// The first number of `draw` that stands for options which `fit`. Numbers, not options, are what
+/// operations carry, so a list that was made for one cell is executed like any other.
+pub fn number_where(mut draw: impl FnMut() -> u32, fit: impl Fn(u32) -> bool) -> u32 {
+    loop {
+        let number = draw();
+        if fit(number) {
+            return number;
+        }
+    }
+}
+
 /// Options of a store; every field that is not about opening takes part.
 #[must_use]
 pub fn store(number: u32) -> DbOptions {
@@ -64,5 +111,17 @@ mod tests {
             super::keyspace(number).validate().unwrap();
             super::store(number).validate().unwrap();
         }
+    }
+
+    /// Every cell is drawn, also by the numbers of reopenings.
+    #[test]
+    fn every_cell_is_drawn() {
+        let mut rng = super::Prng::new(1);
+        for cell in super::Cell::all() {
+            let mut draw = || rng.next_u64() as u32;
+            let number = super::number_where(&mut draw, |n| cell.has(&super::reopened(n)));
+            assert!(cell.has(&super::reopened(number)), "{cell}");
+        }
+        assert_eq!(super::Cell::all().count(), 14);
     }
 }

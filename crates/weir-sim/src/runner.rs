@@ -19,6 +19,7 @@ use crate::op::{Item, Leave, Misuse, Op, Val, key_bytes};
 use crate::options;
 use crate::world::Disk;
 
+pub mod form;
 mod reads;
 
 /// Never held across a call into the engine.
@@ -40,10 +41,11 @@ pub const NAMES: [&str; 4] = ["default", "one", "the second", "drei \u{1f30a}"];
 /// Properties that may be empty: there is no error, no snapshot.
 const MAY_BE_EMPTY: [&str; 2] = ["weir.background-error", "weir.oldest-snapshot"];
 
-const PROPERTIES: [&str; 11] = [
+const PROPERTIES: [&str; 12] = [
     "weir.stats",
     "weir.levels",
     "weir.num-tables",
+    "weir.num-busy-tables",
     "weir.num-keyspaces",
     "weir.num-snapshots",
     "weir.oldest-snapshot",
@@ -73,6 +75,8 @@ pub struct Counters {
     pub reopens: [u64; 4],
     /// Values refused because they exceed the limit of the options.
     pub refused: u64,
+    /// Reopenings that gave the default keyspace another policy.
+    pub switches: form::Switches,
 }
 
 impl Counters {
@@ -85,6 +89,7 @@ impl Counters {
         self.levels = self.levels.max(other.levels);
         self.old_reads += other.old_reads;
         self.refused += other.refused;
+        self.switches.add(&other.switches);
         for (a, b) in self.reopens.iter_mut().zip(other.reopens) {
             *a += b;
         }
@@ -215,6 +220,8 @@ impl Runner {
             Op::Everything => self.everything(),
             Op::Reopen { leave, options } => self.reopen(*leave, *options),
             Op::Misuse { what } => self.misuse(*what),
+            Op::Midway { key, val, count } => self.midway(*key, *val, *count),
+            Op::Settle => self.settle(),
             _ => self.manage(op),
         }
     }
@@ -625,6 +632,7 @@ impl Runner {
     /// Leaves the store in one of four ways, opens it with new options and compares.
     fn reopen(&mut self, leave: Leave, number: u32) -> Checked {
         self.measure()?;
+        let form = self.form()?;
         self.merges_before = (self.counters.flushes, self.counters.merges);
         let (kind, lower) = match leave {
             // A store that ends in good order keeps everything, unlogged writes too.
@@ -652,7 +660,8 @@ impl Runner {
             self.read_only(lower, &live).map_err(|e| format!("read only after {leave:?}: {e}"))?;
         }
         self.db_options = options::store(number);
-        self.open(options::keyspace(number.rotate_left(9)))?;
+        self.open(options::reopened(number))?;
+        self.count_switch(&form)?;
         let db = self.db()?.clone();
         for (slot, model) in live.iter().enumerate() {
             let Some(model) = *model else { continue };

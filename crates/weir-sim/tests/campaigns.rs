@@ -1,12 +1,16 @@
 //! Short forms of the campaigns. The long forms are commands of the program: see `weir-sim help`.
 
-use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic};
+use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, switches};
+use weir_sim::runner::form::Switches;
+
+fn operations(seed: u64, ops: u64) -> metamorphic::Settings {
+    metamorphic::Settings { seed, ops, jobs: 2, failures: None, tries_max: 300, cell: None }
+}
 
 /// Goal: no answer differs from the oracle. Method: some thousand random operations.
 #[test]
 fn random_operations() {
-    let settings =
-        metamorphic::Settings { seed: 11, ops: 15_000, jobs: 2, failures: None, tries_max: 300 };
+    let settings = operations(11, 15_000);
     let counters = metamorphic::run(&settings).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(counters.flushes > 100 && counters.merges > 50, "{counters:?}");
 }
@@ -47,9 +51,41 @@ fn power_loss() {
         depth_two_every: 2_000,
         jobs: 2,
         progress: false,
+        cell: None,
     };
     let report = crash::run(&settings).unwrap_or_else(|why| panic!("{why}"));
     assert!(report.policies.len() >= 12, "{report:?}");
+}
+
+/// Goal: every policy takes over the tree of every other, left in the middle of a round, loses
+/// nothing, and brings it into its own form. Method: a sequence of reopenings for every pair.
+#[test]
+fn policies_take_over_from_each_other() {
+    let all = switches::run(&operations(31, 0), 42).unwrap_or_else(|failure| panic!("{failure}"));
+    let Switches { all, merging, draining, foreign, settled, .. } = all.switches;
+    println!("{all} switches, {merging}, {draining}, {foreign}; {settled} settled");
+    assert!(all >= 84 && merging + draining >= 42 && foreign >= 42 && settled >= 42);
+}
+
+/// Goal: each policy with each division of filter bits passes M and C by itself.
+#[test]
+fn every_policy_and_filter() {
+    let crash = crash::Settings {
+        seed: 41,
+        images: 40,
+        stride: 61,
+        from: 0,
+        steps: 30,
+        depth_two_every: 100_000,
+        jobs: 2,
+        progress: false,
+        cell: None,
+    };
+    let metamorphic = operations(41, 700);
+    let settings = policies::Settings { metamorphic, crash, switches: 0 };
+    let mut lines = 0;
+    policies::run(&settings, |_| lines += 1).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(lines, 15);
 }
 
 /// Goal: a device call that fails leads to an error or a retry, never to a wrong answer, a hang or

@@ -17,7 +17,7 @@ use weir::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
 use crate::history::{Content, History, Span};
 use crate::model::{Bytes, show};
 use crate::op::{Val, key_bytes};
-use crate::options;
+use crate::options::{self, Cell};
 use crate::world::{self, Disk, POLICIES, Schedule, Walk};
 
 /// How a run of the campaign is set up.
@@ -39,6 +39,8 @@ pub struct Settings {
     pub jobs: usize,
     /// Whether to say after every trace how far it is.
     pub progress: bool,
+    /// Policy and filters, if they are not to be drawn.
+    pub cell: Option<Cell>,
 }
 
 /// What the campaign did.
@@ -117,6 +119,7 @@ struct Writer {
     unlogged: bool,
     /// Whether the run begins with one keyspace.
     alone: bool,
+    cell: Option<Cell>,
 }
 
 impl Writer {
@@ -194,7 +197,7 @@ impl Writer {
         }
         let now = self.shared.now();
         let space = lock(&self.shared.history).create(name, now);
-        let drawn = options::keyspace(self.rng.next_u64() as u32);
+        let drawn = draw_keyspace(&mut self.rng, self.cell);
         let handle = self.db.create_keyspace(name, drawn).map_err(|e| format!("create: {e}"))?;
         let now = self.shared.now();
         lock(&self.shared.history).changed(now);
@@ -249,14 +252,20 @@ fn open(disk: &Disk, seed: u64, options: &(DbOptions, Options)) -> Result<Db, St
         .map_err(|e| format!("open: {e}"))
 }
 
+/// Options of a keyspace.
+fn draw_keyspace(rng: &mut Prng, cell: Option<Cell>) -> Options {
+    let fit = |n| cell.is_none_or(|cell| cell.has(&options::keyspace(n)));
+    options::keyspace(options::number_where(|| rng.next_u64() as u32, fit))
+}
+
 /// Options that fill several log segments and rewrite the base within a few hundred writes.
-fn draw_options(rng: &mut Prng) -> (DbOptions, Options) {
+fn draw_options(rng: &mut Prng, cell: Option<Cell>) -> (DbOptions, Options) {
     let mut db = options::store(rng.next_u64() as u32);
     db.memory_budget = db.memory_budget.max(256 << 10);
     db.log_area_bytes = db.log_area_bytes.max(64 << 10);
     db.log_segment_bytes = db.log_segment_bytes.min(8 << 10);
     db.version_log_bytes = 4 << 10;
-    let mut ks = options::keyspace(rng.next_u64() as u32);
+    let mut ks = draw_keyspace(rng, cell);
     ks.write_buffer_entries = ks.write_buffer_entries.or(Some(40));
     (db, ks)
 }
@@ -265,12 +274,12 @@ fn draw_options(rng: &mut Prng) -> (DbOptions, Options) {
 ///
 /// # Errors
 /// What the workload met; nothing may fail on a disk without faults.
-pub fn record(seed: u64, steps: u64) -> Result<Recording, String> {
+pub fn record(seed: u64, steps: u64, cell: Option<Cell>) -> Result<Recording, String> {
     let mut rng = Prng::new(seed);
     let writers = [1, 1, 2, 3][rng.below(4) as usize];
     let schedule =
         Schedule { seed: rng.next_u64() >> 1, switch_every: [1, 4, 16][rng.below(3) as usize] };
-    let options = draw_options(&mut rng);
+    let options = draw_options(&mut rng, cell);
     let unlogged = rng.chance(1, 4);
     // Flushes of a store with one keyspace leave the log unsynced.
     let alone = seed.is_multiple_of(2);
@@ -297,6 +306,7 @@ pub fn record(seed: u64, steps: u64) -> Result<Recording, String> {
             values: 0,
             unlogged,
             alone,
+            cell,
         };
         if writers == 1 {
             let mut writer = make(0, &mut rng, &db, &spaces);
@@ -354,7 +364,7 @@ fn reopen(
     options: &(DbOptions, Options),
     close: bool,
 ) -> Result<Writer, String> {
-    let Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone } = writer;
+    let Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone, cell } = writer;
     if close {
         db.clone().close().map_err(|e| format!("close: {e}"))?;
     }
@@ -367,7 +377,7 @@ fn reopen(
         let handle = there.then(|| db.open_keyspace(name)).transpose();
         spaces.push(handle.map_err(|e| format!("open {name}: {e}"))?);
     }
-    Ok(Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone })
+    Ok(Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone, cell })
 }
 
 /// Everything that a store holds.
@@ -583,8 +593,8 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
     let mut trace = 0;
     while lock(&total).images < settings.images {
         let seed = settings.seed.wrapping_add(trace);
-        let recording =
-            Arc::new(record(seed, settings.steps).map_err(|e| format!("seed {seed}: {e}"))?);
+        let recording = record(seed, settings.steps, settings.cell);
+        let recording = Arc::new(recording.map_err(|e| format!("seed {seed}: {e}"))?);
         let walk = Walk::over(&recording.disk);
         let first =
             if trace == 0 { settings.from } else { trace as usize % settings.stride.max(1) };

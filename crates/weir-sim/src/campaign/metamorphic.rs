@@ -10,6 +10,7 @@ use weir::sim::Prng;
 
 use crate::generate::{Generator, Mix};
 use crate::op::Op;
+use crate::options::{self, Cell};
 use crate::reduce::reduce;
 use crate::runner::{Counters, Runner};
 use crate::world::{self, Schedule};
@@ -27,6 +28,8 @@ pub struct Settings {
     pub failures: Option<PathBuf>,
     /// Runs of the reducer at most.
     pub tries_max: usize,
+    /// Policy and filters, if they are not to be drawn.
+    pub cell: Option<Cell>,
 }
 
 /// A failed episode, reduced.
@@ -101,12 +104,27 @@ pub fn execute(schedule: Schedule, ops: &[Op]) -> Result<(Counters, Trail), (Str
 /// The operations of episode `number`.
 #[must_use]
 pub fn episode(root: u64, number: u64) -> (Schedule, Vec<Op>) {
+    episode_of(root, number, None)
+}
+
+/// The operations of episode `number`, with options of one cell only.
+fn episode_of(root: u64, number: u64, cell: Option<Cell>) -> (Schedule, Vec<Op>) {
     let mut rng = Prng::new(root ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mix = Mix::random(&mut rng);
     let count = [100, 600, 3_000, 12_000][rng.below(4) as usize];
-    let schedule =
-        Schedule { seed: rng.next_u64() >> 1, switch_every: [1, 4, 16, 64][rng.below(4) as usize] };
-    (schedule, Generator::new(rng.next_u64(), mix).list(count))
+    let seed = seed_where(&mut rng, |options| cell.is_none_or(|cell| cell.has(options)));
+    let schedule = Schedule { seed, switch_every: [1, 4, 16, 64][rng.below(4) as usize] };
+    (schedule, Generator::of_cell(rng.next_u64(), mix, cell).list(count))
+}
+
+/// A seed for a schedule with which the default keyspace begins with options that `fit`.
+pub(super) fn seed_where(rng: &mut Prng, fit: impl Fn(&weir::Options) -> bool) -> u64 {
+    loop {
+        let seed = rng.next_u64() >> 1;
+        if fit(&options::keyspace(seed as u32)) {
+            return seed;
+        }
+    }
 }
 
 /// Runs the campaign.
@@ -125,7 +143,7 @@ pub fn run(settings: &Settings) -> Result<Counters, Box<Failure>> {
                 total.1 += 1;
                 total.1 - 1
             };
-            let (schedule, ops) = episode(settings.seed, number);
+            let (schedule, ops) = episode_of(settings.seed, number, settings.cell);
             let (counters, _) = execute(schedule, &ops)
                 .map_err(|(why, at)| reduce_failure(settings, schedule, &ops, why, at))?;
             let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -135,7 +153,7 @@ pub fn run(settings: &Settings) -> Result<Counters, Box<Failure>> {
     outcome.map(|()| total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).0)
 }
 
-fn reduce_failure(
+pub(super) fn reduce_failure(
     settings: &Settings,
     schedule: Schedule,
     ops: &[Op],

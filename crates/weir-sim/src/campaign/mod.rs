@@ -8,3 +8,5 @@ pub mod damage;
 pub mod determinism;
 pub mod errors;
 pub mod metamorphic;
+pub mod policies;
+pub mod switches;

@@ -244,6 +244,7 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
         "stats" => stats(engine),
         "levels" => levels(engine),
         "num-tables" => engine.set.current().tables().count().to_string(),
+        "num-busy-tables" => engine.jobs.busy_tables().to_string(),
         "num-keyspaces" => engine.trees.lock().len().to_string(),
         "quarantine" => {
             engine.jobs.damages().iter().fold(String::new(), |text, e| text + &format!("{e}\n"))

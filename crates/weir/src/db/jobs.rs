@@ -113,6 +113,11 @@ impl Jobs {
         self.state.lock().setbacks.damages()
     }
 
+    /// How many tables running compactions have taken.
+    pub(crate) fn busy_tables(&self) -> usize {
+        self.state.lock().busy.len()
+    }
+
     /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
     pub(crate) fn release_table(&self, uid: u64) -> bool {
         self.state.lock().setbacks.release(uid)

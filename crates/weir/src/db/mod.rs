@@ -350,9 +350,9 @@ impl Db {
 
     /// A property as text; `None` if there is none of that name. See [`Description`] for the
     /// structured form. Names: `weir.stats`, `weir.levels`, `weir.num-tables`,
-    /// `weir.num-keyspaces`, `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`,
-    /// `weir.memory-usage`, `weir.block-cache-usage`, `weir.background-error`, `weir.quarantine`,
-    /// `weir.prometheus`.
+    /// `weir.num-busy-tables` (inputs of running compactions), `weir.num-keyspaces`,
+    /// `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`, `weir.memory-usage`,
+    /// `weir.block-cache-usage`, `weir.background-error`, `weir.quarantine`, `weir.prometheus`.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         inspect::property(&self.handle.engine, name)
