@@ -143,7 +143,9 @@ pub fn run(settings: &Settings) -> Result<Counters, Box<Failure>> {
                 total.1 += 1;
                 total.1 - 1
             };
-            let (schedule, ops) = episode_of(settings.seed, number, settings.cell);
+            let (schedule, mut ops) = episode_of(settings.seed, number, settings.cell);
+            // A short run needs no long episode.
+            ops.truncate(settings.ops as usize);
             let (counters, _) = execute(schedule, &ops)
                 .map_err(|(why, at)| reduce_failure(settings, schedule, &ops, why, at))?;
             let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
