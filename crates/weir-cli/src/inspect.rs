@@ -209,6 +209,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "write_buffer_bytes": k.options.write_buffer_bytes,
             "table_bytes": k.options.table_bytes,
             "base_level_bytes": k.options.base_level_bytes,
+            "expected_bytes": k.options.expected_bytes,
             "level_ratio": k.options.level_ratio,
             "runs_per_level": k.options.runs_per_level,
             "filters": k.options.filters.name(),

@@ -29,6 +29,7 @@ pub fn keyspace(number: u32) -> Options {
         level_ratio: one(rng, &[2, 3, 10]),
         base_level_bytes: one(rng, &[1 << 10, 4 << 10, 16 << 10, 64 << 10]),
         l0_trigger: one(rng, &[1, 2, 4, 8]),
+        expected_bytes: one(rng, &[0, 0, 64 << 10, 1 << 20]),
         compaction: one(rng, &CompactionPolicy::ALL),
         runs_per_level: one(rng, &[2, 3, 4, 10]),
         filters: one(rng, &Filters::ALL),

@@ -283,6 +283,11 @@ pub struct Options {
     /// much has one level below level 0. Larger: fewer levels to read and fewer rewrites, longer
     /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
+    /// Bytes that the store is expected to reach, in policies with one run a level: levels are as
+    /// large from the start as if the last one held so many; 0: they follow what it holds. Larger:
+    /// fewer rewrites while the store grows, more overwritten data in the levels above the last.
+    /// Default: 0.
+    pub expected_bytes: u64,
     /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from four times as
     /// many on and wait at nine times as many. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
@@ -308,6 +313,7 @@ impl Default for Options {
             compression: vec![Compression::None],
             level_ratio: DEFAULT_LEVEL_RATIO,
             base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
+            expected_bytes: 0,
             l0_trigger: DEFAULT_L0_TRIGGER,
             runs_per_level: DEFAULT_RUNS_PER_LEVEL,
             warm_up: WarmUp::None,

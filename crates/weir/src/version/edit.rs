@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=e770738052df
+// FORMAT: docs/format/edit.md sha=ec161863f6e2
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -22,6 +22,7 @@ const TAG_L0_TRIGGER: u64 = 17;
 const TAG_RUNS_PER_LEVEL: u64 = 19;
 const TAG_FILTERS: u64 = 21;
 const TAG_WARM_UP: u64 = 23;
+const TAG_EXPECTED_BYTES: u64 = 25;
 
 const RECORD: &str = "keyspace option";
 
@@ -72,6 +73,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_RUNS_PER_LEVEL, options.runs_per_level as u64);
     put_number(buf, TAG_FILTERS, filters_number(options.filters));
     put_number(buf, TAG_WARM_UP, warm_up_number(options.warm_up));
+    put_number(buf, TAG_EXPECTED_BYTES, options.expected_bytes);
 }
 
 /// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
@@ -113,6 +115,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             // A division that this version does not know: any will do.
             TAG_FILTERS => options.filters = decode_filters(wide()?),
             TAG_WARM_UP => options.warm_up = decode_warm_up(wide()?),
+            TAG_EXPECTED_BYTES => options.expected_bytes = wide()?,
             _ => unknown(RECORD, tag)?,
         }
     }

@@ -134,6 +134,7 @@ fn set_option(options: &mut Options, text: &str) {
         "l0_trigger" => options.l0_trigger = number(value) as usize,
         "level_ratio" => options.level_ratio = number(value) as u32,
         "table_bytes" => options.table_bytes = number(value),
+        "expected_bytes" => options.expected_bytes = number(value),
         "base_level_bytes" => options.base_level_bytes = number(value),
         "write_buffer_bytes" => options.write_buffer_bytes = number(value),
         "compression" if value == "lz4_below_0" => {

@@ -4,7 +4,8 @@
 //! `level_ratio`-th of the one below, down to one *unit*, which the policy defines. The uppermost
 //! level with a target is the *base level*: level 0 is merged straight into it, and the levels
 //! above it stay empty. A tree that grows gets a new level above its base level, not below its
-//! last: nothing has to be moved for it. Source: RocksDB's dynamic level bytes.
+//! last: nothing has to be moved for it. Source: RocksDB's dynamic level bytes. We differ: the last
+//! level counts as what is expected of it (`Options::expected_bytes`) if that is more.
 
 use crate::base::limits::LEVELS;
 use crate::version::shape::{LevelShape, Shape};
@@ -45,7 +46,8 @@ impl Targets {
         let mut bytes = [0; LEVELS];
         bytes[BOTTOM] = u64::MAX;
         let mut base = BOTTOM;
-        let mut target = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
+        let largest = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
+        let mut target = largest.max(shape.options.expected_bytes);
         while base > 1 {
             target /= ratio;
             let needed = if in_use(shape, base - 1) { unit / 2 } else { unit };

@@ -158,6 +158,7 @@ fn options_round_trip() {
         compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
         l0_trigger: 9,
         runs_per_level: 7,
+        expected_bytes: 1 << 40,
         filters: Filters::Monkey,
         warm_up: WarmUp::Incremental,
         ..Options::default()
