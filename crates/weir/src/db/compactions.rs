@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched;
@@ -251,6 +252,9 @@ impl Engine {
         counters.compactions.add(1);
         counters.compaction_bytes.add(stats.bytes_written);
         counters.compaction_bytes_read.add(stats.bytes_read);
+        if let Some(compacted) = claim.tree.compacted.get(level) {
+            compacted.fetch_add(stats.bytes_written, Ordering::Relaxed);
+        }
         counters.blocks_warmed.add(stats.blocks_warmed);
         counters.compaction_nanos.add(stats.nanos);
         counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);

@@ -224,6 +224,8 @@ pub struct LevelMetrics {
     pub bytes: u64,
     /// Entries in the tables, deletes included.
     pub entries: u64,
+    /// Bytes that compactions wrote into the level since the store was opened.
+    pub compacted_bytes: u64,
 }
 
 const NANOS: f64 = 1e9;
@@ -303,8 +305,9 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
     trees.sort_by(|a, b| a.name.cmp(&b.name));
     let metrics = |tree: &Arc<crate::state::tree::Tree>| {
         let current = tree.pin();
-        let levels = current.version.levels().iter().map(|level| {
-            let mut sum = LevelMetrics::default();
+        let levels = current.version.levels().iter().zip(&tree.compacted).map(|(level, bytes)| {
+            let compacted_bytes = bytes.load(Ordering::Relaxed);
+            let mut sum = LevelMetrics { compacted_bytes, ..LevelMetrics::default() };
             for (_, run) in level.runs() {
                 sum.runs += 1;
                 let totals = run.tables.totals();
@@ -469,14 +472,20 @@ impl Metrics {
 
     fn expose_keyspaces(&self, out: &mut Exposition) {
         type Figure = fn(&LevelMetrics) -> u64;
-        let families: [(&str, &str, Figure); 4] = [
-            ("weir_level_runs", "Runs, by keyspace and level.", |l| l.runs),
-            ("weir_level_tables", "Tables, by keyspace and level.", |l| l.tables),
-            ("weir_level_bytes", "Bytes, by keyspace and level.", |l| l.bytes),
-            ("weir_level_entries", "Entries, by keyspace and level.", |l| l.entries),
+        let families: [(&str, &str, &str, Figure); 5] = [
+            ("weir_level_runs", "gauge", "Runs, by keyspace and level.", |l| l.runs),
+            ("weir_level_tables", "gauge", "Tables, by keyspace and level.", |l| l.tables),
+            ("weir_level_bytes", "gauge", "Bytes, by keyspace and level.", |l| l.bytes),
+            ("weir_level_entries", "gauge", "Entries, by keyspace and level.", |l| l.entries),
+            (
+                "weir_level_compacted_bytes_total",
+                "counter",
+                "Bytes that compactions wrote, by keyspace and level.",
+                |l| l.compacted_bytes,
+            ),
         ];
-        for (name, help, figure) in families {
-            out.family(name, "gauge", help);
+        for (name, kind, help, figure) in families {
+            out.family(name, kind, help);
             for keyspace in &self.keyspaces {
                 for (level, metrics) in keyspace.levels.iter().enumerate() {
                     let level = level.to_string();

@@ -20,6 +20,7 @@ use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::Error;
 use crate::base::key::Seq;
+use crate::base::limits::LEVELS;
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
 use crate::cache::row::RowKey;
@@ -115,6 +116,8 @@ pub(crate) struct Tree {
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
     pub(crate) delay_per_byte: AtomicU64,
+    /// Bytes that compactions wrote into each level since the keyspace was opened.
+    pub(crate) compacted: [AtomicU64; LEVELS],
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stopped: AtomicBool,
     /// Why they would wait in vain.
@@ -132,6 +135,7 @@ impl Tree {
             dropped: AtomicBool::new(false),
             disk_generation: AtomicU64::new(0),
             delay_per_byte: AtomicU64::new(0),
+            compacted: Default::default(),
             stopped: AtomicBool::new(false),
             obstacle: Mutex::new(None),
         }
