@@ -197,8 +197,8 @@ mod tests {
         level
     }
 
-    /// Goal: the oracle itself tells forms apart. Method: trees that some policies allow, the others
-    /// not.
+    /// Goal: the oracle itself tells forms apart. Method: trees that some policies allow and
+    /// others do not.
     #[test]
     fn the_oracle_knows_every_form() {
         let allowing = |levels: [LevelDescription; 3]| -> Vec<String> {
