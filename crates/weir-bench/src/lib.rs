@@ -13,6 +13,7 @@ mod clock;
 mod config;
 mod engine;
 mod keys;
+pub mod lines;
 mod prng;
 mod process;
 mod report;

@@ -20,6 +20,9 @@ pub struct Experiment {
     /// The file's name without its ending; not in the file.
     #[serde(skip)]
     pub name: String,
+    /// What one types to run it: the name, or the path of its file; not in the file.
+    #[serde(skip)]
+    pub source: String,
     /// Short name of the paper, as in docs/papers.md.
     pub paper: String,
     /// The figure, table or section there.
@@ -98,6 +101,8 @@ pub struct Store {
     pub level_ratio: u32,
     /// Bytes of level 1: the paper's S1. Scaled.
     pub base_level_bytes: u64,
+    /// Bytes for which levels are sized; 0: what the last one holds. Scaled.
+    pub expected_bytes: u64,
     /// Runs in level 0 that start a merge.
     pub l0_trigger: usize,
     /// Runs of a level, for policies that collect them.
@@ -110,6 +115,10 @@ pub struct Store {
     pub bloom_bits: f32,
     /// Bytes of the block cache. Scaled.
     pub block_cache_bytes: u64,
+    /// Bytes of the row cache above the tables; 0: none. Scaled.
+    pub row_cache_bytes: u64,
+    /// `none`, or `incremental`: merged blocks go into the cache where their inputs were.
+    pub warm_up: String,
     /// Threads for flushes and merges.
     pub background_threads: usize,
     /// `none`: writes go to the memtable only; `buffered`: to the log, unsynced; `sync`: synced.
@@ -191,6 +200,9 @@ pub struct Writes {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
+    /// A file of operations as `weir replay` reads them, done line by line instead of what is drawn
+    /// from the options below; empty: none. Not scaled.
+    pub file: String,
     /// Writes; 0: readers and a writer as above. Scaled.
     pub writes: u64,
     /// The part of them that updates a key that was written before.
@@ -257,6 +269,8 @@ pub struct Wanted {
     pub run: String,
     /// The run whose value it is divided by.
     pub over: Option<String>,
+    /// The run whose value is taken from it.
+    pub less: Option<String>,
     /// The paper's value at scale 1.
     pub paper: Option<f64>,
     /// The least that is accepted.
@@ -276,8 +290,10 @@ impl Settings {
         let store = &mut self.store;
         store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
         store.base_level_bytes = divide(store.base_level_bytes).max(1 << 10);
+        store.expected_bytes = divide(store.expected_bytes);
         store.table_bytes = divide(store.table_bytes).max(1 << 10);
         store.block_cache_bytes = divide(store.block_cache_bytes);
+        store.row_cache_bytes = divide(store.row_cache_bytes);
         store.write_buffer_entries = match store.write_buffer_entries {
             0 => 0,
             entries => divide(entries).max(1),
@@ -312,11 +328,13 @@ impl Experiment {
     /// The key that is missing, unknown or wrong.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let wrong = |e: &dyn std::fmt::Display| format!("experiment {name}: {e}");
-        let mut experiment: Self = toml::from_str(text).map_err(|e| wrong(&e))?;
+        let mut experiment: Self = toml::from_str(text).map_err(|e| wrong(&located(text, &e)))?;
         experiment.name = name.to_owned();
+        experiment.source = name.to_owned();
         let names: Vec<&str> = experiment.runs.iter().map(|r| r.name.as_str()).collect();
         for wanted in &experiment.numbers {
-            for run in [Some(&wanted.run), wanted.over.as_ref()].into_iter().flatten() {
+            let others = [wanted.over.as_ref(), wanted.less.as_ref()];
+            for run in others.into_iter().flatten().chain([&wanted.run]) {
                 if !names.contains(&run.as_str()) {
                     return Err(wrong(&format!(
                         "number {:?}: there is no run {run:?}",
@@ -369,6 +387,15 @@ impl Experiment {
     }
 }
 
+/// What is wrong with `text`, and in which line.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map(|span| span.start);
+    match start.and_then(|start| text.get(..start)) {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
 /// A value as people write it.
 fn shown(value: &toml::Value) -> String {
     match value {
@@ -397,12 +424,15 @@ write_buffer_entries = 0
 immutables_max = 4
 level_ratio = 10
 base_level_bytes = 1073741824
+expected_bytes = 0
 l0_trigger = 4
 runs_per_level = 10
 table_bytes = 20971520
 block_bytes = 4096
 bloom_bits = 15.0
 block_cache_bytes = 6442450944
+row_cache_bytes = 0
+warm_up = "none"
 background_threads = 1
 durability = "buffered"
 [settings.load]
@@ -437,6 +467,7 @@ warm_up_writes = false
 seconds = 20000.0
 window_seconds = 10.0
 [settings.replay]
+file = ""
 writes = 0
 updates = 0.0
 deletes = 0.0
@@ -471,7 +502,7 @@ note = ""
         assert!(b.writes.per_second.abs() < 1e-9);
         assert_eq!((b.load.keys, b.store.policy.as_str()), (20_971_520, "leveled"));
         assert_eq!(experiment.options()["reads.choice"], "range_hot");
-        assert_eq!(experiment.options().len(), 45);
+        assert_eq!(experiment.options().len(), 49);
     }
 
     /// Goal: nothing is taken silently. Method: an unknown key, a missing one, an unknown option in

@@ -7,7 +7,7 @@
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
 
-use crate::run::{Record, Sample};
+use crate::run::{LEVELS, Record, Sample};
 
 /// A measure per window.
 struct PerWindow {
@@ -122,6 +122,38 @@ const WHOLE: [Whole; 11] = [
     }),
 ];
 
+/// Levels of the tree below level 0, counted from the first one that ever held anything.
+#[must_use]
+pub fn levels(record: &Record) -> usize {
+    let used = |level: usize| record.samples.iter().any(|s| s.levels[level][0] > 0);
+    (1..LEVELS).find(|&level| used(level)).map_or(0, |first| LEVELS - first)
+}
+
+/// `level_write_rate_N`: bytes a second that merges wrote into the N-th level, over the bytes a
+/// second that were flushed; `level_update_rate_N`: the part of the level that they replaced per
+/// virtual second; `level_update_ratio_N`: that of the N-th level over that of the next.
+fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
+    let level = LEVELS.checked_sub(levels(record))? + number.checked_sub(1)?;
+    let (first, last) = record.samples.first().zip(record.samples.last())?;
+    let [_, before] = first.levels.get(level)?;
+    let [_, after] = last.levels.get(level)?;
+    let held: u64 = record.samples.iter().map(|s| s.levels[level][0]).sum();
+    let held = held as f64 / record.samples.len() as f64;
+    match base {
+        "level_write_rate" => {
+            Some(ratio(grown(*before, *after), grown(first.flushed_bytes, last.flushed_bytes)))
+        }
+        "level_update_rate" => {
+            Some(ratio(ratio(grown(*before, *after), held), last.seconds - first.seconds))
+        }
+        "level_update_ratio" => {
+            let rate = |number| level_number(record, "level_update_rate", number);
+            Some(ratio(rate(number)?, rate(number + 1)?))
+        }
+        _ => None,
+    }
+}
+
 /// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
 /// measure.
 #[must_use]
@@ -139,6 +171,9 @@ pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
 pub fn unit(name: &str) -> &'static str {
     if let Some((_, unit, _)) = WHOLE.iter().find(|(n, ..)| *n == name) {
         return unit;
+    }
+    if name.starts_with("level_update_rate") {
+        return "1/s";
     }
     let longest = |m: &&PerWindow| name.strip_prefix(m.name).is_some();
     match PER_WINDOW.iter().filter(longest).max_by_key(|m| m.name.len()) {
@@ -166,6 +201,9 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         return Ok(ends.map_or(0.0, |(a, b)| of(a, b)));
     }
     let (base, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;
+    if let Ok(level) = statistic.parse() {
+        return level_number(record, base, level).ok_or_else(unknown);
+    }
     let points = series(record, base).ok_or_else(unknown)?;
     let values: Vec<f64> = points.iter().map(|p| p[1]).collect();
     let window = match points.as_slice() {
@@ -201,26 +239,39 @@ fn percentile(values: &[f64], part: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(0.0)
 }
 
-/// The lag, in windows, at which a series is most like itself, and how much: the greatest
-/// autocorrelation beyond the first lag at which it is negative, of at most a third of the series,
-/// so that three periods are seen.
+/// A series without its slow changes: less the mean over an eighth of it around each value.
+fn without_trend(values: &[f64]) -> Vec<f64> {
+    let half = (values.len() / 16).max(1);
+    let around = |i: usize| {
+        let end = (i + half + 1).min(values.len());
+        mean(values.get(i.saturating_sub(half)..end).unwrap_or(&[]))
+    };
+    values.iter().enumerate().map(|(i, value)| value - around(i)).collect()
+}
+
+/// How often a series repeats itself, in windows, and how much like itself it is then: the
+/// autocorrelation without the trend, from the first lag on at which it is negative, up to a third
+/// of the series, so that three periods are seen. Multiples of a period are about as good as the
+/// period; so the first stretch of lags counts that comes within a tenth of the greatest value.
 fn period(values: &[f64]) -> Option<(usize, f64)> {
-    let mean = mean(values);
-    let centred: Vec<f64> = values.iter().map(|v| v - mean).collect();
-    let power: f64 = centred.iter().map(|v| v * v).sum();
+    let values = without_trend(values);
+    let power: f64 = values.iter().map(|v| v * v).sum();
     if power <= 0.0 {
         return None;
     }
     let like_itself = |lag: usize| -> f64 {
-        let pairs = centred.iter().zip(&centred[lag.min(centred.len())..]);
+        let pairs = values.iter().zip(&values[lag.min(values.len())..]);
         // Divided by the number of pairs, so that long lags are not punished.
-        let overlap = (centred.len() - lag) as f64 / centred.len() as f64;
+        let overlap = (values.len() - lag) as f64 / values.len() as f64;
         pairs.map(|(a, b)| a * b).sum::<f64>() / power / overlap
     };
     let last = values.len() / 3;
     let first = (1..=last).find(|&lag| like_itself(lag) < 0.0)?;
-    let peaks = (first..=last).map(|lag| (lag, like_itself(lag)));
-    peaks.max_by(|a, b| a.1.total_cmp(&b.1))
+    let likeness: Vec<(usize, f64)> = (first..=last).map(|lag| (lag, like_itself(lag))).collect();
+    let greatest = likeness.iter().map(|(_, v)| *v).max_by(f64::total_cmp)?;
+    let near = likeness.iter().skip_while(|(_, v)| *v < 0.9 * greatest);
+    let stretch = near.take_while(|(_, v)| *v >= 0.9 * greatest);
+    stretch.copied().max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 #[cfg(test)]
@@ -242,6 +293,18 @@ mod tests {
 
     fn number_of(record: &Record, name: &str) -> f64 {
         number(record, name).expect(name)
+    }
+
+    /// Goal: a period is found under a trend that is larger than it. Method: teeth of 20 windows
+    /// that grow, on a slope down and up again.
+    #[test]
+    fn sawtooth_on_a_slope() {
+        let slope = |i: f64| 0.9 - 0.5 * (1.0 - (i / 200.0 - 1.0).abs());
+        let tooth = |i: f64| (0.02 + i / 4000.0) * (i % 20.0) / 20.0;
+        let values: Vec<f64> = (0..400).map(|i| slope(i.into()) + tooth(i.into())).collect();
+        let record = record(&values);
+        assert!((number_of(&record, "hit_ratio_period") - 10.0).abs() <= 0.5);
+        assert!(number_of(&record, "hit_ratio_strength") > 0.3);
     }
 
     /// Goal: a sawtooth's period, amplitude and mean are found. Method: 16 windows a tooth, by

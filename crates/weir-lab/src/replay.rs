@@ -1,10 +1,12 @@
 //! A fixed list of operations by one thread: writes, then point reads.
 //!
 //! Source: Merfeld and Karatsiolis, section 4: a million writes of which a tenth updates and a
-//! tenth deletes, then reads. Their files are replayed by `weir replay`; here the list is drawn, so
-//! that it can be of any length. Keys are 8 bytes in a random order, values as long as `load` says.
+//! tenth deletes, then reads. The list is drawn, so that it can be of any length: keys are 8 bytes
+//! in a random order, values as long as `load` says. Or it is a file like theirs, the same as `weir
+//! replay` reads ([`follow`]).
 
 use weir::{Db, Durability};
+use weir_bench::lines::{LineError, Lines, Operation, encode};
 use weir_bench::{Permutation, Prng};
 
 use crate::experiment::Settings;
@@ -79,4 +81,61 @@ impl<'a> Replay<'a> {
         }
         Ok(replay.gets)
     }
+}
+
+/// What the operations of a file came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Followed {
+    /// Writes and deletes.
+    pub writes: u64,
+    /// Point and range reads.
+    pub reads: u64,
+    /// Virtual time of the writes.
+    pub write_nanos: u64,
+    /// Virtual time of the reads.
+    pub read_nanos: u64,
+}
+
+/// Does the operations of `text` in their order, timed apart as the paper's are.
+///
+/// # Errors
+/// A line that is wrong, by its number; the engine's, as text.
+pub fn follow(settings: &Settings, db: &Db, text: &str) -> Result<Followed, String> {
+    weir::sim::this_actor_reads();
+    let durability = crate::store::durability(settings)?;
+    let mut lines = Lines::new(text.as_bytes());
+    let mut followed = Followed::default();
+    let wrong = |e| match e {
+        LineError::Io(error) => error.to_string(),
+        LineError::Bad { number, reason } => format!("replay.file: line {number}: {reason}"),
+    };
+    while let Some(operation) = lines.next_operation().map_err(wrong)? {
+        let start = weir::sim::now_nanos();
+        let write = matches!(operation, Operation::Put(..) | Operation::Delete(_));
+        let done = match operation {
+            Operation::Put(key, value) => db.put_with(encode(key), encode(value), durability),
+            Operation::Delete(key) => db.delete_with(encode(key), durability),
+            Operation::Get(key) => db.get(encode(key)).map(drop),
+            Operation::Range(low, high) => {
+                let mut cursor = db.cursor();
+                cursor.seek(encode(low));
+                while cursor.valid() && cursor.key() <= encode(high).as_slice() {
+                    weir::sim::work(settings.reads.entry_cpu_nanos);
+                    cursor.next();
+                }
+                cursor.status()
+            }
+        };
+        done.map_err(|e| e.to_string())?;
+        weir::sim::work(if write { settings.writes.cpu_nanos } else { settings.reads.cpu_nanos });
+        let nanos = weir::sim::now_nanos() - start;
+        let (count, sum) = if write {
+            (&mut followed.writes, &mut followed.write_nanos)
+        } else {
+            (&mut followed.reads, &mut followed.read_nanos)
+        };
+        *count += 1;
+        *sum += nanos;
+    }
+    Ok(followed)
 }

@@ -25,6 +25,9 @@ const WRITER_TICK_NANOS: u64 = 10_000_000;
 /// The stream of the values that are written.
 const VALUE_STREAM: u64 = 1 << 42;
 
+/// Levels of a tree.
+pub const LEVELS: usize = 7;
+
 /// Everything that is counted, as of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -58,6 +61,8 @@ pub struct Sample {
     pub write_seconds: f64,
     /// Virtual seconds that its reads took.
     pub read_seconds: f64,
+    /// Bytes in each level, and bytes that merges have written into it.
+    pub levels: [[u64; 2]; LEVELS],
     /// What the disk counted.
     pub disk: Disk,
 }
@@ -166,6 +171,9 @@ fn act(
     seed: u64,
     progress: impl Fn(f64),
 ) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+    if !settings.replay.file.is_empty() {
+        return follow(simulation, dir, db, &settings);
+    }
     if settings.replay.writes > 0 {
         return replay(simulation, dir, db, settings, seed);
     }
@@ -248,6 +256,34 @@ fn replay(
     Ok((samples, finish(db)?))
 }
 
+/// A file's operations: a sample before and after. The writes end when nothing is left to merge.
+fn follow(
+    simulation: &Simulation,
+    dir: &TimedDir,
+    db: Db,
+    settings: &Settings,
+) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+    let file = &settings.replay.file;
+    let text = crate::files::read_text(Path::new(file))
+        .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
+    let start = simulation.now_nanos();
+    let first = sample(&db, dir, 0.0);
+    let followed = crate::replay::follow(settings, &db, &text)?;
+    let written = weir::sim::now_nanos();
+    db.flush().map_err(|e| e.to_string())?;
+    db.wait_idle().map_err(|e| e.to_string())?;
+    let quiet = weir::sim::now_nanos();
+    let last = Sample {
+        writes: followed.writes,
+        reads: followed.reads,
+        read_nanos: followed.read_nanos,
+        write_seconds: (followed.write_nanos + quiet - written) as f64 / 1e9,
+        read_seconds: followed.read_nanos as f64 / 1e9,
+        ..sample(&db, dir, (quiet - start) as f64 / 1e9)
+    };
+    Ok((vec![first, last], finish(db)?))
+}
+
 impl Shared {
     fn view(&self) -> crate::reader::View<'_> {
         crate::reader::View {
@@ -277,7 +313,14 @@ impl Shared {
 /// What the engine and the disk count.
 fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
     let metrics = db.metrics();
+    let mut levels = [[0; 2]; LEVELS];
+    for keyspace in &metrics.keyspaces {
+        for (sum, level) in levels.iter_mut().zip(&keyspace.levels) {
+            *sum = [sum[0] + level.bytes, sum[1] + level.compacted_bytes];
+        }
+    }
     Sample {
+        levels,
         seconds,
         hits: metrics.cache_foreground.hits,
         misses: metrics.cache_foreground.misses,

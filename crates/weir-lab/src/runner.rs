@@ -1,12 +1,12 @@
 //! From an experiment to its result.
 //!
-//! The runs of an experiment do not know of each other; they may run side by side. What is shown in
+//! Runs do not know of each other; they may run side by side. What is shown in
 //! times is multiplied by the scale, so that it can be held against the paper.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_bench::Stopwatch;
 
@@ -31,18 +31,16 @@ pub struct RunOptions {
     pub reuse: bool,
     /// Runs side by side, at least 1.
     pub jobs: usize,
-    /// What was typed, for the result.
-    pub command: String,
 }
 
 /// What an experiment is doing now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// The run's name.
+    /// The run, with an experiment that it belongs to.
     pub run: String,
     /// Runs that are done.
     pub done: usize,
-    /// Runs of the experiment.
+    /// All runs.
     pub runs: usize,
     /// What this run does.
     pub stage: Stage,
@@ -62,49 +60,90 @@ pub enum Stage {
 /// Who is told of it, from several threads.
 pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Runs `experiment`; `progress` is called from several threads.
-///
-/// # Errors
-/// What went wrong, as a sentence that names the run.
+/// Runs `experiments`; `progress` is called from several threads. Runs that several of them show are
+/// done once. What comes of each, in their order.
 pub fn run(
-    experiment: &Experiment,
+    experiments: &[Experiment],
     options: &RunOptions,
     progress: &Listener,
-) -> Result<Outcome, String> {
-    let records = run_all(experiment, options, progress)?;
-    outcome(experiment, options, &records)
+) -> Vec<Result<Outcome, String>> {
+    let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
+    let mut tasks: Vec<Task> = Vec::new();
+    let mut place = |experiment: &Experiment, run: &Run| -> Result<usize, String> {
+        let named = |e: String| format!("{}: run {:?}: {e}", experiment.name, run.name);
+        let task = Task::new(experiment, run, options).map_err(named)?;
+        Ok(*distinct.entry(task.key.clone()).or_insert_with(|| {
+            tasks.push(task);
+            tasks.len() - 1
+        }))
+    };
+    let places: Vec<Result<Vec<usize>, String>> =
+        experiments.iter().map(|e| e.runs.iter().map(|run| place(e, run)).collect()).collect();
+    let records = run_all(&tasks, options, progress);
+    let record = |place: usize| match records.get(&place) {
+        Some(Ok(record)) => Ok(record.clone()),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err("a run is missing: it panicked".to_owned()),
+    };
+    let outcome_of = |(experiment, places): (&Experiment, Result<Vec<usize>, String>)| {
+        let records: Result<Vec<Record>, String> = places?.into_iter().map(record).collect();
+        outcome(experiment, options, &records?)
+    };
+    experiments.iter().zip(places).map(outcome_of).collect()
 }
 
-/// All runs, `jobs` side by side, in the experiment's order.
+/// One run of one experiment, or of several.
+struct Task {
+    /// For people: experiment and run.
+    name: String,
+    /// Scaled.
+    settings: Settings,
+    /// Of its record in the cache.
+    key: String,
+}
+
+impl Task {
+    fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
+        let settings = experiment.settings_of(run)?.scaled(options.scale);
+        let operations = match settings.replay.file.as_str() {
+            "" => String::new(),
+            file => files::read_text(Path::new(file))
+                .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?,
+        };
+        let (stated, seed) = (format!("{settings:?}"), options.seed.to_string());
+        let key = files::key(&["run", &stated, &seed, &operations])?;
+        Ok(Self { name: format!("{}: {}", experiment.name, run.name), settings, key })
+    }
+}
+
+/// All runs, `jobs` side by side; their records by number.
 fn run_all(
-    experiment: &Experiment,
+    tasks: &[Task],
     options: &RunOptions,
     progress: &Listener,
-) -> Result<Vec<Record>, String> {
+) -> BTreeMap<usize, Result<Record, String>> {
     let (next, done) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let results: Mutex<BTreeMap<usize, Result<Record, String>>> = Mutex::new(BTreeMap::new());
     let loading = Mutex::new(());
-    let runs = experiment.runs.len();
+    let runs = tasks.len();
     let worker = |processor: usize| {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(run) = experiment.runs.get(number) else { return };
+            let Some(task) = tasks.get(number) else { return };
             let report = {
                 let (progress, done, run) =
-                    (Arc::clone(progress), Arc::clone(&done), run.name.clone());
+                    (Arc::clone(progress), Arc::clone(&done), task.name.clone());
                 move |stage: Stage| {
                     let done = done.load(Ordering::Relaxed);
                     progress(Progress { run: run.clone(), done, runs, stage });
                 }
             };
             let place = Place { options, loading: &loading, processor };
-            let result = one(experiment, run, &place, report.clone());
+            let result = one(task, &place, report.clone());
             done.fetch_add(1, Ordering::Relaxed);
             report(Stage::Done);
-            let named = result.map_err(|e| format!("{}: run {:?}: {e}", experiment.name, run.name));
-            if let Ok(mut results) = results.lock() {
-                results.insert(number, named);
-            }
+            let named = result.map_err(|e| format!("{}: {e}", task.name));
+            results.lock().unwrap_or_else(PoisonError::into_inner).insert(number, named);
         }
     };
     std::thread::scope(|scope| {
@@ -114,8 +153,7 @@ fn run_all(
         }
         worker(0);
     });
-    let results = results.into_inner().map_err(|_| "a run panicked".to_owned())?;
-    results.into_values().collect()
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a run happens.
@@ -128,15 +166,12 @@ struct Place<'a> {
 
 /// One run, from its image on.
 fn one(
-    experiment: &Experiment,
-    run: &Run,
+    task: &Task,
     place: &Place<'_>,
     report: impl Fn(Stage) + Send + 'static,
 ) -> Result<Record, String> {
-    let (options, processor) = (place.options, place.processor);
-    let settings = experiment.settings_of(run)?.scaled(options.scale);
-    let key = files::key(&["run", &format!("{settings:?}"), &options.seed.to_string()])?;
-    let cached = options.cache.join("runs").join(format!("{key}.json"));
+    let (options, processor, settings) = (place.options, place.processor, &task.settings);
+    let cached = options.cache.join("runs").join(format!("{}.json", task.key));
     if options.reuse
         && let Some(text) = files::read_text(&cached)
         && let Ok(record) = serde_json::from_str(&text)
@@ -149,12 +184,12 @@ fn one(
     if settings.load.keys > 0 {
         let image = {
             let _one = place.loading.lock().map_err(|_| "a load panicked")?;
-            image(&options.cache, &settings, options.seed, processor)?
+            image(&options.cache, settings, options.seed, processor)?
         };
         work.fill_from(&image)?;
     }
     let progress = move |part| report(Stage::Running(part));
-    let mut record = run::run(work.path(), &settings, options.seed, processor, progress)?;
+    let mut record = run::run(work.path(), settings, options.seed, processor, progress)?;
     record.real_seconds = clock.seconds();
     let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
     files::write_text(&cached, &text)?;
@@ -186,13 +221,16 @@ fn image(
 fn image_options(settings: &Settings) -> crate::experiment::Store {
     let mut store = settings.store.clone();
     store.block_cache_bytes = 0;
+    store.row_cache_bytes = 0;
+    store.warm_up.clear();
     store.durability.clear();
     store.policy.clear();
     store.runs_per_level = 0;
     store
 }
 
-fn outcome(
+/// What `records`, one for each run, say about `experiment`.
+pub(crate) fn outcome(
     experiment: &Experiment,
     options: &RunOptions,
     records: &[Record],
@@ -228,7 +266,10 @@ fn outcome(
         title: experiment.title.clone(),
         scale: options.scale,
         seed: options.seed,
-        command: options.command.clone(),
+        command: format!(
+            "weir lab run {} --scale {} --seed {}",
+            experiment.source, options.scale, options.seed
+        ),
         settings: settings(experiment, options.scale)?,
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
@@ -257,7 +298,11 @@ fn settings(experiment: &Experiment, scale: u32) -> Result<BTreeMap<String, Stri
 /// The number `measure` of a run; times as the paper's.
 fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
     let value = measure::number(record, measure)?;
-    Ok(if measure::is_time(measure) { value * scale } else { value })
+    Ok(match measure {
+        _ if measure::is_time(measure) => value * scale,
+        _ if measure.starts_with("level_update_rate") => value / scale,
+        _ => value,
+    })
 }
 
 fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec<Series>, String> {
@@ -300,7 +345,8 @@ fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec
     }
 }
 
-/// One line per run and measure.
+/// One line per run and measure. Of several, one that is 0 all the time is left out: it is about a
+/// cache that the run does not have.
 fn over_time(
     experiment: &Experiment,
     records: &[Record],
@@ -312,6 +358,9 @@ fn over_time(
             let points = measure::series(record, measure)
                 .ok_or_else(|| format!("there is no measure {measure:?} over time"))?;
             let several = experiment.plot.measures.len() > 1;
+            if several && points.iter().all(|point| point[1] == 0.0) {
+                continue;
+            }
             let name = if several { format!("{}: {measure}", run.name) } else { run.name.clone() };
             all.push(Series {
                 name,
@@ -334,6 +383,19 @@ fn over_parameter(
     for measure in &experiment.plot.measures {
         let first = all.len();
         for (run, record) in experiment.runs.iter().zip(records) {
+            if let Some(base) = measure.strip_suffix("_by_level") {
+                let levels = 1..=measure::levels(record);
+                let point = |level: usize| -> Result<[f64; 2], String> {
+                    Ok([level as f64, value(record, &format!("{base}_{level}"), scale)?])
+                };
+                all.push(Series {
+                    name: format!("{}: {base}", run.name),
+                    unit: measure::unit(base).to_owned(),
+                    points: levels.map(point).collect::<Result<_, String>>()?,
+                    labels: Vec::new(),
+                });
+                continue;
+            }
             let Some(point) = &run.point else { continue };
             let value = [point.x, value(record, measure, scale)?];
             let several = experiment.plot.measures.len() > 1;
@@ -370,6 +432,9 @@ fn number(
         let under = of(over)?;
         ours = if under == 0.0 { 0.0 } else { ours / under };
         unit.clear();
+    }
+    if let Some(less) = &wanted.less {
+        ours -= of(less)?;
     }
     Ok(Number {
         name: wanted.name.clone(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
-use weir::{Compression, Db, DbOptions, Durability, Options};
+use weir::{Compression, Db, DbOptions, Durability, Options, WarmUp};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
 use crate::experiment::Settings;
@@ -86,6 +86,11 @@ pub fn keys(settings: &Settings) -> KeySpace {
 fn options(settings: &Settings) -> Result<Options, String> {
     let store = &settings.store;
     let policy = store.policy.parse().map_err(|e| format!("store.policy: {e}"))?;
+    let warm_up = match store.warm_up.as_str() {
+        "none" => WarmUp::None,
+        "incremental" => WarmUp::Incremental,
+        other => return Err(format!("store.warm_up: {other:?} is unknown")),
+    };
     Ok(Options {
         write_buffer_bytes: store.write_buffer_bytes,
         write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
@@ -97,8 +102,10 @@ fn options(settings: &Settings) -> Result<Options, String> {
         compression: vec![Compression::None],
         level_ratio: store.level_ratio,
         base_level_bytes: store.base_level_bytes,
+        expected_bytes: store.expected_bytes,
         l0_trigger: store.l0_trigger,
         runs_per_level: store.runs_per_level,
+        warm_up,
         ..Options::default()
     })
 }
@@ -113,8 +120,13 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
     // Enough that nothing but the cache's own size bounds the cache.
     let memtables = store.write_buffer_bytes * (store.immutables_max as u64 + 4);
     let store_options = DbOptions {
-        memory_budget: store.block_cache_bytes + memtables + settings.loaded_bytes() + (1 << 30),
+        memory_budget: store.block_cache_bytes
+            + 2 * store.row_cache_bytes
+            + memtables
+            + settings.loaded_bytes()
+            + (1 << 30),
         block_cache_bytes: Some(store.block_cache_bytes),
+        row_cache_bytes: store.row_cache_bytes,
         background_threads: store.background_threads,
         log_segment_bytes: store.write_buffer_bytes.clamp(64 << 10, 64 << 20),
         ..DbOptions::default()
@@ -131,6 +143,8 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
     let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     let mut settings = settings.clone();
     settings.store.policy.clone_from(&settings.load.policy);
+    settings.store.row_cache_bytes = 0;
+    "none".clone_into(&mut settings.store.warm_up);
     if settings.load.order == "sequential" {
         // Flushed tables are moved down as they are: they must have the size of merged ones.
         let overhead = settings.store.table_bytes / 16;

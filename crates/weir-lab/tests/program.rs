@@ -86,6 +86,101 @@ fn errors_are_sentences() {
     }
 }
 
+/// Goal: a result depends on experiment, scale and seed alone, and a folder that has it gives it
+/// back. Method: small runs of each policy that figures use, twice from nothing and once more,
+/// against another seed; all but the real time must be the same bytes.
+#[test]
+fn the_same_seed_gives_the_same_json() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |seed: &str, out: &str| {
+        let names = ["lsbm-fig11b", "lsbm-fig11c", "lsbm-fig16", "dlsm-fig02"];
+        let options = ["--scale", "2048", "--seed", seed, "--out", out];
+        let args: Vec<&str> = ["run"].into_iter().chain(names).chain(options).collect();
+        let (code, text, err) = lab(&args, dir.path());
+        assert_eq!(code, 0, "{text}{err}");
+        names.map(|name| {
+            let path = dir.path().join(out).join(format!("{name}-s2048-seed{seed}.json"));
+            let text = std::fs::read_to_string(path).expect("a result");
+            assert!(text.contains("\"real_seconds\""));
+            let lines = text.lines().filter(|line| !line.contains("\"real_seconds\""));
+            lines.collect::<Vec<_>>().join("\n")
+        })
+    };
+    let first = run("7", "a");
+    let second = run("7", "b");
+    for (a, b) in first.iter().zip(&second) {
+        assert_eq!(a, b);
+    }
+    assert_eq!(run("7", "a"), first, "from the cache");
+    assert_ne!(run("8", "c"), first);
+}
+
+/// Goal: an experiment may lie in a file of one's own.
+#[test]
+fn experiments_from_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = include_str!("../experiments/lsbm-no-writes.toml");
+    put(dir.path(), "mine.toml", text);
+    let (code, out, err) = lab(&["run", "weir-lab/mine.toml", "--scale", "4096"], dir.path());
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(dir.path().join("weir-lab/mine-s4096.svg").is_file());
+    fails(&["run", "missing.toml"], dir.path(), 1, &["cannot read missing.toml"]);
+    put(dir.path(), "bad.toml", &text.replacen("title", "titel", 1));
+    fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["experiment bad", "titel"]);
+}
+
+/// Goal: a file of operations is a workload. Method: Figure 1's settings over a made-up file; its
+/// writes and reads are counted, and a wrong line is named.
+#[test]
+fn operations_from_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut lines = String::new();
+    for i in 0..3000_i64 {
+        let key = i * 7919 % 1000;
+        lines += &format!("i,{key},{i}\n");
+        lines += &match i % 10 {
+            0 => format!("d,{key}\n"),
+            1 => format!("r,{},{key}\n", key - 20),
+            _ => format!("g,{}\n", key + 1),
+        };
+    }
+    put(dir.path(), "operations.csv", &lines);
+    let text = include_str!("../experiments/merfeld-fig1.toml");
+    let text = text.replace("file = \"\"", "file = \"weir-lab/operations.csv\"");
+    let (head, _) = text.split_once("[plot]").expect("a plot");
+    let tail = r#"
+[plot]
+kind = "bars"
+x = { label = "tree", unit = "" }
+y = { label = "blocks per read", unit = "" }
+measures = ["blocks_per_read"]
+[[runs]]
+name = "tiered"
+set = { "store.write_buffer_entries" = 200 }
+[[numbers]]
+name = "writes"
+measure = "writes"
+run = "tiered"
+low = 3300.0
+high = 3300.0
+note = "as many as the file has"
+[[numbers]]
+name = "reads"
+measure = "reads"
+run = "tiered"
+low = 2700.0
+high = 2700.0
+note = "as many as the file has"
+"#;
+    let head = head.replacen("notes = []", "notes = []\npaper_lines = []", 1);
+    put(dir.path(), "csv.toml", &format!("{head}{tail}"));
+    let run = ["run", "weir-lab/csv.toml", "--scale", "1", "--check"];
+    let (code, out, err) = lab(&run, dir.path());
+    assert_eq!(code, 0, "{out}{err}");
+    put(dir.path(), "operations.csv", &format!("{lines}x,1\n"));
+    fails(&run, dir.path(), 1, &["line 6001", "no operation"]);
+}
+
 /// Goal: every experiment is listed and documented, and unknown names are refused before anything
 /// is run. Method: the program's list against the table in docs/papers.md.
 #[test]

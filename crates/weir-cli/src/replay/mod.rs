@@ -5,7 +5,6 @@
 //! Only the engine's own work is timed: neither reading the file nor the model.
 
 pub(crate) mod generate;
-mod line;
 mod model;
 
 use crate::failure::{Failure, Result};
@@ -13,7 +12,6 @@ use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, parse_size};
 use crate::tree::TreeArgs;
 use clap::Args;
-use line::{LineError, Lines, Operation, encode};
 use model::Model;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
@@ -21,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir::{Db, Durability, Options};
 use weir_bench::Stopwatch;
+use weir_bench::lines::{LineError, Lines, Operation, encode};
 
 /// Pairs of a range that are taken from the store before they are compared, so that comparing is
 /// not timed and a range of any length needs little memory.

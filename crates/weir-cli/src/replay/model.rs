@@ -1,11 +1,11 @@
 //! What a correct store would answer: an ordered map in memory.
 
 use crate::failure::Result;
-use crate::replay::line::decode;
 use crate::words::Quoted;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use weir::{Db, Value};
+use weir_bench::lines::decode;
 
 /// A map from keys to values.
 pub(crate) struct Model {

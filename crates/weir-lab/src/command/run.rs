@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
 use weir_lab::experiment::Experiment;
-use weir_lab::result::Result as Outcome;
 use weir_lab::runner::{self, Listener, Progress, RunOptions, Stage};
 
 use super::{Failure, Result, folder, print_numbers, refuse_failures};
@@ -19,7 +18,7 @@ const STEPS: f64 = 1000.0;
 /// What `weir-lab run` is told.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Names of experiments; `weir-lab list` has them
+    /// Names of experiments, `weir-lab list` has them, or TOML files like theirs
     #[arg(required_unless_present = "all")]
     names: Vec<String>,
     /// Every experiment
@@ -37,7 +36,7 @@ pub(crate) struct RunArgs {
     /// Measure again, even if there is a result of the same experiment, scale, seed and program
     #[arg(long)]
     fresh: bool,
-    /// Runs of an experiment side by side
+    /// Runs side by side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// End with exit code 3 if a number is outside its bounds
@@ -49,14 +48,33 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     // All names are known to be good before the first experiment takes its minutes.
     let experiments = experiments(args)?;
-    let mut results = Vec::new();
-    let count = experiments.len();
-    for (i, experiment) in experiments.iter().enumerate() {
-        let result = measured(experiment, args, (i + 1, count))?;
-        folder::write_result(&args.out, &result)?;
-        results.push(result);
+    let options = RunOptions {
+        scale: args.scale,
+        seed: args.seed,
+        cache: args.out.join("cache"),
+        reuse: !args.fresh,
+        jobs: usize::from(args.jobs),
+    };
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let outcomes = runner::run(&experiments, &options, &listener(&bar));
+    bar.finish_and_clear();
+    // What there is is kept, whatever became of the others.
+    let (mut results, mut failure) = (Vec::new(), None);
+    for outcome in outcomes {
+        match outcome {
+            Ok(result) => {
+                folder::write_result(&args.out, &result)?;
+                results.push(result);
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
     }
     print_numbers(out, &results)?;
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
     let folder = args.out.display();
     writeln!(
         out,
@@ -76,27 +94,21 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
             names.push(name);
         }
     }
-    names.into_iter().map(|name| catalog::named(name).map_err(Failure::from)).collect()
+    names.into_iter().map(named).collect()
 }
 
-/// The experiment's result, with a progress line while it is measured.
-fn measured(experiment: &Experiment, args: &RunArgs, of: (usize, usize)) -> Result<Outcome> {
-    let (scale, seed) = (args.scale, args.seed);
-    let options = RunOptions {
-        scale,
-        seed,
-        cache: args.out.join("cache"),
-        reuse: !args.fresh,
-        jobs: usize::from(args.jobs),
-        command: format!("weir lab run {} --scale {scale} --seed {seed}", experiment.name),
-    };
-    let bar = ProgressBar::new((experiment.runs.len() as f64 * STEPS) as u64);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(format!("{} of {}: {}", of.0, of.1, experiment.name));
-    let result = runner::run(experiment, &options, &listener(&bar));
-    bar.finish_and_clear();
-    Ok(result?)
+/// One that is built in, or one in a file.
+fn named(name: &str) -> Result<Experiment> {
+    let path = Path::new(name);
+    if path.extension().is_none_or(|ending| ending != "toml") {
+        return Ok(catalog::named(name)?);
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::new(format_args!("cannot read {name}: {e}")))?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut experiment = Experiment::parse(&stem, &text)?;
+    name.clone_into(&mut experiment.source);
+    Ok(experiment)
 }
 
 /// Shows how far all runs are together, and what the last one to be heard of does.
@@ -110,6 +122,8 @@ fn listener(bar: &ProgressBar) -> Listener {
         };
         // A thread that panicked while it held this left a sound map.
         let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_length((progress.runs as f64 * STEPS) as u64);
+        bar.set_prefix(format!("{} of {} runs", progress.done, progress.runs));
         bar.set_message(format!("{} {doing}", progress.run));
         parts.insert(progress.run, part);
         bar.set_position((parts.values().sum::<f64>() * STEPS) as u64);

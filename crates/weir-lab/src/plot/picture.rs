@@ -253,13 +253,15 @@ fn x_scale(kind: Kind, drawn: &Drawn, groups: &[String]) -> (Scale, bool) {
 fn panel<'a>(panels: &'a mut Vec<Panel>, series: &Series, result: &Outcome) -> &'a mut Panel {
     let unit = if series.unit.is_empty() { &result.y.unit } else { &series.unit };
     let place = panels.iter().position(|panel| panel.unit == *unit).unwrap_or_else(|| {
-        // The result's axis speaks for its own unit, a first series for any other.
+        // The result's axis speaks for its own unit, a first series for any other: what it measures,
+        // not of which run.
         let ours = *unit == result.y.unit || panels.is_empty();
-        let label = if ours { &*result.y.label } else { &*series.name };
+        let measure = series.name.rsplit(": ").next().unwrap_or_default();
+        let label = if ours { &*result.y.label } else { measure };
         panels.push(Panel {
             unit: unit.clone(),
             y: Scale::linear(0.0, 1.0, 5, true),
-            y_text: axis_text(label, unit, false),
+            y_text: axis_text(&label.replace('_', " "), unit, false),
             lines: Vec::new(),
             bars: 0,
         });
@@ -290,7 +292,7 @@ fn bare_name(name: &str) -> &str {
 fn paper_name(name: &str) -> String {
     match bare_name(name) {
         "" => "paper".to_owned(),
-        bare => format!("paper: {bare}"),
+        bare => format!("paper: {}", bare.replace('_', " ")),
     }
 }
 

@@ -1,10 +1,13 @@
 //! Goal: every kind of plot has its title, axes, legend and, dashed, what the paper gives; any
-//! result can be drawn. Method: sample results, their SVGs parsed.
+//! result can be drawn. Method: sample results and one of every experiment, their SVGs parsed.
 
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::experiment::Experiment;
 use crate::result::{Axis, Kind, Number, Series};
+use crate::run::{Record, Sample};
+use crate::runner::{self, RunOptions};
 
 fn series(name: &str, unit: &str, points: &[[f64; 2]], labels: &[&str]) -> Series {
     let labels = labels.iter().map(|&l| l.to_owned()).collect();
@@ -143,6 +146,83 @@ fn plots_name_everything() {
             assert!(!dashed_colors(&svg, 4).is_empty(), "{:?} without dashes", result.kind);
         }
         assert_eq!(svg, super::svg(&result).expect("drawn"), "the same bytes");
+    }
+}
+
+/// A result of `experiment` from made-up counters: what is drawn, not how high.
+fn made_up(experiment: &Experiment) -> Outcome {
+    let record = |run: u64| {
+        let sample = |i: u64| {
+            let mut sample = Sample {
+                seconds: i as f64,
+                reads: 100 * i * run,
+                read_nanos: 1_000_000 * i,
+                writes: 100 * i,
+                hits: 70 * i * run,
+                misses: 30 * i,
+                cache_bytes: i,
+                cache_capacity: 10,
+                flushed_bytes: 1000 * i,
+                merged_bytes: 9000 * i,
+                merge_read_bytes: 9000 * i,
+                write_seconds: i as f64,
+                ..Sample::default()
+            };
+            sample.levels[4..].fill([1000 * run, 900 * i * run]);
+            sample.disk.table_bytes = 1100 + i;
+            (sample.disk.page_hits, sample.disk.page_misses) = (5 * i, 5 * i);
+            sample
+        };
+        let samples = (0..10).map(sample).collect();
+        Record { samples, loaded_bytes: 1000, spindles: 2, ..Record::default() }
+    };
+    let records: Vec<Record> = (1..=experiment.runs.len() as u64).map(record).collect();
+    let options = RunOptions { scale: 64, seed: 1, cache: "nowhere".into(), reuse: false, jobs: 1 };
+    runner::outcome(experiment, &options, &records).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Goal: every experiment's plot has a title, axes with units, a legend, and dashed what the paper
+/// gives; and where the paper gives the value of something that is drawn, there is such a line.
+#[test]
+fn plots_of_all_experiments_name_everything() {
+    for experiment in crate::catalog::all().expect("sound files") {
+        let (name, result) = (&experiment.name, made_up(&experiment));
+        let svg = svg(&result).expect("drawn");
+        let texts = texts(&svg);
+        let has = |text: &str| {
+            assert!(texts.iter().any(|t| t.contains(text)), "{name}: {text}: {texts:?}");
+        };
+        has(&experiment.title);
+        assert!(!result.x.label.is_empty() && !result.y.label.is_empty(), "{name}: axes");
+        has(&show::with_unit(&result.x.label, &result.x.unit));
+        has(&show::with_unit(&result.y.label, &result.y.unit));
+        for series in &result.series {
+            has(&series.name.replace('_', " "));
+            // Every unit that is drawn is written at an axis.
+            has(&series.unit);
+            assert!(!series.points.is_empty(), "{name}: {} is empty", series.name);
+        }
+        for line in &result.paper_lines {
+            has(&format!("paper: {}", line.name.replace('_', " ")));
+            let drawn = result.series.iter().any(|series| series.unit == line.unit);
+            assert!(drawn, "{name}: nothing is drawn in the unit of {}", line.name);
+            for label in &line.labels {
+                assert!(experiment.runs.iter().any(|run| run.name == *label), "{name}: {label}");
+            }
+        }
+        if !result.paper_lines.is_empty() {
+            assert!(!dashed_colors(&svg, 4).is_empty(), "{name} without dashes");
+        }
+        for wanted in &experiment.numbers {
+            let measure = wanted.measure.strip_suffix("_mean").unwrap_or(&wanted.measure);
+            let drawn = |m: &String| *m == wanted.measure || *m == measure;
+            let absolute = wanted.over.is_none() && wanted.less.is_none();
+            if wanted.paper.is_some() && absolute && experiment.plot.measures.iter().any(drawn) {
+                let unit = crate::measure::unit(&wanted.measure);
+                let there = result.paper_lines.iter().any(|line| line.unit == unit);
+                assert!(there, "{name}: no line for {}", wanted.name);
+            }
+        }
     }
 }
 

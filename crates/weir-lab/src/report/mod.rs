@@ -145,7 +145,8 @@ fn contents(results: &[&Outcome]) -> String {
         for result in group {
             let _ = writeln!(
                 out,
-                "<tr><td>{}</td><td><a href=\"#{}\">{}</a></td><td>1/{}</td>{}</tr>",
+                "<tr><td class=\"accepted\">{}</td><td><a href=\"#{}\">{}</a></td>\
+                 <td>1/{}</td>{}</tr>",
                 escaped(&plot::figure(&result.figure)),
                 article_id(result),
                 escaped(&result.title),
@@ -221,8 +222,9 @@ fn numbers(result: &Outcome) -> String {
         };
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
-             <td class=\"{class}\">{verdict}</td><td class=\"why\">{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"accepted\">{}</td><td class=\"{class}\">{verdict}</td>\
+             <td class=\"why\">{}</td></tr>",
             escaped(&with_unit(&wanted.name, &wanted.unit)),
             wanted.paper.map_or("–".to_owned(), number),
             number(wanted.ours),

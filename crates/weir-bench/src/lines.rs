@@ -13,6 +13,7 @@
 //! range whose second number was lost must not delete anything. Lines end with LF or CRLF; empty
 //! lines are skipped.
 
+use std::fmt;
 use std::io::{self, BufRead};
 
 /// Longest line that can be right, with room: an operation and two numbers need 44 bytes.
@@ -20,7 +21,7 @@ const LINE_BYTES_MAX: usize = 256;
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// Store the second number under the first; insert and update are the same to a store.
     Put(i64, i64),
     /// Delete the key.
@@ -32,19 +33,21 @@ pub(crate) enum Operation {
 }
 
 /// A number as a key or value: eight bytes whose order is the order of the numbers.
-pub(crate) fn encode(number: i64) -> [u8; 8] {
+#[must_use]
+pub fn encode(number: i64) -> [u8; 8] {
     (number as u64 ^ 1 << 63).to_be_bytes()
 }
 
 /// The reverse of [`encode`]; `None` for bytes of another length.
-pub(crate) fn decode(bytes: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Option<i64> {
     let bytes: [u8; 8] = bytes.try_into().ok()?;
     Some((u64::from_be_bytes(bytes) ^ 1 << 63) as i64)
 }
 
 /// What ended the reading of a file before its end.
 #[derive(Debug)]
-pub(crate) enum LineError {
+pub enum LineError {
     /// The file cannot be read.
     Io(io::Error),
     /// A line is wrong.
@@ -57,7 +60,7 @@ pub(crate) enum LineError {
 }
 
 /// Reads operations from a file, holding one line in memory.
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
     number: u64,
@@ -67,12 +70,16 @@ pub(crate) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     /// Reads from `input`.
-    pub(crate) fn new(input: R) -> Self {
+    #[must_use]
+    pub fn new(input: R) -> Self {
         Self { input, line: Vec::with_capacity(LINE_BYTES_MAX), number: 0, r_is_range: None }
     }
 
     /// The next operation; `None` at the end of the file.
-    pub(crate) fn next_operation(&mut self) -> Result<Option<Operation>, LineError> {
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a line that is wrong.
+    pub fn next_operation(&mut self) -> Result<Option<Operation>, LineError> {
         loop {
             self.line.clear();
             let limit = LINE_BYTES_MAX as u64 + 1;
@@ -99,12 +106,14 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// Number of the line that was read last.
-    pub(crate) fn number(&self) -> u64 {
+    #[must_use]
+    pub fn number(&self) -> u64 {
         self.number
     }
 
     /// Whether the file writes its deletes as `r,k`.
-    pub(crate) fn r_is_remove(&self) -> bool {
+    #[must_use]
+    pub fn r_is_remove(&self) -> bool {
         self.r_is_range == Some(false)
     }
 
@@ -143,10 +152,16 @@ fn parse(line: &[u8], r_is_range: &mut Option<bool>) -> Result<Operation, String
         (b"d", ..) => Err(expect("d,key")),
         (b"g", ..) => Err(expect("g,key")),
         (b"r", ..) => Err(expect("r,low,high")),
-        _ => Err(format!(
-            "{} is no operation; the first field is i, u, d, g or r",
-            crate::words::Quoted(name)
-        )),
+        _ => Err(format!("{} is no operation; the first field is i, u, d, g or r", Quoted(name))),
+    }
+}
+
+/// A field as messages show it: anything may be in it.
+struct Quoted<'a>(&'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
     }
 }
 
@@ -165,7 +180,7 @@ fn the_meaning_of_r(r_is_range: &mut Option<bool>, range: bool) -> Result<(), St
 
 /// A decimal number of 64 bits with sign.
 fn number(what: &str, field: &[u8]) -> Result<i64, String> {
-    let shown = crate::words::Quoted(field);
+    let shown = Quoted(field);
     let digits = field.strip_prefix(b"-").unwrap_or(field);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(format!("the {what} {shown} is no decimal number"));
