@@ -12,9 +12,16 @@ const REST_BYTES: u64 = 128 << 20;
 pub struct WeirKind {
     /// Options of the tree; the common settings replace those that they are about.
     pub tree: Options,
+    /// Memtables that may wait for their flush; unset: one, as in RocksDB's and LevelDB's defaults.
+    pub immutables_max: Option<usize>,
+    /// What a write must survive before it counts as done, but for those of `fillsync`.
+    pub durability: Durability,
 }
 
-struct Weir(Db);
+struct Weir {
+    db: Db,
+    durability: Durability,
+}
 
 impl From<weir::Error> for EngineError {
     fn from(error: weir::Error) -> Self {
@@ -32,10 +39,9 @@ impl EngineKind for WeirKind {
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
         let mut builder = Db::builder(dir);
         if !settings.engine_defaults {
-            // One memtable waits beside the active one, as in RocksDB's and LevelDB's defaults.
             let options = Options {
                 write_buffer_bytes: settings.write_buffer_bytes,
-                immutables_max: 1,
+                immutables_max: self.immutables_max.unwrap_or(1),
                 block_bytes: settings.block_bytes,
                 bloom_bits: vec![settings.bloom_bits as f32],
                 ..self.tree.clone()
@@ -50,7 +56,7 @@ impl EngineKind for WeirKind {
                 .background_threads(settings.background_threads)
                 .default_options(options);
         }
-        Ok(Box::new(Weir(builder.open()?)))
+        Ok(Box::new(Weir { db: builder.open()?, durability: self.durability }))
     }
 
     fn destroy(&self, dir: &Path) -> Result<()> {
@@ -63,32 +69,32 @@ impl EngineKind for WeirKind {
 
 impl Engine for Weir {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.0.put(key, value)?)
+        Ok(self.db.put_with(key, value, self.durability)?)
     }
 
     fn put_sync(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.0.put_with(key, value, Durability::Sync)?)
+        Ok(self.db.put_with(key, value, Durability::Sync)?)
     }
 
     fn put_batch(&self, batch: &Batch) -> Result<()> {
         let mut writes = WriteBatch::new();
         for (key, value) in batch.iter() {
-            writes.put(self.0.default_keyspace(), key, value);
+            writes.put(self.db.default_keyspace(), key, value);
         }
-        Ok(self.0.write(writes, Durability::Buffered)?)
+        Ok(self.db.write(writes, self.durability)?)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
-        Ok(self.0.delete(key)?)
+        Ok(self.db.delete_with(key, self.durability)?)
     }
 
     fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let value = self.0.get(key)?;
+        let value = self.db.get(key)?;
         Ok(value.map(|value| visit(&value)).is_some())
     }
 
     fn scan(&self, start: &[u8], count: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {
-        let mut cursor = self.0.cursor();
+        let mut cursor = self.db.cursor();
         let mut seen = 0;
         cursor.seek(start);
         while cursor.valid() && seen < count {
@@ -103,15 +109,15 @@ impl Engine for Weir {
     }
 
     fn flush(&self) -> Result<()> {
-        Ok(self.0.flush()?)
+        Ok(self.db.flush()?)
     }
 
     fn wait_idle(&self) -> Result<()> {
-        Ok(self.0.wait_idle()?)
+        Ok(self.db.wait_idle()?)
     }
 
     fn counters(&self) -> Counters {
-        let metrics = self.0.metrics();
+        let metrics = self.db.metrics();
         let written = &metrics.bytes_written;
         let by_cause = [
             ("log", written.log),
@@ -128,6 +134,6 @@ impl Engine for Weir {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(self.0.close()?)
+        Ok(self.db.close()?)
     }
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
-use weir::Options;
+use weir::{Durability, Options};
 use weir_bench::{
     Config, KeyFormat, Latency, Measurement, Phase, Progress, Session, Settings, WeirKind, Workload,
 };
@@ -86,13 +86,20 @@ pub(crate) struct BenchArgs {
     bloom_bits: u32,
     #[command(flatten)]
     tree: TreeArgs,
+    /// Full write buffers that may wait for their flush
+    #[arg(long, default_value_t = 1)]
+    immutables: usize,
+    /// What a write must survive before the next: none (it is in memory only), buffered (a killed
+    /// process) or sync (a power cut)
+    #[arg(long, default_value = "buffered", value_name = "NAME")]
+    durability: Durability,
     /// Threads for flushes and compactions
     #[arg(long, default_value_t = 2)]
     background_threads: usize,
     /// Leave the store's own settings at their defaults
     #[arg(long, conflicts_with_all = [
         "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "runs_per_level",
-        "filters", "write_buffer_entries",
+        "filters", "write_buffer_entries", "immutables",
     ])]
     defaults: bool,
     /// Directory of the store, kept; must be missing or empty unless --reuse is given. Default: a
@@ -131,7 +138,8 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
     let settings = settings(args);
     let mut tree = Options::default();
     args.tree.apply(&mut tree);
-    let kind = WeirKind { tree };
+    let kind =
+        WeirKind { tree, immutables_max: Some(args.immutables), durability: args.durability };
     let mut session = Session::new(&kind, &dir, settings, config(args)?, args.reuse)?;
     let mut results = Vec::new();
     let progress = Progress::default();

@@ -52,6 +52,22 @@ pub enum Durability {
     Sync,
 }
 
+impl FromStr for Durability {
+    type Err = Error;
+
+    /// The durability that people call `none`, `buffered` or `sync`.
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "none" => Ok(Self::None),
+            "buffered" => Ok(Self::Buffered),
+            "sync" => Ok(Self::Sync),
+            _ => Err(Error::invalid(format!(
+                "there is no durability {name:?}; choose one of none, buffered, sync"
+            ))),
+        }
+    }
+}
+
 /// Compression of data blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {

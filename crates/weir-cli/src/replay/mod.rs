@@ -48,6 +48,9 @@ pub(crate) struct ReplayArgs {
     /// Bytes of the write buffer (k, m, g)
     #[arg(long, value_name = "BYTES", value_parser = parse_size, conflicts_with = "tiny")]
     write_buffer: Option<u64>,
+    /// Bits per key of the Bloom filters
+    #[arg(long, value_name = "BITS")]
+    bloom_bits: Option<u32>,
     #[command(flatten)]
     tree: TreeArgs,
     /// Print one JSON object instead of text
@@ -148,6 +151,9 @@ fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
     }
     if let Some(bytes) = args.write_buffer {
         options.write_buffer_bytes = bytes;
+    }
+    if let Some(bits) = args.bloom_bits {
+        options.bloom_bits = vec![bits as f32];
     }
     args.tree.apply(&mut options);
     db.keyspace(&name, options)?;
