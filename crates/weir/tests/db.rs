@@ -265,6 +265,12 @@ fn bad_requests_get_clear_errors_and_change_nothing() {
     let names: Vec<_> =
         std::fs::read_dir(&foreign).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["thesis.txt"]);
+    assert_eq!(Db::destroy(&foreign).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(foreign.join("thesis.txt").exists());
+    let missing = Db::builder(&path).read_only(true).open().map(|_| ()).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("there is no store in"), "{missing}");
+    Db::destroy(&path).unwrap();
     let db = Db::open(&path).unwrap();
     assert_eq!(db.put(vec![0; 70_000], b"").unwrap_err().kind(), ErrorKind::InvalidArgument);
     let huge = vec![0; (weir::DbOptions::default().memory_budget / 8 + 1) as usize];

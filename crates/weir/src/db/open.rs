@@ -62,7 +62,13 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let create = options.create_if_missing && !options.read_only;
     let dir = match builder.device {
         Some(device) => device,
-        None => RealDir::open(&builder.path, create)?,
+        None => RealDir::open(&builder.path, create).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let what = format!("there is no store in {path}; allow its creation or correct it");
+                Error::with_source(ErrorKind::NotFound, what, error)
+            }
+            _ => error,
+        })?,
     };
     let files = Files::open(dir, FilesOptions { create, read_only: options.read_only })?;
     let storage: Arc<dyn Storage> = Arc::new(files);
@@ -101,10 +107,9 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
 
 /// Removes the store in a directory.
 pub(crate) fn destroy(path: &std::path::Path) -> Result<()> {
-    match RealDir::open(path, false) {
-        Ok(dir) => Files::destroy(&*dir),
+    match RealDir::open(path, false).and_then(|dir| Files::destroy(&*dir)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        destroyed => destroyed,
     }
 }
 

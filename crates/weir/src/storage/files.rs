@@ -344,12 +344,25 @@ impl Files {
     /// lacks tables.
     ///
     /// # Errors
-    /// `NotFound` if there is no such file, `Locked` if the store is open, `Io`.
+    /// `NotFound` if the directory is empty, `InvalidArgument` if it holds other files but nothing
+    /// of a store's, `Locked` if the store is open, `Io`.
     pub fn destroy(dir: &dyn Dir) -> Result<()> {
         let ours = |names: Vec<String>| names.into_iter().filter(|n| parse_name(n).is_some());
-        if ours(dir.list()?).next().is_none() {
-            let what = format!("there is no store in {}; nothing was removed", dir.path());
-            return Err(Error::new(ErrorKind::NotFound, what));
+        let names = dir.list()?;
+        let foreign = names.iter().find(|n| parse_name(n).is_none() && *n != LOST_AND_FOUND);
+        // Other programs have files of that name too.
+        if ours(names.clone()).all(|name| name == LOCK) {
+            if let Some(name) = foreign {
+                return Err(Error::invalid(format!(
+                    "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; \
+                     nothing was removed; name a store's directory",
+                    dir.path()
+                )));
+            }
+            if names.is_empty() {
+                let what = format!("there is no store in {}; nothing was removed", dir.path());
+                return Err(Error::new(ErrorKind::NotFound, what));
+            }
         }
         let _lock = dir.lock(LOCK)?;
         let names: Vec<String> = ours(dir.list()?).filter(|n| n != LOCK).collect();

@@ -118,6 +118,12 @@ fn destroy_takes_only_ours() {
     dir.create("notes.txt").expect("created");
     Files::destroy(&*dir).expect("destroyed");
     assert_eq!(dir.list().expect("list"), ["notes.txt"]);
+    // A directory of somebody else's, who may have a lock of that name too.
+    for name in ["notes.txt", "LOCK"] {
+        drop(dir.create(name));
+        assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::InvalidArgument));
+        assert!(dir.list().expect("list").iter().any(|n| n == name));
+    }
 }
 
 /// Goal: what a crashed creation leaves does not stand in the way of the next one.
