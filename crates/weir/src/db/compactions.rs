@@ -174,10 +174,11 @@ impl Engine {
     }
 
     /// Reads the inputs of a task that failed with `error`, and puts those into quarantine that
-    /// cannot be read.
+    /// are damaged or missing.
     ///
     /// # Errors
-    /// `error`, if all inputs are sound: then something else is wrong.
+    /// `error`, if all inputs are sound: then something else is wrong. The device's, if it fails
+    /// to read one, which says nothing about the table.
     fn quarantine(&self, claim: &Claim, error: Error) -> Result<Ended> {
         let id = claim.tree.id;
         let Some(keyspace) = claim.root.keyspaces.get(&id) else { return Err(error) };
@@ -187,10 +188,16 @@ impl Engine {
             if self.jobs.is_closed(id) {
                 return Err(crate::state::health::closed_error());
             }
-            if let Err(damage) = table.verify() {
-                let mut state = self.jobs.state.lock();
-                state.setbacks.quarantine(id, table.meta().uid, damage.clone());
-                first.get_or_insert(damage);
+            match table.verify() {
+                Ok(_) => {}
+                Err(damage)
+                    if matches!(damage.kind(), ErrorKind::Corruption | ErrorKind::NotFound) =>
+                {
+                    let mut state = self.jobs.state.lock();
+                    state.setbacks.quarantine(id, table.meta().uid, damage.clone());
+                    first.get_or_insert(damage);
+                }
+                Err(failed) => return Err(failed),
             }
         }
         first.map(Ended::SetAside).ok_or(error)

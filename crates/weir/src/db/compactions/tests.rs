@@ -177,6 +177,32 @@ fn corruption_without_a_damaged_input_poisons() {
     assert_eq!(db.metrics().tables_quarantined, 0);
 }
 
+/// Goal: only damage puts a table into quarantine, not a read that the device fails once.
+/// Method: the first read of a compaction is damaged on its way, the next ones, of its other input
+/// and of the search for the damaged one, fail.
+#[cfg(feature = "sim")]
+#[test]
+fn a_failed_read_is_no_damage() {
+    use crate::sim::{Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, Times};
+    let disk = SimDisk::new(crate::sim::SimOptions::default());
+    let faulty = FaultyDir::over_disk(&disk);
+    let faults = faulty.faults();
+    let options = Options { l0_trigger: 2, ..Options::default() };
+    let builder = Db::builder("sim").default_options(options).block_cache_bytes(0);
+    let db = builder.device(std::sync::Arc::new(faulty)).open().unwrap();
+    add_run(&db, 0).unwrap();
+    db.wait_idle().unwrap();
+    let eio = Effect::Fail(ErrorCode::Eio);
+    for (after, times, effect) in [(0, Times::Once, Effect::FlipBit(9)), (1, Times::Next(3), eio)] {
+        let (op, class) = (Some(OpKind::Read), Some(FileClass::Table));
+        faults.arm(Fault { op, class, after, times, effect });
+    }
+    add_run(&db, 1).unwrap();
+    let error = db.wait_idle().unwrap_err();
+    assert!(error.to_string().contains("os error 5"), "{error}");
+    assert_eq!(db.metrics().tables_quarantined, 0);
+}
+
 /// Goal: nothing stays set aside for a keyspace that was dropped, neither named in metrics nor
 /// keeping its tables alive.
 /// Method: while the keyspace is being closed, a job of it ends that found a damaged table.
