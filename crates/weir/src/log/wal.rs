@@ -311,14 +311,7 @@ impl Wal {
             (ring.next_number - 1, ring.spare.pop())
         };
         let make = || match spare {
-            // A segment of another size, such as the first one of an opening, is extended.
-            Some(old) => self.storage.recycle_log(LogKind::Wal, old, number).and_then(|file| {
-                if file.len()? < self.options.segment_bytes {
-                    file.allocate(self.options.segment_bytes)?;
-                    file.sync()?;
-                }
-                Ok(file)
-            }),
+            Some(old) => self.recycle(old, number),
             // Zeros cost a write of the whole segment and save metadata at every sync (H36).
             None if self.synced_once.load(Ordering::Relaxed) => {
                 self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes)
@@ -341,6 +334,27 @@ impl Wal {
         drop(ring);
         self.ring_changed.notify_all();
         result
+    }
+
+    /// Gives the obsolete segment `old` the number `number` and its full size. On an error it does
+    /// not stay and take space, as far as the device lets go of it.
+    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
+        let let_go = |gone: u64| {
+            let reason = "the next opening removes it";
+            self.storage.remove_log(LogKind::Wal, gone).ignore_error(reason);
+        };
+        let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
+        let file = recycled.inspect_err(|_| let_go(old))?;
+        // A segment of another size, such as the first one of an opening, is extended.
+        let extend = || -> Result<()> {
+            if file.len()? < self.options.segment_bytes {
+                file.allocate(self.options.segment_bytes)?;
+                file.sync()?;
+            }
+            Ok(())
+        };
+        extend().inspect_err(|_| let_go(number))?;
+        Ok(file)
     }
 
     /// Tells an appender that waits for a segment that none will be prepared now.

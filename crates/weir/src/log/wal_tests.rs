@@ -11,7 +11,11 @@ use crate::storage::{LogKind, Storage};
 const SEGMENT_BYTES: u64 = 8 << 10;
 
 fn start(storage: &MemStorage) -> Wal {
-    let options = WalOptions { lineage: 7, epoch: 1, segment_bytes: SEGMENT_BYTES };
+    start_with(storage, SEGMENT_BYTES)
+}
+
+fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
+    let options = WalOptions { lineage: 7, epoch: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let want_segment = Box::new(|| {});
     Wal::start(storage, options, Vec::new(), 1, Chain::ORIGIN, want_segment).unwrap()
@@ -138,5 +142,28 @@ fn segments_are_recycled_only_where_writers_sync() {
         let kept = storage.list_logs(LogKind::Wal).unwrap();
         assert_eq!(kept.contains(&first), synced, "{kept:?}");
         assert_eq!(kept.contains(&second), synced, "{kept:?}");
+    }
+}
+
+/// Goal: a segment that could not be recycled does not stay behind and take space that is short.
+/// Method: the small first segment of an opening becomes obsolete; its renaming, or its extension
+/// to the size of the others, finds no space.
+#[test]
+fn a_segment_that_cannot_be_recycled_goes() {
+    for failing in 0..2 {
+        let storage = MemStorage::default();
+        let wal = start_with(&storage, 8 << 20);
+        wal.prepare().unwrap();
+        let lsn = wal.append(&[&[1; 5 << 20]], 1, true).unwrap();
+        wal.sync_position(lsn).unwrap();
+        let active = *wal.live_segments().last().unwrap();
+        wal.release_before(active);
+        assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2);
+        let (at, kind, effect) = (storage.calls() + failing, ErrorKind::NoSpace, Effect::Nothing);
+        storage.set_fault(Some(Fault { at, times: 1, kind, effect }));
+        assert_eq!(wal.prepare().unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), [active], "{failing}");
+        wal.prepare().unwrap();
+        assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2, "{failing}");
     }
 }
