@@ -5,7 +5,7 @@
 //! after one of the writes that touched it (the cache writes back whole sectors, never an older
 //! write without the newer one below it). Synced content, lengths and names always survive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::prng::Prng;
@@ -41,6 +41,10 @@ pub enum CrashPolicy {
     TornLast(Torn),
     /// As `TornLast`, torn before this sector of the newest write.
     TornAt(Torn, u32),
+    /// Everything, but each page of 4 KiB that was written to holds anything, this many times in
+    /// eight: the writes of all files were under way, on a disk that replaces a page as a whole
+    /// (H37).
+    TornPages(u8),
     /// Bytes and lengths; of the names none, or each by chance.
     DropEntries,
 }
@@ -66,7 +70,7 @@ const PAGE_BYTES: u64 = 4096;
 
 impl CrashPolicy {
     /// Every policy once, the random ones at several densities.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Nothing,
         Self::All,
         Self::Prefix,
@@ -83,6 +87,7 @@ impl CrashPolicy {
         Self::TornLast(Torn::Garbage),
         Self::TornLast(Torn::NewBehindOld),
         Self::TornLast(Torn::Page),
+        Self::TornPages(4),
         Self::DropEntries,
     ];
 }
@@ -107,6 +112,7 @@ enum Plan {
         at: u64,
         boundary: u64,
     },
+    TornPages(u8),
     DropEntries {
         eighths: u8,
     },
@@ -149,6 +155,7 @@ fn draw(model: &Model, policy: CrashPolicy, prng: &mut Prng) -> Plan {
         CrashPolicy::NamesWithoutData => Plan::Parts { bytes: false, lengths: false, names: true },
         CrashPolicy::TornLast(how) => torn(how, &mut |sectors| prng.below(sectors)),
         CrashPolicy::TornAt(how, boundary) => torn(how, &mut |_| u64::from(boundary)),
+        CrashPolicy::TornPages(eighths) => Plan::TornPages(eighths),
         CrashPolicy::DropEntries => {
             Plan::DropEntries { eighths: if prng.chance(1, 2) { 0 } else { 4 } }
         }
@@ -160,7 +167,7 @@ impl Plan {
     fn keeps_name(&self, at: u64, prng: &mut Prng) -> bool {
         match *self {
             Self::Nothing => false,
-            Self::All | Self::Torn { .. } => true,
+            Self::All | Self::Torn { .. } | Self::TornPages(_) => true,
             Self::Before(point) => at < point,
             Self::From(point) => at >= point,
             Self::Parts { names, .. } => names,
@@ -175,7 +182,7 @@ impl Plan {
         let all = writes.len();
         match *self {
             Self::Nothing => 0,
-            Self::All | Self::DropEntries { .. } => all,
+            Self::All | Self::DropEntries { .. } | Self::TornPages(_) => all,
             Self::Before(point) | Self::Torn { at: point, .. } => {
                 writes.partition_point(|p| p.at < point)
             }
@@ -210,7 +217,7 @@ impl Plan {
         let (old, new) = (inode.durable.len(), inode.pending.last().map_or(0, |p| p.len_after));
         match *self {
             Self::Nothing => old,
-            Self::All | Self::DropEntries { .. } | Self::Torn { .. } => new,
+            Self::All | Self::DropEntries { .. } | Self::Torn { .. } | Self::TornPages(_) => new,
             Self::Before(point) => {
                 let before = inode.pending.partition_point(|p| p.at < point);
                 before.checked_sub(1).map_or(old, |last| inode.pending[last].len_after)
@@ -250,6 +257,9 @@ impl Plan {
         let whole = matches!(self, Self::All | Self::DropEntries { .. } | Self::Torn { .. });
         if whole && torn_here.is_none() {
             return inode.synced();
+        }
+        if let Self::TornPages(eighths) = *self {
+            return Arc::new(torn_pages(inode, u64::from(eighths), prng));
         }
         let mut content = Content::clone(&inode.durable);
         let mut sectors: BTreeMap<u64, Vec<&Pending>> = BTreeMap::new();
@@ -309,6 +319,23 @@ impl Plan {
         }
         len
     }
+}
+
+/// The newest content, in which pages that were written to hold anything, by chance.
+fn torn_pages(inode: &Inode, eighths: u64, prng: &mut Prng) -> Content {
+    let mut content = Content::clone(&inode.synced());
+    let len = content.len();
+    let written = |p: &Pending| p.offset / PAGE_BYTES..(p.offset + p.bytes()).div_ceil(PAGE_BYTES);
+    let writes = inode.pending.iter().filter(|p| p.bytes() > 0);
+    let pages: BTreeSet<u64> = writes.flat_map(written).collect();
+    for start in pages.into_iter().map(|page| page * PAGE_BYTES).filter(|&start| start < len) {
+        if prng.chance(eighths, 8) {
+            let end = len.min(start + PAGE_BYTES);
+            let garbage: Vec<u8> = (start..end).map(|_| prng.next_u64() as u8).collect();
+            content.write(start, &garbage);
+        }
+    }
+    content
 }
 
 /// The disk as it is found after a power cut: all that is there is durable.
