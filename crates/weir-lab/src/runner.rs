@@ -60,8 +60,8 @@ pub enum Stage {
 /// Who is told of it, from several threads.
 pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Runs `experiments`; `progress` is called from several threads. Runs that several of them show are
-/// done once. What comes of each, in their order.
+/// Runs `experiments`; `progress` is called from several threads. Runs that several of them show
+/// are done once. What comes of each, in their order.
 pub fn run(
     experiments: &[Experiment],
     options: &RunOptions,

@@ -253,8 +253,8 @@ fn x_scale(kind: Kind, drawn: &Drawn, groups: &[String]) -> (Scale, bool) {
 fn panel<'a>(panels: &'a mut Vec<Panel>, series: &Series, result: &Outcome) -> &'a mut Panel {
     let unit = if series.unit.is_empty() { &result.y.unit } else { &series.unit };
     let place = panels.iter().position(|panel| panel.unit == *unit).unwrap_or_else(|| {
-        // The result's axis speaks for its own unit, a first series for any other: what it measures,
-        // not of which run.
+        // The result's axis speaks for its own unit, a first series for any other: what it
+        // measures, not of which run.
         let ours = *unit == result.y.unit || panels.is_empty();
         let measure = series.name.rsplit(": ").next().unwrap_or_default();
         let label = if ours { &*result.y.label } else { measure };
