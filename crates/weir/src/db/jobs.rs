@@ -5,8 +5,9 @@
 //!
 //! Invariants: (1) a table is input of one job at most (`busy`); (2) one flush per keyspace at a
 //! time, oldest memtable first (ARCHITECTURE §3); (3) before a flush edit is issued, the log is
-//! durable up to the last sequence number of its memtable (H52); (4) the outputs of a job whose
-//! edit may have reached the device are never deleted (docs/hazards.md, bug 32).
+//! durable up to the last sequence number of its memtable (H52), unless the keyspace is the only
+//! one; (4) the outputs of a job whose edit may have reached the device are never deleted
+//! (docs/hazards.md, bug 32).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
