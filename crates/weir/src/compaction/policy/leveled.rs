@@ -244,29 +244,31 @@ struct Picker<'a> {
     tasks: Vec<Task>,
 }
 
-/// Neighbouring tables of one run, chosen as inputs.
-struct Chosen<'a> {
-    level: usize,
-    run: &'a RunShape,
-    span: Span,
+/// Neighbouring tables of one run, chosen as inputs, and where the run is.
+#[derive(Clone)]
+pub(super) struct Chosen<'a> {
+    pub(super) level: usize,
+    pub(super) half: Half,
+    pub(super) run: &'a RunShape,
+    pub(super) span: Span,
 }
 
 impl<'a> Chosen<'a> {
-    fn hull(&self) -> Option<Hull<'a>> {
+    pub(super) fn hull(&self) -> Option<Hull<'a>> {
         hull_of(self.run, &self.span)
     }
 
-    fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + '_ {
+    pub(super) fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + '_ {
         tables_in(self.run, &self.span)
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.tables().map(|table| table.bytes).sum()
     }
 
-    fn slice(&self) -> Slice {
+    pub(super) fn slice(&self) -> Slice {
         let uids = self.tables().map(|table| table.uid).collect();
-        Slice { level: self.level, half: Half::Filling, epoch: self.run.epoch, uids }
+        Slice { level: self.level, half: self.half, epoch: self.run.epoch, uids }
     }
 }
 
@@ -277,7 +279,7 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
     loop {
         let chosen: Vec<Chosen<'a>> = runs(shape, level)
             .iter()
-            .map(|run| Chosen { level, run, span: overlapping(run, hull) })
+            .map(|run| Chosen { level, half: Half::Filling, run, span: overlapping(run, hull) })
             .filter(|chosen| !chosen.span.is_empty())
             .collect();
         let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
@@ -290,7 +292,10 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
 
 /// All tables of a level.
 fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
-    runs(shape, level).iter().map(|run| Chosen { level, run, span: all(run) }).collect()
+    runs(shape, level)
+        .iter()
+        .map(|run| Chosen { level, half: Half::Filling, run, span: all(run) })
+        .collect()
 }
 
 /// The interval around all chosen tables.

@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::leveled::OVERLAP_TABLES;
+use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Hull, Pressure, RangePick, Span, all, any_busy, hull_of, overlapping, runs, table_at,
-    tables_in, undrain_level, whole,
+    Hull, Pressure, RangePick, Span, all, any_busy, overlapping, runs, table_at, tables_in,
+    undrain_level, whole,
 };
 use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
 use crate::version::shape::{Half, RunShape, Shape};
@@ -84,30 +84,6 @@ pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
 /// Most bytes that one job takes.
 pub(super) fn drain_bytes_max(shape: &Shape) -> u64 {
     DRAIN_TABLES.saturating_mul(shape.options.table_bytes).max(1)
-}
-
-/// Some tables of one run, and where it is.
-#[derive(Clone)]
-struct Chosen<'a> {
-    level: usize,
-    half: Half,
-    run: &'a RunShape,
-    span: Span,
-}
-
-impl<'a> Chosen<'a> {
-    fn hull(&self) -> Option<Hull<'a>> {
-        hull_of(self.run, &self.span)
-    }
-
-    fn bytes(&self) -> u64 {
-        tables_in(self.run, &self.span).map(|table| table.bytes).sum()
-    }
-
-    fn slice(&self) -> Slice {
-        let uids = tables_in(self.run, &self.span).map(|table| table.uid).collect();
-        Slice { level: self.level, half: self.half, epoch: self.run.epoch, uids }
-    }
 }
 
 /// The state of one `pick`.
