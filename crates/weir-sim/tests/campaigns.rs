@@ -20,6 +20,7 @@ fn random_operations() {
 #[test]
 fn regressions() {
     let cases = [
+        include_str!("regressions/deletes-around-a-table.ops"),
         include_str!("regressions/full-segment-at-close.ops"),
         include_str!("regressions/iterator-before-drop.ops"),
         include_str!("regressions/worker-commits-for-others.ops"),

@@ -212,7 +212,8 @@ fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
 /// to the oldest, with all between, into the place of the oldest. Whole runs, because what a
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
-/// run is left, its tables in the range are rewritten for the deletes that hide nothing.
+/// run is left, its tables in the range are rewritten for the deletes that hide nothing: one stretch
+/// of neighbours at a time, because an output may span what lies between two of its inputs.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
     if let Some(tasks) = undrain(shape) {
         return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
@@ -234,10 +235,10 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     let is_base = |table: &TableMeta| {
         older.iter().all(|place| overlapping(place.run, Hull::of(table)).is_empty())
     };
+    let is_useless = |table: &&TableMeta| deletes_hide_nothing(shape, table) && is_base(table);
     let span = place.run.tables.overlapping(lower, upper);
-    let useless = tables_in(place.run, &span)
-        .filter(|table| deletes_hide_nothing(shape, table) && is_base(table));
-    let uids: Vec<u64> = useless.map(|table| table.uid).collect();
+    let from_first = tables_in(place.run, &span).skip_while(|table| !is_useless(table));
+    let uids: Vec<u64> = from_first.take_while(is_useless).map(|table| table.uid).collect();
     if uids.is_empty() {
         return RangePick::Done;
     }
