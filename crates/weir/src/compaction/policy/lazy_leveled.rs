@@ -4,8 +4,10 @@
 //! the last level, so keeping only that one merged gives point reads and space of a leveled tree,
 //! and the levels above cost one write each. We differ: the last level is always the bottom of the
 //! tree, and how many levels lie above it follows from its size: a full level goes there if it has
-//! at least a T-th of its bytes (T is `runs_per_level`), and otherwise becomes a run of the next
-//! level. So the last level is rewritten once per T-th of itself, or less often.
+//! about a T-th of its bytes (T is `runs_per_level`), and otherwise becomes a run of the next
+//! level. About, as wherever sizes are compared (`runs`): runs that overwrite each other are a
+//! little smaller than what was flushed, and a level more would collect as much as the last one
+//! has. So the last level is rewritten once per 3/4 of a T-th of itself, or less often.
 //!
 //! Not here: the rules of merges of whole runs (`runs`).
 //!
@@ -62,13 +64,12 @@ impl Policy for LazyLeveled {
     }
 }
 
-/// Rule: a full level is merged into the run of the last level if it has a T-th of its bytes, with
-/// all that lies between; otherwise it becomes one run of the next level.
+/// Rule: a full level is merged into the run of the last level if it has about a T-th of its bytes,
+/// with all that lies between; otherwise it becomes one run of the next level.
 fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
-    let batch = runs::level_bytes(shape, level);
-    let last = runs::level_bytes(shape, BOTTOM);
     let next = runs::append_level(shape, level);
-    if next == BOTTOM || batch.saturating_mul(runs::runs_max(shape) as u64) >= last {
+    let full = runs::level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
+    if next == BOTTOM || runs::is_as_large(full, runs::level_bytes(shape, BOTTOM)) {
         picker.merge(&runs::runs_from(shape, level), BOTTOM, Cause::RunCount);
         return;
     }

@@ -123,7 +123,8 @@ fn fill(compaction: CompactionPolicy, runs_per_level: usize, flushes: u64, keys:
         tree.flush(entries);
         tree.settle();
         cost.runs_most = cost.runs_most.max(tree.run_count());
-        if flush >= flushes / 2 && flush % 16 == 0 {
+        // No multiple of a batch: else it would see trees after their merges only.
+        if flush >= flushes / 2 && flush % 13 == 0 {
             let live = tree.content().len() as f64 * ENTRY_BYTES as f64;
             let bytes: u64 = (0..LEVELS).map(|level| tree.level_bytes(level)).sum();
             cost.space_most = cost.space_most.max(bytes as f64 / live);
@@ -215,14 +216,16 @@ fn monkey_beats_uniform_filters_in_every_tree() {
 }
 
 /// Goal: a store that is overwritten in place does not grow with the number of writes: space stays
-/// within what T runs a level may hold. Method: 1,500 flushes over 4,000 keys, 62 flushes' worth.
+/// within what T runs a level may hold, and in lazy leveling within 15 % of 1 + 1/T. Method: 1,500
+/// flushes over 4,000 keys, 62 flushes' worth: a batch of 16 flushes that overwrite each other is a
+/// little less than a quarter of them.
 #[test]
 fn overwriting_keeps_space_bounded() {
     for (compaction, space, writes) in [
         (CompactionPolicy::Tiered, 6.0, 5.0),
         (CompactionPolicy::SteppedMerge, 6.0, 5.0),
         (CompactionPolicy::SizeTiered, 6.0, 5.0),
-        (CompactionPolicy::LazyLeveled, 2.0, 8.0),
+        (CompactionPolicy::LazyLeveled, 1.25 * 1.15, 6.0 * 1.15),
     ] {
         let cost = fill(compaction, 4, 1500, 4000);
         assert!(cost.space_most <= space, "{compaction}: space {:.2}", cost.space_most);
