@@ -35,6 +35,12 @@ pub fn with_unit(label: &str, unit: &str) -> String {
     }
 }
 
+/// `100 s`, or the number alone.
+#[must_use]
+pub fn with_unit_behind(value: f64, unit: &str) -> String {
+    format!("{} {unit}", number(value)).trim_end().to_owned()
+}
+
 /// `text` as it may stand in XML and HTML, in an attribute as well; characters that neither can
 /// hold become a question mark.
 #[must_use]
@@ -110,5 +116,9 @@ mod tests {
         assert_eq!(with_unit("hit ratio", "%"), "hit ratio (%)");
         assert_eq!(with_unit("", "%"), "%");
         assert_eq!(with_unit("runs", ""), "runs");
+        assert_eq!(
+            (with_unit_behind(100.0, "s"), with_unit_behind(2.5, "")),
+            ("100 s".into(), "2.5".into())
+        );
     }
 }

@@ -39,7 +39,7 @@ const AXIS: RGBColor = RGBColor(136, 136, 136);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Okabe and Ito's colours, which people of every colour vision tell apart; yellow is left out,
 /// which nobody sees on white.
-const SERIES: [RGBColor; 7] = [
+const SERIES: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -47,11 +47,13 @@ const SERIES: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(120, 120, 120),
+    // None of theirs: a dark purple for an eighth line.
+    RGBColor(102, 51, 153),
 ];
 const NEUTRAL: RGBColor = RGBColor(68, 68, 68);
 
 /// What stands for a colour on a dark page; the others are seen on both.
-const DARK: [(RGBColor, &str); 9] = [
+const DARK: [(RGBColor, &str); 10] = [
     (BACKGROUND, "var(--paper)"),
     (INK, "var(--ink)"),
     (FAINT_INK, "var(--faint)"),
@@ -61,6 +63,7 @@ const DARK: [(RGBColor, &str); 9] = [
     (SERIES[0], "#3f9ce0"),
     (SERIES[1], "#f0803c"),
     (SERIES[6], "#9a9a9a"),
+    (SERIES[7], "#b08ae6"),
 ];
 
 /// Rules that make SVGs in a page dark where the page is; the page's style names the variables.
@@ -312,7 +315,8 @@ fn draw_bars<DB: DrawingBackend>(
             let (x0, top) = chart.backend_coord(&(x, panel.y.place(p[1])));
             let x1 = chart.backend_coord(&(x + step, zero)).0;
             let value = show::number(p[1]);
-            if font::width(&value, SMALL_EM, false) > (x1 - x0) as f32 - 2.0 {
+            let width = font::width(&value, SMALL_EM, false);
+            if width > (x1 - x0) as f32 - 2.0 {
                 continue;
             }
             // Above the bar, and above a mark that would cross it.
@@ -323,7 +327,11 @@ fn draw_bars<DB: DrawingBackend>(
                 }
             }
             let style = style(SMALL_EM, false, INK, HPos::Center, VPos::Center);
-            root.draw_text(&value, &style, ((x0 + x1) / 2, y)).map_err(text)?;
+            // No line of the grid goes through the text.
+            let (middle, half) = (i32::midpoint(x0, x1), width as i32 / 2 + 1);
+            let behind = [(middle - half, y - 6), (middle + half, y + 6)];
+            root.draw(&Rectangle::new(behind, BACKGROUND.filled())).map_err(text)?;
+            root.draw_text(&value, &style, (middle, y)).map_err(text)?;
         }
     }
     Ok(())

@@ -13,6 +13,10 @@ use super::scale::{Scale, bounds};
 /// A plot of at most this many points per line marks each of them.
 const MARKED_POINTS_MAX: usize = 24;
 
+/// A line over time with more points than twice as many is drawn as means of neighbours, at least
+/// this many of them: what changes from one window to the next would hide every other line.
+const TIME_POINTS_MIN: usize = 200;
+
 /// Greater values, infinite ones and NaN are not drawn; axes that end beyond this overflow.
 const VALUE_MAX: f64 = 1e300;
 
@@ -79,7 +83,8 @@ impl Picture {
     /// The picture of `result`.
     pub(super) fn of(result: &Outcome) -> Self {
         let result = &printable(result);
-        let drawn = Drawn::of(result);
+        let mut drawn = Drawn::of(result);
+        let means = if result.kind == Kind::Time { drawn.thin() } else { None };
         let groups = if result.kind == Kind::Bars { drawn.groups() } else { Vec::new() };
         let (x, x_log) = x_scale(result.kind, &drawn, &groups);
         let mut panels: Vec<Panel> = Vec::new();
@@ -125,13 +130,16 @@ impl Picture {
             panel.settle(result.kind);
         }
         let x_text = axis_text(&result.x.label, &result.x.unit, x_log);
-        let subtitle = format!(
+        let mut subtitle = format!(
             "{}, {} · scale 1/{} · seed {}",
             result.paper,
             figure(&result.figure),
             result.scale,
             result.seed
         );
+        if let Some(span) = means {
+            subtitle += &format!(" · means of {}", show::with_unit_behind(span, &result.x.unit));
+        }
         let title = result.title.clone();
         Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
     }
@@ -204,6 +212,35 @@ impl Drawn {
         }
     }
 
+    /// Draws the mean of neighbours where there are more points than anybody can tell apart; the
+    /// longest span of one mean, if there is any.
+    fn thin(&mut self) -> Option<f64> {
+        let mut longest: Option<f64> = None;
+        for series in &mut self.series {
+            let each = series.points.len() / TIME_POINTS_MIN;
+            if each < 2 {
+                continue;
+            }
+            let step = |points: &[[f64; 2]]| match points {
+                [a, b, ..] => (b[0] - a[0]) * each as f64,
+                _ => 0.0,
+            };
+            let span = step(&series.points);
+            longest = Some(longest.map_or(span, |longest| longest.max(span)));
+            // What is left over at the end is part of the last mean.
+            let last = series.points.len() / each - 1;
+            let mean = |group: usize| -> [f64; 2] {
+                let end = if group == last { series.points.len() } else { (group + 1) * each };
+                let points = &series.points[group * each..end];
+                let sum: f64 = points.iter().map(|p| p[1]).sum();
+                [points[points.len() - 1][0], sum / points.len() as f64]
+            };
+            series.points = (0..=last).map(mean).collect();
+            series.labels.clear();
+        }
+        longest
+    }
+
     fn all(&self) -> impl Iterator<Item = &Series> {
         self.series.iter().chain(&self.paper)
     }
@@ -243,15 +280,19 @@ fn x_scale(kind: Kind, drawn: &Drawn, groups: &[String]) -> (Scale, bool) {
     let few = values.len() <= 12 && apart;
     let wide = max / min.max(f64::MIN_POSITIVE);
     if kind != Kind::Time && min > 0.0 && ((few && wide >= 16.0) || wide >= 1000.0) {
-        return (Scale::logarithmic(&values, few), true);
+        // A parameter's values are what one looks for; those of dots are as they come.
+        return (Scale::logarithmic(&values, few && kind == Kind::Lines), true);
     }
     let room = if kind == Kind::Scatter { 1.05 } else { 1.0 };
-    (Scale::linear(min.min(0.0), max * room, 8, kind == Kind::Scatter), false)
+    // Between whole numbers of something, such as levels, there is nothing to mark.
+    let whole = kind == Kind::Lines && values.iter().all(|value| value.fract() == 0.0);
+    let steps = if whole { (max - min.min(0.0)).clamp(1.0, 8.0) as u32 } else { 8 };
+    (Scale::linear(min.min(0.0), max * room, steps, kind == Kind::Scatter), false)
 }
 
 /// The panel for the unit of `series`; made if there is none.
 fn panel<'a>(panels: &'a mut Vec<Panel>, series: &Series, result: &Outcome) -> &'a mut Panel {
-    let unit = if series.unit.is_empty() { &result.y.unit } else { &series.unit };
+    let unit = &series.unit;
     let place = panels.iter().position(|panel| panel.unit == *unit).unwrap_or_else(|| {
         // The result's axis speaks for its own unit, a first series for any other: what it
         // measures, not of which run.
@@ -305,4 +346,49 @@ pub fn figure(figure: &str) -> String {
 fn axis_text(label: &str, unit: &str, log: bool) -> String {
     let text = show::with_unit(label, unit);
     if log { format!("{text}, logarithmic") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::tests::samples;
+
+    /// Goal: a long line is drawn as means that say so, and no point is lost. Method: 1,003 points
+    /// of a ramp.
+    #[test]
+    fn long_lines_are_means() {
+        let mut result = samples().swap_remove(0);
+        let ramp = |i: u32| [f64::from(i) * 2.0, f64::from(i)];
+        result.series[0].points = (0..1003).map(ramp).collect();
+        let picture = Picture::of(&result);
+        let points = &picture.panels[0].lines[0].points;
+        assert_eq!((points.len(), points[0], points[1]), (200, [8.0, 2.0], [18.0, 7.0]));
+        assert_eq!(points[199], [2004.0, 998.5]);
+        assert!(picture.subtitle.ends_with(" · means of 10 s"), "{}", picture.subtitle);
+        // Short ones are drawn as they are.
+        assert_eq!(picture.panels[0].lines[1].points, result.series[1].points);
+    }
+
+    /// Goal: a plain number is not drawn on the axis of seconds, levels are whole, and dots on a
+    /// logarithmic axis have round ticks.
+    #[test]
+    fn axes_fit_what_they_show() {
+        let mut all = samples();
+        let mut dots = all.remove(3);
+        let mut lines = all.remove(2);
+        lines.series[1].unit = String::new();
+        assert_eq!(Picture::of(&lines).panels.len(), 2);
+        for series in lines.series.iter_mut().chain(&mut lines.paper_lines) {
+            series.points = vec![[1.0, 5.0], [2.0, 4.0], [3.0, 3.0]];
+        }
+        let ticks = |result| -> Vec<String> {
+            Picture::of(result).x.ticks.into_iter().map(|tick| tick.1).collect()
+        };
+        assert_eq!(ticks(&lines), ["0", "1", "2", "3"]);
+        let series = dots.series.iter_mut().chain(&mut dots.paper_lines);
+        for (series, x) in series.zip([69.56, 974.7, 1399.0, 150.0, 400.0]) {
+            series.points[0][0] = x;
+        }
+        assert_eq!(ticks(&dots), ["10", "100", "1,000", "10,000"]);
+    }
 }
