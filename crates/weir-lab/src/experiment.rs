@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::result::{Axis, Kind};
+use crate::result::{Axis, Differs, Kind};
 
 /// One figure or table of a paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -129,9 +129,12 @@ pub struct Store {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Name of the policy that brings what is loaded into one sorted run, which lies in the last
-    /// level then; the store is opened with its own policy afterwards.
+    /// Name of the policy that merges what is loaded; the store is opened with its own policy
+    /// afterwards.
     pub policy: String,
+    /// Whether all that is loaded is brought into one sorted run, which lies in the last level
+    /// then; if not, it stays as the policy leaves it.
+    pub merged: bool,
     /// Number of keys. Scaled.
     pub keys: u64,
     /// Bytes of a key.
@@ -271,14 +274,41 @@ pub struct Wanted {
     pub over: Option<String>,
     /// The run whose value is taken from it.
     pub less: Option<String>,
+    /// A formula's value that it is divided by.
+    pub over_value: Option<f64>,
     /// The paper's value at scale 1.
     pub paper: Option<f64>,
     /// The least that is accepted.
     pub low: Option<f64>,
     /// The most that is accepted.
     pub high: Option<f64>,
+    /// What is expected instead, if the paper's bounds are not met for a reason that was tested.
+    pub differs: Option<Differs>,
     /// Where the bounds come from, or why they are missing.
     pub note: String,
+}
+
+impl Wanted {
+    /// That the bounds can be met, and that a difference has bounds to differ from and a reason.
+    fn check(&self) -> Result<(), String> {
+        if self.over_value == Some(0.0) {
+            return Err("over_value is 0".into());
+        }
+        if self.low.zip(self.high).is_some_and(|(low, high)| low > high) {
+            return Err("low is above high".into());
+        }
+        let Some(differs) = &self.differs else { return Ok(()) };
+        if self.low.is_none() && self.high.is_none() {
+            return Err("differs: there are no bounds to differ from".into());
+        }
+        if differs.low > differs.high {
+            return Err("differs: low is above high".into());
+        }
+        if differs.because.trim().is_empty() {
+            return Err("differs: because is empty".into());
+        }
+        Ok(())
+    }
 }
 
 impl Settings {
@@ -333,6 +363,7 @@ impl Experiment {
         experiment.source = name.to_owned();
         let names: Vec<&str> = experiment.runs.iter().map(|r| r.name.as_str()).collect();
         for wanted in &experiment.numbers {
+            wanted.check().map_err(|e| wrong(&format!("number {:?}: {e}", wanted.name)))?;
             let others = [wanted.over.as_ref(), wanted.less.as_ref()];
             for run in others.into_iter().flatten().chain([&wanted.run]) {
                 if !names.contains(&run.as_str()) {
@@ -437,6 +468,7 @@ background_threads = 1
 durability = "buffered"
 [settings.load]
 policy = "leveled"
+merged = true
 keys = 20971520
 key_bytes = 16
 value_bytes = 1008
@@ -502,7 +534,31 @@ note = ""
         assert!(b.writes.per_second.abs() < 1e-9);
         assert_eq!((b.load.keys, b.store.policy.as_str()), (20_971_520, "leveled"));
         assert_eq!(experiment.options()["reads.choice"], "range_hot");
-        assert_eq!(experiment.options().len(), 49);
+        assert_eq!(experiment.options().len(), 50);
+    }
+
+    /// Goal: who says that a number differs says from what, how far and why. Method: each of them
+    /// left out in turn.
+    #[test]
+    fn differences_have_reasons() {
+        let with = |bounds: &str, differs: &str| {
+            let number = format!("over = \"b\"\n{bounds}\ndiffers = {{ {differs} }}\nnote");
+            Experiment::parse("x", &TEXT.replacen("over = \"b\"\nnote", &number, 1))
+        };
+        let (bounds, whole) = ("low = 1.0\nhigh = 2.0", "low = 3.0, high = 4.0, because = \"r\"");
+        let experiment = with(bounds, whole).expect("parses");
+        assert_eq!(experiment.numbers[0].differs.as_ref().map(|d| d.high), Some(4.0));
+        for (bounds, differs, named) in [
+            ("", whole, "no bounds to differ from"),
+            ("low = 2.0\nhigh = 1.0", whole, "low is above high"),
+            (bounds, "low = 4.0, high = 3.0, because = \"r\"", "differs: low is above high"),
+            (bounds, "low = 3.0, high = 4.0, because = \" \"", "because is empty"),
+            (bounds, "low = 3.0, high = 4.0", "because"),
+            (bounds, "low = 3.0, because = \"r\"", "high"),
+        ] {
+            let error = with(bounds, differs).expect_err(named);
+            assert!(error.contains(named), "{named} in {error}");
+        }
     }
 
     /// Goal: nothing is taken silently. Method: an unknown key, a missing one, an unknown option in

@@ -97,6 +97,14 @@ pub mod compaction {
         1.0 + r
     }
 
+    /// A leveled tree's level below one whose tables leave it in key order (LevelDB's cursor). The
+    /// level above has filled longest where the cursor arrives, and is empty where it has just
+    /// been: it is twice as dense there as on average, so a byte meets half as many.
+    #[must_use]
+    pub fn leveled_below_cursor(r: f64) -> f64 {
+        1.0 + r / 2.0
+    }
+
     /// A level that fills from empty in each round of r batches, as with bLSM's gear (LSbM §2.2).
     #[must_use]
     pub fn gear(r: f64) -> f64 {
@@ -253,6 +261,40 @@ mod tests {
         close(bloom_bits(1.0, 0.01), 9.6, 0.005);
         close(compaction::two_phase(10.0) / compaction::leveled(10.0), 0.545, 0.002);
         close(compaction::gear(10.0), 5.5, 1e-12);
+    }
+
+    /// Goal: below a level that a cursor empties in key order, a byte meets r / 2, not r. Method: a
+    /// ring of 200 places that fills evenly, of which the cursor's is moved down each time,
+    /// against a level below that is evenly full.
+    #[test]
+    fn a_cursor_meets_the_densest_place() {
+        let (places, r) = (200, 10.0);
+        let mut above = vec![1.0; places];
+        let (mut moved, mut met) = (0.0, 0.0);
+        for step in 0..50 * places {
+            // What leaves comes in again from above, evenly.
+            let leaves = std::mem::take(&mut above[step % places]);
+            above.iter_mut().for_each(|place| *place += leaves / places as f64);
+            if step >= 10 * places {
+                moved += leaves;
+                // The mean of the level above is 1 a place.
+                met += r;
+            }
+        }
+        close(1.0 + met / moved, compaction::leveled_below_cursor(r), 0.01);
+    }
+
+    /// What the experiments expect of `leveled` with dLSM's setup and 20 GB: its first level meets
+    /// evenly spread flushes, its second what the cursor brings, the last is twice the second. Of
+    /// what it merges two-phase compaction merges three quarters then, and the update rates of the
+    /// first two levels are 18 to 1.
+    #[test]
+    fn leveled_with_a_cursor() {
+        let (r, last) = (10.0, 1.0 + 2.0);
+        let leveled = compaction::leveled(r) + compaction::leveled_below_cursor(r) + last;
+        let two_phase = 2.0 * compaction::two_phase(r) + last;
+        close(two_phase / leveled, 0.75, 1e-9);
+        close(r * compaction::leveled(r) / compaction::leveled_below_cursor(r), 18.3, 0.01);
     }
 
     /// The setup of LSbM: 20 GB over a buffer of 100 MB at r = 10: about 26 for a leveled tree, 15

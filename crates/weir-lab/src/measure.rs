@@ -132,6 +132,7 @@ pub fn levels(record: &Record) -> usize {
 /// `level_write_rate_N`: bytes a second that merges wrote into the N-th level, over the bytes a
 /// second that were flushed; `level_update_rate_N`: the part of the level that they replaced per
 /// virtual second; `level_update_ratio_N`: that of the N-th level over that of the next.
+/// `level_write_rate_inner` is the mean of the write rates of all levels but the last.
 fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     let level = LEVELS.checked_sub(levels(record))? + number.checked_sub(1)?;
     let (first, last) = record.samples.first().zip(record.samples.last())?;
@@ -201,6 +202,11 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         return Ok(ends.map_or(0.0, |(a, b)| of(a, b)));
     }
     let (base, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;
+    if name == "level_write_rate_inner" {
+        let rate = |level| level_number(record, "level_write_rate", level);
+        let rates: Option<Vec<f64>> = (1..levels(record)).map(rate).collect();
+        return rates.map(|rates| mean(&rates)).ok_or_else(unknown);
+    }
     if let Ok(level) = statistic.parse() {
         return level_number(record, base, level).ok_or_else(unknown);
     }

@@ -100,8 +100,23 @@ pub struct Number {
     pub low: Option<f64>,
     /// The most that is accepted.
     pub high: Option<f64>,
+    /// What is expected here instead, where the paper's bounds are known not to be met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs: Option<Differs>,
     /// Where the bounds come from, or why they are missing.
     pub note: String,
+}
+
+/// What a number is here, outside the paper's bounds, for a reason that was tested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Differs {
+    /// The least that the reason leads one to expect.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// The reason, and which number or experiment tests it.
+    pub because: String,
 }
 
 /// Whether a number is as expected.
@@ -109,14 +124,17 @@ pub struct Number {
 pub enum Verdict {
     /// Inside its bounds.
     Holds,
-    /// Outside.
+    /// Outside, but where [`Differs`] says: the paper's claim is not met, and it is known why.
+    Differs,
+    /// Outside of both.
     Fails,
     /// There are no bounds.
     Open,
 }
 
 impl Number {
-    /// Whether `ours` is inside `low..=high`; a missing bound is none.
+    /// Whether `ours` is inside `low..=high`, where a missing bound is none, or else where it is
+    /// known to differ.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.low.is_none() && self.high.is_none() {
@@ -124,7 +142,12 @@ impl Number {
         }
         let above = self.low.is_none_or(|low| self.ours >= low);
         let below = self.high.is_none_or(|high| self.ours <= high);
-        if above && below { Verdict::Holds } else { Verdict::Fails }
+        let known = |differs: &Differs| (differs.low..=differs.high).contains(&self.ours);
+        match &self.differs {
+            _ if above && below => Verdict::Holds,
+            Some(differs) if known(differs) => Verdict::Differs,
+            _ => Verdict::Fails,
+        }
     }
 }
 
@@ -160,7 +183,32 @@ mod tests {
 
     fn number(ours: f64, low: Option<f64>, high: Option<f64>) -> Number {
         let (name, unit) = ("n".to_owned(), String::new());
-        Number { name, unit, ours, paper: None, low, high, note: String::new() }
+        Number { name, unit, ours, paper: None, low, high, differs: None, note: String::new() }
+    }
+
+    /// Goal: a known reason never makes a number hold, and excuses no other value.
+    #[test]
+    fn known_differences() {
+        let differing = |ours: f64| {
+            let differs = Differs { low: 3.0, high: 4.0, because: "a reason".into() };
+            Number { differs: Some(differs), ..number(ours, Some(1.0), Some(2.0)) }
+        };
+        for (ours, verdict) in [
+            (1.5, Verdict::Holds),
+            (2.5, Verdict::Fails),
+            (3.0, Verdict::Differs),
+            (4.0, Verdict::Differs),
+            (4.1, Verdict::Fails),
+            (f64::NAN, Verdict::Fails),
+        ] {
+            assert_eq!(differing(ours).verdict(), verdict, "{ours}");
+        }
+        // Results from before there were reasons can be read, and one without is written as then.
+        let text = serde_json::to_string(&number(1.0, None, None)).expect("encodes");
+        assert!(!text.contains("differs"));
+        let number = differing(3.5);
+        let text = serde_json::to_string(&number).expect("encodes");
+        assert_eq!(serde_json::from_str::<Number>(&text).expect("decodes"), number);
     }
 
     /// Goal: bounds are inclusive, and a missing bound does not bound.

@@ -225,7 +225,9 @@ fn image_options(settings: &Settings) -> crate::experiment::Store {
     store.warm_up.clear();
     store.durability.clear();
     store.policy.clear();
-    store.runs_per_level = 0;
+    if settings.load.merged {
+        store.runs_per_level = 0;
+    }
     store
 }
 
@@ -436,6 +438,10 @@ fn number(
     if let Some(less) = &wanted.less {
         ours -= of(less)?;
     }
+    if let Some(value) = wanted.over_value {
+        ours /= value;
+        unit.clear();
+    }
     Ok(Number {
         name: wanted.name.clone(),
         unit,
@@ -443,6 +449,7 @@ fn number(
         paper: wanted.paper,
         low: wanted.low,
         high: wanted.high,
+        differs: wanted.differs.clone(),
         note: wanted.note.clone(),
     })
 }

@@ -135,7 +135,7 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
     builder.default_options(options).open().map_err(|e| format!("opening the store: {e}"))
 }
 
-/// Loads a store into the empty directory `path` and brings it into one sorted run.
+/// Loads a store into the empty directory `path`: as one sorted run, or as its policy leaves it.
 ///
 /// # Errors
 /// The engine's, as text.
@@ -172,7 +172,11 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
             space.existing(index, &mut key);
             db.put_with(&key, values.next_value(), Durability::None).map_err(|e| e.to_string())?;
         }
-        db.compact_range(..).map_err(|e| e.to_string())?;
+        if settings.load.merged {
+            db.compact_range(..).map_err(|e| e.to_string())?;
+        } else {
+            db.flush().map_err(|e| e.to_string())?;
+        }
         db.wait_idle().map_err(|e| e.to_string())?;
         db.close().map_err(|e| e.to_string())
     })

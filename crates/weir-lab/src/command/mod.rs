@@ -96,12 +96,22 @@ pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Res
             rows.push(row(result, number));
         }
     }
-    table(out, &["experiment", "number", "paper", "weir", "accepted", "verdict"], &rows)
+    table(out, &["experiment", "number", "paper", "weir", "accepted", "verdict"], &rows)?;
+    for result in results {
+        for number in &result.numbers {
+            if let (Verdict::Differs, Some(differs)) = (number.verdict(), &number.differs) {
+                let (experiment, name) = (&result.experiment, &number.name);
+                writeln!(out, "{experiment}: {name:?} differs: {}", differs.because)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn row(result: &Outcome, number: &Number) -> Vec<String> {
     let verdict = match number.verdict() {
         Verdict::Holds => "holds",
+        Verdict::Differs => "DIFFERS",
         Verdict::Fails => "OUTSIDE",
         Verdict::Open => "no bounds",
     };

@@ -24,6 +24,7 @@ fn number(name: &str, unit: &str, ours: f64, paper: f64, low: f64, high: f64) ->
         unit: unit.into(),
         ours,
         paper: Some(paper),
+        differs: None,
         low: Some(low),
         high: Some(high),
         note: "the paper's text gives the value, the bounds are half of it and twice".into(),

@@ -29,11 +29,13 @@ const PAPERS: [(&str, &str); 5] = [
     ("Merfeld", "a tiered tree with Bloom filters and fences"),
 ];
 
-/// How many numbers are inside their bounds, outside, and without bounds.
+/// How many numbers are inside their bounds, outside as expected, outside, and without bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Inside.
     pub holds: usize,
+    /// Outside, where it is known why.
+    pub differs: usize,
     /// Outside.
     pub fails: usize,
     /// Without bounds.
@@ -48,6 +50,7 @@ impl Counts {
         for number in results.into_iter().flat_map(|result| &result.numbers) {
             match number.verdict() {
                 Verdict::Holds => counts.holds += 1,
+                Verdict::Differs => counts.differs += 1,
                 Verdict::Fails => counts.fails += 1,
                 Verdict::Open => counts.open += 1,
             }
@@ -56,15 +59,21 @@ impl Counts {
     }
 }
 
-/// What a number must be: `at least 2`, `1 to 3`; empty without bounds.
+/// What a number must be: `at least 2`, `1 to 3`, `1 to 3; here 4 to 5` where it is known to
+/// differ; empty without bounds.
 #[must_use]
 pub fn bounds(wanted: &Number) -> String {
-    match (wanted.low, wanted.high) {
+    let range = |low: f64, high: f64| format!("{} to {}", number(low), number(high));
+    let mut text = match (wanted.low, wanted.high) {
         (None, None) => String::new(),
         (Some(low), None) => format!("at least {}", number(low)),
         (None, Some(high)) => format!("at most {}", number(high)),
-        (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
+        (Some(low), Some(high)) => range(low, high),
+    };
+    if let Some(differs) = &wanted.differs {
+        let _ = write!(text, "; here {}", range(differs.low, differs.high));
     }
+    text
 }
 
 /// The page about `results`, in any order.
@@ -112,10 +121,12 @@ fn summary(results: &[&Outcome]) -> String {
     format!(
         "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, one \
          seed. Data, caches, files and durations are divided by a scale; rates, latencies, \
-         blocks and ratios are not. {} with {} inside their bounds, {} outside, {} without \
-         bounds; scale {}. Made by weir-lab {}.</p>\n",
+         blocks and ratios are not. {} with {} inside their bounds, {} that {} from the paper \
+         for a known reason, {} outside, {} without bounds; scale {}. Made by weir-lab {}.</p>\n",
         plural(results.len(), "experiment"),
         plural(counts.holds, "number"),
+        counts.differs,
+        if counts.differs == 1 { "differs" } else { "differ" },
         counts.fails,
         counts.open,
         if scales.is_empty() { "-".to_owned() } else { scales.join(", ") },
@@ -130,8 +141,8 @@ fn plural(count: usize, what: &str) -> String {
 fn contents(results: &[&Outcome]) -> String {
     let mut out = String::from(
         "<nav aria-label=\"Contents\">\n<table class=\"contents\">\n<thead><tr><th>Figure</th>\
-         <th>Experiment</th><th>Scale</th><th class=\"n\">Holds</th><th class=\"n\">Outside</th>\
-         <th class=\"n\">No bounds</th></tr></thead>\n",
+         <th>Experiment</th><th>Scale</th><th class=\"n\">Holds</th><th class=\"n\">Differs</th>\
+         <th class=\"n\">Outside</th><th class=\"n\">No bounds</th></tr></thead>\n",
     );
     for group in results.chunk_by(|a, b| a.paper == b.paper) {
         let paper = &group[0].paper;
@@ -165,7 +176,13 @@ fn count_cells(counts: Counts) -> String {
         let class = if count == 0 { "zero" } else { class };
         format!("<td class=\"n {class}\">{count}</td>")
     };
-    cell(counts.holds, "holds") + &cell(counts.fails, "fails") + &cell(counts.open, "open")
+    [
+        cell(counts.holds, "holds"),
+        cell(counts.differs, "differs"),
+        cell(counts.fails, "fails"),
+        cell(counts.open, "open"),
+    ]
+    .concat()
 }
 
 fn article(result: &Outcome) -> Result<String, String> {
@@ -217,6 +234,7 @@ fn numbers(result: &Outcome) -> String {
     for wanted in &result.numbers {
         let (class, verdict) = match wanted.verdict() {
             Verdict::Holds => ("holds", "✓ holds"),
+            Verdict::Differs => ("differs", "≠ differs"),
             Verdict::Fails => ("fails", "✗ outside"),
             Verdict::Open => ("open", "– no bounds"),
         };
@@ -229,11 +247,20 @@ fn numbers(result: &Outcome) -> String {
             wanted.paper.map_or("–".to_owned(), number),
             number(wanted.ours),
             bounds(wanted),
-            escaped(&wanted.note)
+            escaped(&why(wanted))
         );
     }
     out.push_str("</tbody>\n</table>\n");
     out
+}
+
+/// Where the bounds come from and, where a number is known to differ, the reason.
+fn why(wanted: &Number) -> String {
+    match &wanted.differs {
+        None => wanted.note.clone(),
+        Some(differs) if wanted.note.is_empty() => format!("here: {}", differs.because),
+        Some(differs) => format!("{}. Here: {}", wanted.note, differs.because),
+    }
 }
 
 fn paper_title(paper: &str) -> String {

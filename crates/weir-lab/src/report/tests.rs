@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::plot::tests::samples;
+use crate::result::Differs;
 
 fn parsed(page: &str) -> roxmltree::Document<'_> {
     let body = page.strip_prefix("<!DOCTYPE html>\n").expect("the document type comes first");
@@ -16,6 +17,11 @@ fn the_page_has_everything() {
     results[0].numbers[0].ours = 12.0;
     results[1].numbers[0].low = None;
     results[1].numbers[0].high = None;
+    let ours = results[2].numbers[0].ours;
+    results[2].numbers[0].low = Some(ours + 1.0);
+    results[2].numbers[0].high = Some(ours + 2.0);
+    let because = "for a reason".to_owned();
+    results[2].numbers[0].differs = Some(Differs { low: ours, high: ours, because });
     let page = html(&results).expect("made");
     let document = parsed(&page);
     let all: String = document.descendants().filter_map(|node| node.text()).collect();
@@ -25,8 +31,12 @@ fn the_page_has_everything() {
     };
     assert_eq!(count("fails", "✗ outside"), 1);
     assert_eq!(count("open", "– no bounds"), 1);
-    assert_eq!(count("holds", "✓ holds"), 2);
-    assert!(all.contains("2 numbers inside their bounds, 1 outside, 1 without bounds"), "{all}");
+    assert_eq!(count("holds", "✓ holds"), 1);
+    assert_eq!(count("differs", "≠ differs"), 1);
+    let summary = "1 number inside their bounds, 1 that differs from the paper for a known reason, \
+                   1 outside, 1 without bounds";
+    assert!(all.contains(summary), "{all}");
+    assert!(all.contains("Here: for a reason"));
     for result in &results {
         for text in [&result.title, &result.command, &result.numbers[0].note, &result.notes[0]] {
             assert!(all.contains(text.as_str()), "{text}");
@@ -70,6 +80,8 @@ fn every_text_is_escaped() {
         result.numbers[0].name = evil.to_owned();
         result.numbers[0].unit = evil.to_owned();
         result.numbers[0].note = evil.to_owned();
+        let because = evil.to_owned();
+        result.numbers[0].differs = Some(Differs { low: 1.0, high: 2.0, because });
         result.settings.insert(evil.to_owned(), evil.to_owned());
         result.notes = vec![evil.to_owned()];
         result.x.label = evil.to_owned();
