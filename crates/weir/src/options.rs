@@ -161,9 +161,9 @@ pub enum Filters {
     /// Each level has what `bloom_bits` says.
     #[default]
     Uniform,
-    /// As many bits in all as if every entry had `bloom_bits` of level 0, but small runs get more
-    /// per key and large ones fewer, so that fewer lookups read a block for nothing (Monkey).
-    /// `bloom_bits` of other levels are not looked at.
+    /// About as many bits in all as if every entry had `bloom_bits` of level 0 (within a fifth), but
+    /// small runs get more per key and large ones fewer, so that fewer lookups read a block for
+    /// nothing (Monkey, SIGMOD 2017, section 4.1). `bloom_bits` of other levels are not looked at.
     Monkey,
 }
 
@@ -229,9 +229,9 @@ pub struct DbOptions {
     pub block_cache_bytes: Option<u64>,
     /// Bytes of the row cache, which is taken off the budget first; at most half of it. It answers
     /// point lookups of keys that were read before without searching tables, also after compactions
-    /// have rewritten them; scans and snapshots do not use it. Pays if the keys that are read again
-    /// and again lie far apart, so that blocks would cache mostly their neighbours. Default: 0,
-    /// which is off.
+    /// have rewritten them; scans, snapshots and `multi_get` do not use it. Pays if the keys that
+    /// are read again and again lie far apart, so that blocks would cache mostly their neighbours.
+    /// Default: 0, which is off.
     pub row_cache_bytes: u64,
     /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
     pub background_threads: usize,
@@ -272,7 +272,8 @@ pub struct Options {
     /// Bytes of one memtable before it is flushed, 4 KiB to 1 GiB. Larger: fewer, larger level-0
     /// tables, more memory. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
     pub write_buffer_bytes: u64,
-    /// Entries in one memtable before it is flushed; `None`: no limit by count. Default: `None`.
+    /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count. Default:
+    /// `None`.
     pub write_buffer_entries: Option<u64>,
     /// Memtables that may wait for their flush before writers wait, 1 to 64. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
@@ -285,31 +286,38 @@ pub struct Options {
     /// Target bytes of a table below level 0, 1 KiB to 16 GiB. Default: [`DEFAULT_TABLE_BYTES`].
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats; 0 means no filter;
-    /// at most 32. Default: [`DEFAULT_BLOOM_BITS`] on every level.
+    /// at most 32. An empty list is no filter. Default: [`DEFAULT_BLOOM_BITS`] on every level.
     pub bloom_bits: Vec<f32>,
     /// How filter bits are divided over the runs of the tree. Default: as `bloom_bits` says.
     pub filters: Filters,
     /// Compression, one entry per level, the last repeats. Default: none.
     pub compression: Vec<Compression>,
-    /// How many times larger each level is than the one above, 2 to 100. Default:
-    /// [`DEFAULT_LEVEL_RATIO`].
+    /// How many times larger each level is than the one above, 2 to 100, in `leveled`, `gear` and
+    /// `two_phase`; the others do not look at it. Default: [`DEFAULT_LEVEL_RATIO`].
     pub level_ratio: u32,
-    /// Smallest target of the level that level 0 is merged into, in bytes; a batch of level 0
-    /// (`l0_trigger` write buffers) counts if it is larger. A store of up to `level_ratio` times as
-    /// much has one level below level 0. Larger: fewer levels to read and fewer rewrites, longer
-    /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    /// Smallest target of the level that level 0 is merged into, in bytes, at least 1 KiB. In
+    /// `leveled` a batch of level 0 (`l0_trigger` write buffers) counts if it is larger, and a store
+    /// of up to `level_ratio` times as much has one level below level 0. In `gear` and `two_phase`,
+    /// whose levels are fed by one write buffer at a time, the target is an `l0_trigger`-th of it,
+    /// or one write buffer if that is larger. The policies that keep several runs a level do not
+    /// look at it. Larger: fewer levels to read and fewer rewrites, longer single compactions.
+    /// Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
-    /// Bytes that the store is expected to reach, in policies with one run a level: levels are as
-    /// large from the start as if the last one held so many; 0: they follow what it holds. Larger:
-    /// fewer rewrites while the store grows, more overwritten data in the levels above the last.
-    /// Default: 0.
+    /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
+    /// `two_phase`: levels are as large from the start as if the last one held so many; 0: they
+    /// follow what it holds. Larger: fewer rewrites while the store grows, more overwritten data in
+    /// the levels above the last. Default: 0.
     pub expected_bytes: u64,
-    /// Runs in level 0 that start a compaction, 1 to 1,000. Writers are slowed from four times as
-    /// many on and wait at nine times as many. Default: [`DEFAULT_L0_TRIGGER`].
+    /// Runs in level 0 that start a compaction, 1 to 1,000, in `leveled` and `two_phase`; in `gear`
+    /// level 0 drains from the first on. Writers are slowed from four times as many on and wait at
+    /// nine times as many. The policies that keep several runs a level have `runs_per_level` for
+    /// both. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
-    /// Runs that make a level full, where levels hold several runs (every policy but the leveled
-    /// one, which does not look at it), 2 to 100. Larger: fewer rewrites, more runs to read and
-    /// more space for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
+    /// Runs that make a level full, 2 to 100, in `tiered`, `lazy_leveled`, `size_tiered` and
+    /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four times
+    /// as many and wait at nine times as many (`size_tiered`: slowed when the tree has more than a
+    /// full level for each level there is). Larger: fewer rewrites, more runs to read and more space
+    /// for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
     pub runs_per_level: usize,
     /// What of a compaction's output goes into the block cache. Default: none of it.
     pub warm_up: WarmUp,

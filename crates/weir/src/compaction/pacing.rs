@@ -26,7 +26,7 @@ pub(crate) const DELAY_MAX: f64 = 1000.0;
 /// Level-0 runs, in multiples of the trigger, at which the spring begins to pull and is full. A
 /// burst of a few write buffers is taken at full speed and merged at once, which also costs fewer
 /// bytes per byte; a get pays a filter probe per run.
-const L0_SLACK: f64 = 4.0;
+pub(super) const L0_SLACK: f64 = 4.0;
 const L0_FULL: f64 = 9.0;
 
 /// Compaction debt, in multiples of what one round of level-0 compaction costs, at which the spring

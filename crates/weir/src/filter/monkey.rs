@@ -15,6 +15,11 @@
 //! in a leveled or gear tree, up to T in a tiered one) only changes lambda. Where the budget is
 //! small the largest runs get no filter at all.
 //!
+//! The shapes, from the largest run of N entries down, ratio T: a leveled tree has one run each of
+//! N, N/T, N/T^2, ..; tiered, size-tiered and stepped-merge trees k each (at most T - 1 at rest; k
+//! is in all terms and cancels); a tree with parts 1.5 each (dLSM §IV-C); a lazy-leveled one has
+//! one of N and (T - 1)/2 each, on average, of N/T, N/T^2, ..
+//!
 //! We differ: the allocation holds for any sizes of runs, not only for levels of a fixed ratio. The
 //! paper counts plain Bloom filters; those of `filter` let somewhat more pass: with Monkey, three
 //! runs of ratio 10 pass 1.02 times the theory's sum at 5 bits, 1.09 at 8, 1.19 at 10 (a test

@@ -31,7 +31,7 @@ use crate::version::shape::Shape;
 const QUANTUM_DIVISOR: u64 = 8;
 
 /// Runs in level 0, in multiples of the trigger, from which on it does not wait for a tree that
-/// another policy left: from here on writers are slowed (`pacing`).
+/// another policy left: half of what slows writers (`pacing`), so that they seldom are.
 const PATIENCE: usize = 2;
 
 /// The gear policy.

@@ -17,7 +17,7 @@
 use std::ops::Bound;
 
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
+use crate::compaction::policy::{self, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -47,7 +47,9 @@ impl Policy for LazyLeveled {
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
+        // At rest a level above the last has none to T - 1 runs: half of them on average.
+        let t = runs::runs_max(shape) as f64;
+        policy::filter_bits(shape, level, entries, t, (t - 1.0) / 2.0, 1.0)
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {

@@ -101,7 +101,7 @@ impl Policy for Leveled {
         // What a merge writes becomes part of the run of its level.
         let run = if level == 0 { 0 } else { level_entries(shape, level) };
         let ratio = f64::from(shape.options.level_ratio.max(2));
-        filter_bits(shape, level, entries.max(run), ratio, 1.0)
+        filter_bits(shape, level, entries.max(run), ratio, 1.0, 1.0)
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {

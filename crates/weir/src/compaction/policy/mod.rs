@@ -126,8 +126,16 @@ pub(crate) trait Policy: Send + Sync {
 
 /// Rule: the filter bits of a run with `entries` entries on `level`, by the option `filters`. Under
 /// Monkey the tree is taken for what the policy makes of it: from the largest run down to the
-/// smallest, each level `ratio` times smaller than the next, with `runs` runs.
-fn filter_bits(shape: &Shape, level: usize, entries: u64, ratio: f64, runs: f64) -> f32 {
+/// smallest, each level `ratio` times smaller than the next, `last` runs of the largest size and
+/// `above` of every other.
+fn filter_bits(
+    shape: &Shape,
+    level: usize,
+    entries: u64,
+    ratio: f64,
+    above: f64,
+    last: f64,
+) -> f32 {
     let options = &shape.options;
     let Some(average) = options.divided_bits() else { return options.bloom_bits_at(level) };
     let runs_there = shape.levels.iter().flat_map(LevelShape::runs);
@@ -137,7 +145,7 @@ fn filter_bits(shape: &Shape, level: usize, entries: u64, ratio: f64, runs: f64)
     let mut model = Vec::new();
     let mut size = largest as f64;
     while model.is_empty() || (size * 2.0 > smallest as f64 && model.len() < 2 * LEVELS) {
-        model.push(Runs { entries: size, count: runs });
+        model.push(Runs { entries: size, count: if model.is_empty() { last } else { above } });
         size /= ratio;
     }
     Allocation::of(&model, f64::from(average)).bits(entries as f64).min(FILTER_BITS_MAX) as f32

@@ -395,7 +395,7 @@ const RUNS_PER_LEVEL: f64 = 1.5;
 pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
     let run = if level == 0 { 0 } else { level_entries(shape, level) };
     let ratio = f64::from(shape.options.level_ratio.max(2));
-    super::filter_bits(shape, level, entries.max(run), ratio, RUNS_PER_LEVEL)
+    super::filter_bits(shape, level, entries.max(run), ratio, RUNS_PER_LEVEL, RUNS_PER_LEVEL)
 }
 
 // ------------------------------------------------------------------------------------------- costs

@@ -174,21 +174,25 @@ fn unique_keys_cost_what_the_formulas_say() {
 }
 
 /// Goal: with Monkey, the trees that the policies really make have about as many filter bits as
-/// with uniform filters, and lookups of absent keys pass fewer filters. Method: fills; at rest the
+/// with uniform filters (within a fifth, because a run is given its bits before the tree knows how
+/// many runs its level will have), and lookups of absent keys pass fewer filters. Method: fills; at rest the
 /// bits of every run as the policy would choose them now, against a uniform division of the same
 /// sum.
 #[test]
 fn monkey_beats_uniform_filters_in_every_tree() {
     for compaction in CompactionPolicy::ALL {
-        for flushes in [37, 150, 333, 800] {
+        for (flushes, t) in
+            [37, 150, 333, 800].into_iter().flat_map(|f| [2, 4, 8, 10].map(|t| (f, t)))
+        {
             let options = Options {
                 compaction,
+                runs_per_level: t as usize,
                 filters: Filters::Monkey,
                 bloom_bits: vec![8.0],
                 write_buffer_bytes: 64 * ENTRY_BYTES,
                 table_bytes: 32 * ENTRY_BYTES,
                 base_level_bytes: 256 * ENTRY_BYTES,
-                level_ratio: 4,
+                level_ratio: t,
                 ..Options::default()
             };
             let mut tree = Tree::new(options);
@@ -204,11 +208,11 @@ fn monkey_beats_uniform_filters_in_every_tree() {
             let passes: f64 = runs.iter().map(|(_, bits)| false_positives(*bits)).sum();
             let uniform = runs.len() as f64 * false_positives(average);
             println!(
-                "{compaction}, {flushes} flushes, {} runs: {average:.2} bits, {passes:.4} pass, \
+                "{compaction} T {t}, {flushes} flushes, {} runs: {average:.2} bits, {passes:.4} pass, \
                  uniform {uniform:.4}",
                 runs.len()
             );
-            assert!((average - 8.0).abs() < 1.0, "{compaction}: {average} bits of 8");
+            assert!((average - 8.0).abs() < 1.6, "{compaction}: {average} bits of 8");
             let alike = runs.iter().all(|(_, bits)| (bits - average).abs() < 1e-6);
             assert!(alike || passes < uniform, "{compaction}: {passes} of {uniform}");
         }

@@ -282,7 +282,8 @@ pub(super) fn debt(shape: &Shape) -> Pressure {
 /// The filter bits of a run in a tree whose levels have about so many runs and are `runs_per_level`
 /// times larger from one to the next.
 pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, runs: usize) -> f32 {
-    policy::filter_bits(shape, level, entries, runs_max(shape) as f64, runs as f64)
+    let (ratio, runs) = (runs_max(shape) as f64, runs as f64);
+    policy::filter_bits(shape, level, entries, ratio, runs, runs)
 }
 
 /// What holds for every tree: levels that exist, runs newest first.

@@ -17,6 +17,7 @@
 use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
+use crate::compaction::pacing::L0_SLACK;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
@@ -58,11 +59,11 @@ impl Policy for SizeTiered {
         runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
     }
 
-    /// All runs count, in whatever level: writers are slowed from [`runs_cap`] on and wait at two
-    /// and a half times as many.
+    /// All runs count, in whatever level: writers are slowed from about [`runs_cap`] on.
     fn pressure(&self, shape: &Shape) -> Pressure {
         let l0_runs = runs::runs_from(shape, 0).len();
-        Pressure { l0_runs, l0_trigger: runs_cap(shape) / 2, ..runs::debt(shape) }
+        let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK as usize);
+        Pressure { l0_runs, l0_trigger, ..runs::debt(shape) }
     }
 
     fn check(&self, shape: &Shape) -> Vec<String> {
