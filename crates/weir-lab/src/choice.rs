@@ -47,6 +47,10 @@ enum Kind {
     },
 }
 
+/// Recent keys that are drawn until one is in the hot range: a hundredth of the keys is missed once
+/// in 20,000 times.
+const TRIES_MAX: usize = 1000;
+
 impl Choice {
     /// The choice that `reads` names, over `keys` keys.
     ///
@@ -87,12 +91,12 @@ impl Choice {
             }
             Kind::LatestUniform { recent } => back(prng.below(*recent)),
             Kind::LatestZipfian(ranks) => back(ranks.next(prng)),
-            Kind::LatestRangeHot { recent, start, end } => loop {
-                let key = back(prng.below(*recent));
-                if (*start..*end).contains(&key) {
-                    return key;
-                }
-            },
+            Kind::LatestRangeHot { recent, start, end } => {
+                let recent_keys = (0..TRIES_MAX).map(|_| back(prng.below(*recent)));
+                let hot = recent_keys.into_iter().find(|key| (*start..*end).contains(key));
+                // None of the recent writes may have gone there: then an older one.
+                hot.unwrap_or_else(|| start + prng.below(end - start))
+            }
         }
     }
 }
@@ -150,6 +154,11 @@ mod tests {
         assert!(draw("latest_uniform", 1000).iter().all(|k| recent.contains(k)));
         let hot: Vec<u64> = recent.into_iter().filter(|k| (4250..5750).contains(k)).collect();
         assert!(draw("latest_range_hot", 1000).iter().all(|k| hot.contains(k)));
+        // A hot range that no recent write has met.
+        let narrow = Reads { hot_keys: 1e-4, ..reads("latest_range_hot") };
+        let narrow = Choice::new(&narrow, KEYS, 7).expect("known");
+        let mut prng = Prng::new(1, 1);
+        assert!((0..10).all(|_| narrow.next(&mut prng, 1000) == 4999));
         let newest = written_key(7, 999, KEYS);
         let zipfian = draw("latest_zipfian", 1000);
         assert!(zipfian.iter().filter(|&&k| k == newest).count() > 1000);
