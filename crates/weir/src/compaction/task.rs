@@ -1,7 +1,8 @@
 //! The commands that a policy gives and the executor obeys. There are no others.
 //!
 //! A task names whole tables by uid. It is valid for the shape that it was picked from for as long
-//! as none of its tables is an input of another job; the executor checks that they still exist.
+//! as none of its tables is an input of another job and it crosses none (`JobShape::crosses`); the
+//! executor checks that the tables still exist.
 //! Reserved for later policies, coded when used: trim a buffer list, build a sentinel.
 
 use std::fmt;

@@ -12,21 +12,37 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
-use crate::compaction::policy::RangePick;
+use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
-use crate::db::jobs::State;
+use crate::db::jobs::{State, Taken};
 use crate::state::tree::Tree;
 use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
-use crate::version::shape::Shape;
+use crate::version::shape::{JobShape, Shape};
 
 /// What a compaction that was picked has to do.
 struct Claim {
     tree: Arc<Tree>,
     task: Task,
+    /// What it is to other jobs.
+    job: Option<JobShape>,
     shape: Shape,
     root: Arc<Root>,
+}
+
+impl Claim {
+    /// Reserves the inputs of a task. Requires: `state` has not changed since it was picked.
+    fn new(
+        state: &mut State,
+        tree: Arc<Tree>,
+        (shape, task): (Shape, Task),
+        root: Arc<Root>,
+    ) -> Self {
+        let job = running_job(&shape, &task);
+        state.take(tree.id, &task, job.as_ref());
+        Self { tree, task, job, shape, root }
+    }
 }
 
 /// How a claimed task ended.
@@ -43,17 +59,13 @@ impl Engine {
         self.run_claim(&claim).map(|_| true)
     }
 
-    /// The shape of a keyspace as deciders see it, with the tables that are busy and damaged.
-    pub(super) fn shape_of(
-        &self,
-        root: &Root,
-        id: KeyspaceId,
-        (busy, damaged): (BTreeSet<u64>, BTreeSet<u64>),
-    ) -> Option<Shape> {
+    /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
+    pub(super) fn shape_of(&self, root: &Root, id: KeyspaceId, taken: Taken) -> Option<Shape> {
         let state = root.keyspaces.get(&id)?;
+        let Taken { busy, damaged, jobs } = taken;
         // After the version is pinned: H47. No policy asks for the free space yet.
         let shape = state.shape(busy, self.shared.snapshots.live());
-        Some(Shape { damaged, ..shape })
+        Some(Shape { damaged, jobs, ..shape })
     }
 
     /// The most urgent task of a keyspace that can be done now, with `free` bytes on the device.
@@ -71,7 +83,7 @@ impl Engine {
         if state.setbacks.refusal(keyspace).is_some() {
             return Ok(None);
         }
-        let Some(shape) = self.shape_of(root, id, state.taken()) else { return Ok(None) };
+        let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Ok(None) };
         let mut too_large = None;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
             match self.check_space_for_task(free, root, &shape, &task) {
@@ -121,9 +133,8 @@ impl Engine {
             if !state.begin(tree.id) {
                 continue;
             }
-            state.busy.extend(task.input_uids());
             state.last_compacted = Some(tree.id);
-            return Some(Claim { tree, task, shape, root });
+            return Some(Claim::new(&mut state, tree, (shape, task), root));
         }
         self.note_space(short_of_space);
         None
@@ -150,9 +161,7 @@ impl Engine {
         };
         {
             let mut state = self.jobs.state.lock();
-            for uid in claim.task.input_uids() {
-                state.busy.remove(&uid);
-            }
+            state.give_back(claim.tree.id, &claim.task, claim.job.as_ref());
             state.end(claim.tree.id);
         }
         self.update_pressure();
@@ -287,7 +296,7 @@ impl Engine {
             let claim = {
                 let mut state = self.jobs.state.lock();
                 let root = self.set.current();
-                let taken = state.taken();
+                let taken = state.taken(tree.id);
                 let Some(shape) = self.shape_of(&root, tree.id, taken) else { return Ok(()) };
                 let policy = compaction::policy_of(shape.options.compaction);
                 match policy.pick_range(&shape, lower, upper) {
@@ -304,8 +313,7 @@ impl Engine {
                         if !state.begin(tree.id) {
                             return Err(crate::state::health::closed_error());
                         }
-                        state.busy.extend(task.input_uids());
-                        Some(Claim { tree: Arc::clone(tree), task, shape, root })
+                        Some(Claim::new(&mut state, Arc::clone(tree), (shape, task), root))
                     }
                 }
             };

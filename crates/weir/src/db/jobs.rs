@@ -3,11 +3,12 @@
 //! Jobs are steps, so that a long compaction lets urgent work pass between two of them: log
 //! segments first, then flushes, then compactions.
 //!
-//! Invariants: (1) a table is input of one job at most (`busy`); (2) one flush per keyspace at a
-//! time, oldest memtable first (ARCHITECTURE §3); (3) before a flush edit is issued, the log is
-//! durable up to the last sequence number of its memtable (H52), unless the keyspace is the only
-//! one; (4) the outputs of a job whose edit may have reached the device are never deleted
-//! (docs/hazards.md, bug 32).
+//! Invariants: (1) a table is input of one job at most (`busy`), and no two jobs of a keyspace
+//! cross (`compacting`; `JobShape::crosses`); (2) one flush per keyspace at a time, oldest
+//! memtable first (ARCHITECTURE §3); (3) before a flush edit is issued, the log is durable up to
+//! the last sequence number of its memtable (H52), unless the keyspace is the only one; (4) the
+//! outputs of a job whose edit may have reached the device are never deleted (docs/hazards.md, bug
+//! 32).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use crate::compaction;
 use crate::compaction::execute::{Finished, FlushJob, FlushSpec, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::policy::Placement;
+use crate::compaction::task::Task;
 use crate::db::engine::{Engine, Writer, memtable_bytes_max};
 use crate::db::setbacks::Setbacks;
 use crate::memtable::MemtableCursor;
@@ -32,6 +34,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{ApplyError, Installed, VersionSet};
+use crate::version::shape::JobShape;
 
 /// How long jobs rest after one failed, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
@@ -46,7 +49,9 @@ pub(crate) struct Jobs {
 pub(super) struct State {
     stopping: bool,
     /// Inputs of running compactions.
-    pub(super) busy: BTreeSet<u64>,
+    busy: BTreeSet<u64>,
+    /// What running compactions may do where: one each, but for rotations.
+    compacting: Vec<(KeyspaceId, JobShape)>,
     /// Keyspaces whose oldest memtable is being flushed.
     flushing: BTreeSet<KeyspaceId>,
     /// Running jobs per keyspace.
@@ -63,6 +68,15 @@ pub(super) struct State {
     segment_refused: Option<Error>,
     /// A job failed: jobs rest until then.
     rest_until: Option<u64>,
+}
+
+/// What running jobs have of a keyspace.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Tables that no new job may take: of any keyspace, and those that are damaged.
+    pub(super) busy: BTreeSet<u64>,
+    pub(super) damaged: BTreeSet<u64>,
+    pub(super) jobs: Vec<JobShape>,
 }
 
 impl Jobs {
@@ -139,10 +153,30 @@ impl Jobs {
 }
 
 impl State {
-    /// The tables that no new job may take, and those of them that are damaged.
-    pub(super) fn taken(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    /// What no new job of a keyspace may take.
+    pub(super) fn taken(&self, id: KeyspaceId) -> Taken {
         let damaged = self.setbacks.damaged();
-        (self.busy.union(&damaged).copied().collect(), damaged)
+        let busy = self.busy.union(&damaged).copied().collect();
+        let jobs = self.compacting.iter().filter(|(of, _)| *of == id).map(|(_, job)| job.clone());
+        Taken { busy, damaged, jobs: jobs.collect() }
+    }
+
+    /// Reserves the inputs of a task and the keys that it may write as `job`.
+    pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobShape>) {
+        self.busy.extend(task.input_uids());
+        self.compacting.extend(job.map(|job| (id, job.clone())));
+    }
+
+    /// Takes [`take`](Self::take) back.
+    pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobShape>) {
+        for uid in task.input_uids() {
+            self.busy.remove(&uid);
+        }
+        // Of two that are equal, one is as good as the other.
+        let is_it = |(of, running): &(KeyspaceId, JobShape)| *of == id && Some(running) == job;
+        if let Some(at) = self.compacting.iter().position(is_it) {
+            self.compacting.swap_remove(at);
+        }
     }
 
     /// Whether a job of the keyspace runs.
@@ -626,8 +660,7 @@ impl Engine {
     pub(crate) fn update_pressure(&self) {
         let root = self.set.current();
         for tree in self.all_trees() {
-            let nothing = (BTreeSet::new(), BTreeSet::new());
-            let Some(shape) = self.shape_of(&root, tree.id, nothing) else { continue };
+            let Some(shape) = self.shape_of(&root, tree.id, Taken::default()) else { continue };
             let policy = compaction::policy_of(shape.options.compaction);
             let pressure = policy.pressure(&shape);
             let current = tree.peek();

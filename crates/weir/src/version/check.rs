@@ -21,13 +21,10 @@ use std::ops::Bound;
 use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
 use super::root::{Arrival, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
-use super::shape::Half;
+use super::shape::{Half, Rank};
 use crate::base::error::Result;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
-
-/// Where data stands in the order of reading: smaller is newer.
-type Rank = (usize, Half, Reverse<u64>);
 
 fn rank(half: Half, place: &Place) -> Rank {
     (place.level, half, Reverse(place.epoch))

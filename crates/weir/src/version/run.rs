@@ -186,6 +186,6 @@ impl Version {
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
         let levels = self.levels.iter().map(level_shape).collect();
-        Shape { levels, busy, damaged: BTreeSet::new(), snapshots, options }
+        Shape { levels, busy, damaged: BTreeSet::new(), jobs: Vec::new(), snapshots, options }
     }
 }

@@ -6,14 +6,16 @@
 //! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a part are newest
 //! first by data epoch, and those of the filling part are newer than those of the draining part;
 //! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and
-//! everything that is `damaged`: a pick that touches one is void.
+//! everything that is `damaged`: a pick that touches one is void; (5) `jobs` holds a job for each
+//! of the former: a pick that would cross one ([`JobShape::crosses`]) is void too.
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::key::Seq;
+use crate::base::key::{self, Seq};
 #[cfg(test)]
 use crate::base::limits::LEVELS;
 use crate::options::Options;
@@ -29,6 +31,8 @@ pub(crate) struct Shape {
     pub(crate) busy: BTreeSet<u64>,
     /// Tables that cannot be read: busy too, but for as long as the store is open.
     pub(crate) damaged: BTreeSet<u64>,
+    /// The running jobs.
+    pub(crate) jobs: Vec<JobShape>,
     /// Sequence numbers of the live snapshots, ascending.
     pub(crate) snapshots: Vec<Seq>,
     /// The keyspace's options.
@@ -84,9 +88,47 @@ impl Shape {
             levels: vec![LevelShape::default(); LEVELS],
             busy: BTreeSet::new(),
             damaged: BTreeSet::new(),
+            jobs: Vec::new(),
             snapshots: Vec::new(),
             options,
         }
+    }
+}
+
+/// Where a run stands in the order of reading: a smaller rank is newer.
+pub(crate) type Rank = (usize, Half, Reverse<u64>);
+
+/// What a running job may do to the tree when it ends: in which run it may fill which keys, and
+/// past which runs it takes them there. The tables that it has taken do not tell: its outputs may
+/// span every gap between them, with nothing in it, and nobody may have put something there by
+/// then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobShape {
+    /// The smallest user key of its inputs.
+    pub(crate) smallest: Vec<u8>,
+    /// The largest user key of its inputs.
+    pub(crate) largest: Vec<u8>,
+    /// Its newest run, of the inputs or the outputs.
+    pub(crate) newest: Rank,
+    /// Its oldest run.
+    pub(crate) oldest: Rank,
+    /// The run of its outputs.
+    pub(crate) output: Rank,
+}
+
+impl JobShape {
+    /// Whether two jobs may not run side by side, whichever ends first: they would write over the
+    /// same keys of one run, or one would write there between the runs of the other, which then
+    /// passes it (rule 4 of `version::check`).
+    pub(crate) fn crosses(&self, other: &Self) -> bool {
+        let writes_between = |writer: &Self, passer: &Self| {
+            writer.output > passer.newest && writer.output < passer.oldest
+        };
+        let meet = self.output == other.output
+            || writes_between(self, other)
+            || writes_between(other, self);
+        meet && key::compare(&self.smallest, &other.largest).is_le()
+            && key::compare(&other.smallest, &self.largest).is_le()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
-use crate::compaction::policy::{Policy, RangePick};
+use crate::compaction::policy::{Policy, RangePick, running_job};
 use crate::compaction::task::{Cause, Merge as MergeTask, Slice, Task};
 use crate::device::File;
 use crate::device::real::RealDir;
@@ -28,7 +28,7 @@ use crate::table::CursorOptions;
 use crate::table::testing::MemoryTables;
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::{Half, Shape};
+use crate::version::shape::{Half, JobShape, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = 0;
@@ -152,6 +152,7 @@ impl Finished {
 
 struct RunningJob {
     task: Task,
+    shape: Option<JobShape>,
     job: CompactionJob,
 }
 
@@ -220,7 +221,8 @@ impl Store {
 
     fn shape(&self) -> Shape {
         let keyspace = Arc::clone(&self.set.current().keyspaces[&KEYSPACE]);
-        keyspace.shape(self.busy(), self.snapshots.clone())
+        let jobs = self.jobs.iter().filter_map(|running| running.shape.clone()).collect();
+        Shape { jobs, ..keyspace.shape(self.busy(), self.snapshots.clone()) }
     }
 
     fn write(&mut self, key: &[u8], value: Option<Vec<u8>>) {
@@ -284,8 +286,10 @@ impl Store {
                 self.apply(edit);
             }
             Task::Merge(merge) => {
-                let job = self.merge_job(&self.shape(), merge);
-                self.jobs.push(RunningJob { task, job });
+                let shape = self.shape();
+                let job = self.merge_job(&shape, merge);
+                let shape = running_job(&shape, &task);
+                self.jobs.push(RunningJob { task, shape, job });
             }
         }
     }

@@ -15,6 +15,8 @@
 //!   cursor L5 c
 //!   busy 7
 //!   damaged 13                    after the busy ones
+//!   job L0 9 L5 2 a-m             a running job from the run of epoch 9 on level 0 to that of
+//!                                 epoch 2 on level 5
 //!   snapshots 5 9
 //! pick
 //!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
@@ -26,6 +28,7 @@
 //! has the option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` and
 //! `runs_per_level` 4.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Bound;
@@ -35,7 +38,7 @@ use super::{Policy, RangePick};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
-use crate::version::shape::{RunShape, Shape, TableList};
+use crate::version::shape::{Half, JobShape, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
 pub(super) fn small_options() -> Options {
@@ -165,6 +168,22 @@ fn add_run(shape: &mut Shape, part: &str, rest: &str) {
     }
 }
 
+/// `L0 9 L5 2 a-m`
+fn parse_job(text: &str) -> JobShape {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [source, source_epoch, output, output_epoch, keys] = words[..] else {
+        panic!("job LEVEL EPOCH LEVEL EPOCH LOW-HIGH, not {text:?}");
+    };
+    let rank = |part: &str, epoch| {
+        let half = if part.ends_with('\'') { Half::Draining } else { Half::Filling };
+        (level_of(part.trim_end_matches('\'')), half, Reverse(number(epoch)))
+    };
+    let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
+    let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");
+    let (smallest, largest) = (smallest.as_bytes().to_vec(), largest.as_bytes().to_vec());
+    JobShape { smallest, largest, newest, oldest: output, output }
+}
+
 fn build_shape(lines: &[String]) -> Shape {
     let mut shape = empty_shape(small_options());
     for line in lines {
@@ -181,6 +200,7 @@ fn build_shape(lines: &[String]) -> Shape {
                 shape.busy.extend(&shape.damaged);
             }
             "busy" => shape.busy = rest.split(' ').map(number).collect::<BTreeSet<u64>>(),
+            "job" => shape.jobs.push(parse_job(rest)),
             "snapshots" => shape.snapshots = rest.split(' ').map(number).collect(),
             "cursor" => {
                 let (level, key) = rest.split_once(' ').expect("cursor LEVEL KEY");
@@ -300,12 +320,12 @@ macro_rules! cases {
 }
 
 cases! {
-    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy damaged deletes
-        drain range plan_outputs pressure check parts;
+    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged
+        deletes drain range plan_outputs pressure check parts;
     tiered Tiered: level along gap epoch busy range deletes check pressure;
     lazy_leveled LazyLeveled: level drain check;
     size_tiered SizeTiered: similar place cap;
     stepped_merge SteppedMerge: level room;
-    gear Gear: targets level0 pace rotate foreign damaged range check pressure;
+    gear Gear: targets level0 pace rotate foreign jobs damaged range check pressure;
     two_phase TwoPhase: level foreign check;
 }

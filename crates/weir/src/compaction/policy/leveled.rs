@@ -18,12 +18,14 @@
 //! Not here: the tombstone rule (`merge::Retain` and `execute`), the delay of writers (`pacing`).
 //!
 //! Invariants: (1) what leaves level 0 takes along every level-0 table, older or newer, that
-//! overlaps it, so that only age-contiguous data moves (H23); (2) at most one job takes from level
-//! 0, so no two jobs write overlapping ranges into one level; (3) the tables taken from a deeper
-//! level are neighbours and all tables they overlap below are taken too, so the outputs overlap
-//! nothing else in the target level; (4) a table is never taken without another that shares a user
-//! key with it in its run (H40).
+//! overlaps it, so that only age-contiguous data moves (H23); (2) at most one job of `pick` takes
+//! from level 0; (3) the tables taken from a deeper level are neighbours, and all tables that they
+//! overlap below are taken too, so the outputs overlap nothing else there; (4) a table is never
+//! taken without another that shares a user key with it in its run (H40); (5) no two jobs cross:
+//! what one writes may span the gaps between its inputs, and nothing may be brought there
+//! meanwhile, nor past it ([`JobShape::crosses`]).
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -32,11 +34,11 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Below, Hull, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of, overlapping,
-    run_of, runs, table_at, tables_in, undrain,
+    Below, Hull, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of, job_of,
+    overlapping, run_of, running_job, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
-use crate::version::shape::{Half, RunShape, Shape};
+use crate::version::shape::{Half, JobShape, RunShape, Shape};
 
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
@@ -239,6 +241,8 @@ struct Picker<'a> {
     shape: &'a Shape,
     targets: Targets,
     busy: BTreeSet<u64>,
+    /// The running jobs and those of this pick.
+    jobs: Vec<JobShape>,
     /// Levels that a level of overlapping runs waits for: nothing is taken from them.
     held: Vec<usize>,
     tasks: Vec<Task>,
@@ -272,6 +276,15 @@ impl<'a> Chosen<'a> {
     }
 }
 
+/// Whether a merge of these tables would cross another job.
+pub(super) fn is_crossed(jobs: &[JobShape], chosen: &[Chosen<'_>], merge: &Merge) -> bool {
+    let Some(hull) = hull_over(chosen).filter(|_| !jobs.is_empty()) else { return false };
+    let inputs = chosen.iter().map(|c| (c.level, c.half, Reverse(c.run.epoch)));
+    let output = (merge.output_level, merge.output_half, Reverse(merge.output_epoch));
+    let job = job_of(hull, inputs, output);
+    jobs.iter().any(|other| other.crosses(&job))
+}
+
 /// The tables of every run of `level` that overlap `hull`, and those that overlap these, until
 /// there are no more: newest run first.
 fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<'a>> {
@@ -299,7 +312,7 @@ fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
 }
 
 /// The interval around all chosen tables.
-fn hull_over<'a>(chosen: &[Chosen<'a>]) -> Option<Hull<'a>> {
+pub(super) fn hull_over<'a>(chosen: &[Chosen<'a>]) -> Option<Hull<'a>> {
     chosen.iter().filter_map(Chosen::hull).reduce(Hull::union)
 }
 
@@ -318,8 +331,8 @@ fn merge_of(
 
 impl<'a> Picker<'a> {
     fn new(shape: &'a Shape) -> Self {
-        let busy = shape.busy.clone();
-        Self { shape, targets: targets_of(shape), busy, held: Vec::new(), tasks: Vec::new() }
+        let (busy, jobs) = (shape.busy.clone(), shape.jobs.clone());
+        Self { shape, targets: targets_of(shape), busy, jobs, held: Vec::new(), tasks: Vec::new() }
     }
 
     fn is_busy(&self, chosen: &[Chosen<'_>]) -> bool {
@@ -328,6 +341,7 @@ impl<'a> Picker<'a> {
 
     fn accept(&mut self, task: Task) {
         self.busy.extend(task.input_uids());
+        self.jobs.extend(running_job(self.shape, &task));
         self.tasks.push(task);
     }
 
@@ -475,7 +489,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Adds the overlapping tables of the output level and decides between a merge and a move.
-    /// `None` if one of them is busy.
+    /// `None` if one of them is busy, or another job is in the way.
     fn finish(
         &self,
         mut chosen: Vec<Chosen<'a>>,
@@ -484,28 +498,25 @@ impl<'a> Picker<'a> {
         cursor: Option<CursorMove>,
     ) -> Option<Task> {
         let source_level = chosen.first()?.level;
+        let mut may_move = false;
         if output_level != source_level {
             let lower = stack_over(self.shape, output_level, hull_over(&chosen)?);
             if self.is_busy(&lower) {
                 return None;
             }
-            if lower.is_empty() && self.may_move(&chosen, output_level) {
-                let input = chosen.first()?.slice();
-                let output_epoch =
-                    output_epoch(self.shape, output_level, std::slice::from_ref(&input));
-                let output_half = Half::Filling;
-                return Some(Task::Move(Move {
-                    input,
-                    output_level,
-                    output_half,
-                    output_epoch,
-                    cursor,
-                    cause,
-                }));
-            }
+            may_move = lower.is_empty() && self.may_move(&chosen, output_level);
             chosen.extend(lower);
         }
-        Some(Task::Merge(merge_of(self.shape, &chosen, output_level, cursor, cause)))
+        let merge = merge_of(self.shape, &chosen, output_level, cursor, cause);
+        if is_crossed(&self.jobs, &chosen, &merge) {
+            return None;
+        }
+        if !may_move {
+            return Some(Task::Merge(merge));
+        }
+        let Merge { output_level, output_half, output_epoch, cursor, cause, .. } = merge;
+        let input = chosen.first()?.slice();
+        Some(Task::Move(Move { input, output_level, output_half, output_epoch, cursor, cause }))
     }
 
     /// Tables smaller than this are merged out of level 0, not moved.
@@ -591,15 +602,13 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     if chosen.is_empty() {
         return RangePick::Done;
     }
-    // Also when only an unrelated job has taken level 0: its outputs may land in this range.
-    let level0_busy = runs(shape, 0)
-        .iter()
-        .flat_map(|run| tables_in(run, &all(run)))
-        .any(|table| shape.busy.contains(&table.uid));
-    if level0_busy || chosen.iter().flat_map(|c| c.tables()).any(|t| shape.busy.contains(&t.uid)) {
+    let merge = merge_of(shape, &chosen, BOTTOM, None, Cause::Manual);
+    if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
+        || is_crossed(&shape.jobs, &chosen, &merge)
+    {
         return RangePick::Wait;
     }
-    RangePick::Task(Task::Merge(merge_of(shape, &chosen, BOTTOM, None, Cause::Manual)))
+    RangePick::Task(Task::Merge(merge))
 }
 
 /// Whether a table has keys between two bounds, as far as its own bounds tell.

@@ -2,11 +2,12 @@
 //!
 //! Not here: the data (`execute`), the delay of writers (`pacing` turns [`Pressure`] into one).
 //!
-//! Invariants: (1) the tasks of one `pick` share no table with each other nor with a busy one;
+//! Invariants: (1) the tasks of one `pick` share no table with each other nor with a busy one, and
+//! cross neither each other nor a running job ([`JobShape::crosses`]);
 //! (2) installing a task's result never puts an older entry of a key above a newer one (H23, H40);
 //! (3) after finitely many picks on a tree that nobody writes to, `pick` returns nothing.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::ops::{Bound, Range};
 
 use crate::base::key;
@@ -14,7 +15,7 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Cause, Merge, Move, Slice, Task};
 use crate::filter::monkey::{Allocation, Runs};
-use crate::version::shape::{Half, LevelShape, RunShape, Shape};
+use crate::version::shape::{Half, JobShape, LevelShape, Rank, RunShape, Shape};
 
 /// Most filter bits per key: as the option `bloom_bits`.
 const FILTER_BITS_MAX: f64 = 32.0;
@@ -183,6 +184,36 @@ impl<'a> Hull<'a> {
         };
         Self { smallest, largest }
     }
+}
+
+/// What a task of a shape is to others while it runs. A rotation is nothing to them: it moves no
+/// key, and nothing may come to its level meanwhile, wherever it is.
+pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobShape> {
+    let epoch = match task {
+        Task::Merge(merge) => merge.output_epoch,
+        Task::Move(moved) => moved.output_epoch,
+        Task::Rotate(_) => return None,
+    };
+    let slice_hull = |slice: &Slice| {
+        let run = run_of(shape, slice)?;
+        let (first, last) = (slice.uids.first()?, slice.uids.last()?);
+        let mut tables = tables_in(run, &all(run)).skip_while(|table| table.uid != *first);
+        let first = Hull::of(tables.next()?);
+        let last = tables.find(|table| table.uid == *last);
+        Some(last.map_or(first, |last| first.union(Hull::of(last))))
+    };
+    let hull = task.inputs().iter().filter_map(slice_hull).reduce(Hull::union)?;
+    let (level, half) = task.output();
+    let inputs = task.inputs().iter().map(|slice| (slice.level, slice.half, Reverse(slice.epoch)));
+    Some(job_of(hull, inputs, (level, half, Reverse(epoch))))
+}
+
+/// A job with inputs in `hull`, of these runs.
+fn job_of(hull: Hull<'_>, inputs: impl Iterator<Item = Rank>, output: Rank) -> JobShape {
+    let (newest, oldest) = inputs
+        .fold((output, output), |(newest, oldest), rank| (newest.min(rank), oldest.max(rank)));
+    let (smallest, largest) = (hull.smallest.to_vec(), hull.largest.to_vec());
+    JobShape { smallest, largest, newest, oldest, output }
 }
 
 /// The runs of the filling part of a level, newest first.

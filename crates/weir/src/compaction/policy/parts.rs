@@ -13,21 +13,22 @@
 //! a time takes from a part, so that jobs cannot end out of that order; (3) of several runs in a
 //! part (left by another policy) the oldest drains first, and what comes from above joins the
 //! newest, so nothing passes anything (H23); (4) a level is rotated only while no job brings tables
-//! to it, and no job begins to while it is being rotated. A damaged table holds up its part when
-//! its turn comes; it hinders no rotation, which reads nothing.
+//! to it, and no job begins to while it is being rotated; (5) no two jobs cross
+//! ([`JobShape::crosses`]). A damaged table holds up its part when its turn comes; it hinders no
+//! rotation, which reads nothing.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES};
+use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES, hull_over, is_crossed};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Hull, Pressure, RangePick, Span, all, any_busy, overlapping, runs, table_at, tables_in,
-    undrain_level, whole,
+    Hull, Pressure, RangePick, Span, all, any_busy, overlapping, running_job, runs, table_at,
+    tables_in, undrain_level, whole,
 };
 use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
-use crate::version::shape::{Half, RunShape, Shape};
+use crate::version::shape::{Half, JobShape, RunShape, Shape};
 
 /// Most tables that one job takes from a draining run: what they overlap below is only half covered
 /// at the two ends, which is paid for once per job.
@@ -94,6 +95,8 @@ pub(super) struct Picker<'a> {
     busy: BTreeSet<u64>,
     /// Tables that a job has, also one of this pick: those that are damaged wait for nobody.
     taken: BTreeSet<u64>,
+    /// The running jobs and those of this pick.
+    jobs: Vec<JobShape>,
     pub(super) tasks: Vec<Task>,
 }
 
@@ -101,7 +104,8 @@ impl<'a> Picker<'a> {
     pub(super) fn new(shape: &'a Shape) -> Self {
         let targets = targets_of(shape);
         let taken = shape.busy.difference(&shape.damaged).copied().collect();
-        Self { shape, targets, busy: shape.busy.clone(), taken, tasks: Vec::new() }
+        let (busy, jobs) = (shape.busy.clone(), shape.jobs.clone());
+        Self { shape, targets, busy, taken, jobs, tasks: Vec::new() }
     }
 
     /// The level that `level` drains into.
@@ -112,6 +116,7 @@ impl<'a> Picker<'a> {
     fn accept(&mut self, task: Task) {
         self.busy.extend(task.input_uids());
         self.taken.extend(task.input_uids());
+        self.jobs.extend(running_job(self.shape, &task));
         self.tasks.push(task);
     }
 
@@ -231,27 +236,20 @@ impl<'a> Picker<'a> {
         let output_epoch = into.map_or(source.run.epoch, |run| run.epoch);
         let target = target.filter(|target| !target.span.is_empty());
         let (output_level, output_half, cursor) = (level, Half::Filling, None);
-        if target.is_none() && self.may_move(&source, level) {
-            let input = source.slice();
-            self.accept(Task::Move(Move {
-                input,
-                output_level,
-                output_half,
-                output_epoch,
-                cursor,
-                cause,
-            }));
-            return true;
+        let may_move = target.is_none() && self.may_move(&source, level);
+        let input = source.slice();
+        let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
+        let inputs = chosen.iter().map(Chosen::slice).collect();
+        let merge = Merge { inputs, output_level, output_half, output_epoch, cursor, cause };
+        if is_crossed(&self.jobs, &chosen, &merge) {
+            return false;
         }
-        let inputs = std::iter::once(source).chain(target).map(|chosen| chosen.slice()).collect();
-        self.accept(Task::Merge(Merge {
-            inputs,
-            output_level,
-            output_half,
-            output_epoch,
-            cursor,
-            cause,
-        }));
+        let cursor = None;
+        self.accept(if may_move {
+            Task::Move(Move { input, output_level, output_half, output_epoch, cursor, cause })
+        } else {
+            Task::Merge(merge)
+        });
         true
     }
 
@@ -337,13 +335,10 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
             stack = around(&|table| deletes_hide_nothing(shape, table));
         }
         chosen.extend(stack);
-        hull = chosen.iter().filter_map(Chosen::hull).reduce(Hull::union);
+        hull = hull_over(&chosen);
     }
-    let Some(hull) = hull else { return RangePick::Done };
-    // A job's outputs may span any gap between its inputs.
-    if busy_hulls(shape).any(|busy| busy.smallest <= hull.largest && hull.smallest <= busy.largest)
-    {
-        return RangePick::Wait;
+    if chosen.is_empty() {
+        return RangePick::Done;
     }
     let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
     let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
@@ -351,6 +346,11 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     let output_epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
     let cause = Cause::Manual;
     let merge = Merge { inputs, output_level, output_half, output_epoch, cursor, cause };
+    if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
+        || is_crossed(&shape.jobs, &chosen, &merge)
+    {
+        return RangePick::Wait;
+    }
     RangePick::Task(Task::Merge(merge))
 }
 
@@ -377,14 +377,6 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
         }
         hull = wider;
     }
-}
-
-/// For each level, the interval around the tables that jobs have.
-fn busy_hulls(shape: &Shape) -> impl Iterator<Item = Hull<'_>> {
-    shape.levels.iter().filter_map(|level| {
-        let tables = level.runs().flat_map(|(_, run)| tables_in(run, &all(run)));
-        tables.filter(|table| shape.busy.contains(&table.uid)).map(Hull::of).reduce(Hull::union)
-    })
 }
 
 /// Runs of a level on average: a filling part that grows from nothing, and a draining part that

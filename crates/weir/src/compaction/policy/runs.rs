@@ -212,8 +212,8 @@ fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
 /// to the oldest, with all between, into the place of the oldest. Whole runs, because what a
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
-/// run is left, its tables in the range are rewritten for the deletes that hide nothing: one stretch
-/// of neighbours at a time, because an output may span what lies between two of its inputs.
+/// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
+/// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
     if let Some(tasks) = undrain(shape) {
         return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
