@@ -6,7 +6,9 @@
 //! another one; (2) memory is freed only when the arena is dropped, so a pointer into it is good as
 //! long as the arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of
 //! its own, so that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of
-//! it. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small.
+//! it; (4) at most [`SPARE_BYTES_MAX`] of freed memory are kept, for the next arena of any store in
+//! the process. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays
+//! small.
 //!
 //! Source: LevelDB's `util/arena.h`; concurrent bump as in RocksDB's `ConcurrentArena`, with one
 //! atomic add instead of per-core shards.
@@ -24,6 +26,11 @@ const CHUNK_BYTES_MIN: usize = 4096;
 
 /// Size of the largest ordinary chunk, in bytes: a huge page.
 const CHUNK_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of freed chunks that are kept for the next arena: those of a memtable of about 20,000
+/// small entries. A fresh page costs its first writer a fault (1 to 3 us), and giving it back
+/// interrupts the other cores. No account counts them, so they are few.
+const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// Alignment of chunks, in bytes: a cache line.
 const CHUNK_ALIGN: usize = 64;
@@ -53,8 +60,10 @@ impl Chunk {
     /// A chunk of `bytes` uninitialised bytes, of which the first `used` are handed out already.
     fn new(bytes: usize, used: usize) -> NonNull<Self> {
         assert!(bytes > 0 && used <= bytes, "chunk of {bytes} bytes with {used} in use");
-        let base = if bytes >= MAPPED_BYTES_MIN {
-            // It goes back to the system at once when the memtable has been flushed.
+        let base = if let Some(spare) = SPARE.lock().take(bytes) {
+            spare
+        } else if bytes >= MAPPED_BYTES_MIN {
+            // Most of it goes back to the system at once when the memtable has been flushed.
             pages::take(bytes, Self::align(bytes))
                 .unwrap_or_else(|| handle_alloc_error(Self::layout(bytes)))
         } else {
@@ -78,6 +87,9 @@ impl Chunk {
     unsafe fn free(chunk: NonNull<Self>) {
         // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
         let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
+        if SPARE.lock().keep(chunk.base, chunk.bytes) {
+            return;
+        }
         if chunk.bytes >= MAPPED_BYTES_MIN {
             // SAFETY: `base` was taken in `new` for the same number of bytes.
             unsafe { pages::give_back(chunk.base, chunk.bytes, Self::align(chunk.bytes)) };
@@ -85,6 +97,42 @@ impl Chunk {
             // SAFETY: `base` was allocated in `new` with the layout of the same size.
             unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
         }
+    }
+}
+
+/// Chunks that were freed and not given back to the system.
+struct Spare {
+    chunks: Vec<(usize, NonNull<u8>)>,
+    bytes: usize,
+}
+
+// SAFETY: the memory of its chunks is the list's own: whoever freed them uses it no more.
+unsafe impl Send for Spare {}
+
+static SPARE: Mutex<Spare> = Mutex::new(Spare { chunks: Vec::new(), bytes: 0 });
+
+impl Spare {
+    /// Whether chunks of `bytes` are kept: those that arenas double through, mapped and without a
+    /// huge page. A chunk for one large value has any size.
+    fn fits(bytes: usize) -> bool {
+        bytes.is_power_of_two() && (MAPPED_BYTES_MIN..CHUNK_BYTES_MAX).contains(&bytes)
+    }
+
+    /// The memory of a chunk of `bytes`, if there is one.
+    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let at = self.chunks.iter().rposition(|chunk| chunk.0 == bytes)?;
+        self.bytes -= bytes;
+        Some(self.chunks.swap_remove(at).1)
+    }
+
+    /// Keeps the memory of a chunk that nobody uses any more, unless there is enough already.
+    fn keep(&mut self, base: NonNull<u8>, bytes: usize) -> bool {
+        let keeps = Self::fits(bytes) && self.bytes + bytes <= SPARE_BYTES_MAX;
+        if keeps {
+            self.chunks.push((bytes, base));
+            self.bytes += bytes;
+        }
+        keeps
     }
 }
 
@@ -261,6 +309,25 @@ mod tests {
             let slice = unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) };
             assert!(slice.iter().all(|&b| b == i as u8), "allocation {i} was overwritten");
         }
+    }
+
+    /// Goal: what a flushed memtable frees is there for the next one, but never more than a little.
+    /// Method: a list of its own, filled with more than it may keep.
+    #[test]
+    fn freed_chunks_are_kept_up_to_a_bound() {
+        let mut spare = Spare { chunks: Vec::new(), bytes: 0 };
+        let address = |i: usize| std::ptr::without_provenance_mut(i * CHUNK_BYTES_MAX);
+        let place = |i: usize| NonNull::new(address(i)).expect("not 0");
+        assert!(!spare.keep(place(1), MAPPED_BYTES_MIN / 2), "that is the allocator's");
+        assert!(!spare.keep(place(1), MAPPED_BYTES_MIN + PAGE_BYTES), "one large value");
+        assert!(!spare.keep(place(1), CHUNK_BYTES_MAX), "a huge page");
+        let kept = (1..=40).filter(|&i| spare.keep(place(i), 128 << 10)).count();
+        assert_eq!(kept * (128 << 10), SPARE_BYTES_MAX);
+        assert_eq!(spare.take(64 << 10), None);
+        assert_eq!(spare.take(128 << 10), Some(place(kept)));
+        assert!(spare.keep(place(99), 64 << 10));
+        assert_eq!(spare.take(64 << 10), Some(place(99)));
+        assert_eq!(spare.bytes, (kept - 1) * (128 << 10));
     }
 
     #[test]
