@@ -346,6 +346,21 @@ mod tests {
         }
     }
 
+    /// Goal: the write rate of a level is per byte flushed, and the mean is over all levels but the
+    /// last. Method: three levels that get 3, 5 and 100 bytes for each byte.
+    #[test]
+    fn write_rates_of_levels() {
+        let mut record = Record { samples: vec![Sample::default(); 2], ..Record::default() };
+        record.samples[1].flushed_bytes = 1000;
+        for (level, written) in [(LEVELS - 3, 3000), (LEVELS - 2, 5000), (LEVELS - 1, 100_000)] {
+            record.samples[1].levels[level] = [10, written];
+        }
+        for (name, rate) in [("1", 3.0), ("2", 5.0), ("3", 100.0), ("inner", 4.0)] {
+            let name = format!("level_write_rate_{name}");
+            assert!((number_of(&record, &name) - rate).abs() < 1e-9, "{name}");
+        }
+    }
+
     #[test]
     fn unknown_names() {
         for name in ["", "hit_ratio", "hit_ratio_mode", "luck_mean"] {
