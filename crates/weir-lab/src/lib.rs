@@ -7,6 +7,7 @@
 //!
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
+pub mod amplification;
 pub mod catalog;
 pub mod choice;
 pub mod experiment;

@@ -36,6 +36,9 @@ enum Command {
     /// Check the results in a folder against their bounds
     #[command(after_help = EXIT_CODES)]
     Check(command::check::CheckArgs),
+    /// Measure what each policy writes, reads and stores, beside the formulas
+    #[command(after_help = EXIT_CODES)]
+    Amplification(command::amplification::AmplificationArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,5 +63,6 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Run(args) => command::run::run(args, out),
         Command::Report(args) => command::report::run(args, out),
         Command::Check(args) => command::check::run(args, out),
+        Command::Amplification(args) => command::amplification::run(args, out),
     }
 }

@@ -1,5 +1,6 @@
 //! The program's commands, one module each, and what they share: how they end, tables and verdicts.
 
+pub(crate) mod amplification;
 pub(crate) mod check;
 mod folder;
 pub(crate) mod list;
