@@ -62,7 +62,16 @@ impl Engine {
     /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
     pub(super) fn shape_of(&self, root: &Root, id: KeyspaceId, taken: Taken) -> Option<Shape> {
         let state = root.keyspaces.get(&id)?;
-        let Taken { busy, damaged, jobs } = taken;
+        let Taken { mut busy, mut damaged, jobs } = taken;
+        if !busy.is_empty() {
+            // Tables of other keyspaces do not concern this tree: its deciders ask whether anything
+            // of it is busy or damaged at all.
+            let taken = |uid: &u64| busy.contains(uid) || damaged.contains(uid);
+            let own: BTreeSet<u64> =
+                state.version.tables().map(|table| table.meta().uid).filter(taken).collect();
+            busy.retain(|uid| own.contains(uid));
+            damaged.retain(|uid| own.contains(uid));
+        }
         // After the version is pinned: H47. No policy asks for the free space yet.
         let shape = state.shape(busy, self.shared.snapshots.live());
         Some(Shape { damaged, jobs, ..shape })

@@ -73,7 +73,7 @@ pub(super) struct State {
 /// What running jobs have of a keyspace.
 #[derive(Default)]
 pub(super) struct Taken {
-    /// Tables that no new job may take: of any keyspace, and those that are damaged.
+    /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
     pub(super) busy: BTreeSet<u64>,
     pub(super) damaged: BTreeSet<u64>,
     pub(super) jobs: Vec<JobShape>,
