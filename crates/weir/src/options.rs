@@ -161,8 +161,8 @@ pub enum Filters {
     /// Each level has what `bloom_bits` says.
     #[default]
     Uniform,
-    /// About as many bits in all as if every entry had `bloom_bits` of level 0 (within a fifth), but
-    /// small runs get more per key and large ones fewer, so that fewer lookups read a block for
+    /// About as many bits in all as if every entry had `bloom_bits` of level 0 (within a fifth),
+    /// but small runs get more per key and large ones fewer, so that fewer lookups read a block for
     /// nothing (Monkey, SIGMOD 2017, section 4.1). `bloom_bits` of other levels are not looked at.
     Monkey,
 }
@@ -272,8 +272,8 @@ pub struct Options {
     /// Bytes of one memtable before it is flushed, 4 KiB to 1 GiB. Larger: fewer, larger level-0
     /// tables, more memory. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
     pub write_buffer_bytes: u64,
-    /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count. Default:
-    /// `None`.
+    /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count.
+    /// Default: `None`.
     pub write_buffer_entries: Option<u64>,
     /// Memtables that may wait for their flush before writers wait, 1 to 64. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
@@ -296,12 +296,12 @@ pub struct Options {
     /// `two_phase`; the others do not look at it. Default: [`DEFAULT_LEVEL_RATIO`].
     pub level_ratio: u32,
     /// Smallest target of the level that level 0 is merged into, in bytes, at least 1 KiB. In
-    /// `leveled` a batch of level 0 (`l0_trigger` write buffers) counts if it is larger, and a store
-    /// of up to `level_ratio` times as much has one level below level 0. In `gear` and `two_phase`,
-    /// whose levels are fed by one write buffer at a time, the target is an `l0_trigger`-th of it,
-    /// or one write buffer if that is larger. The policies that keep several runs a level do not
-    /// look at it. Larger: fewer levels to read and fewer rewrites, longer single compactions.
-    /// Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    /// `leveled` a batch of level 0 (`l0_trigger` write buffers) counts if it is larger, and a
+    /// store of up to `level_ratio` times as much has one level below level 0. In `gear` and
+    /// `two_phase`, whose levels are fed by one write buffer at a time, the target is an
+    /// `l0_trigger`-th of it, or one write buffer if that is larger. The policies that keep several
+    /// runs a level do not look at it. Larger: fewer levels to read and fewer rewrites, longer
+    /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
     /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
     /// `two_phase`: levels are as large from the start as if the last one held so many; 0: they
@@ -314,10 +314,10 @@ pub struct Options {
     /// both. Default: [`DEFAULT_L0_TRIGGER`].
     pub l0_trigger: usize,
     /// Runs that make a level full, 2 to 100, in `tiered`, `lazy_leveled`, `size_tiered` and
-    /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four times
-    /// as many and wait at nine times as many (`size_tiered`: slowed when the tree has more than a
-    /// full level for each level there is). Larger: fewer rewrites, more runs to read and more space
-    /// for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
+    /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four
+    /// times as many and wait at nine times as many (`size_tiered`: slowed when the tree has more
+    /// than a full level for each level there is). Larger: fewer rewrites, more runs to read and
+    /// more space for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
     pub runs_per_level: usize,
     /// What of a compaction's output goes into the block cache. Default: none of it.
     pub warm_up: WarmUp,

@@ -11,7 +11,7 @@
 //! Invariants: (1) the delay is 0 while every spring is slack; (2) it never falls when any part of
 //! the load grows; (3) it is at most [`DELAY_MAX`].
 
-use crate::compaction::policy::Pressure;
+use crate::compaction::policy::{L0_SLACK, Pressure};
 
 /// The extension of a spring at which writers have to wait for background work: the wall.
 pub(crate) const SPRING_FULL: f64 = 1.0;
@@ -23,10 +23,7 @@ const DELAY_HALF: f64 = 10.0;
 /// Largest delay, in nanoseconds per byte: lets 1 MB/s through.
 pub(crate) const DELAY_MAX: f64 = 1000.0;
 
-/// Level-0 runs, in multiples of the trigger, at which the spring begins to pull and is full. A
-/// burst of a few write buffers is taken at full speed and merged at once, which also costs fewer
-/// bytes per byte; a get pays a filter probe per run.
-pub(super) const L0_SLACK: f64 = 4.0;
+/// Level-0 runs, in multiples of the trigger, at which the spring is full.
 const L0_FULL: f64 = 9.0;
 
 /// Compaction debt, in multiples of what one round of level-0 compaction costs, at which the spring
@@ -53,7 +50,7 @@ fn extension(value: f64, slack: f64, full: f64) -> f64 {
 
 /// Extension of the level-0 spring.
 pub(crate) fn level0_spring(pressure: &Pressure) -> f64 {
-    extension(pressure.l0_runs as f64 / pressure.l0_trigger.max(1) as f64, L0_SLACK, L0_FULL)
+    extension(pressure.l0_runs as f64 / pressure.l0_trigger.max(1) as f64, L0_SLACK as f64, L0_FULL)
 }
 
 /// Extension of the debt spring.

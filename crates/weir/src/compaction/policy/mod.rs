@@ -82,6 +82,11 @@ pub(crate) enum RangePick {
     Done,
 }
 
+/// Runs of [`Pressure`], in multiples of its trigger, from which on writers are slowed (`pacing`):
+/// a burst of a few write buffers is taken at full speed and merged at once, which also costs fewer
+/// bytes per byte; a get pays a filter probe per run.
+pub(crate) const L0_SLACK: usize = 4;
+
 /// What a policy says about the tree: the part of the writers' load that memtables do not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Pressure {

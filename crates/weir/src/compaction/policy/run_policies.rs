@@ -175,9 +175,9 @@ fn unique_keys_cost_what_the_formulas_say() {
 
 /// Goal: with Monkey, the trees that the policies really make have about as many filter bits as
 /// with uniform filters (within a fifth, because a run is given its bits before the tree knows how
-/// many runs its level will have), and lookups of absent keys pass fewer filters. Method: fills; at rest the
-/// bits of every run as the policy would choose them now, against a uniform division of the same
-/// sum.
+/// many runs its level will have), and lookups of absent keys pass fewer filters. Method: fills; at
+/// rest the bits of every run as the policy would choose them now, against a uniform division of
+/// the same sum.
 #[test]
 fn monkey_beats_uniform_filters_in_every_tree() {
     for compaction in CompactionPolicy::ALL {
@@ -208,8 +208,8 @@ fn monkey_beats_uniform_filters_in_every_tree() {
             let passes: f64 = runs.iter().map(|(_, bits)| false_positives(*bits)).sum();
             let uniform = runs.len() as f64 * false_positives(average);
             println!(
-                "{compaction} T {t}, {flushes} flushes, {} runs: {average:.2} bits, {passes:.4} pass, \
-                 uniform {uniform:.4}",
+                "{compaction} T {t}, {flushes} flushes, {} runs: {average:.2} bits, \
+                 {passes:.4} pass, uniform {uniform:.4}",
                 runs.len()
             );
             assert!((average - 8.0).abs() < 1.6, "{compaction}: {average} bits of 8");

@@ -17,9 +17,8 @@
 use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
-use crate::compaction::pacing::L0_SLACK;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
+use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Task};
 use crate::version::shape::Shape;
 
@@ -62,7 +61,7 @@ impl Policy for SizeTiered {
     /// All runs count, in whatever level: writers are slowed from about [`runs_cap`] on.
     fn pressure(&self, shape: &Shape) -> Pressure {
         let l0_runs = runs::runs_from(shape, 0).len();
-        let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK as usize);
+        let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK);
         Pressure { l0_runs, l0_trigger, ..runs::debt(shape) }
     }
 

@@ -17,9 +17,10 @@
 //! Simplifications, with their direction: readers are served in the order they come, without an
 //! elevator (slow side); background streams pay one positioning per cluster of bytes, do not wait
 //! for readers, and syncs of tables wait for the streams only (fast side for streams, and
-//! independent of the scale); every reader has read-ahead places of its own, as open files have in an
-//! operating system, though they share the head (fast side for scans over many runs); metadata of the file system costs nothing (fast side); stripes are
-//! never reused (no effect at one average seek).
+//! independent of the scale); every reader has read-ahead places of its own, as open files have in
+//! an operating system, though they share the head (fast side for scans over many runs); metadata
+//! of the file system costs nothing (fast side); stripes are never reused (no effect at one average
+//! seek).
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
