@@ -164,6 +164,8 @@ pub enum Filters {
     /// About as many bits in all as if every entry had `bloom_bits` of level 0 (within a fifth),
     /// but small runs get more per key and large ones fewer, so that fewer lookups read a block for
     /// nothing (Monkey, SIGMOD 2017, section 4.1). `bloom_bits` of other levels are not looked at.
+    /// Ascending keys cost a rewrite per level, where tables would otherwise only be moved: they
+    /// get smaller filters on their way down.
     Monkey,
 }
 

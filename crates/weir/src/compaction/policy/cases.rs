@@ -140,6 +140,7 @@ fn set_option(options: &mut Options, text: &str) {
         "expected_bytes" => options.expected_bytes = number(value),
         "base_level_bytes" => options.base_level_bytes = number(value),
         "write_buffer_bytes" => options.write_buffer_bytes = number(value),
+        "filters" => options.filters = value.parse().expect("a division of filter bits"),
         "compression" if value == "lz4_below_0" => {
             options.compression = vec![Compression::None, Compression::Lz4];
         }

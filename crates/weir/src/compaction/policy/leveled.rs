@@ -35,7 +35,7 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
     Below, Hull, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of, job_of,
-    overlapping, run_of, running_job, runs, table_at, tables_in, undrain,
+    keeps_too_many_bits, overlapping, run_of, running_job, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
 use crate::version::shape::{Half, JobShape, RunShape, Shape};
@@ -526,11 +526,16 @@ impl<'a> Picker<'a> {
 
     /// Rule: tables that overlap nothing in the output level are moved, not rewritten, unless they
     /// are of several runs, small ones of level 0, hard to compact further, full of deletes that a
-    /// rewrite would drop, or to be compressed differently.
+    /// rewrite would drop, or to be compressed differently or to have far smaller filters.
     fn may_move(&self, chosen: &[Chosen<'_>], output_level: usize) -> bool {
         let [only] = chosen else { return false };
         let options = &self.shape.options;
         if options.compression_at(only.level) != options.compression_at(output_level) {
+            return false;
+        }
+        let entries = only.tables().map(|table| table.entries).sum();
+        let bits = |level| Leveled.filter_bits(self.shape, level, entries);
+        if keeps_too_many_bits(self.shape, bits(only.level), bits(output_level)) {
             return false;
         }
         let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);

@@ -20,6 +20,10 @@ use crate::version::shape::{Half, JobShape, LevelShape, Rank, RunShape, Shape};
 /// Most filter bits per key: as the option `bloom_bits`.
 const FILTER_BITS_MAX: f64 = 32.0;
 
+/// Filter bits per key that a moved table may have beyond those of its new level: less than one
+/// level's difference at a ratio of 4 (2.9), or every move would become a rewrite.
+const SPARE_BITS_MAX: f32 = 2.5;
+
 #[cfg(test)]
 mod cases;
 pub(crate) mod cut;
@@ -155,6 +159,13 @@ fn filter_bits(
         size /= ratio;
     }
     Allocation::of(&model, f64::from(average)).bits(entries as f64).min(FILTER_BITS_MAX) as f32
+}
+
+/// Rule: with Monkey's division, what has far more bits per key than its new level gives is
+/// rewritten rather than moved. A load of ascending keys is nothing but moves: all of it would keep
+/// the bits of the small run that it once was, half as many again as were to be divided.
+fn keeps_too_many_bits(shape: &Shape, from: f32, to: f32) -> bool {
+    shape.options.divided_bits().is_some() && from > to + SPARE_BITS_MAX
 }
 
 impl Below {

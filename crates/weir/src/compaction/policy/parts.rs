@@ -24,8 +24,8 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES, hull_over, is_crossed};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Hull, Pressure, RangePick, Span, all, any_busy, overlapping, running_job, runs, table_at,
-    tables_in, undrain_level, whole,
+    Hull, Pressure, RangePick, Span, all, any_busy, keeps_too_many_bits, overlapping, running_job,
+    runs, table_at, tables_in, undrain_level, whole,
 };
 use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
 use crate::version::shape::{Half, JobShape, RunShape, Shape};
@@ -286,10 +286,16 @@ impl<'a> Picker<'a> {
     }
 
     /// Rule: tables that overlap nothing in the target are moved, not rewritten, unless they are to
-    /// be compressed differently, overlap too much below it, or would lose deletes there.
+    /// be compressed differently or to have far smaller filters, overlap too much below it, or
+    /// would lose deletes there.
     fn may_move(&self, source: &Chosen<'_>, level: usize) -> bool {
         let options = &self.shape.options;
         if options.compression_at(source.level) != options.compression_at(level) {
+            return false;
+        }
+        let entries = source.tables().map(|table| table.entries).sum();
+        let bits = |level| filter_bits(self.shape, level, entries);
+        if keeps_too_many_bits(self.shape, bits(source.level), bits(level)) {
             return false;
         }
         let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);
