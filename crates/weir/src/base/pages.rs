@@ -5,7 +5,8 @@
 //! 32 MiB), and can give nothing back as long as small blocks lie in between. Filters, indexes,
 //! buffers of jobs and memtables come and go for as long as the store is open, between cached
 //! blocks: what they leave behind would be held beyond the memory budget, and no account would say
-//! so. So buffers of [`MAPPED_BYTES_MIN`] and above are mappings, which go back at once.
+//! so. So buffers of [`MAPPED_BYTES_MIN`] and above are mappings, which go back at once (but in a
+//! simulation, see `kept`).
 //!
 //! Not here: who is charged for it (`memory`).
 //!
@@ -35,10 +36,14 @@ mod map {
 
     use super::PAGE_BYTES;
 
-    /// `bytes` zeroed bytes at a multiple of `align`, a power of two of at least a page; `None` if
-    /// there is no memory.
+    /// `bytes` bytes of any value at a multiple of `align`, a power of two of at least a page;
+    /// `None` if there is no memory.
     pub(crate) fn take(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let len = bytes.next_multiple_of(align);
+        #[cfg(feature = "sim")]
+        if let Some(base) = super::kept::take(len, align) {
+            return Some(base);
+        }
         let slack = if align > PAGE_BYTES { align } else { 0 };
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new private mapping at an address of the kernel's choice.
@@ -68,8 +73,97 @@ mod map {
     /// `base` came from [`take`] for the same `bytes` and `align`, and nobody uses it after.
     pub(crate) unsafe fn give_back(base: NonNull<u8>, bytes: usize, align: usize) {
         let len = bytes.next_multiple_of(align);
-        // SAFETY: by contract a whole mapping of `take`.
+        #[cfg(feature = "sim")]
+        let (base, len) = match super::kept::keep(base, len, align) {
+            Some(instead) => instead,
+            None => return,
+        };
+        // SAFETY: by contract a whole mapping of `take`, or an earlier one of which that is true.
         let _ = unsafe { munmap(base.as_ptr().cast(), len) };
+    }
+}
+
+/// What simulated actors give back and take again: a simulation goes through as many buffers as a
+/// machine does in hours, and the faults of their fresh pages took a fifth of its time. At most
+/// [`KEPT_BYTES_MAX`](self::kept::KEPT_BYTES_MAX) are held; nobody accounts for them. Outside of a
+/// simulation nothing is kept.
+#[cfg(all(feature = "sim", target_os = "linux", not(miri)))]
+mod kept {
+    use std::collections::VecDeque;
+    use std::ptr::NonNull;
+
+    use crate::base::sched::sim::is_actor;
+
+    /// Most bytes that are held.
+    pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
+
+    /// How many of the newest are looked at.
+    const LOOK: usize = 64;
+
+    struct Kept {
+        bytes: usize,
+        /// Address, length and alignment, the oldest first.
+        mappings: VecDeque<(usize, usize, usize)>,
+    }
+
+    /// No lock of the simulation's: it must not become a place to switch actors at.
+    static KEPT: parking_lot::Mutex<Kept> =
+        parking_lot::Mutex::new(Kept { bytes: 0, mappings: VecDeque::new() });
+
+    /// A mapping of exactly that length and alignment.
+    pub(super) fn take(len: usize, align: usize) -> Option<NonNull<u8>> {
+        if !is_actor() {
+            return None;
+        }
+        let mut kept = KEPT.lock();
+        let first = kept.mappings.len().saturating_sub(LOOK);
+        let fits = |&(_, l, a): &(usize, usize, usize)| (l, a) == (len, align);
+        let place = first + kept.mappings.range(first..).rposition(fits)?;
+        let (address, ..) = kept.mappings.remove(place)?;
+        kept.bytes -= len;
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Holds a mapping; what to give back to the system instead, if anything.
+    pub(super) fn keep(
+        base: NonNull<u8>,
+        len: usize,
+        align: usize,
+    ) -> Option<(NonNull<u8>, usize)> {
+        if !is_actor() || len > KEPT_BYTES_MAX / 8 {
+            return Some((base, len));
+        }
+        let mut kept = KEPT.lock();
+        kept.mappings.push_back((base.as_ptr().expose_provenance(), len, align));
+        kept.bytes += len;
+        if kept.bytes <= KEPT_BYTES_MAX {
+            return None;
+        }
+        let (address, len, _) = kept.mappings.pop_front()?;
+        kept.bytes -= len;
+        Some((NonNull::new(std::ptr::with_exposed_provenance_mut(address))?, len))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use crate::base::pages::PageVec;
+        use crate::base::sched::sim::Simulation;
+
+        /// Goal: in a simulation a buffer's memory comes again, outside it goes back.
+        #[test]
+        fn buffers_come_again() {
+            let again = || {
+                let first = PageVec::<u8>::with_capacity(77 << 12);
+                let place = first.base;
+                drop(first);
+                let between = PageVec::<u8>::with_capacity(78 << 12);
+                assert_ne!(between.base, place);
+                let second = PageVec::<u8>::with_capacity(77 << 12);
+                second.base == place
+            };
+            assert!(Simulation::run(1, move |_| again()));
+            assert!(super::take(77 << 12, 4096).is_none());
+        }
     }
 }
 
