@@ -113,6 +113,10 @@ pub struct Store {
     pub block_bytes: u32,
     /// Bits per key of the Bloom filters.
     pub bloom_bits: f32,
+    /// How they are divided over the runs of the tree: `uniform` or `monkey`.
+    pub filters: String,
+    /// `none`, which is all there is here: values are random bytes.
+    pub compression: String,
     /// Bytes of the block cache. Scaled.
     pub block_cache_bytes: u64,
     /// Bytes of the row cache above the tables; 0: none. Scaled.
@@ -461,6 +465,8 @@ runs_per_level = 10
 table_bytes = 20971520
 block_bytes = 4096
 bloom_bits = 15.0
+filters = "uniform"
+compression = "none"
 block_cache_bytes = 6442450944
 row_cache_bytes = 0
 warm_up = "none"
@@ -534,7 +540,7 @@ note = ""
         assert!(b.writes.per_second.abs() < 1e-9);
         assert_eq!((b.load.keys, b.store.policy.as_str()), (20_971_520, "leveled"));
         assert_eq!(experiment.options()["reads.choice"], "range_hot");
-        assert_eq!(experiment.options().len(), 50);
+        assert_eq!(experiment.options().len(), 52);
     }
 
     /// Goal: who says that a number differs says from what, how far and why. Method: each of them

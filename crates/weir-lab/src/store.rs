@@ -79,10 +79,6 @@ pub fn keys(settings: &Settings) -> KeySpace {
 }
 
 /// The engine's options for `settings`.
-#[allow(
-    clippy::needless_update,
-    reason = "what the engine gets later has its default here until an experiment needs it"
-)]
 fn options(settings: &Settings) -> Result<Options, String> {
     let store = &settings.store;
     let policy = store.policy.parse().map_err(|e| format!("store.policy: {e}"))?;
@@ -91,6 +87,14 @@ fn options(settings: &Settings) -> Result<Options, String> {
         "incremental" => WarmUp::Incremental,
         other => return Err(format!("store.warm_up: {other:?} is unknown")),
     };
+    let filters = store.filters.parse().map_err(|e| format!("store.filters: {e}"))?;
+    if store.compression != "none" {
+        let given = &store.compression;
+        return Err(format!("store.compression: {given:?} is unknown; there is \"none\""));
+    }
+    if settings.writes.choice != "uniform" {
+        return Err(format!("writes.choice: {:?} is unknown", settings.writes.choice));
+    }
     Ok(Options {
         write_buffer_bytes: store.write_buffer_bytes,
         write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
@@ -99,6 +103,7 @@ fn options(settings: &Settings) -> Result<Options, String> {
         block_bytes: store.block_bytes,
         table_bytes: store.table_bytes,
         bloom_bits: vec![store.bloom_bits],
+        filters,
         compression: vec![Compression::None],
         level_ratio: store.level_ratio,
         base_level_bytes: store.base_level_bytes,
@@ -106,7 +111,6 @@ fn options(settings: &Settings) -> Result<Options, String> {
         l0_trigger: store.l0_trigger,
         runs_per_level: store.runs_per_level,
         warm_up,
-        ..Options::default()
     })
 }
 
@@ -180,4 +184,31 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
         db.wait_idle().map_err(|e| e.to_string())?;
         db.close().map_err(|e| e.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what an experiment says reaches the engine, and what the engine does not have is
+    /// refused by name.
+    #[test]
+    fn options_are_taken_or_refused() {
+        let experiment = crate::catalog::named("lsbm-fig11b").expect("built in");
+        let settings = experiment.settings_of(&experiment.runs[0]).expect("its first run");
+        let with = |change: fn(&mut Settings)| {
+            let mut settings = settings.clone();
+            change(&mut settings);
+            options(&settings)
+        };
+        let monkey = with(|s| "monkey".clone_into(&mut s.store.filters)).expect("known");
+        assert_eq!(monkey.filters, weir::Filters::Monkey);
+        for (change, named) in [
+            ((|s| "ape".clone_into(&mut s.store.filters)) as fn(&mut Settings), "store.filters"),
+            (|s| "lz4".clone_into(&mut s.store.compression), "store.compression"),
+            (|s| "banana".clone_into(&mut s.writes.choice), "writes.choice"),
+        ] {
+            assert!(with(change).expect_err(named).contains(named), "{named}");
+        }
+    }
 }
