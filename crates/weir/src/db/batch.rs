@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::key::Kind;
 use crate::base::limits;
-use crate::db::engine::Handle;
+use crate::db::closing::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::options::Durability;
 use crate::write::batch::Records;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::Result;
 use crate::base::key::Seq;
 use crate::base::value::Value;
-use crate::db::engine::Handle;
+use crate::db::closing::Handle;
 use crate::read::cursor::{TreeCursor, View};
 use crate::state::tree::{SuperVersion, Tree};
 

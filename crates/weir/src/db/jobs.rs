@@ -3,12 +3,11 @@
 //! Jobs are steps, so that a long compaction lets urgent work pass between two of them: log
 //! segments first, then flushes, then compactions.
 //!
-//! Invariants: (1) a table is input of one job at most (`busy`), and no two jobs of a keyspace
-//! cross (`compacting`; `JobShape::crosses`); (2) one flush per keyspace at a time, oldest
-//! memtable first (ARCHITECTURE §3); (3) before a flush edit is issued, the log is durable up to
-//! the last sequence number of its memtable (H52), unless the keyspace is the only one; (4) the
-//! outputs of a job whose edit may have reached the device are never deleted (docs/hazards.md, bug
-//! 32).
+//! Not here: the jobs themselves (`flushes`, `compactions`), how their results are shown
+//! (`install`).
+//!
+//! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace cross
+//! (`compacting`; `JobShape::crosses`).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,22 +17,16 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::key::Seq;
-use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
-use crate::base::table_meta::TableMeta;
 use crate::compaction;
-use crate::compaction::execute::{Finished, FlushJob, FlushSpec, Job, JobContext, Progress};
+use crate::compaction::execute::{Finished, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
-use crate::compaction::policy::Placement;
 use crate::compaction::task::Task;
-use crate::db::engine::{Engine, Writer, memtable_bytes_max};
+use crate::db::engine::{Engine, Writer};
 use crate::db::setbacks::Setbacks;
-use crate::memtable::MemtableCursor;
 use crate::state::shared::Shared;
-use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, SuperVersion, Tree, last_seq};
-use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
-use crate::version::set::{ApplyError, Installed, VersionSet};
+use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
+use crate::version::edit::KeyspaceId;
 use crate::version::shape::JobShape;
 
 /// How long jobs rest after one failed, before they try again.
@@ -53,7 +46,7 @@ pub(super) struct State {
     /// What running compactions may do where: one each, but for rotations.
     compacting: Vec<(KeyspaceId, JobShape)>,
     /// Keyspaces whose oldest memtable is being flushed.
-    flushing: BTreeSet<KeyspaceId>,
+    pub(super) flushing: BTreeSet<KeyspaceId>,
     /// Running jobs per keyspace.
     running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.
@@ -230,39 +223,6 @@ pub(crate) fn work(engine: &Arc<Engine>) {
     }
 }
 
-/// The job that makes tables of a frozen memtable.
-pub(crate) fn flush_job(
-    context: JobContext,
-    set: &VersionSet,
-    tree: &Tree,
-    buffer: &Buffer,
-    snapshots: Vec<Seq>,
-) -> FlushJob<MemtableCursor> {
-    let current = tree.peek();
-    let root = set.current();
-    let shape = root.keyspaces.get(&tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
-    let policy = compaction::policy_of(current.options.compaction);
-    let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
-    let level = placement.level;
-    let entries = buffer.memtable.entries();
-    let mut table = FlushSpec::table_options(tree.id, &current.options, level, context.hash_seed);
-    if let Some(shape) = &shape {
-        table.bloom_bits = policy.filter_bits(shape, level, entries);
-    }
-    let spec = FlushSpec {
-        keyspace: tree.id,
-        placement,
-        epoch: buffer.epoch(),
-        entries,
-        snapshots,
-        table_bytes: shape
-            .as_ref()
-            .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
-        table,
-    };
-    FlushJob::new(context, spec, buffer.memtable.cursor())
-}
-
 impl Engine {
     /// Runs the most urgent job, if there is one.
     fn run_one(&self) -> bool {
@@ -409,219 +369,6 @@ impl Engine {
         self.trees.lock().values().cloned().collect()
     }
 
-    /// Flushes the oldest memtable of some keyspace; false if none waits.
-    fn flush_one(&self) -> Result<bool> {
-        for tree in self.all_trees() {
-            let Some(buffer) = tree.peek().immutables.last().cloned() else { continue };
-            {
-                let mut state = self.jobs.state.lock();
-                if state.flushing.contains(&tree.id) || !state.begin(tree.id) {
-                    continue;
-                }
-                state.flushing.insert(tree.id);
-            }
-            // Another thread may have flushed it before the claim.
-            let current = tree.peek().immutables.last().cloned();
-            let result = match current {
-                Some(current) if Arc::ptr_eq(&current, &buffer) => {
-                    sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer))
-                        .map(|()| true)
-                }
-                _ => Ok(true),
-            };
-            {
-                let mut state = self.jobs.state.lock();
-                state.flushing.remove(&tree.id);
-                state.end(tree.id);
-            }
-            self.update_pressure();
-            self.shared.announce_progress();
-            // More memtables may wait, and a new table may make a compaction due.
-            self.shared.wake_workers();
-            return result;
-        }
-        Ok(false)
-    }
-
-    /// Makes a table of a frozen memtable and installs it.
-    fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
-        let started = clock::now_nanos();
-        let writer = self.writer()?;
-        // (a) The keyspace needs the log from its next younger memtable on.
-        let log_start = {
-            let current = tree.peek();
-            let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
-            match at {
-                Some(0) | None => current.active.log_start(),
-                Some(at) => current.immutables[at - 1].log_start(),
-            }
-        };
-        let others = self.other_log_starts(tree);
-        // (b) H52; and the positions that the edit names, chosen before, must be found again.
-        if !self.is_log_of(tree) {
-            self.sync_position(writer.wal.settled_lsn())?;
-        }
-        let durable = writer.wal.durable_lsn();
-        let mut job = {
-            // Read after the freeze: H47.
-            let snapshots = self.shared.snapshots.live();
-            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
-        };
-        let mut finished = self.run_job(&mut job, &|| false)?;
-        finished.edit.keyspace(tree.id).flushed =
-            Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
-        let flushed = Some((tree, buffer));
-        let alone = finished.edit.clone();
-        for (id, flushed) in others {
-            let flushed = Flushed { durable_lsn: durable, ..flushed };
-            finished.edit.keyspace(id).flushed = Some(flushed);
-        }
-        match self.set.apply(finished.edit) {
-            Ok(installed) => self.show(installed, flushed),
-            // Another keyspace was dropped or flushed meanwhile: its log start is not needed.
-            Err(failed)
-                if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
-            {
-                self.install_outputs(alone, &finished.outputs, flushed)?;
-            }
-            Err(failed) => return Err(self.not_installed(failed, &finished.outputs)),
-        }
-        let counters = &self.shared.counters;
-        counters.flushes.add(1);
-        counters.flush_bytes.add(finished.stats.bytes_written);
-        counters.flush_nanos.add(clock::now_nanos() - started);
-        self.release_log();
-        Ok(())
-    }
-
-    /// Whether the log before the memtables of `tree` is needed for nothing once they are tables,
-    /// durable or not: no other keyspace has entries there, and replay starts at the position that
-    /// the flush records. A log that nobody asks to sync then never reaches the device.
-    ///
-    /// A keyspace that is created later has a later log start, made durable with all before it.
-    fn is_log_of(&self, tree: &Tree) -> bool {
-        // In this order: a creation puts its tree in place before it clears the flag.
-        let creating = self.creating.load(Ordering::SeqCst);
-        !creating && self.trees.lock().keys().all(|&id| id == tree.id)
-    }
-
-    /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they
-    /// were recorded: those of keyspaces that nothing was written to (`write::queue` moves them at
-    /// every freeze). Without them a keyspace that is never flushed would pin the log.
-    fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
-        let mut starts = Vec::new();
-        for tree in self.all_trees().iter().filter(|t| t.id != besides.id) {
-            let log_start = tree.oldest_log_start();
-            // After the look at the memtables: what was flushed before it is in this root.
-            let root = self.set.current();
-            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
-            if state.log_start.segment < log_start.segment {
-                let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };
-                starts.push((tree.id, flushed));
-            }
-        }
-        starts
-    }
-
-    /// Applies the edit of a job. If it certainly did not reach the device, the job's outputs are
-    /// removed; otherwise they stay (bug 32).
-    pub(crate) fn install_outputs(
-        &self,
-        edit: VersionEdit,
-        outputs: &[Arc<TableMeta>],
-        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
-    ) -> Result<()> {
-        match self.set.apply(edit) {
-            Ok(installed) => {
-                self.show(installed, flushed);
-                Ok(())
-            }
-            Err(failed) => Err(self.not_installed(failed, outputs)),
-        }
-    }
-
-    /// Removes the outputs of a job whose edit certainly did not reach the device (bug 32).
-    fn not_installed(&self, failed: ApplyError, outputs: &[Arc<TableMeta>]) -> Error {
-        if !failed.maybe_persisted
-            && let Ok(storage) = self.storage()
-        {
-            for table in outputs {
-                let reason = "recovery removes tables that no version names";
-                storage.remove_table(table.uid).ignore_error(reason);
-                self.cache.erase_table(table.uid, table.blocks);
-            }
-        }
-        failed.error
-    }
-
-    /// Shows an installed edit to readers and retires the tables that it removed.
-    fn show(&self, installed: Installed, flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>) {
-        // Before the memtable goes: from then on the row cache answers for its keys (H53).
-        let generation = flushed.map(|(of, buffer)| of.forget_rows(&self.shared, buffer));
-        for tree in self.all_trees() {
-            tree.update(|current| {
-                let newest = self.set.current();
-                let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
-                let mut immutables = current.immutables.clone();
-                let mut disk_generation = current.disk_generation;
-                if let Some((of, buffer)) = flushed
-                    && Arc::ptr_eq(of, &tree)
-                {
-                    immutables.retain(|b| !Arc::ptr_eq(b, buffer));
-                    disk_generation = generation.unwrap_or(disk_generation);
-                }
-                SuperVersion {
-                    active: Arc::clone(&current.active),
-                    immutables,
-                    version: Arc::clone(&state.version),
-                    options: self.effective(&state.options),
-                    disk_generation,
-                }
-            });
-        }
-        for table in &installed.removed {
-            self.reclaimer.retire(table);
-        }
-        drop(installed);
-        self.cache.set_capacity(self.cache_share());
-        // Memtables beyond what the trees themselves hold are held by cursors; indexes and filters
-        // of tables that were replaced are, too.
-        let accountant = &self.shared.accountant;
-        let held = accountant.used(Category::Memtables);
-        let many = flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2;
-        if many || accountant.used_total() > accountant.budget_bytes() {
-            self.shared.call_for_release();
-        }
-    }
-
-    /// Lets go of log segments that no keyspace needs.
-    pub(crate) fn release_log(&self) {
-        let Some(writer) = &self.writer else { return };
-        let start = self.set.current().wal_start();
-        // Looked at after the root: a creation that begins later starts behind `start`.
-        if self.creating.load(Ordering::SeqCst) {
-            return;
-        }
-        if let Some(start) = start {
-            writer.wal.release_before(start.segment);
-        }
-    }
-
-    /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38).
-    fn shorten_log(&self) {
-        let Some(writer) = &self.writer else { return };
-        if writer.wal.live_bytes() <= self.options.log_area_bytes / 2 {
-            return;
-        }
-        let root = self.set.current();
-        let Some(oldest) = root.wal_start() else { return };
-        let pinning = root.keyspaces.values().filter(|k| k.log_start.segment == oldest.segment);
-        let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
-        for tree in self.all_trees().into_iter().filter(|t| ids.contains(&t.id)) {
-            writer.committer.request_freeze(&tree);
-        }
-    }
-
     /// What every job of this store needs.
     pub(super) fn job_context(&self) -> Result<JobContext> {
         let set = Arc::clone(&self.set);
@@ -679,24 +426,6 @@ impl Engine {
             tree.set_obstacle(if full { self.obstacle(&root, &tree) } else { None });
             tree.stopped.store(full, Ordering::Release);
         }
-    }
-
-    /// Freezes the memtable of a keyspace and waits until it is a table.
-    pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
-        self.shared.health.check_writable()?;
-        let writer = self.writer()?;
-        writer.committer.exclusively(|lead| lead.freeze(tree));
-        let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
-            return Ok(());
-        };
-        self.shared.wake_workers();
-        self.shared.wait_until(|| {
-            let oldest = tree.peek().immutables.last().map(|b| b.epoch());
-            if oldest.is_none_or(|oldest| oldest > newest) {
-                return Some(Ok(()));
-            }
-            self.cannot_go_on().map(Err)
-        })
     }
 
     /// Why a caller who waits for background work would wait for ever.

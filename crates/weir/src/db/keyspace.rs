@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::value::Value;
-use crate::db::engine::Handle;
+use crate::db::closing::Handle;
 use crate::db::iter::{Cursor, Iter, Scan, SnapshotRef};
 use crate::db::range::KeyRange;
 use crate::options::{Durability, Options};

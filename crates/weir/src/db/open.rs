@@ -26,9 +26,9 @@ use crate::base::prng::Prng;
 use crate::base::sched::{self, Mutex};
 use crate::cache::BlockCache;
 use crate::compaction::execute::{self, JobContext};
-use crate::db::engine::{
-    DEFAULT_KEYSPACE, Engine, Handle, Writer, effective_options, memtable_bytes_max,
-};
+use crate::db::closing::Handle;
+use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, memtable_bytes_max};
+use crate::db::flushes;
 use crate::db::jobs::{self, Jobs};
 use crate::db::keyspace::Keyspace;
 use crate::db::{Builder, Db};
@@ -335,7 +335,7 @@ impl Opening {
             verify_outputs: self.options.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
         };
-        let mut job = jobs::flush_job(context, &self.set, tree, &buffer, Vec::new());
+        let mut job = flushes::flush_job(context, &self.set, tree, &buffer, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;
         edit.keyspace(tree.id).flushed = Some(Flushed {
             log_start: next,

@@ -1,0 +1,159 @@
+//! Flushes: a frozen memtable becomes tables.
+//!
+//! Invariants: (1) one flush per keyspace at a time, oldest memtable first (ARCHITECTURE §3); (2)
+//! before a flush edit is issued, the log is durable up to the last sequence number of its memtable
+//! (H52), unless the keyspace is the only one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::base::clock;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::key::Seq;
+use crate::base::sched;
+use crate::compaction;
+use crate::compaction::execute::{FlushJob, FlushSpec, JobContext};
+use crate::compaction::policy::Placement;
+use crate::db::engine::Engine;
+use crate::memtable::MemtableCursor;
+use crate::state::tree::{Buffer, Tree, last_seq};
+use crate::version::edit::Flushed;
+use crate::version::set::VersionSet;
+
+/// The job that makes tables of a frozen memtable.
+pub(crate) fn flush_job(
+    context: JobContext,
+    set: &VersionSet,
+    tree: &Tree,
+    buffer: &Buffer,
+    snapshots: Vec<Seq>,
+) -> FlushJob<MemtableCursor> {
+    let current = tree.peek();
+    let root = set.current();
+    let shape = root.keyspaces.get(&tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
+    let policy = compaction::policy_of(current.options.compaction);
+    let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
+    let level = placement.level;
+    let entries = buffer.memtable.entries();
+    let mut table = FlushSpec::table_options(tree.id, &current.options, level, context.hash_seed);
+    if let Some(shape) = &shape {
+        table.bloom_bits = policy.filter_bits(shape, level, entries);
+    }
+    let spec = FlushSpec {
+        keyspace: tree.id,
+        placement,
+        epoch: buffer.epoch(),
+        entries,
+        snapshots,
+        table_bytes: shape
+            .as_ref()
+            .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
+        table,
+    };
+    FlushJob::new(context, spec, buffer.memtable.cursor())
+}
+
+impl Engine {
+    /// Flushes the oldest memtable of some keyspace; false if none waits.
+    pub(super) fn flush_one(&self) -> Result<bool> {
+        for tree in self.all_trees() {
+            let Some(buffer) = tree.peek().immutables.last().cloned() else { continue };
+            {
+                let mut state = self.jobs.state.lock();
+                if state.flushing.contains(&tree.id) || !state.begin(tree.id) {
+                    continue;
+                }
+                state.flushing.insert(tree.id);
+            }
+            // Another thread may have flushed it before the claim.
+            let current = tree.peek().immutables.last().cloned();
+            let result = match current {
+                Some(current) if Arc::ptr_eq(&current, &buffer) => {
+                    sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer))
+                        .map(|()| true)
+                }
+                _ => Ok(true),
+            };
+            {
+                let mut state = self.jobs.state.lock();
+                state.flushing.remove(&tree.id);
+                state.end(tree.id);
+            }
+            self.update_pressure();
+            self.shared.announce_progress();
+            // More memtables may wait, and a new table may make a compaction due.
+            self.shared.wake_workers();
+            return result;
+        }
+        Ok(false)
+    }
+
+    /// Makes a table of a frozen memtable and installs it.
+    fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
+        let started = clock::now_nanos();
+        let writer = self.writer()?;
+        // (a) The keyspace needs the log from its next younger memtable on.
+        let log_start = {
+            let current = tree.peek();
+            let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
+            match at {
+                Some(0) | None => current.active.log_start(),
+                Some(at) => current.immutables[at - 1].log_start(),
+            }
+        };
+        let others = self.other_log_starts(tree);
+        // (b) H52; and the positions that the edit names, chosen before, must be found again.
+        if !self.is_log_of(tree) {
+            self.sync_position(writer.wal.settled_lsn())?;
+        }
+        let durable = writer.wal.durable_lsn();
+        let mut job = {
+            // Read after the freeze: H47.
+            let snapshots = self.shared.snapshots.live();
+            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
+        };
+        let mut finished = self.run_job(&mut job, &|| false)?;
+        finished.edit.keyspace(tree.id).flushed =
+            Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
+        let flushed = Some((tree, buffer));
+        let alone = finished.edit.clone();
+        for (id, flushed) in others {
+            let flushed = Flushed { durable_lsn: durable, ..flushed };
+            finished.edit.keyspace(id).flushed = Some(flushed);
+        }
+        match self.set.apply(finished.edit) {
+            Ok(installed) => self.show(installed, flushed),
+            // Another keyspace was dropped or flushed meanwhile: its log start is not needed.
+            Err(failed)
+                if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
+            {
+                self.install_outputs(alone, &finished.outputs, flushed)?;
+            }
+            Err(failed) => return Err(self.not_installed(failed, &finished.outputs)),
+        }
+        let counters = &self.shared.counters;
+        counters.flushes.add(1);
+        counters.flush_bytes.add(finished.stats.bytes_written);
+        counters.flush_nanos.add(clock::now_nanos() - started);
+        self.release_log();
+        Ok(())
+    }
+
+    /// Freezes the memtable of a keyspace and waits until it is a table.
+    pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
+        self.shared.health.check_writable()?;
+        let writer = self.writer()?;
+        writer.committer.exclusively(|lead| lead.freeze(tree));
+        let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
+            return Ok(());
+        };
+        self.shared.wake_workers();
+        self.shared.wait_until(|| {
+            let oldest = tree.peek().immutables.last().map(|b| b.epoch());
+            if oldest.is_none_or(|oldest| oldest > newest) {
+                return Some(Ok(()));
+            }
+            self.cannot_go_on().map(Err)
+        })
+    }
+}

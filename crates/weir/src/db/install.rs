@@ -1,0 +1,99 @@
+//! How the result of a job becomes the tree: its edit is applied, then shown to readers.
+//!
+//! Invariant: the outputs of a job whose edit may have reached the device are never deleted
+//! (docs/hazards.md, bug 32).
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::memory::Category;
+use crate::base::table_meta::TableMeta;
+use crate::db::engine::{Engine, memtable_bytes_max};
+use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::version::edit::VersionEdit;
+use crate::version::set::{ApplyError, Installed};
+
+impl Engine {
+    /// Applies the edit of a job. If it certainly did not reach the device, the job's outputs are
+    /// removed; otherwise they stay (bug 32).
+    pub(crate) fn install_outputs(
+        &self,
+        edit: VersionEdit,
+        outputs: &[Arc<TableMeta>],
+        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
+    ) -> Result<()> {
+        match self.set.apply(edit) {
+            Ok(installed) => {
+                self.show(installed, flushed);
+                Ok(())
+            }
+            Err(failed) => Err(self.not_installed(failed, outputs)),
+        }
+    }
+
+    /// Removes the outputs of a job whose edit certainly did not reach the device (bug 32).
+    pub(super) fn not_installed(&self, failed: ApplyError, outputs: &[Arc<TableMeta>]) -> Error {
+        if !failed.maybe_persisted
+            && let Ok(storage) = self.storage()
+        {
+            for table in outputs {
+                let reason = "recovery removes tables that no version names";
+                storage.remove_table(table.uid).ignore_error(reason);
+                self.cache.erase_table(table.uid, table.blocks);
+            }
+        }
+        failed.error
+    }
+
+    /// Shows an installed edit to readers and retires the tables that it removed.
+    pub(super) fn show(&self, installed: Installed, flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>) {
+        // Before the memtable goes: from then on the row cache answers for its keys (H53).
+        let generation = flushed.map(|(of, buffer)| of.forget_rows(&self.shared, buffer));
+        for tree in self.all_trees() {
+            tree.update(|current| {
+                let newest = self.set.current();
+                let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
+                let mut immutables = current.immutables.clone();
+                let mut disk_generation = current.disk_generation;
+                if let Some((of, buffer)) = flushed
+                    && Arc::ptr_eq(of, &tree)
+                {
+                    immutables.retain(|b| !Arc::ptr_eq(b, buffer));
+                    disk_generation = generation.unwrap_or(disk_generation);
+                }
+                SuperVersion {
+                    active: Arc::clone(&current.active),
+                    immutables,
+                    version: Arc::clone(&state.version),
+                    options: self.effective(&state.options),
+                    disk_generation,
+                }
+            });
+        }
+        for table in &installed.removed {
+            self.reclaimer.retire(table);
+        }
+        drop(installed);
+        self.cache.set_capacity(self.cache_share());
+        // Memtables beyond what the trees themselves hold are held by cursors; indexes and filters
+        // of tables that were replaced are, too.
+        let accountant = &self.shared.accountant;
+        let held = accountant.used(Category::Memtables);
+        let many = flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2;
+        if many || accountant.used_total() > accountant.budget_bytes() {
+            self.shared.call_for_release();
+        }
+    }
+
+    /// An edit failed: unless only space was missing, what is on the device is unknown.
+    pub(crate) fn note_install_error(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::NoSpace | ErrorKind::InvalidArgument | ErrorKind::Closed => {}
+            _ => {
+                self.shared.health.poison(&error);
+                self.shared.announce_progress();
+            }
+        }
+        error
+    }
+}

@@ -1,0 +1,169 @@
+//! Keyspaces begin, change their options and end.
+//!
+//! Not here: what a keyspace's tree is (`state::tree`), its public handle (`keyspace`).
+//!
+//! Invariants: (1) one keyspace begins or ends at a time (`ddl`); (2) no group of the log before a
+//! keyspace's first log start holds an entry of it; (3) no job names a keyspace that has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer};
+use crate::options::Options;
+use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::version::edit::{Flushed, VersionEdit};
+
+/// How a keyspace is asked for.
+pub(crate) enum KeyspaceAsk {
+    Open,
+    Create(Options),
+    OpenOrCreate(Options),
+}
+
+impl Engine {
+    /// Opens a keyspace, creating it if `create`, or if it is missing and `create` is not
+    /// exclusive.
+    pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
+        self.shared.health.check_open()?;
+        check_name(name)?;
+        let existing = self.trees.lock().values().find(|t| t.name == name).cloned();
+        match (existing, ask) {
+            (Some(_), KeyspaceAsk::Create(_)) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("keyspace {name:?} exists; open it, or choose another name"),
+            )),
+            (Some(tree), KeyspaceAsk::Open) => Ok(tree),
+            (Some(tree), KeyspaceAsk::OpenOrCreate(options)) => {
+                self.change_options(&tree, options)?;
+                Ok(tree)
+            }
+            (None, KeyspaceAsk::Open) => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no keyspace {name:?}; create it, or correct the name"),
+            )),
+            (None, KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options)) => {
+                self.create_keyspace(name, options)
+            }
+        }
+    }
+
+    fn change_options(&self, tree: &Arc<Tree>, options: Options) -> Result<()> {
+        options.validate()?;
+        let stored = {
+            let root = self.set.current();
+            root.keyspaces.get(&tree.id).map(|k| Arc::clone(&k.options))
+        };
+        if stored.is_some_and(|s| *s == options) || self.writer.is_none() {
+            return Ok(());
+        }
+        self.shared.health.check_writable()?;
+        let mut edit = VersionEdit::default();
+        edit.keyspace(tree.id).options = Some(Arc::new(options));
+        self.install_outputs(edit, &[], None).map_err(|e| self.note_install_error(e))?;
+        self.shared.wake_workers();
+        Ok(())
+    }
+
+    fn create_keyspace(&self, name: &str, options: Options) -> Result<Arc<Tree>> {
+        options.validate()?;
+        let writer = self.writer()?;
+        self.shared.health.check_writable()?;
+        let _ddl = self.ddl.lock();
+        if let Some(tree) = self.trees.lock().values().find(|t| t.name == name) {
+            return Ok(Arc::clone(tree));
+        }
+        if self.trees.lock().len() >= limits::KEYSPACES_MAX {
+            return Err(Error::invalid(format!(
+                "a store has at most {} keyspaces; drop some, or put a prefix on the keys",
+                limits::KEYSPACES_MAX
+            )));
+        }
+        self.creating.store(true, Ordering::SeqCst);
+        let created = self.install_keyspace(writer, name, options);
+        self.creating.store(false, Ordering::SeqCst);
+        self.release_log();
+        created
+    }
+
+    /// Draws a log start for a new keyspace and installs it. Requires: `creating` is set.
+    fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
+        // No group before this position can hold an entry of the new keyspace.
+        let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log());
+        self.sync_position(durable_lsn)?;
+        let id = self.set.new_keyspace_id().ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
+        })?;
+        let mut edit = VersionEdit::default();
+        let created = edit.keyspace(id);
+        created.create = Some(name.to_owned());
+        created.options = Some(Arc::new(options));
+        created.flushed = Some(Flushed { log_start: position, flushed_seq: 0, durable_lsn });
+        let installed = self.set.apply(edit).map_err(|e| self.note_install_error(e.error))?;
+        let state = installed.root.keyspaces.get(&id).ok_or_else(|| {
+            Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
+        })?;
+        let options = self.effective(&state.options);
+        let buffer = Buffer::new(options.write_buffer_bytes, position, &self.shared.accountant);
+        let tree = Arc::new(Tree::new(
+            id,
+            name.to_owned(),
+            SuperVersion {
+                active: Arc::new(buffer),
+                immutables: Vec::new(),
+                version: Arc::clone(&state.version),
+                options,
+                disk_generation: 0,
+            },
+        ));
+        self.trees.lock().insert(id, Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// Drops a keyspace with everything in it.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.shared.health.check_writable()?;
+        self.writer()?;
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid(
+                "the keyspace \"default\" cannot be dropped; delete its keys",
+            ));
+        }
+        let _ddl = self.ddl.lock();
+        let tree = self.keyspace(name, KeyspaceAsk::Open)?;
+        // Jobs of the keyspace end first, so that no edit names it after it is gone.
+        self.jobs.close_keyspace(&self.shared, tree.id);
+        let mut edit = VersionEdit::default();
+        edit.keyspace(tree.id).drop = true;
+        let installed = match self.set.apply(edit) {
+            Ok(installed) => installed,
+            Err(failed) => {
+                self.jobs.reopen_keyspace(tree.id);
+                self.shared.wake_workers();
+                return Err(self.note_install_error(failed.error));
+            }
+        };
+        tree.set_dropped();
+        self.trees.lock().remove(&tree.id);
+        for table in &installed.removed {
+            self.reclaimer.retire(table);
+        }
+        drop(installed);
+        tree.clear(&self.shared);
+        self.shared.announce_progress();
+        self.shared.wake_workers();
+        Ok(())
+    }
+}
+
+/// A name that people can read and that fits its length field.
+fn check_name(name: &str) -> Result<()> {
+    let max = limits::KEYSPACE_NAME_BYTES_MAX;
+    if name.is_empty() || name.len() > max || name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "{name:?} cannot name a keyspace; use 1 to {max} bytes without control characters"
+        )));
+    }
+    Ok(())
+}
