@@ -5,6 +5,7 @@
 //! but the standard library, so that it starts at once on a fresh clone.
 //! Not here: formatting, lints and tests; `.ci/run` calls cargo for those.
 
+mod constants;
 mod list;
 mod sha256;
 mod source;

@@ -3,6 +3,7 @@
 //! The module that owns a format starts with `// FORMAT: docs/format/x.md sha=` and the first
 //! twelve hex digits of the page's SHA-256. Changing the page breaks the lock; who mends it (with
 //! `cargo xtask tidy --fix-hashes`) has the code in front of him. Every page has at least one lock.
+//! That the code does not change alone either is the work of `numbers`.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,15 @@ fn parse(line: &str) -> Option<(&str, &str)> {
 
 fn hash(text: &str) -> String {
     sha256::hex(text.as_bytes())[..DIGITS].to_owned()
+}
+
+/// The locks: path of a Rust file, and the page that it is locked to.
+pub fn locks(tree: &Tree) -> Vec<(&str, &str)> {
+    let locks_of = |(path, text)| {
+        let lines = str::lines(text).filter_map(parse);
+        lines.map(move |(page, _)| (path, page))
+    };
+    tree.files_ending(".rs").flat_map(locks_of).collect()
 }
 
 /// Checks that every lock names a page as it is, and that every page has a lock.

@@ -10,6 +10,7 @@ mod layers;
 mod lengths;
 mod links;
 mod marks;
+mod numbers;
 mod paths;
 mod promises;
 mod reach;
@@ -44,9 +45,10 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with `tree`, in order of files and lines.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    const CHECKS: [fn(&Tree) -> Vec<Violation>; 10] = [
+    const CHECKS: [fn(&Tree) -> Vec<Violation>; 11] = [
         layers::check,
         formats::check,
+        numbers::check,
         lengths::check,
         marks::check,
         reach::check,

@@ -1,3 +1,4 @@
+// FORMAT: docs/format/block.md sha=f047b166d6fe
 //! Keys as the tree sees them: a user key, a sequence number and a kind.
 //!
 //! Order: user key ascending (bytewise), then sequence number descending, so that the newest entry

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=05e82e8fed14
+// FORMAT: docs/format/table_meta.md sha=0e1673505ba3
 //! What the tree knows about a table without reading it: identity, bounds, counts.
 //!
 //! A `TableMeta` travels in version edits; the table file repeats most of it in its properties, so

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/filter.md sha=8e2dc83c30e2
+// FORMAT: docs/format/filter.md sha=246f99e5d287
 //! Blocked Bloom filter: pure functions over bytes.
 //!
 //! A key's bits all lie in one block of 512 bits, one cache line, so a probe costs one miss (two,

@@ -1,3 +1,4 @@
+// FORMAT: docs/format/log.md sha=0f6fd4a4a0f5
 //! The bytes of one commit group: header, payload, and the payload of a `SegmentStart`.
 //!
 //! Pure functions over byte slices. Sizes and offsets are those of docs/format/log.md.

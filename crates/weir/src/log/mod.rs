@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=b49600a52aef
+// FORMAT: docs/format/log.md sha=0f6fd4a4a0f5
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=f1ae41686bc6
+// FORMAT: docs/format/directory.md sha=f43c8fbc0fef
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/block.md sha=7ab5821a099e
+// FORMAT: docs/format/block.md sha=f047b166d6fe
 //! One data block: entries in columns, so that entry `i` is found without touching entry `i - 1`.
 //!
 //! Not here: checksums and compression (`format`), which block holds a key (`index`).

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table.md sha=673901c7d4c6
+// FORMAT: docs/format/table.md sha=cd7dacce15cf
 //! The table file: stored blocks with their checksums, and the footer that everything hangs from.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// FORMAT: docs/format/table.md sha=cd7dacce15cf
 //! The index of a table, its *fence*: for every data block a separator key and where the block
 //! ends.
 //!

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=ec161863f6e2
+// FORMAT: docs/format/edit.md sha=7bd298bda7ad
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=804f14a89284
+// FORMAT: docs/format/root.md sha=ea0e8de93e2c
 //! The root record: the one thing in a store that is replaced in place; it names the version log.
 //!
 //! Not here: how the record is replaced atomically (`storage`), what the version log says (`edit`).

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/batch.md sha=193a6b4ec80b
+// FORMAT: docs/format/batch.md sha=b457515acd51
 //! The bytes of a batch: what a writer encodes, the log stores, and the memtable is filled from.
 //!
 //! A batch is a sequence of records without a header; the sequence number of a record is that of
