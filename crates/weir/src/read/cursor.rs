@@ -15,7 +15,7 @@ use crate::merge::{Merge, Visible};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
-use crate::table::{CursorOptions, TableCursor};
+use crate::table::{CursorOptions, ReadAhead, TableCursor};
 use crate::version::run_cursor::RunCursor;
 
 /// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
@@ -86,7 +86,11 @@ impl Cursor for Source {
 
 /// The sources of a super-version, newest first; runs that cannot meet the bounds are left out.
 fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Source> {
-    let options = CursorOptions { purpose: Purpose::Foreground, fill_cache: true, readahead: true };
+    let options = CursorOptions {
+        purpose: Purpose::Foreground,
+        fill_cache: true,
+        readahead: ReadAhead::Scan,
+    };
     let runs = current.version.runs_newest_first().count();
     let mut sources = Vec::with_capacity(1 + current.immutables.len() + runs);
     for buffer in std::iter::once(&current.active).chain(&current.immutables) {

@@ -1,7 +1,7 @@
-//! A cursor over one table: lazy blocks, both directions, readahead that grows with the scan.
+//! A cursor over one table: lazy blocks, both directions.
 //!
-//! Not here: merging, visibility (`merge`). Nothing is read before the first movement, and a step
-//! inside a block touches nothing but that block.
+//! Not here: how far it reads ahead (`ahead`), merging, visibility (`merge`). Nothing is read
+//! before the first movement, and a step inside a block touches nothing but that block.
 //!
 //! Invariants: (1) `valid` implies that the current block was verified and `row < count`; (2) after
 //! an error the cursor is invalid and stays so, with the error in `status`, until the next seek
@@ -14,21 +14,14 @@ use std::sync::Arc;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
-use crate::base::memory::{Accountant, Category, Charge};
-use crate::base::pages::PageVec;
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::base::value::Buf;
 use crate::cache::Purpose;
-use crate::storage::Advice;
-use crate::table::CursorOptions;
+use crate::table::ahead::{Ahead, Direction};
 use crate::table::block::Layout;
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
-
-/// Bytes that one read of a scan may ask for.
-const READAHEAD_BYTES_MAX: u64 = 256 << 10;
-/// Blocks of the first read that a scan's second missed block causes.
-const READAHEAD_BLOCKS_FIRST: usize = 2;
+use crate::table::{CursorOptions, ReadAhead};
 
 /// Room for what follows the common prefix in keys of usual size, so that the buffer grows once.
 const KEY_ROOM_BYTES: usize = 32;
@@ -58,47 +51,6 @@ pub(crate) struct TableCursor {
     value_end: usize,
     /// Only cursors that read ahead have it: most are short scans of cached blocks.
     ahead: Option<Box<Ahead>>,
-}
-
-/// Which way a scan goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Forward,
-    Backward,
-}
-
-/// Stored blocks that were read before they are needed.
-#[derive(Default)]
-struct Ahead {
-    bytes: PageVec<u8>,
-    /// Offset of `bytes` in the file.
-    offset: u64,
-    /// Blocks that the next read asks for; 0 right after a seek.
-    window_blocks: usize,
-    charge: Option<Charge>,
-}
-
-impl Ahead {
-    /// The stored bytes of a block, if they were read.
-    fn get(&self, extent: Extent) -> Option<&[u8]> {
-        let start = usize::try_from(extent.offset.checked_sub(self.offset)?).ok()?;
-        self.bytes.get(start..start.checked_add(extent.bytes)?)
-    }
-
-    fn forget(&mut self) {
-        self.bytes.clear();
-        self.window_blocks = 0;
-    }
-
-    /// Keeps the account of the buffer, which lives as long as the cursor.
-    fn keep_account(&mut self, accountant: Option<&Arc<Accountant>>) {
-        let bytes = self.bytes.memory_bytes() as u64;
-        match &mut self.charge {
-            Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
-            Some(_) => {}
-            None => self.charge = accountant.map(|a| a.charge(Category::Pinned, bytes)),
-        }
-    }
 }
 
 impl TableCursor {
@@ -198,25 +150,45 @@ impl TableCursor {
         block: usize,
         scan: Option<Direction>,
     ) -> Result<(Buf, Layout)> {
-        let Some(direction) = scan.filter(|_| self.options.readahead) else {
+        let CursorOptions { purpose, fill_cache, readahead } = self.options;
+        let direction = match (readahead, scan) {
+            (ReadAhead::Scan, scan) => scan,
+            // It reads on from wherever it begins.
+            (ReadAhead::Merge { .. }, scan) => scan.or(Some(Direction::Forward)),
+        };
+        let Some(direction) = direction else {
             if let Some(ahead) = &mut self.ahead {
-                ahead.window_blocks = 0;
+                ahead.restart();
             }
-            let CursorOptions { purpose, fill_cache, .. } = self.options;
             return self.table.block(opened, block, purpose, fill_cache);
         };
         let extent = opened.index.extent(block);
-        if self.ahead.as_ref().is_some_and(|ahead| ahead.get(extent).is_some()) {
+        let is_scan = readahead == ReadAhead::Scan;
+        // A scan's window held nothing that was cached; that of a merge may, and goes second.
+        if is_scan && self.is_ahead(extent) {
             return self.take_ahead(opened, block, extent);
         }
         if let Some(cache) = self.table.cache()
-            && let Some(buf) = cache.get(self.table.meta().uid, block as u32, self.options.purpose)
+            && let Some(buf) = cache.get(self.table.meta().uid, block as u32, purpose)
             && let Ok(layout) = Layout::parse(buf.bytes())
         {
             return Ok((buf, layout));
         }
-        self.read_ahead(opened, block, direction)?;
+        if is_scan || !self.is_ahead(extent) {
+            let ahead = self.ahead.get_or_insert_default();
+            match (readahead, direction) {
+                (ReadAhead::Merge { window_bytes }, Direction::Forward) => {
+                    ahead.merge(&self.table, opened, block, window_bytes)?;
+                }
+                _ => ahead.scan(&self.table, opened, block, direction)?,
+            }
+        }
         self.take_ahead(opened, block, extent)
+    }
+
+    /// Whether a block was read ahead.
+    fn is_ahead(&self, extent: Extent) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| ahead.get(extent).is_some())
     }
 
     /// Decodes a block that lies in the bytes read ahead.
@@ -235,50 +207,6 @@ impl TableCursor {
             cache.insert(self.table.meta().uid, block as u32, buf.clone());
         }
         Ok((buf, layout))
-    }
-
-    /// Reads `block` and, in the direction of the scan, the blocks after it that are not cached, up
-    /// to the window, which doubles each time.
-    fn read_ahead(&mut self, opened: &Opened, block: usize, direction: Direction) -> Result<()> {
-        let window_blocks = self.ahead.as_ref().map_or(0, |ahead| ahead.window_blocks);
-        let blocks = (window_blocks * 2).max(READAHEAD_BLOCKS_FIRST);
-        let extent = opened.index.extent(block);
-        let (mut start, mut end) = (extent.offset, extent.offset + extent.bytes as u64);
-        let mut taken = 1;
-        for step in 1..blocks {
-            let next = match direction {
-                Direction::Forward => Some(block + step).filter(|&b| b < opened.index.blocks()),
-                Direction::Backward => block.checked_sub(step),
-            };
-            let Some(next) = next.filter(|&b| !self.is_cached(b)) else { break };
-            let extent = opened.index.extent(next);
-            let next_start = start.min(extent.offset);
-            let next_end = end.max(extent.offset + extent.bytes as u64);
-            if next_end - next_start > READAHEAD_BYTES_MAX {
-                break;
-            }
-            (start, end, taken) = (next_start, next_end, taken + 1);
-        }
-        let ahead = self.ahead.get_or_insert_default();
-        ahead.window_blocks = taken.max(READAHEAD_BLOCKS_FIRST);
-        ahead.bytes.clear();
-        ahead.bytes.resize((end - start) as usize, 0);
-        ahead.offset = start;
-        ahead.keep_account(self.table.accountant());
-        if let Err(error) = opened.source.read_exact_at(&mut ahead.bytes, start) {
-            ahead.forget();
-            return Err(error);
-        }
-        if direction == Direction::Forward && end - start > READAHEAD_BYTES_MAX / 2 {
-            // A long scan: let the device work while this window is consumed.
-            opened.source.advise(end, READAHEAD_BYTES_MAX, Advice::WillNeed);
-        }
-        Ok(())
-    }
-
-    fn is_cached(&self, block: usize) -> bool {
-        let uid = self.table.meta().uid;
-        self.table.cache().is_some_and(|cache| cache.contains(uid, block as u32))
     }
 
     /// Moves to row 0 of `block`, or beyond the end if there is no such block.

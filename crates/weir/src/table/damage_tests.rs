@@ -15,7 +15,7 @@ use crate::options::Compression;
 use crate::storage::Storage;
 use crate::table::format::{FOOTER_BYTES, KIND_DATA, KIND_INDEX};
 use crate::table::testing::*;
-use crate::table::{Table, TableOptions, read_meta};
+use crate::table::{ReadAhead, Table, TableOptions, read_meta};
 
 /// Entries of a table with a handful of small blocks, one of which continues another.
 fn small_entries() -> Vec<Entry> {
@@ -69,7 +69,7 @@ fn read_all(table: &Arc<Table>, entries: &[Entry], check_errors: bool) -> bool {
         }
     }
     for forward in [true, false] {
-        let mut cursor = table.cursor(scan_options(false, true));
+        let mut cursor = table.cursor(scan_options(false, ReadAhead::Scan));
         if forward {
             cursor.seek_to_first()
         } else {
@@ -263,7 +263,7 @@ fn exercise(table: &Arc<Table>, entries: &[Entry]) {
         let _ = table.get(key, hash_key(key, SEED), *seq, Purpose::Foreground);
         let _ = table.approximate_offset(key);
     }
-    let mut cursor = table.cursor(scan_options(true, true));
+    let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     let mut steps = 0;
     cursor.seek_to_first();
     while cursor.valid() && steps < 5000 {
@@ -322,7 +322,8 @@ fn read_errors_end_a_scan_and_are_not_forgotten() {
     let entries = small_entries();
     let storage = Arc::new(MemoryTables::default());
     let meta = write_table(&storage, 1, options(512), &entries);
-    for (forward, readahead) in [(true, true), (true, false), (false, true), (false, false)] {
+    let ways = [ReadAhead::Scan, ReadAhead::Merge { window_bytes: 2048 }];
+    for (forward, readahead) in [true, false].into_iter().flat_map(|f| ways.map(|way| (f, way))) {
         let mut failures = 0;
         for nth in 1.. {
             let table = open_table(&storage, meta.clone(), None);

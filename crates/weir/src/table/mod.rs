@@ -3,6 +3,7 @@
 //! Not here: which tables exist and in which order they are asked (`version`), where a table's
 //! bytes lie (`storage`).
 
+mod ahead;
 mod batch;
 mod block;
 mod builder;
@@ -23,6 +24,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use ahead::ReadAhead;
 pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
@@ -64,8 +66,8 @@ pub(crate) struct CursorOptions {
     pub(crate) purpose: Purpose,
     /// Whether blocks that were read go into the cache. Compactions say no.
     pub(crate) fill_cache: bool,
-    /// Whether sequential steps read ahead, more the longer they go on.
-    pub(crate) readahead: bool,
+    /// How far it reads ahead.
+    pub(crate) readahead: ReadAhead,
 }
 
 /// What a verification has read and found right.

@@ -19,7 +19,7 @@ use crate::cache::{BlockCache, Purpose};
 use crate::options::Compression;
 use crate::storage::TableWriter;
 use crate::table::testing::*;
-use crate::table::{Table, TableBuilder, TableOptions};
+use crate::table::{ReadAhead, Table, TableBuilder, TableOptions};
 
 /// Counts what it is given and forgets it.
 struct Nowhere(u64);
@@ -66,7 +66,7 @@ fn cached_table(compression: Compression) -> (Arc<Table>, Vec<Entry>) {
     let meta = write_table(&storage, 1, options, &entries);
     println!("{} entries, {} bytes, {} blocks", meta.entries, meta.bytes, meta.blocks);
     let table = open_table(&storage, meta, Some(Arc::new(BlockCache::new(1 << 30))));
-    let mut cursor = table.cursor(scan_options(true, true));
+    let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     cursor.seek_to_first();
     while cursor.valid() {
         cursor.next();
@@ -162,7 +162,7 @@ fn get_speed() {
         let key = &entries[(hash % 30) as usize].0;
         black_box(one.1.search(one.0.bytes(), key, SEQ_MAX));
     });
-    let mut cursor = table.cursor(scan_options(true, true));
+    let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     measure("seek, cached", BATCH as u64, BATCHES, |batch| {
         for (key, _) in &keys[batch] {
             cursor.seek(key, SEQ_MAX);
@@ -183,7 +183,7 @@ fn cursor_speed() {
             if !fill_cache {
                 table.cache().unwrap().erase_table(1, table.block_count());
             }
-            let mut cursor = table.cursor(scan_options(fill_cache, true));
+            let mut cursor = table.cursor(scan_options(fill_cache, ReadAhead::Scan));
             cursor.seek_to_first();
             measure(&format!("next, {compression:?}, {what}"), BATCH as u64, batches, |_| {
                 for _ in 0..BATCH {

@@ -14,7 +14,7 @@ use crate::cache::{BlockCache, Purpose};
 use crate::device::{Advice, File};
 use crate::options::Compression;
 use crate::storage::{LogKind, Storage, TableSource, TableWriter};
-use crate::table::{CursorOptions, Table, TableBuilder, TableOptions};
+use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions};
 
 /// One entry as the tests write it.
 pub(crate) type Entry = (Vec<u8>, Seq, Kind, Vec<u8>);
@@ -26,8 +26,10 @@ pub(crate) const SEED: u64 = 0x5eed;
 #[derive(Default)]
 pub(crate) struct MemoryTables {
     tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
-    /// Reads and bytes read since the beginning.
+    /// Reads since the beginning.
     pub(crate) reads: Arc<AtomicU64>,
+    /// Bytes that they asked for.
+    pub(crate) bytes_read: Arc<AtomicU64>,
     /// The read with this number fails; 0: none does.
     pub(crate) failing_read: Arc<AtomicU64>,
 }
@@ -67,12 +69,14 @@ struct MemorySource {
     uid: u64,
     bytes: Arc<Vec<u8>>,
     reads: Arc<AtomicU64>,
+    bytes_read: Arc<AtomicU64>,
     failing_read: Arc<AtomicU64>,
 }
 
 impl TableSource for MemorySource {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let number = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+        self.bytes_read.fetch_add(buf.len() as u64, Ordering::Relaxed);
         if number == self.failing_read.load(Ordering::Relaxed) {
             return Err(Error::new(
                 ErrorKind::Io,
@@ -107,8 +111,9 @@ impl Storage for MemoryTables {
     fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
         let bytes = self.tables.lock().get(&uid).cloned();
         let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such table"))?;
-        let (reads, failing_read) = (Arc::clone(&self.reads), Arc::clone(&self.failing_read));
-        Ok(Arc::new(MemorySource { uid, bytes, reads, failing_read }))
+        let (reads, bytes_read) = (Arc::clone(&self.reads), Arc::clone(&self.bytes_read));
+        let failing_read = Arc::clone(&self.failing_read);
+        Ok(Arc::new(MemorySource { uid, bytes, reads, bytes_read, failing_read }))
     }
     fn remove_table(&self, uid: u64) -> Result<()> {
         self.tables.lock().remove(&uid);
@@ -178,7 +183,7 @@ pub(crate) fn open_table(
     Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, cache, SEED, None)
 }
 
-pub(crate) fn scan_options(fill_cache: bool, readahead: bool) -> CursorOptions {
+pub(crate) fn scan_options(fill_cache: bool, readahead: ReadAhead) -> CursorOptions {
     CursorOptions { purpose: Purpose::Foreground, fill_cache, readahead }
 }
 

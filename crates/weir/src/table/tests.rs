@@ -15,7 +15,7 @@ use crate::options::Compression;
 use crate::storage::Storage;
 use crate::storage::files::{Files, FilesOptions};
 use crate::table::testing::*;
-use crate::table::{Table, TableBuilder, TableCursor, TableOptions, read_meta};
+use crate::table::{ReadAhead, Table, TableBuilder, TableCursor, TableOptions, read_meta};
 
 /// Root seed of the random tests; a failure prints the derived one.
 const ROOT_SEED: u64 = 20_261_120;
@@ -158,7 +158,9 @@ fn tables_agree_with_a_sorted_list() {
             let expected = expected_get(&entries, key, *seq);
             assert_eq!(get(&table, key, *seq).unwrap(), expected, "seed {seed}");
         }
-        for (fill, readahead) in [(true, true), (false, true), (false, false)] {
+        let merge = ReadAhead::Merge { window_bytes: 1 + prng.below(8192) };
+        let scan = ReadAhead::Scan;
+        for (fill, readahead) in [(false, merge), (true, scan), (false, scan), (false, merge)] {
             let mut cursor = table.cursor(scan_options(fill, readahead));
             assert!(!cursor.valid() && cursor.status().is_ok());
             walk(&mut cursor, &entries, &mut prng, 120, seed);
@@ -198,7 +200,7 @@ fn extreme_entries_are_entries() {
             let expected = Some((*seq, *kind, value.clone()));
             assert_eq!(get(&table, key, *seq).unwrap(), expected);
         }
-        let mut cursor = table.cursor(scan_options(true, true));
+        let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
         cursor.seek_to_first();
         for entry in &entries {
             assert_eq!(current(&cursor).as_ref(), Some(entry));
@@ -250,7 +252,7 @@ fn reads_are_lazy_and_grow() {
     let table =
         Table::new(shared, meta.clone(), Some(Arc::clone(&cache)), SEED, Some(accountant.clone()));
     let reads = || storage.reads.swap(0, Ordering::Relaxed);
-    let mut idle = table.cursor(scan_options(true, true));
+    let mut idle = table.cursor(scan_options(true, ReadAhead::Scan));
     assert_eq!((reads(), accountant.used(Category::TableMetadata)), (0, 0));
     assert!(get(&table, b"0000000000000077x", SEQ_MAX).unwrap().is_none());
     assert_eq!(reads(), 1, "the tail, and no block: the filter excludes the key");
@@ -275,7 +277,7 @@ fn reads_are_lazy_and_grow() {
     }
     assert_eq!(reads(), 0, "the scan has filled the cache");
 
-    let mut background = table.cursor(scan_options(false, true));
+    let mut background = table.cursor(scan_options(false, ReadAhead::Scan));
     cache.erase_table(1, meta.blocks);
     background.seek_to_last();
     while background.valid() {
@@ -285,6 +287,63 @@ fn reads_are_lazy_and_grow() {
     assert_eq!(cache.bytes(), 0, "a cursor that must not fill the cache did");
     drop((idle, background, table));
     assert_eq!(accountant.used(Category::TableMetadata), 0);
+}
+
+/// Goal: a merge reads in windows, whatever is cached: a cached block inside of one does not make
+/// two requests of it, cached blocks at its end are not read, a table that is all cached is not
+/// read at all; a user's scan of the same blocks still stops at cached ones. Method: every third
+/// block is cached, then all but two.
+#[test]
+fn cached_blocks_do_not_end_a_window() {
+    let entries: Vec<Entry> = (0..20_000u64)
+        .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
+        .collect();
+    let storage = Arc::new(MemoryTables::default());
+    let meta = write_table(&storage, 1, options(4096), &entries);
+    let cache = Arc::new(BlockCache::new(64 << 20));
+    let accountant = Accountant::new(1 << 30);
+    let shared = Arc::clone(&storage) as Arc<dyn Storage>;
+    let table =
+        Table::new(shared, meta.clone(), Some(Arc::clone(&cache)), SEED, Some(accountant.clone()));
+    let fill = || {
+        let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
+        cursor.seek_to_first();
+        while cursor.valid() {
+            cursor.next();
+        }
+    };
+    let reads_of = |readahead: ReadAhead| {
+        storage.reads.store(0, Ordering::Relaxed);
+        storage.bytes_read.store(0, Ordering::Relaxed);
+        let mut cursor = table.cursor(scan_options(false, readahead));
+        cursor.seek_to_first();
+        let mut held = 0;
+        for entry in &entries {
+            assert_eq!(current(&cursor).as_ref(), Some(entry));
+            held = held.max(accountant.used(Category::Jobs));
+            cursor.next();
+        }
+        assert_eq!(current(&cursor), None);
+        let (reads, bytes) = (&storage.reads, &storage.bytes_read);
+        (reads.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), held)
+    };
+    let merge = ReadAhead::Merge { window_bytes: 1 << 20 };
+    fill();
+    assert_eq!(reads_of(merge), (0, 0, 0), "all is cached");
+    (0..meta.blocks).filter(|b| b % 3 > 0).for_each(|b| cache.erase(1, b));
+    let data_bytes = meta.bytes - meta.tail_bytes;
+    let (reads, bytes, held) = reads_of(merge);
+    assert_eq!(reads, data_bytes.div_ceil(1 << 20), "of windows");
+    assert!(bytes <= data_bytes);
+    assert!((1 << 20..=(1 << 20) + 8192).contains(&held), "{held} bytes are counted as the job's");
+    assert_eq!(accountant.used(Category::Jobs), 0);
+    assert!(reads_of(ReadAhead::Scan).0 > u64::from(meta.blocks / 4), "a scan stops at them");
+
+    fill();
+    [7, 9].into_iter().for_each(|b| cache.erase(1, b));
+    let (reads, bytes, _) = reads_of(merge);
+    assert_eq!(reads, 1);
+    assert!((8192..4 * 4096).contains(&bytes), "{bytes} bytes, of three blocks");
 }
 
 /// Goal: the hint before a seek reads no block, its block serves the seek, and hits and misses are
@@ -299,7 +358,7 @@ fn an_approach_counts_nothing_twice() {
     let cache = Arc::new(BlockCache::new(64 << 20));
     let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
     let counts = || (cache.counters().hits[0], cache.counters().misses[0]);
-    let mut cursor = table.cursor(scan_options(true, true));
+    let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     let key = b"0000000000000500";
     cursor.approach(key, SEQ_MAX);
     assert_eq!((storage.reads.load(Ordering::Relaxed), counts()), (1, (0, 0)), "only the tail");
@@ -403,7 +462,7 @@ fn tables_live_in_a_directory() {
     let cache = Some(Arc::new(BlockCache::new(1 << 20)));
     let table = Table::new(files, meta, cache, SEED, None);
     table.verify().unwrap();
-    let mut cursor = table.cursor(scan_options(true, true));
+    let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     walk(&mut cursor, &entries, &mut prng, 300, 9);
     cursor.seek_to_first();
     for entry in &entries {

@@ -5,14 +5,10 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::cache::Purpose;
 use crate::compaction::task::{PartName, Slice};
-use crate::table::{CursorOptions, Table};
+use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::run::{Run, Version};
 use crate::version::run_cursor::RunCursor;
 use crate::version::tables::TableList;
-
-/// Compactions look into the cache but do not fill it, and read ahead.
-const CURSOR_OPTIONS: CursorOptions =
-    CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: true };
 
 /// The open tables of a slice, in key order.
 ///
@@ -46,11 +42,16 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
     ))
 }
 
-/// A cursor over these tables, which are some of one run, in key order.
+/// A cursor over these tables, which are some of one run, in key order. Compactions look into the
+/// cache but do not fill it.
 ///
 /// # Errors
 /// `Corruption` if they overlap: the version's check would have to be broken.
-pub(super) fn cursor_over(slice: &Slice, tables: &[Arc<Table>]) -> Result<RunCursor> {
+pub(super) fn cursor_over(
+    slice: &Slice,
+    tables: &[Arc<Table>],
+    readahead: ReadAhead,
+) -> Result<RunCursor> {
     let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
     let tables = TableList::new(tables.collect()).map_err(|overlap| {
         Error::corruption(
@@ -59,5 +60,6 @@ pub(super) fn cursor_over(slice: &Slice, tables: &[Arc<Table>]) -> Result<RunCur
             format_args!("tables {} and {} overlap", overlap.0.uid, overlap.1.uid),
         )
     })?;
-    Ok(Arc::new(Run { epoch: slice.epoch, tables }).cursor(CURSOR_OPTIONS))
+    let options = CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead };
+    Ok(Arc::new(Run { epoch: slice.epoch, tables }).cursor(options))
 }

@@ -20,7 +20,7 @@ use crate::compaction::policy::Plan;
 use crate::compaction::task::{Merge as MergeTask, Task};
 use crate::merge::{Merge, Retain, Tally};
 use crate::options::WarmUp;
-use crate::table::{Table, TableOptions};
+use crate::table::{ReadAhead, Table, TableOptions};
 use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
@@ -137,8 +137,9 @@ impl CompactionJob {
         let mut base = BaseTest::new(version, &task);
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
+        let readahead = ReadAhead::for_merge(inputs.len(), context.accountant.as_ref());
         let cursors: Result<Vec<RunCursor>> =
-            slices.map(|(slice, tables)| cursor_over(slice, tables)).collect();
+            slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
         let merge = Merge::new(cursors?);
         let cache = context.cache.clone().filter(|_| warm_up == WarmUp::Incremental);
         let mut outputs = Outputs::new(context.clone(), table, plan);

@@ -24,8 +24,8 @@ use crate::merge::{Merge, Visible};
 use crate::options::{Options, WarmUp};
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, TableSource, TableWriter};
-use crate::table::CursorOptions;
 use crate::table::testing::MemoryTables;
+use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{Half, JobShape, Shape};
@@ -359,8 +359,11 @@ impl Store {
 }
 
 fn cursor_of(run: &Arc<Run>) -> impl Cursor + use<> {
-    let options =
-        CursorOptions { purpose: Purpose::Foreground, fill_cache: false, readahead: false };
+    let options = CursorOptions {
+        purpose: Purpose::Foreground,
+        fill_cache: false,
+        readahead: ReadAhead::Scan,
+    };
     run.cursor(options)
 }
 

@@ -20,7 +20,7 @@ use crate::merge::Merge;
 use crate::options::Options;
 use crate::storage::LogKind;
 use crate::storage::files::Object;
-use crate::table::{CursorOptions, Table};
+use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::run::Run;
@@ -288,8 +288,11 @@ fn options_of(root: &Root, keyspace: KeyspaceId) -> Arc<Options> {
 
 /// Sorts tables into as few runs as their ranges allow: a merge has one cursor for each.
 fn runs_of(mut tables: Vec<Arc<Table>>) -> Result<Vec<RunCursor>> {
-    const CURSOR_OPTIONS: CursorOptions =
-        CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: true };
+    const CURSOR_OPTIONS: CursorOptions = CursorOptions {
+        purpose: Purpose::Background,
+        fill_cache: false,
+        readahead: ReadAhead::Scan,
+    };
     tables.sort_by(|a, b| compare(&a.meta().smallest, &b.meta().smallest));
     let mut runs: Vec<Vec<Arc<Table>>> = Vec::new();
     for table in tables {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::base::cursor::Cursor;
 use crate::base::key::{SEQ_MAX, Seq, compare_entries};
 use crate::base::prng::Prng;
-use crate::table::Table;
 use crate::table::testing::{
     Entry, MemoryTables, open_table, options, random_entries, scan_options, write_table,
 };
+use crate::table::{ReadAhead, Table};
 use crate::version::run::Run;
 use crate::version::tables::TableList;
 
@@ -45,7 +45,8 @@ fn a_run_is_one_sorted_sequence() {
         let entries = random_entries(&mut prng, count, 60);
         let storage = Arc::new(MemoryTables::default());
         let run = run_of(&storage, &mut prng, &entries);
-        let mut cursor = run.cursor(scan_options(false, seed % 2 == 0));
+        let ways = [ReadAhead::Scan, ReadAhead::Merge { window_bytes: 2048 }];
+        let mut cursor = run.cursor(scan_options(false, ways[seed as usize % 2]));
         assert!(!cursor.valid() && cursor.status().is_ok());
         for _ in 0..200 {
             let (mut key, _, _, _) = entries[prng.below(entries.len() as u64) as usize].clone();
@@ -107,7 +108,7 @@ fn a_damaged_table_is_not_stepped_over() {
     let mut bytes = storage.bytes_of(broken.uid);
     bytes[3] ^= 1;
     storage.put_bytes(broken.uid, bytes);
-    let mut cursor = run.cursor(scan_options(false, false));
+    let mut cursor = run.cursor(scan_options(false, ReadAhead::Scan));
     cursor.seek_to_first();
     let mut seen = 0;
     while cursor.valid() {
