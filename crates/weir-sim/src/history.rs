@@ -6,7 +6,9 @@
 //!
 //! Each writer owns the keys that begin with its letter, so that the order among writers need not
 //! be known: of each one a prefix must have survived, and together these must respect real time:
-//! what was acknowledged before a surviving commit began has survived too.
+//! what was acknowledged before a surviving commit began has survived too. The same holds for a
+//! surviving creation or drop of a keyspace: it is a barrier for the commits around it. (A change
+//! is durable when it is acknowledged, so a commit that began later never survives without it.)
 
 use std::collections::BTreeMap;
 
@@ -31,7 +33,7 @@ pub struct Writer {
 }
 
 /// A keyspace operation: span, and the space that came or went.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Change {
     /// When.
     pub span: Span,
@@ -39,6 +41,8 @@ pub struct Change {
     pub space: usize,
     /// Created, not dropped.
     pub created: bool,
+    /// Commits of each writer that had been acknowledged when it began.
+    pub covered: Vec<Index>,
 }
 
 /// Everything that was done to one store.
@@ -105,15 +109,18 @@ impl History {
             writer.models.push(KeyspaceModel::default());
         }
         let space = self.spaces.len() - 1;
-        let span = Span { start: now, end: usize::MAX };
-        self.changes.push(Change { span, space, created: true });
+        self.change(space, now, true);
         space
     }
 
     /// A keyspace is about to go.
     pub fn remove(&mut self, space: usize, now: usize) {
+        self.change(space, now, false);
+    }
+
+    fn change(&mut self, space: usize, now: usize, created: bool) {
         let span = Span { start: now, end: usize::MAX };
-        self.changes.push(Change { span, space, created: false });
+        self.changes.push(Change { span, space, created, covered: self.acknowledged() });
     }
 
     /// The last change of keyspaces is acknowledged.
@@ -131,14 +138,23 @@ impl History {
     pub fn check(&self, x: usize, content: &Content) -> Result<Vec<Index>, String> {
         let done = self.changes.iter().filter(|c| c.span.end <= x).count();
         let begun = self.changes.iter().filter(|c| c.span.start < x).count().max(done);
-        let mut why = String::new();
+        let mut why = None;
         for changes in (done..=begun).rev() {
-            match self.check_after(changes, x, content) {
+            let live = self.live(changes);
+            if !live.keys().copied().eq(content.keys().map(String::as_str)) {
+                continue;
+            }
+            match self.check_after(changes, &live, x, content) {
                 Ok(prefixes) => return Ok(prefixes),
-                Err(e) => why = e,
+                Err(e) => why = Some(format!("after {changes} changes of keyspaces: {e}")),
             }
         }
-        Err(why)
+        Err(why.unwrap_or_else(|| {
+            let found: Vec<&String> = content.keys().collect();
+            let live = self.live(begun);
+            let expected: Vec<&str> = live.keys().copied().collect();
+            format!("the keyspaces are {found:?}, expected {expected:?} or those before")
+        }))
     }
 
     /// Keyspaces after so many changes: name and space.
@@ -160,19 +176,12 @@ impl History {
     fn check_after(
         &self,
         changes: usize,
+        live: &BTreeMap<&str, usize>,
         x: usize,
         content: &Content,
     ) -> Result<Vec<Index>, String> {
-        let live = self.live(changes);
-        if !live.keys().copied().eq(content.keys().map(String::as_str)) {
-            return Err(format!(
-                "the keyspaces are {:?}, expected {:?}",
-                content.keys().collect::<Vec<_>>(),
-                live.keys().collect::<Vec<_>>()
-            ));
-        }
         let mut allowed: Vec<Prefixes> =
-            (0..self.writers.len()).map(|w| self.bounds(w, x)).collect();
+            (0..self.writers.len()).map(|w| self.bounds(w, x, changes)).collect();
         for (name, pairs) in content {
             let space = live[name.as_str()];
             let mut shares: Vec<Vec<_>> = vec![Vec::new(); self.writers.len()];
@@ -192,8 +201,9 @@ impl History {
         self.respect_time(&allowed)
     }
 
-    /// What may have survived of one writer, by its own acknowledgements alone.
-    fn bounds(&self, w: usize, x: usize) -> Prefixes {
+    /// What may have survived of one writer, by its own acknowledgements and the changes of
+    /// keyspaces that survived.
+    fn bounds(&self, w: usize, x: usize, changes: usize) -> Prefixes {
         let commits = &self.writers[w].commits;
         let promised = commits.iter().rposition(|(span, durable)| *durable && span.end <= x);
         let mut lower = promised.map_or(0, |i| i as Index + 1);
@@ -201,6 +211,9 @@ impl History {
             if span.end <= x {
                 lower = lower.max(covered[w]);
             }
+        }
+        for change in &self.changes[..changes] {
+            lower = lower.max(change.covered[w]);
         }
         // A commit that began with `x` calls made has had none of its own.
         let upper = commits.partition_point(|(span, _)| span.start < x) as Index;
@@ -293,5 +306,22 @@ mod tests {
         assert!(h.check(8, &holds(&[])).is_ok() && h.check(8, &with(&[(0, 1)])).is_ok());
         assert!(h.check(8, &with(&[])).is_err(), "its synced content is lost");
         assert!(h.check(9, &with(&[(0, 1)])).is_err(), "a dropped keyspace came back");
+    }
+
+    /// A1 is acknowledged before the drop of `x` begins, A2 runs beside it, neither is synced.
+    #[test]
+    fn a_change_that_survives_keeps_what_was_before_it() {
+        let mut h = History::new(1, &["default", "x"]);
+        put(&mut h, 0, 0, 1, 3, false);
+        h.remove(1, 3);
+        put(&mut h, 0, 0, 4, 6, false);
+        h.changed(7);
+        let mut both = holds(&[]);
+        both.insert("x".into(), Vec::new());
+        assert!(h.check(5, &both).is_ok(), "neither is durable yet");
+        assert!(h.check(5, &holds(&[(0, 1)])).is_ok());
+        assert!(h.check(9, &holds(&[(0, 1)])).is_ok(), "A2 is not older than the drop");
+        assert!(h.check(9, &holds(&[(0, 1), (0, 2)])).is_ok());
+        assert!(h.check(5, &holds(&[])).is_err(), "the drop survived, A1 did not");
     }
 }

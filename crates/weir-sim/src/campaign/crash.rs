@@ -236,9 +236,9 @@ impl Writer {
                 let space = self.spaces.get(space).and_then(Option::as_ref);
                 space.map_or(Ok(()), |s| s.compact_range(..)).map_err(|e| format!("compact: {e}"))
             }
-            3 | 4 if first && (!self.alone || self.rng.chance(1, 8)) => self.create(),
-            5 if first => self.remove(),
-            6 if first => self.db.wait_idle().map_err(|e| format!("wait_idle: {e}")),
+            3..=5 if first && (!self.alone || self.rng.chance(1, 8)) => self.create(),
+            6 | 7 if first => self.remove(),
+            8 if first => self.db.wait_idle().map_err(|e| format!("wait_idle: {e}")),
             _ => self.commit(),
         }
     }

@@ -3,7 +3,9 @@
 //! Not here: what a keyspace's tree is (`state::tree`), its public handle (`keyspace`).
 //!
 //! Invariants: (1) one keyspace begins or ends at a time (`ddl`); (2) no group of the log before a
-//! keyspace's first log start holds an entry of it; (3) no job names a keyspace that has ended.
+//! keyspace's first log start holds an entry of it; (3) no job names a keyspace that has ended; (4)
+//! a beginning or an end is durable only after every commit that was acknowledged before it began:
+//! both take their place in the order of the log, although they are edits of the version set.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,7 +126,7 @@ impl Engine {
     /// Drops a keyspace with everything in it.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.shared.health.check_writable()?;
-        self.writer()?;
+        let writer = self.writer()?;
         if name == DEFAULT_KEYSPACE {
             return Err(Error::invalid(
                 "the keyspace \"default\" cannot be dropped; delete its keys",
@@ -132,6 +134,10 @@ impl Engine {
         }
         let _ddl = self.ddl.lock();
         let tree = self.keyspace(name, KeyspaceAsk::Open)?;
+        // What was acknowledged before is durable before the drop is: what was moved out of the
+        // keyspace is not lost with it. Before the jobs end: who leads may be waiting for them.
+        let (durable_lsn, _) = writer.committer.exclusively(|lead| lead.settle_log());
+        self.sync_position(durable_lsn)?;
         // Jobs of the keyspace end first, so that no edit names it after it is gone.
         self.jobs.close_keyspace(&self.shared, tree.id);
         let mut edit = VersionEdit::default();

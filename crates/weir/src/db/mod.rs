@@ -255,6 +255,9 @@ impl Db {
     /// Drops the keyspace `name` with everything in it. Handles of it answer `Closed` from then on;
     /// cursors that are open keep what they see.
     ///
+    /// Durable when it returns, and with it every write that was acknowledged before it was called
+    /// (those with [`Durability::None`] apart): it syncs the log.
+    ///
     /// # Errors
     /// `NotFound`, `InvalidArgument` for `default`, and those of a write.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
