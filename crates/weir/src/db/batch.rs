@@ -148,7 +148,8 @@ impl WriteBatch {
 
 /// A batch on its way: wait for it, ask whether it is done, or be called back.
 ///
-/// With [`Durability::Sync`] it is done when the log is on stable storage.
+/// With [`Durability::Sync`] it is done when the log is on stable storage. The store brings that
+/// about by itself, also for a handle that was dropped.
 #[must_use = "a commit that nobody waits for may fail unseen"]
 pub struct Commit {
     pub(crate) handle: Arc<Handle>,
@@ -174,19 +175,25 @@ impl Commit {
             Some(Err(_)) => true,
             Some(Ok(committed)) => {
                 self.durability != Durability::Sync
-                    || self.handle.engine.wal_is_durable(committed.lsn)
+                    || self.handle.engine.sync_is_settled(committed.lsn)
             }
         }
     }
 
-    /// Calls `callback` with the result, from this thread if the batch is done, else from the
-    /// thread that finishes it: another writer or a background thread. Keep it short, and neither
-    /// write nor sync from it: it may run on the thread that a write would wait for.
+    /// Calls `callback` with what became of the batch, once, at the latest when the store is
+    /// closed: after a clean close a [`Durability::Sync`] batch is on stable storage.
+    ///
+    /// It is called on this thread if the batch is done, else on the thread that finishes it:
+    /// another writer, who waits for it meanwhile; for a `Sync` batch a thread of the store that
+    /// makes one sync after the other, or the one that closes it. The callback may write, close the
+    /// store or drop its last handle; keep it short. A panic in it ends there.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         let handle = self.handle;
         let sync = self.durability == Durability::Sync;
         self.ticket.on_outcome(Box::new(move |outcome: &Result<Committed>| match outcome {
-            Ok(committed) if sync => handle.engine.sync_later(committed.lsn, Box::new(callback)),
+            Ok(committed) if sync => {
+                handle.engine.sync_later(committed.lsn, Some(Box::new(callback)));
+            }
             Ok(_) => callback(Ok(())),
             Err(error) => callback(Err(error.clone())),
         }));

@@ -1,7 +1,13 @@
 //! The end of an open store: background work ends, the log is made durable, the lock given up.
 //!
+//! Steps: (a) new writes are refused, those that were let in are committed, then nothing is; (b)
+//! what is in no log becomes tables; (c) reads are refused, background threads and jobs end; (d)
+//! the log gets its end; (e) the lock is given up; (f) who waited for a sync is told how the log
+//! ended.
+//!
 //! Invariants: (1) nothing is written once the lock is given up; (2) a clean close leaves nothing
-//! in memory alone: what is in no log becomes tables.
+//! in memory alone: whatever was acknowledged before it returns is in the log or in tables; (3) no
+//! code of the user's runs before the lock is given up, nor under a lock of the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +15,6 @@ use std::sync::atomic::Ordering;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Mutex, Thread};
 use crate::db::engine::Engine;
-use crate::db::jobs;
 use crate::state::tree::Tree;
 use crate::version::edit::VersionEdit;
 
@@ -21,17 +26,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !jobs::is_worker() {
-            self.close().ignore_error("who wants to know calls close");
-            return;
-        }
-        // A callback held the last handle. Its thread cannot wait for itself to end.
-        let (engine, workers) =
-            (Arc::clone(&self.engine), std::mem::take(&mut *self.workers.lock()));
-        let close = move || engine.close(workers).ignore_error("nobody is left to be told");
-        sched::spawn("weir-close", close)
-            .map_err(|e| Error::io("starting a thread", e))
-            .ignore_error("without a thread the lock is held until the process ends");
+        self.close().ignore_error("who wants to know calls close");
     }
 }
 
@@ -39,28 +34,28 @@ impl Handle {
     /// Ends background work, makes the log durable, releases the lock. Later calls do nothing; one
     /// at the same time waits for the end.
     ///
+    /// Requires: the caller is no background thread. (No code of the user's runs on one.)
+    ///
     /// # Errors
-    /// `Poisoned` if an earlier failure left the log's state unknown; the device's;
-    /// `InvalidArgument` on a background thread of a store.
+    /// `Poisoned` if an earlier failure left the log's state unknown; the device's.
     pub(crate) fn close(&self) -> Result<()> {
-        if jobs::is_worker() {
-            return Err(Error::invalid(
-                "close waits for background threads and cannot be called in a callback that runs \
-                 on one; drop the handle instead",
-            ));
-        }
         let mut workers = self.workers.lock();
         if self.engine.shared.health.is_closed() {
             return Ok(());
         }
-        self.engine.close(std::mem::take(&mut *workers))
+        let result = self.engine.close(std::mem::take(&mut *workers));
+        // A callback may close the store, too: it waits for this lock.
+        drop(workers);
+        self.engine.end_syncs(result.clone());
+        result
     }
 }
 
 impl Engine {
     /// Closes the store; see [`Handle::close`].
     fn close(&self, workers: Vec<Thread>) -> Result<()> {
-        let flushed = self.flush_unlogged();
+        self.end_writes();
+        let flushed = sched::catch_panic("closing a store", || self.flush_unlogged());
         self.shared.health.close();
         self.jobs.stop();
         if let Some(writer) = &self.writer {
@@ -71,13 +66,18 @@ impl Engine {
         for worker in workers {
             worker.join();
         }
-        // Other threads may be compacting a range, changing keyspaces or committing. They see that
-        // the store is closed; nothing may be written any more when the lock is given up.
+        // Other threads may be compacting a range or changing keyspaces. They see that the store is
+        // closed; nothing may be written any more when the lock is given up.
         self.jobs.wait_for_running(&self.shared);
         let ddl = self.ddl.lock();
-        // What the last jobs made obsolete; nobody wakes a worker for it any more.
-        self.reclaim();
-        let finished = self.finish_log();
+        if let Some(writer) = &self.writer {
+            writer.syncs.stop();
+        }
+        let finished = sched::catch_panic("closing a store", || {
+            // What the last jobs made obsolete; nobody wakes a worker for it any more.
+            self.reclaim();
+            self.finish_log()
+        });
         self.set.close(crate::state::health::closed_error());
         drop(ddl);
         if let Some(storage) = self.storage.lock().take() {
@@ -86,9 +86,20 @@ impl Engine {
         flushed.and(finished)
     }
 
+    /// Refuses writes, and waits until those that were let in before are committed or refused:
+    /// from then on nothing is acknowledged any more.
+    fn end_writes(&self) {
+        self.shared.health.refuse_writes();
+        // Who waits for room in the lead would hold it until there is some.
+        self.shared.announce_progress();
+        if let Some(writer) = &self.writer {
+            writer.committer.exclusively(|_| self.shared.health.seal());
+        }
+    }
+
     /// On a clean close, entries that are in no log become tables.
     fn flush_unlogged(&self) -> Result<()> {
-        if self.writer.is_none() || self.shared.health.check_writable().is_err() {
+        if self.writer.is_none() || self.shared.health.check_sound().is_err() {
             return Ok(());
         }
         let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
@@ -98,15 +109,15 @@ impl Engine {
                 .chain(&current.immutables)
                 .any(|b| b.holds_unlogged.load(Ordering::Relaxed))
         };
-        trees.iter().filter(|t| holds_unlogged(t)).try_for_each(|tree| self.flush(tree))
+        let health = &self.shared.health;
+        let obstacle = || health.check_sound().err().or_else(|| health.full());
+        let unlogged = trees.iter().filter(|tree| holds_unlogged(tree));
+        unlogged.into_iter().try_for_each(|tree| self.flush_unless(tree, obstacle))
     }
 
     /// The end of the log of a clean close.
     fn finish_log(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        for (_, callback) in std::mem::take(&mut *writer.sync_requests.lock()) {
-            callback(Err(crate::state::health::closed_error()));
-        }
         if self.shared.health.is_poisoned() {
             return Err(Error::new(
                 ErrorKind::Poisoned,
@@ -114,7 +125,6 @@ impl Engine {
                  it may be missing when it is opened again",
             ));
         }
-        // After the last group of those who were let in before the store was closed.
         writer.committer.exclusively(|_| writer.wal.finish())?;
         // The version log says how far the log was durable: a tail that is lost while the store is
         // closed is then told from a crash.

@@ -18,6 +18,7 @@ use crate::base::memory::Category;
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::db::jobs::Jobs;
+use crate::db::syncs::Syncs;
 use crate::log::wal::Wal;
 use crate::options::{DbOptions, Durability, Options};
 use crate::state::reclaimer::Reclaimer;
@@ -30,9 +31,6 @@ use crate::write::queue::{Committed, Committer, Pending, Ticket};
 
 /// Name of the keyspace that `Db`'s own methods use.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
-
-/// Called when a log sync that nobody waits for has ended.
-pub(crate) type SyncCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A running store.
 pub(crate) struct Engine {
@@ -60,7 +58,7 @@ pub(crate) struct Engine {
 pub(crate) struct Writer {
     pub(crate) wal: Arc<Wal>,
     pub(crate) committer: Committer,
-    pub(crate) sync_requests: Mutex<Vec<(u64, SyncCallback)>>,
+    pub(crate) syncs: Syncs,
 }
 
 thread_local! {
@@ -119,13 +117,15 @@ impl Engine {
         durability: Durability,
     ) -> Result<()> {
         let writer = self.writer()?;
-        let mut pending = SCRATCH.take().unwrap_or_default();
+        // In a destructor of another thread-local there may be no scratch any more.
+        let mut pending = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
         pending.durability = durability;
         pending.push(tree, kind, key, value);
         let outcome = writer.committer.write(&mut pending);
         pending.clear();
         if pending.bytes.capacity() <= SCRATCH_BYTES_MAX {
-            SCRATCH.set(Some(pending));
+            // Without a scratch it is freed.
+            let _ = SCRATCH.try_with(|scratch| scratch.set(Some(pending)));
         }
         outcome.map(|_| ()).map_err(|e| self.note_write_error(e))
     }
@@ -133,15 +133,42 @@ impl Engine {
     /// Commits a batch and waits for it.
     pub(crate) fn write_batch(&self, pending: &mut Pending) -> Result<()> {
         if pending.count == 0 {
-            return self.shared.health.check_writable();
+            return match pending.durability {
+                Durability::Sync => self.sync(),
+                _ => self.shared.health.check_writable(),
+            };
         }
         let outcome = self.writer()?.committer.write(pending);
         outcome.map(|_| ()).map_err(|e| self.note_write_error(e))
     }
 
     /// Commits a batch without waiting for more than its turn.
-    pub(crate) fn submit_batch(&self, pending: &mut Pending) -> Result<Arc<Ticket>> {
-        self.writer()?.committer.submit(pending)
+    pub(crate) fn submit_batch(self: &Arc<Self>, pending: &mut Pending) -> Result<Arc<Ticket>> {
+        let committer = &self.writer()?.committer;
+        if pending.durability != Durability::Sync {
+            return committer.submit(pending, None);
+        }
+        if pending.count == 0 {
+            self.shared.health.check_writable()?;
+            let (lsn, _) = committer.exclusively(|lead| lead.settle_log());
+            self.sync_later(lsn, None);
+            return Ok(Ticket::ended(Ok(Committed { lsn })));
+        }
+        // The sync is made whether or not anybody waits for it.
+        let engine = Arc::clone(self);
+        let then = move |outcome: &Result<Committed>| {
+            if let Ok(committed) = outcome {
+                engine.sync_later(committed.lsn, None);
+            }
+        };
+        committer.submit(pending, Some(Box::new(then)))
+    }
+
+    /// Makes every write that has returned so far durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.shared.health.check_writable()?;
+        let (last, _) = self.writer()?.committer.exclusively(|lead| lead.settle_log());
+        self.sync_to(last)
     }
 
     /// Waits for the durability that a committed batch asked for.
@@ -171,26 +198,6 @@ impl Engine {
     /// As [`sync_to`](Self::sync_to), before a position in the log is recorded in an edit.
     pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
         self.writer()?.wal.sync_position(lsn).inspect_err(|error| self.poison(error))
-    }
-
-    /// Whether the log is durable up to `lsn`.
-    pub(crate) fn wal_is_durable(&self, lsn: u64) -> bool {
-        self.writer.as_ref().is_none_or(|w| w.wal.durable_lsn() >= lsn)
-    }
-
-    /// Has a background thread sync the log up to `lsn` and call back.
-    pub(crate) fn sync_later(&self, lsn: u64, callback: SyncCallback) {
-        if let Some(writer) = &self.writer {
-            // Looked at under the lock: what is entered before the closing is answered then.
-            let mut requests = writer.sync_requests.lock();
-            if !self.shared.health.is_closed() {
-                requests.push((lsn, callback));
-                drop(requests);
-                self.shared.wake_workers();
-                return;
-            }
-        }
-        callback(Err(crate::state::health::closed_error()));
     }
 
     /// A write failed: a sync error poisons, the others are the caller's alone.

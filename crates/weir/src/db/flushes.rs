@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
 use crate::base::sched;
 use crate::compaction;
@@ -142,6 +142,15 @@ impl Engine {
     /// Freezes the memtable of a keyspace and waits until it is a table.
     pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
         self.shared.health.check_writable()?;
+        self.flush_unless(tree, || self.cannot_go_on())
+    }
+
+    /// As [`flush`](Self::flush), until there is an `obstacle`.
+    pub(super) fn flush_unless(
+        &self,
+        tree: &Arc<Tree>,
+        obstacle: impl Fn() -> Option<Error>,
+    ) -> Result<()> {
         let writer = self.writer()?;
         writer.committer.exclusively(|lead| lead.freeze(tree));
         let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
@@ -153,7 +162,7 @@ impl Engine {
             if oldest.is_none_or(|oldest| oldest > newest) {
                 return Some(Ok(()));
             }
-            self.cannot_go_on().map(Err)
+            obstacle().map(Err)
         })
     }
 }

@@ -189,7 +189,11 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                     report.bytes += table.meta().bytes;
                     released |= engine.jobs.release_table(table.meta().uid);
                 }
-                Err(error) => report.damages.push(error),
+                Err(error) => {
+                    // Files of a store that is closed meanwhile may be somebody else's.
+                    engine.shared.health.check_open()?;
+                    report.damages.push(error);
+                }
             }
         }
         let root = engine.set.current();

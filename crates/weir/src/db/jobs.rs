@@ -9,14 +9,13 @@
 //! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace cross
 //! (`compacting`; `JobShape::crosses`).
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex};
 use crate::compaction;
 use crate::compaction::execute::{Finished, Job, JobContext, Progress};
@@ -195,18 +194,9 @@ impl State {
     }
 }
 
-thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this is a background thread, which must not wait for background threads.
-pub(crate) fn is_worker() -> bool {
-    IS_WORKER.get()
-}
-
-/// A background thread.
+/// A background thread. It runs no code of the user's (`syncs` has a thread for that), so nobody
+/// closes the store on it or waits there for what it has to do.
 pub(crate) fn work(engine: &Arc<Engine>) {
-    IS_WORKER.set(true);
     loop {
         let seen = engine.shared.work_generation();
         if engine.jobs.stopping() {
@@ -227,9 +217,6 @@ impl Engine {
     /// Runs the most urgent job, if there is one.
     fn run_one(&self) -> bool {
         let Some(writer) = &self.writer else { return false };
-        if self.run_syncs() {
-            return true;
-        }
         self.reclaim();
         if self.jobs.rest().is_some() {
             return false;
@@ -285,7 +272,6 @@ impl Engine {
     /// What must not wait for a compaction to end: called between its steps.
     fn run_urgent(&self) {
         let Some(writer) = &self.writer else { return };
-        self.run_syncs();
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }
@@ -334,23 +320,6 @@ impl Engine {
             },
         }
         self.shared.announce_progress();
-    }
-
-    /// Syncs the log for commits that nobody waits for.
-    fn run_syncs(&self) -> bool {
-        let Some(writer) = &self.writer else { return false };
-        let requests = std::mem::take(&mut *writer.sync_requests.lock());
-        let Some(last) = requests.iter().map(|(lsn, _)| *lsn).max() else { return false };
-        let result = self.sync_to(last);
-        for (_, callback) in requests {
-            let called = || {
-                callback(result.clone());
-                Ok(())
-            };
-            sched::catch_panic("a callback", called)
-                .ignore_error("the panic was reported; the store goes on without the user's code");
-        }
-        true
     }
 
     /// Frees tables that nobody holds any more.

@@ -126,7 +126,8 @@ impl Keyspace {
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.check()?;
-        get::get(&self.handle.engine.shared, &self.tree, key.as_ref(), None)
+        let shared = &self.handle.engine.shared;
+        get::get(shared, &self.tree, key.as_ref(), None).map_err(|e| shared.health.or_closed(e))
     }
 
     /// Copies the value of `key` into `buf` (cleared first); false if it has none.
@@ -135,7 +136,8 @@ impl Keyspace {
     /// As [`get`](Self::get).
     pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
         self.check()?;
-        get::get_into(&self.handle.engine.shared, &self.tree, key.as_ref(), buf)
+        let shared = &self.handle.engine.shared;
+        get::get_into(shared, &self.tree, key.as_ref(), buf).map_err(|e| shared.health.or_closed(e))
     }
 
     /// The values of several keys, all in the same state of the store, in the order asked.
@@ -144,7 +146,8 @@ impl Keyspace {
     /// As [`get`](Self::get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        get::multi_get(&self.handle.engine.shared, &self.tree, keys, None)
+        let shared = &self.handle.engine.shared;
+        get::multi_get(shared, &self.tree, keys, None).map_err(|e| shared.health.or_closed(e))
     }
 
     /// All entries in key order.
@@ -223,6 +226,7 @@ impl Keyspace {
         self.check()?;
         let (lower, upper) = range.into_bounds();
         crate::db::inspect::approximate_size(&self.tree, &lower, &upper)
+            .map_err(|e| self.handle.engine.shared.health.or_closed(e))
     }
 }
 
@@ -273,6 +277,7 @@ impl Snapshot {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
         get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq))
+            .map_err(|e| shared.health.or_closed(e))
     }
 
     /// The values that several keys had, in the order asked.
@@ -287,6 +292,7 @@ impl Snapshot {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
         get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq))
+            .map_err(|e| shared.health.or_closed(e))
     }
 
     /// All entries that the keyspace had.

@@ -28,6 +28,7 @@ pub(crate) mod range;
 pub(crate) mod repair;
 mod setbacks;
 mod space;
+mod syncs;
 
 use batch::{Commit, WriteBatch};
 use closing::Handle;
@@ -39,8 +40,11 @@ use metrics::Metrics;
 use range::KeyRange;
 use repair::RepairReport;
 
-/// An open store. Cheap to clone and to share between threads; the last clone that is dropped
-/// closes it.
+/// An open store. Cheap to clone and to share between threads.
+///
+/// It is closed by [`close`](Self::close), or when the last handle of any kind is dropped: clones,
+/// [`Keyspace`]s, [`Snapshot`]s, [`Cursor`]s, [`Iter`]s, [`WriteBatch`]es with records and
+/// [`Commit`]s each keep it open and locked. After `close` they answer `Closed`.
 ///
 /// The methods for single keys and ranges work on the keyspace `default`.
 ///
@@ -279,7 +283,8 @@ impl Db {
         &self.default
     }
 
-    /// Writes a batch: all of it or nothing, as durable as asked for when the call returns.
+    /// Writes a batch: all of it or nothing, as durable as asked for when the call returns. An
+    /// empty batch with [`Durability::Sync`] does what [`sync`](Self::sync) does.
     ///
     /// # Errors
     /// As [`Keyspace::put_with`]; `InvalidArgument` also for a batch over several keyspaces with
@@ -319,11 +324,7 @@ impl Db {
     /// # Errors
     /// `Poisoned`, `Io`, `ReadOnly`, `Closed`.
     pub fn sync(&self) -> Result<()> {
-        let engine = &self.handle.engine;
-        engine.shared.health.check_writable()?;
-        let writer = engine.writer()?;
-        let (last, _) = writer.committer.exclusively(|lead| lead.settle_log());
-        engine.sync_to(last)
+        self.handle.engine.sync()
     }
 
     /// A snapshot of the whole store as it is now.
@@ -391,9 +392,14 @@ impl Db {
     /// Ends background work, makes the log durable and releases the lock. Other clones of this
     /// handle, its keyspaces, snapshots and cursors answer `Closed` from then on.
     ///
+    /// What was acknowledged before it returns is there when the store is opened again, whatever
+    /// its durability; writes beside it are acknowledged or `Closed`. Callbacks of commits have
+    /// been called when it returns, unless it is called in one. May be called in any thread and in
+    /// a callback; called twice, the second call waits for the first and is `Ok`.
+    ///
     /// # Errors
-    /// `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`. The store is
-    /// closed in any case.
+    /// `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`: writes with
+    /// [`Durability::None`] may be lost then. The store is closed in any case.
     pub fn close(self) -> Result<()> {
         self.handle.close()
     }

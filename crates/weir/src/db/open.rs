@@ -31,6 +31,7 @@ use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, mem
 use crate::db::flushes;
 use crate::db::jobs::{self, Jobs};
 use crate::db::keyspace::Keyspace;
+use crate::db::syncs::Syncs;
 use crate::db::{Builder, Db};
 use crate::device::real::RealDir;
 use crate::log::wal::{Wal, WalOptions};
@@ -408,7 +409,7 @@ impl Opening {
             Limits { memtable_bytes_max: memtable_bytes_max(self.options.common_budget()) };
         let committer =
             Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
-        Ok(Writer { wal, committer, sync_requests: Mutex::default() })
+        Ok(Writer { wal, committer, syncs: Syncs::default() })
     }
 }
 

@@ -271,6 +271,6 @@ impl TreeCursor {
                 "the keyspace was dropped before this cursor was opened",
             ));
         }
-        self.inner.status()
+        self.inner.status().map_err(|e| self.shared.health.or_closed(e))
     }
 }

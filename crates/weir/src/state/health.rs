@@ -2,9 +2,10 @@
 //!
 //! Invariants: (1) a poisoned store stays poisoned until it is reopened (H43): after a failed sync
 //! or log write nobody knows what is on the device, so nothing may be acknowledged on top of it;
-//! (2) a full device is not poison: it is a state that ends when space returns; (3) reads go on.
+//! (2) a full device is not poison: it is a state that ends when space returns; (3) reads go on;
+//! (4) a store that is being closed passes through its stages in their order, never back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::Mutex;
@@ -13,10 +14,22 @@ use crate::base::sched::Mutex;
 #[derive(Default)]
 pub(crate) struct Health {
     poisoned: AtomicBool,
-    closed: AtomicBool,
+    /// How far its closing has come: one of the constants below.
+    stage: AtomicU8,
     full: AtomicBool,
     reasons: Mutex<Reasons>,
 }
+
+/// Everything is allowed.
+const OPEN: u8 = 0;
+/// New writes are refused; those that were let in before are committed.
+const REFUSING: u8 = 1;
+/// Nothing is committed any more. Reads and background work go on.
+const SEALED: u8 = 2;
+/// Everything is refused.
+const CLOSED: u8 = 3;
+
+const _: () = assert!(OPEN < REFUSING && REFUSING < SEALED && SEALED < CLOSED);
 
 #[derive(Default)]
 struct Reasons {
@@ -48,15 +61,18 @@ impl Health {
 
     /// Notes that background work failed for lack of space.
     pub(crate) fn set_full(&self, cause: &Error) {
-        self.reasons.lock().full = Some(cause.clone());
+        let mut reasons = self.reasons.lock();
+        reasons.full = Some(cause.clone());
+        // Under the lock, as in `clear_full`: "full" without a reason would be read as "not full".
         self.full.store(true, Ordering::Release);
     }
 
     /// Notes that background work found space again.
     pub(crate) fn clear_full(&self) {
         if self.full.load(Ordering::Acquire) {
+            let mut reasons = self.reasons.lock();
             self.full.store(false, Ordering::Release);
-            self.reasons.lock().full = None;
+            reasons.full = None;
         }
     }
 
@@ -68,15 +84,28 @@ impl Health {
         self.reasons.lock().full.clone()
     }
 
+    /// Refuses new writes from now on: the store is about to be closed. Who waits for room is to be
+    /// told.
+    pub(crate) fn refuse_writes(&self) {
+        self.stage.fetch_max(REFUSING, Ordering::AcqRel);
+    }
+
+    /// Lets no batch be committed any more.
+    ///
+    /// Requires: the caller leads the commit queue, so that none is being committed.
+    pub(crate) fn seal(&self) {
+        self.stage.fetch_max(SEALED, Ordering::AcqRel);
+    }
+
     /// Refuses everything from now on.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.stage.fetch_max(CLOSED, Ordering::AcqRel);
     }
 
     /// Whether the store was closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.stage.load(Ordering::Acquire) >= CLOSED
     }
 
     /// `Closed` if the store was closed.
@@ -85,10 +114,34 @@ impl Health {
         if self.is_closed() { Err(closed_error()) } else { Ok(()) }
     }
 
-    /// `Closed` or `Poisoned` if the store accepts no writes.
+    /// `Closed` in place of an error that a read ran into while the store was being closed: its
+    /// files may be somebody else's by then.
+    #[cold]
+    pub(crate) fn or_closed(&self, error: Error) -> Error {
+        if self.is_closed() { closed_error() } else { error }
+    }
+
+    /// `Closed` or `Poisoned` if the store accepts no new writes.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        self.check_open()?;
+        if self.stage.load(Ordering::Acquire) >= REFUSING {
+            return Err(closed_error());
+        }
+        self.check_sound()
+    }
+
+    /// `Closed` or `Poisoned` if nothing is committed any more, of what was let in neither.
+    #[inline]
+    pub(crate) fn check_committable(&self) -> Result<()> {
+        if self.stage.load(Ordering::Acquire) >= SEALED {
+            return Err(closed_error());
+        }
+        self.check_sound()
+    }
+
+    /// `Poisoned` after a failure.
+    #[inline]
+    pub(crate) fn check_sound(&self) -> Result<()> {
         if !self.is_poisoned() {
             return Ok(());
         }
@@ -124,6 +177,8 @@ mod tests {
         assert!(error.to_string().contains("first"), "{error}");
         assert!(health.check_open().is_ok());
         health.close();
+        health.seal();
+        assert!(health.is_closed(), "a store that was closed is never less closed");
         assert_eq!(health.check_writable().unwrap_err().kind(), ErrorKind::Closed);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Committed {
     pub(crate) lsn: u64,
 }
 
-type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
+pub(crate) type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
 
 /// A callback whose batch has left the queue.
 pub(super) struct DueCallback {
@@ -100,10 +100,23 @@ impl Ticket {
         })
     }
 
+    /// A ticket that no thread blocks on; `then` is told the outcome unless
+    /// [`on_outcome`](Self::on_outcome) names somebody else.
+    pub(super) fn unattended(pending: Option<Pending>, then: Option<Callback>) -> Arc<Self> {
+        let ticket = Self::new(pending, false);
+        ticket.state.lock().callback = then;
+        ticket
+    }
+
     /// A ticket of a batch that was refused.
     pub(crate) fn failed(error: Error) -> Arc<Self> {
+        Self::ended(Err(error))
+    }
+
+    /// A ticket whose outcome is known.
+    pub(crate) fn ended(outcome: Result<Committed>) -> Arc<Self> {
         let ticket = Self::new(None, false);
-        ticket.state.lock().outcome = Some(Err(error));
+        ticket.state.lock().outcome = Some(outcome);
         ticket
     }
 
@@ -172,7 +185,7 @@ impl Ticket {
                 }
             }
         };
-        callback(&outcome);
+        run_callbacks(vec![DueCallback { callback, outcome }]);
     }
 }
 

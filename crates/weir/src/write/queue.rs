@@ -30,7 +30,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::MemtableBytes;
-pub(crate) use crate::write::line::{Committed, Pending, Ticket};
+pub(crate) use crate::write::line::{Callback, Committed, Pending, Ticket};
 use crate::write::line::{DueCallback, GROUP_COST_BYTES, Line, Next, SHARE_BYTES, run_callbacks};
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
@@ -122,10 +122,15 @@ impl Committer {
     }
 
     /// Enters a batch without waiting for its commit if somebody else leads; leads otherwise.
-    pub(crate) fn submit(&self, pending: &mut Pending) -> Result<Arc<Ticket>> {
+    /// `then` is told what became of it, if nobody asks before that ([`Ticket::on_outcome`]).
+    pub(crate) fn submit(
+        &self,
+        pending: &mut Pending,
+        then: Option<Callback>,
+    ) -> Result<Arc<Ticket>> {
         self.queue.admit(pending)?;
         if self.try_lead() {
-            let ticket = Ticket::new(None, false);
+            let ticket = Ticket::unattended(None, then);
             let outcome = self.lead_with(pending, Vec::new());
             run_callbacks(ticket.finish(outcome).into_iter().collect());
             return Ok(ticket);
@@ -134,14 +139,14 @@ impl Committer {
         {
             let mut line = self.queue.line.lock();
             if line.may_wait_alone(pending, bytes_max) {
-                let ticket = Ticket::new(Some(std::mem::take(pending)), false);
+                let ticket = Ticket::unattended(Some(std::mem::take(pending)), then);
                 line.join(&ticket);
                 return Ok(ticket);
             }
         }
         // Nobody leads, or only for a moment, or too much waits already: this thread waits for its
         // turn.
-        let ticket = Ticket::new(None, false);
+        let ticket = Ticket::unattended(None, then);
         let outcome = self.commit_attended(pending);
         run_callbacks(ticket.finish(outcome).into_iter().collect());
         Ok(ticket)
@@ -417,7 +422,7 @@ impl CommitQueue {
 
     /// Log, memtables, publication.
     fn commit_batches(&self, lead: &mut Lead, batches: &[&Pending]) -> Result<Committed> {
-        self.shared.health.check_writable()?;
+        self.shared.health.check_committable()?;
         self.bound_memtables()?;
         if self.freeze_requested.load(Ordering::Acquire) {
             self.freeze_as_requested();

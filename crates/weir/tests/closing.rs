@@ -1,0 +1,418 @@
+//! Closing and committing: what was acknowledged is there, callbacks are told the truth, and
+//! whatever they do, everybody comes to an end.
+#![cfg(feature = "sim")]
+#![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use weir::sim::{
+    CrashPolicy, Dir, Effect, ErrorCode, Fault, FaultyDir, File, FileClass, Lock, Mode, OpKind,
+    SimDisk, SimOptions, Simulation, Times,
+};
+use weir::{Builder, Commit, Db, Durability, ErrorKind, Options, Result, WriteBatch};
+
+/// Longer than anything here takes, shorter than for ever.
+const LONG: Duration = Duration::from_secs(20);
+
+fn builder(dir: Arc<dyn Dir>) -> Builder {
+    let options = Options { write_buffer_bytes: 4 << 10, l0_trigger: 100, ..Options::default() };
+    Db::builder("sim")
+        .default_options(options)
+        .memory_budget(8 << 20)
+        .log_segment_bytes(16 << 10)
+        .log_area_bytes(1 << 20)
+        .background_threads(1)
+        .seed(1)
+        .device(dir)
+}
+
+fn new_disk() -> SimDisk {
+    SimDisk::new(SimOptions::default())
+}
+
+/// What `body` returns, if it returns.
+fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(body()));
+    receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
+}
+
+fn commit(db: &Db, key: u32, durability: Durability) -> Commit {
+    let mut batch = WriteBatch::new();
+    batch.put(db.default_keyspace(), key.to_be_bytes(), b"v");
+    db.commit(batch, durability)
+}
+
+/// Goal: what was acknowledged before `close` returned is there, with `Durability::None` too,
+/// whenever it was: before, beside or between the steps of the closing.
+/// Method: three actors write while a fourth closes; each acknowledged key is asked for afterwards.
+#[test]
+fn what_was_acknowledged_beside_close_is_there() {
+    const DURABILITIES: [Durability; 3] =
+        [Durability::None, Durability::Buffered, Durability::Sync];
+    let late = Arc::new(AtomicU32::new(0));
+    for seed in 0..60 {
+        let late = Arc::clone(&late);
+        Simulation::run(seed, move |sim| {
+            sim.set_switch_every(3);
+            let disk = new_disk();
+            let db = builder(disk.dir()).open().unwrap();
+            let writers: Vec<_> = (0..3_u32)
+                .map(|number| {
+                    let db = db.clone();
+                    let acknowledged = Arc::new(AtomicU32::new(0));
+                    let count = Arc::clone(&acknowledged);
+                    let write = move || {
+                        for i in 0_u32.. {
+                            let key = [number.to_be_bytes(), i.to_be_bytes()].concat();
+                            let durability = DURABILITIES[number as usize];
+                            match db.put_with(key, b"v", durability) {
+                                Ok(()) => count.store(i + 1, Ordering::SeqCst),
+                                Err(error) => {
+                                    return assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                                }
+                            }
+                        }
+                    };
+                    (sim.spawn("write", write).unwrap(), acknowledged)
+                })
+                .collect();
+            while writers.iter().any(|(_, count)| count.load(Ordering::SeqCst) < 3) {
+                weir::sim::switch_point();
+            }
+            let count = || -> u32 { writers.iter().map(|(_, c)| c.load(Ordering::SeqCst)).sum() };
+            let before = count();
+            db.close().unwrap();
+            late.fetch_add(count() - before, Ordering::SeqCst);
+            let acknowledged: Vec<u32> = writers
+                .into_iter()
+                .map(|(actor, count)| {
+                    assert!(actor.join());
+                    count.load(Ordering::SeqCst)
+                })
+                .collect();
+            let db = builder(disk.dir()).open().unwrap();
+            for (number, &count) in acknowledged.iter().enumerate() {
+                for i in 0..count {
+                    let key = [(number as u32).to_be_bytes(), i.to_be_bytes()].concat();
+                    let found = db.get(key).unwrap();
+                    assert!(found.is_some(), "seed {seed}: writer {number}: {i} of {count}");
+                }
+            }
+            db.close().unwrap();
+        });
+    }
+    let late = late.load(Ordering::SeqCst);
+    assert!(late > 0, "no write was acknowledged beside a close: the test shows nothing");
+}
+
+/// Goal: a `Sync` commit is synced whether or not anybody waits for it.
+/// Method: one is only asked whether it is done; another is dropped at once, and the power fails.
+#[test]
+fn a_sync_commit_needs_nobody_who_waits() {
+    let disk = new_disk();
+    let db = builder(disk.dir()).open().unwrap();
+    let polled = commit(&db, 1, Durability::Sync);
+    in_time("a commit that is polled", move || {
+        while !polled.is_done() {
+            std::thread::yield_now();
+        }
+    });
+    drop(commit(&db, 2, Durability::Sync));
+    let other = disk.clone();
+    in_time("the sync of a commit that was dropped", move || {
+        for seed in 0.. {
+            let cut = other.crash(CrashPolicy::Nothing, seed);
+            let db = builder(cut.dir()).open().unwrap();
+            assert!(db.get(1_u32.to_be_bytes()).unwrap().is_some(), "it was done");
+            if db.get(2_u32.to_be_bytes()).unwrap().is_some() {
+                return;
+            }
+        }
+    });
+    db.close().unwrap();
+}
+
+/// Goal: callbacks that wait when the store is closed are told what the closing made of it: all is
+/// durable.
+#[test]
+fn callbacks_at_close_are_told_the_truth() {
+    let disk = new_disk();
+    let db = builder(disk.dir()).open().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    for key in 0..200 {
+        let sender = sender.clone();
+        commit(&db, key, Durability::Sync).on_done(move |result| sender.send(result).unwrap());
+    }
+    drop(sender);
+    db.close().unwrap();
+    // Each was called, and none of them after the closing.
+    let results: Vec<Result<()>> = receiver.try_iter().collect();
+    assert_eq!(results.len(), 200);
+    let refused = results.iter().filter(|result| result.is_err()).count();
+    assert_eq!(refused, 0, "of what is durable {refused} were called an error");
+    let db = builder(disk.crash(CrashPolicy::Nothing, 1).dir()).open().unwrap();
+    assert!((0..200_u32).all(|key| db.get(key.to_be_bytes()).unwrap().is_some()));
+}
+
+/// Goal: callbacks are told if the log could not be ended.
+/// Method: every sync of the log fails.
+#[test]
+fn callbacks_at_close_are_told_of_a_failure() {
+    let disk = new_disk();
+    let faulty = FaultyDir::over_disk(&disk);
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    faults.arm(Fault {
+        op: Some(OpKind::Sync),
+        class: Some(FileClass::Wal),
+        after: 0,
+        times: Times::Forever,
+        effect: Effect::Fail(ErrorCode::Eio),
+    });
+    let (sender, receiver) = mpsc::channel();
+    for key in 0..20 {
+        let sender = sender.clone();
+        commit(&db, key, Durability::Sync).on_done(move |result| sender.send(result).unwrap());
+    }
+    drop(sender);
+    assert!(db.close().is_err());
+    let results: Vec<Result<()>> = receiver.try_iter().collect();
+    assert_eq!(results.len(), 20);
+    assert!(results.iter().all(Result::is_err), "nothing was synced: {results:?}");
+}
+
+/// What a callback may do.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Close,
+    Write,
+    Panic,
+}
+
+/// Goal: a callback may close the store, write or panic, on whatever thread it is called; the store
+/// is closed then, its lock given up, and what was acknowledged is there.
+/// Method: commits with such callbacks, and a close at once, while another handle lives on.
+#[test]
+fn callbacks_may_close_write_and_panic() {
+    for deed in [Deed::Close, Deed::Write, Deed::Panic] {
+        for durability in [Durability::Sync, Durability::Buffered] {
+            let what = format!("{deed:?}, {durability:?}");
+            in_time(&what.clone(), move || {
+                for round in 0..20 {
+                    let disk = new_disk();
+                    let db = builder(disk.dir()).open().unwrap();
+                    let other = db.clone();
+                    for key in 0..4_u32 {
+                        let mine = db.clone();
+                        commit(&db, key, durability).on_done(move |result| {
+                            result.unwrap();
+                            match deed {
+                                Deed::Close => mine.close().unwrap(),
+                                Deed::Write => write_or_closed(&mine),
+                                Deed::Panic => panic!("as planned"),
+                            }
+                        });
+                        if matches!(deed, Deed::Close) {
+                            break;
+                        }
+                    }
+                    db.close().unwrap();
+                    let again = builder(disk.dir()).open();
+                    let again = again.unwrap_or_else(|e| panic!("{what}, round {round}: {e}"));
+                    assert!(again.get(0_u32.to_be_bytes()).unwrap().is_some());
+                    drop(other);
+                }
+            });
+        }
+    }
+}
+
+/// Writes more than the memtables of a keyspace hold: that waits for background threads.
+fn write_or_closed(db: &Db) {
+    for i in 0..100_u32 {
+        if let Err(error) = db.put([b"callback", &i.to_be_bytes()[..]].concat(), [7; 400]) {
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+            return;
+        }
+    }
+}
+
+/// Goal: a callback may wait for what background threads do, though there is one only.
+#[test]
+fn a_callback_may_wait_for_background_work() {
+    let db = builder(new_disk().dir()).open().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let mine = db.clone();
+    commit(&db, 1, Durability::Sync).on_done(move |result| {
+        let done = result
+            .and_then(|()| (0..200_u32).try_for_each(|i| mine.put(i.to_be_bytes(), [7; 400])))
+            .and_then(|()| mine.flush())
+            .and_then(|()| mine.compact_range(..));
+        sender.send(done).unwrap();
+    });
+    receiver.recv_timeout(LONG).expect("the callback ends").unwrap();
+    in_time("the closing", move || db.close().unwrap());
+}
+
+/// Goal: a callback of one store may close another one.
+#[test]
+fn a_callback_may_close_another_store() {
+    let one = builder(new_disk().dir()).open().unwrap();
+    let two = builder(new_disk().dir()).open().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    commit(&one, 1, Durability::Sync).on_done(move |_| sender.send(two.close()).unwrap());
+    receiver.recv_timeout(LONG).expect("the callback ends").unwrap();
+    in_time("the closing", move || one.close().unwrap());
+}
+
+/// A directory that holds readers back where they open a table, and has lost it by then.
+struct Gate {
+    inner: Arc<dyn Dir>,
+    armed: Arc<AtomicBool>,
+    reached: mpsc::Sender<()>,
+    go: std::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+impl Dir for Gate {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.inner.create(name)
+    }
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        if self.armed.load(Ordering::SeqCst) && name.ends_with(".tbl") {
+            self.reached.send(()).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            self.inner.unlink(name)?;
+        }
+        self.inner.open(name, mode)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn unlink(&self, name: &str) -> Result<()> {
+        self.inner.unlink(name)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        self.inner.lock(name)
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+/// Goal: a read that is under way while the store is closed gets its bytes or `Closed`, and no
+/// error about files that are not the store's any more.
+/// Method: readers that are held back where they open a table until the store is closed, and its
+/// next owner has removed the table.
+#[test]
+fn a_read_beside_close_gets_its_bytes_or_closed() {
+    type Read = fn(&Db) -> Result<bool>;
+    let reads: [(&str, Read); 5] = [
+        ("get", |db| db.get(b"k").map(|found| found.is_some())),
+        ("get_into", |db| db.default_keyspace().get_into(b"k", &mut Vec::new())),
+        ("multi_get", |db| db.default_keyspace().multi_get(&[b"k"]).map(|v| v[0].is_some())),
+        ("snapshot", |db| {
+            let found = db.snapshot().get(db.default_keyspace(), b"k");
+            found.map(|found| found.is_some())
+        }),
+        ("scan", |db| {
+            let all: Vec<_> = db.iter().collect::<Result<_>>()?;
+            Ok(all.len() == 1)
+        }),
+    ];
+    for (name, read) in reads {
+        let disk = new_disk();
+        let db = builder(disk.dir()).open().unwrap();
+        db.put(b"k", b"v").unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+        let (reached, is_there) = mpsc::channel();
+        let (open, go) = mpsc::channel();
+        let armed = Arc::new(AtomicBool::new(false));
+        let gate = Gate {
+            inner: disk.dir(),
+            armed: Arc::clone(&armed),
+            reached,
+            go: std::sync::Mutex::new(go),
+        };
+        let db = builder(Arc::new(gate)).open().unwrap();
+        armed.store(true, Ordering::SeqCst);
+        let reader = db.clone();
+        let answer = std::thread::spawn(move || read(&reader));
+        is_there.recv_timeout(LONG).unwrap();
+        in_time("a close beside a read", move || db.close().unwrap());
+        open.send(()).unwrap();
+        match answer.join().unwrap() {
+            Ok(found) => assert!(found, "{name}: a key that was there"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{name}: {error}"),
+        }
+    }
+}
+
+/// Writes when its thread ends.
+struct WritesAtTheEnd(RefCell<Option<Words>>);
+
+/// A store to write to, and who is told the outcome.
+type Words = (Db, mpsc::Sender<Result<()>>);
+
+impl Drop for WritesAtTheEnd {
+    fn drop(&mut self) {
+        if let Some((db, sender)) = self.0.take() {
+            let written = db
+                .put(b"last", b"words")
+                .and_then(|()| db.put_with(b"synced", b"words", Durability::Sync));
+            sender.send(written).unwrap();
+        }
+    }
+}
+
+thread_local! {
+    static AT_THE_END: WritesAtTheEnd = const { WritesAtTheEnd(RefCell::new(None)) };
+}
+
+/// Goal: a thread-local's destructor may write, also after those that the engine has.
+/// Method: the destructor is registered before the engine's, which is gone when it runs.
+#[test]
+fn a_destructor_of_a_thread_local_may_write() {
+    let db = builder(new_disk().dir()).open().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let mine = db.clone();
+    let thread = std::thread::spawn(move || {
+        AT_THE_END.with(|end| *end.0.borrow_mut() = Some((mine.clone(), sender)));
+        mine.put(b"first", b"words").unwrap();
+    });
+    thread.join().unwrap();
+    receiver.recv_timeout(LONG).expect("it was written").unwrap();
+    assert_eq!(db.get(b"last").unwrap().as_deref(), Some(&b"words"[..]));
+    db.close().unwrap();
+}
+
+/// Goal: an empty batch with `Sync` makes what was written before it durable, as users of other
+/// engines expect.
+#[test]
+fn an_empty_synced_batch_syncs_what_precedes_it() {
+    type Write = fn(&Db) -> Result<()>;
+    let writes: [(&str, Write); 2] = [
+        ("write", |db| db.write(WriteBatch::new(), Durability::Sync)),
+        ("commit", |db| db.commit(WriteBatch::new(), Durability::Sync).wait()),
+    ];
+    for (name, write) in writes {
+        let disk = new_disk();
+        let db = builder(disk.dir()).open().unwrap();
+        db.put(b"k", b"v").unwrap();
+        write(&db).unwrap();
+        let cut = builder(disk.crash(CrashPolicy::Nothing, 1).dir()).open().unwrap();
+        assert!(cut.get(b"k").unwrap().is_some(), "{name}");
+        db.clone().close().unwrap();
+        assert_eq!(write(&db).unwrap_err().kind(), ErrorKind::Closed, "{name}");
+    }
+}
