@@ -3,12 +3,14 @@
 //! The whole engine runs on one thread at a time, on a disk that loses, tears and reorders what was
 //! not synced and fails when told to; the seed decides everything. `campaign` has the campaigns of
 //! reliability.md section 4.3, `model`, `history` and `ledger` the oracles, `runner` executes
-//! operations, `reduce` cuts failures down. `kill` and `soak` use the real machine; `museum` grades
+//! operations, `reduce` cuts failures down. `fixtures` keeps stores that must
+//! open for ever. `kill` and `soak` use the real machine; `museum` grades
 //! all of them by putting historical bugs back.
 //!
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
 pub mod campaign;
+pub mod fixtures;
 pub mod generate;
 pub mod history;
 pub mod kill;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies};
-use weir_sim::{kill, museum, soak};
+use weir_sim::{fixtures, kill, museum, soak};
 
 const HELP: &str = "\
 weir-sim: Weir simulated from a seed, compared with an oracle
@@ -30,6 +30,7 @@ weir-sim: Weir simulated from a seed, compared with an oracle
   weir-sim soak [--keys 250000] [--dir DIR]   real threads, smallest memtables
   weir-sim museum [--only NAME] [--seconds N] [--root DIR] [--work DIR]
                                               historical bugs put back: what catches them
+  weir-sim fixtures --dir DIR                 writes the stores that must open for ever, if missing
   weir-sim replay FILE                        a failure that `m` has printed
   weir-sim short                              the short forms of all, as in CI
 
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         "kill-child" => return child(&args),
         "soak" => soak(&args),
         "museum" => museum(&args),
+        "fixtures" => write_fixtures(&args),
         "replay" => replay(&args),
         "short" => short(&args),
         "" | "help" | "--help" => {
@@ -339,6 +341,14 @@ fn museum(args: &Args) -> Result<(), String> {
         0 => Ok(()),
         n => Err(format!("{n} of {} bugs were not caught", rows.len())),
     }
+}
+
+fn write_fixtures(args: &Args) -> Result<(), String> {
+    let dir = args.value("--dir").ok_or("which directory?")?;
+    for name in fixtures::write(std::path::Path::new(dir))? {
+        println!("{name}");
+    }
+    Ok(())
 }
 
 fn replay(args: &Args) -> Result<(), String> {
