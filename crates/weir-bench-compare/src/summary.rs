@@ -144,6 +144,7 @@ pub mod tests {
             user_bytes: 0,
             engine_bytes: None,
             engine_bytes_by_cause: std::iter::empty().collect(),
+            io_by_cause: std::iter::empty().collect(),
             process_bytes: None,
             engine_write_ratio: None,
             process_write_ratio: None,

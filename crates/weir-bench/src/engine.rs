@@ -4,6 +4,7 @@
 //! and entries are shown to a visitor in place, so that no engine pays for a copy that it would not
 //! otherwise make.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
@@ -67,6 +68,35 @@ impl Default for Settings {
     }
 }
 
+/// Requests of an engine to its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that they gave.
+    pub bytes_read: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+}
+
+impl Requests {
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            writes: self.writes.saturating_sub(earlier.writes),
+            bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
+            syncs: self.syncs.saturating_sub(earlier.syncs),
+        }
+    }
+}
+
 /// What an engine says about itself, counted since it was opened. `None`: it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -74,6 +104,8 @@ pub struct Counters {
     pub bytes_written: Option<u64>,
     /// The same, by cause, such as `log`, `flush`, `compaction`.
     pub written_by_cause: Vec<(String, u64)>,
+    /// Requests to its files, by cause.
+    pub io_by_cause: Vec<(String, Requests)>,
     /// Block reads by users that the cache answered.
     pub cache_hits: Option<u64>,
     /// Block reads by users that it did not.

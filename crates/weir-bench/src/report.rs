@@ -4,6 +4,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+use crate::engine::Requests;
+
 /// The longest latency that is told apart: one hour.
 const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
 
@@ -103,6 +105,9 @@ pub struct Measurement {
     pub engine_bytes: Option<u64>,
     /// The same, by cause.
     pub engine_bytes_by_cause: BTreeMap<String, u64>,
+    /// Requests to the engine's files until it was drained, by cause; only causes that had some.
+    #[serde(default)]
+    pub io_by_cause: BTreeMap<String, Requests>,
     /// Bytes that the process sent to storage until the engine was drained.
     pub process_bytes: Option<u64>,
     /// Engine bytes per user byte.

@@ -3,7 +3,7 @@
 use crate::client::{self, Totals};
 use crate::clock::Stopwatch;
 use crate::config::Config;
-use crate::engine::{Counters, Engine, EngineError, EngineKind, Result, Settings};
+use crate::engine::{Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
 use crate::process::{ProcessIo, anonymous_bytes, directory_bytes};
 use crate::report::{Latency, Measurement, ratio};
 use crate::workload::Workload;
@@ -186,6 +186,7 @@ impl<'a> Session<'a> {
             user_bytes: totals.user_bytes,
             engine_bytes: counters.bytes_written,
             engine_bytes_by_cause: counters.written_by_cause.iter().cloned().collect(),
+            io_by_cause: counters.io_by_cause.iter().cloned().collect(),
             process_bytes,
             engine_write_ratio: ratio(counters.bytes_written, totals.user_bytes),
             process_write_ratio: ratio(process_bytes, totals.user_bytes),
@@ -229,7 +230,13 @@ fn difference(after: &Counters, before: &Counters) -> Counters {
     let earlier = |cause: &str| {
         before.written_by_cause.iter().find(|(name, _)| name == cause).map_or(0, |&(_, n)| n)
     };
+    let io_since = |(cause, io): &(String, Requests)| {
+        let earlier = before.io_by_cause.iter().find(|(name, _)| name == cause);
+        let since = io.since(&earlier.map(|&(_, io)| io).unwrap_or_default());
+        (since != Requests::default()).then(|| (cause.clone(), since))
+    };
     Counters {
+        io_by_cause: after.io_by_cause.iter().filter_map(io_since).collect(),
         bytes_written: minus(after.bytes_written, before.bytes_written),
         written_by_cause: after
             .written_by_cause

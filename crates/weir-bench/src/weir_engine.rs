@@ -1,8 +1,8 @@
 //! Weir as an engine to be measured.
 
-use crate::engine::{Batch, Counters, Engine, EngineError, EngineKind, Result, Settings};
+use crate::engine::{Batch, Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
 use std::path::Path;
-use weir::{Db, Durability, ErrorKind, Options, WriteBatch};
+use weir::{Db, Durability, ErrorKind, IoMetrics, Options, WriteBatch};
 
 /// Memory beside write buffers and block cache: indexes, filters, and the buffers of jobs.
 const REST_BYTES: u64 = 128 << 20;
@@ -128,6 +128,12 @@ impl Engine for Weir {
         Counters {
             bytes_written: Some(written.total()),
             written_by_cause: by_cause.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
+            io_by_cause: metrics
+                .io
+                .named()
+                .into_iter()
+                .map(|(cause, io)| (cause.to_owned(), requests(&io)))
+                .collect(),
             cache_hits: Some(metrics.cache_foreground.hits),
             cache_misses: Some(metrics.cache_foreground.misses),
         }
@@ -135,5 +141,15 @@ impl Engine for Weir {
 
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.db.close()?)
+    }
+}
+
+fn requests(io: &IoMetrics) -> Requests {
+    Requests {
+        reads: io.reads,
+        bytes_read: io.bytes_read,
+        writes: io.writes,
+        bytes_written: io.bytes_written,
+        syncs: io.syncs,
     }
 }

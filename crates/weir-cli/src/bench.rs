@@ -159,6 +159,8 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
         writeln!(out)?;
     } else {
         print_results(&results, out)?;
+        writeln!(out)?;
+        print_requests(&results, out)?;
     }
     if progress.stopped() { Err(Interrupt::failure()) } else { Ok(()) }
 }
@@ -327,6 +329,26 @@ fn print_results(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
         }
     }
     table(out, &HEADER, &rows)?;
+    Ok(())
+}
+
+/// What each workload asked of the device, by cause.
+fn print_requests(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
+    let mut rows = Vec::new();
+    for result in results {
+        for (cause, io) in &result.io_by_cause {
+            rows.push(vec![
+                result.workload.clone(),
+                cause.clone(),
+                Count(io.reads).to_string(),
+                Bytes(io.bytes_read).to_string(),
+                Count(io.writes).to_string(),
+                Bytes(io.bytes_written).to_string(),
+                Count(io.syncs).to_string(),
+            ]);
+        }
+    }
+    table(out, &["workload", "cause", "reads", "read", "writes", "written", "syncs"], &rows)?;
     Ok(())
 }
 

@@ -31,6 +31,24 @@ pub(crate) fn print_written(metrics: &Metrics, out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
+/// Prints the requests to the device by cause.
+pub(crate) fn print_requests(metrics: &Metrics, out: &mut dyn Write) -> Result<()> {
+    let io = &metrics.io;
+    let rows = io.named().into_iter().chain([("in all", io.total())]).map(|(cause, io)| {
+        vec![
+            cause.to_owned(),
+            Count(io.reads).to_string(),
+            Bytes(io.bytes_read).to_string(),
+            Count(io.writes).to_string(),
+            Bytes(io.bytes_written).to_string(),
+            Count(io.syncs).to_string(),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    table(out, &["requests by", "reads", "read", "writes", "written", "syncs"], &rows)?;
+    Ok(())
+}
+
 /// Prints the levels that hold anything, for each keyspace.
 pub(crate) fn print_levels(metrics: &Metrics, out: &mut dyn Write) -> Result<()> {
     let mut rows = Vec::new();
@@ -105,6 +123,8 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
         Bytes(memory.retained)
     )?;
     print_written(&m, out)?;
+    writeln!(out)?;
+    print_requests(&m, out)?;
     writeln!(out)?;
     print_levels(&m, out)
 }

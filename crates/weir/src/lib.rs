@@ -67,6 +67,7 @@ pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};
 pub use db::{Builder, Db};
 pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Filters, Options, WarmUp};
+pub use storage::io::{IoByCause, IoMetrics};
 
 /// The README's example compiles.
 #[cfg(doctest)]

@@ -17,6 +17,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::jobs::{State, Taken};
 use crate::state::tree::Tree;
+use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
 use crate::version::shape::{JobShape, Shape};
@@ -162,6 +163,7 @@ impl Engine {
 
     /// Runs a claimed task and gives its inputs free.
     fn run_claim(&self, claim: &Claim) -> Result<Ended> {
+        let _cause = on_behalf_of(Cause::Compaction);
         // There may be more to do beside this task.
         self.shared.wake_workers();
         let result = match sched::catch_panic("a compaction", || self.execute(claim)) {

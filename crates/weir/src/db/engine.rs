@@ -25,6 +25,7 @@ use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
 use crate::state::tree::Tree;
 use crate::storage::Storage;
+use crate::storage::io::IoCounters;
 use crate::version::edit::KeyspaceId;
 use crate::version::set::VersionSet;
 use crate::write::queue::{Committed, Committer, Pending, Ticket};
@@ -36,6 +37,8 @@ pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) struct Engine {
     pub(crate) options: DbOptions,
     pub(crate) storage: Mutex<Option<Arc<dyn Storage>>>,
+    /// What `storage` asked of the device.
+    pub(crate) io: Arc<IoCounters>,
     pub(crate) set: Arc<VersionSet>,
     /// Absent in a store that is open for reading only.
     pub(crate) writer: Option<Writer>,

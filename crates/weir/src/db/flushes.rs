@@ -17,6 +17,7 @@ use crate::compaction::policy::Placement;
 use crate::db::engine::Engine;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Buffer, Tree, last_seq};
+use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::Flushed;
 use crate::version::set::VersionSet;
 
@@ -90,6 +91,7 @@ impl Engine {
 
     /// Makes a table of a frozen memtable and installs it.
     fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
+        let _cause = on_behalf_of(Cause::Flush);
         let started = clock::now_nanos();
         let writer = self.writer()?;
         // (a) The keyspace needs the log from its next younger memtable on.

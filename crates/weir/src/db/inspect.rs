@@ -11,6 +11,7 @@ use crate::db::engine::Engine;
 use crate::db::metrics;
 use crate::options::Options;
 use crate::state::tree::Tree;
+use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::shape::Half;
 
 /// What a store consists of.
@@ -173,6 +174,7 @@ fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
 
 /// Reads and checks every table.
 pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
+    let _cause = on_behalf_of(Cause::Verify);
     engine.shared.health.check_open()?;
     let mut report = VerifyReport::default();
     let mut released = false;
@@ -246,6 +248,7 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
     let snapshots = engine.shared.snapshots.summary();
     Some(match name {
         "stats" => stats(engine),
+        "io" => io(engine),
         "levels" => levels(engine),
         "num-tables" => engine.set.current().tables().count().to_string(),
         "num-busy-tables" => engine.jobs.busy_tables().to_string(),
@@ -290,6 +293,26 @@ fn levels(engine: &Engine) -> String {
                 l.entries
             );
         }
+    }
+    text
+}
+
+/// A table of the requests to the device, by cause.
+fn io(engine: &Engine) -> String {
+    let mut text =
+        String::from("cause         reads   read MiB     writes  written MiB      syncs\n");
+    let by_cause = engine.io.by_cause();
+    for (cause, io) in by_cause.named().into_iter().chain([("total", by_cause.total())]) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{cause:<10} {:>8} {:>10.1} {:>10} {:>12.1} {:>10}",
+            io.reads,
+            io.bytes_read as f64 / MIB,
+            io.writes,
+            io.bytes_written as f64 / MIB,
+            io.syncs
+        );
     }
     text
 }

@@ -10,6 +10,7 @@ use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowCounters};
 use crate::db::engine::Engine;
 use crate::state::tree::DELAY_UNITS_PER_NANO;
+use crate::storage::io::{IoByCause, IoMetrics};
 
 /// Counters since the store was opened, and sizes as of now. The figures are taken one after the
 /// other: sums of them can be off by what happened meanwhile.
@@ -38,6 +39,8 @@ pub struct Metrics {
     pub seeks: u64,
     /// Bytes written, by cause.
     pub bytes_written: BytesWritten,
+    /// Requests to the device, by cause.
+    pub io: IoByCause,
     /// Bytes of tables that compactions read.
     pub compaction_bytes_read: u64,
     /// Cache lookups for users.
@@ -257,6 +260,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
             compaction: c.compaction_bytes.get(),
             versions: engine.set.log_bytes_written(),
         },
+        io: engine.io.by_cause(),
         compaction_bytes_read: c.compaction_bytes_read.get(),
         cache_foreground: lookups(Purpose::Foreground),
         cache_background: lookups(Purpose::Background),
@@ -430,6 +434,25 @@ impl Metrics {
         out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
     }
 
+    fn expose_io(&self, out: &mut Exposition) {
+        type Figure = fn(&IoMetrics) -> u64;
+        let families: [(&str, &str, Figure); 5] = [
+            ("weir_io_reads_total", "Reads of files, by cause.", |io| io.reads),
+            ("weir_io_read_bytes_total", "Bytes read from files, by cause.", |io| io.bytes_read),
+            ("weir_io_writes_total", "Writes to files, by cause.", |io| io.writes),
+            ("weir_io_written_bytes_total", "Bytes written to files, by cause.", |io| {
+                io.bytes_written
+            }),
+            ("weir_io_syncs_total", "Syncs of files, by cause.", |io| io.syncs),
+        ];
+        for (name, help, figure) in families {
+            out.family(name, "counter", help);
+            for (cause, io) in self.io.named() {
+                out.sample(name, &[("cause", cause)], figure(&io) as f64);
+            }
+        }
+    }
+
     fn expose_labelled(&self, out: &mut Exposition) {
         let name = "weir_bytes_written_total";
         out.family(name, "counter", "Bytes written to the device, by cause.");
@@ -442,6 +465,7 @@ impl Metrics {
         ] {
             out.sample(name, &[("cause", cause)], bytes as f64);
         }
+        self.expose_io(out);
         let name = "weir_cache_lookups_total";
         out.family(name, "counter", "Block cache lookups, by who asked and what became of it.");
         for (who, cache) in

@@ -359,7 +359,7 @@ impl Db {
     }
 
     /// A property as text; `None` if there is none of that name. See [`Description`] for the
-    /// structured form. Names: `weir.stats`, `weir.levels`, `weir.num-tables`,
+    /// structured form. Names: `weir.stats`, `weir.io`, `weir.levels`, `weir.num-tables`,
     /// `weir.num-busy-tables` (inputs of running compactions), `weir.num-keyspaces`,
     /// `weir.num-snapshots`, `weir.oldest-snapshot`, `weir.last-sequence`, `weir.memory-usage`,
     /// `weir.block-cache-usage`, `weir.background-error`, `weir.quarantine`, `weir.prometheus`.

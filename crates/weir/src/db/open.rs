@@ -41,6 +41,7 @@ use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, SuperVersion, Tree};
 use crate::storage::files::{Files, FilesOptions};
+use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{Context, VersionSet};
@@ -54,6 +55,7 @@ const SEGMENTS_PILED: usize = 4;
 
 /// Opens the store that `builder` describes.
 pub(crate) fn open(builder: Builder) -> Result<Db> {
+    let _cause = on_behalf_of(Cause::Open);
     let options = builder.options;
     options.validate()?;
     if let Some(defaults) = &builder.default_options {
@@ -71,6 +73,8 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
             _ => error,
         })?,
     };
+    let io = Arc::new(IoCounters::default());
+    let dir = CountedDir::over(dir, Arc::clone(&io));
     let files = Files::open(dir, FilesOptions { create, read_only: options.read_only })?;
     let storage: Arc<dyn Storage> = Arc::new(files);
     let root = storage.read_root()?;
@@ -102,7 +106,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         }
     };
     let set = Arc::new(set);
-    let opening = Opening { options, storage, accountant, cache, set, path };
+    let opening = Opening { options, storage, io, accountant, cache, set, path };
     opening.run(builder.default_options)
 }
 
@@ -118,6 +122,7 @@ pub(crate) fn destroy(path: &std::path::Path) -> Result<()> {
 struct Opening {
     options: DbOptions,
     storage: Arc<dyn Storage>,
+    io: Arc<IoCounters>,
     accountant: Arc<Accountant>,
     cache: Arc<BlockCache>,
     set: Arc<VersionSet>,
@@ -145,6 +150,7 @@ impl Opening {
             .min(self.options.log_area_bytes / 4);
         let engine = Arc::new(Engine {
             storage: Mutex::new(Some(self.storage)),
+            io: self.io,
             set: self.set,
             writer,
             shared,

@@ -17,6 +17,7 @@ use crate::device::File;
 #[cfg(test)]
 mod contract;
 pub mod files;
+pub(crate) mod io;
 
 /// Which log a log file belongs to. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

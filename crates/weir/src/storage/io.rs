@@ -1,0 +1,340 @@
+//! Requests to the device, counted by cause.
+//!
+//! A directory in front of the real one counts what passes: reads, writes and syncs, with their
+//! bytes. Whose they are is told by the file's name for the logs, and for tables by what the
+//! calling thread has said it works on ([`on_behalf_of`]); a thread that has said nothing reads for
+//! users. An opening takes all that it does for itself, the logs included.
+//!
+//! Not here: requests that the operating system makes of these (its cache answers some, and puts
+//! others together), hints (`advise`, `write_back`), and names that are created, renamed, removed
+//! or synced.
+//!
+//! Any thread. A counter is touched once a request, and never when a cache answers.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::error::Result;
+use crate::device::{Advice, Dir, File, Lock, Mode};
+
+/// Why the device is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Cause {
+    /// Gets and scans: blocks, indexes and filters.
+    Users = 0,
+    /// Tables written by flushes.
+    Flush,
+    /// Tables read and written by compactions.
+    Compaction,
+    /// The write-ahead log, its zeros included.
+    Log,
+    /// The version log and the root.
+    Versions,
+    /// Opening the store: recovery, and tables written on the way.
+    Open,
+    /// Verification that a user asked for.
+    Verify,
+}
+
+const CAUSES: usize = 7;
+
+/// Requests to the device that have one cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoMetrics {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that they gave.
+    pub bytes_read: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+}
+
+impl IoMetrics {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            bytes_read: self.bytes_read + other.bytes_read,
+            writes: self.writes + other.writes,
+            bytes_written: self.bytes_written + other.bytes_written,
+            syncs: self.syncs + other.syncs,
+        }
+    }
+}
+
+/// Requests of a store to its device since it was opened, by cause: calls of the operating system,
+/// which answers some reads from its own cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoByCause {
+    /// Gets and scans: blocks that no cache held, indexes and filters of tables used first.
+    pub users: IoMetrics,
+    /// Flushes: the tables that they write.
+    pub flush: IoMetrics,
+    /// Compactions: the tables that they read and write.
+    pub compaction: IoMetrics,
+    /// The write-ahead log, with the zeros that are written ahead of it.
+    pub log: IoMetrics,
+    /// The version log and the root record.
+    pub versions: IoMetrics,
+    /// Opening the store: recovery, with all that it reads and writes.
+    pub open: IoMetrics,
+    /// [`Db::verify`](crate::Db::verify).
+    pub verify: IoMetrics,
+}
+
+impl IoByCause {
+    /// Each cause by the name that programs print.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, IoMetrics); CAUSES] {
+        [
+            ("users", self.users),
+            ("flush", self.flush),
+            ("compaction", self.compaction),
+            ("log", self.log),
+            ("versions", self.versions),
+            ("open", self.open),
+            ("verify", self.verify),
+        ]
+    }
+
+    /// All causes together.
+    #[must_use]
+    pub fn total(&self) -> IoMetrics {
+        self.named().into_iter().fold(IoMetrics::default(), |sum, (_, io)| sum.plus(io))
+    }
+}
+
+thread_local! {
+    static CAUSE: Cell<Cause> = const { Cell::new(Cause::Users) };
+}
+
+/// What the calling thread asks of the device has this cause until the value is dropped; then it
+/// has the earlier one again.
+#[must_use]
+pub(crate) fn on_behalf_of(cause: Cause) -> OnBehalf {
+    OnBehalf { earlier: CAUSE.replace(cause) }
+}
+
+/// See [`on_behalf_of`].
+pub(crate) struct OnBehalf {
+    earlier: Cause,
+}
+
+impl Drop for OnBehalf {
+    fn drop(&mut self) {
+        CAUSE.set(self.earlier);
+    }
+}
+
+/// The cause of a request to the file `name` by the calling thread.
+fn cause_of(name_class: Option<Cause>) -> Cause {
+    match (CAUSE.get(), name_class) {
+        (Cause::Open, _) => Cause::Open,
+        (_, Some(cause)) => cause,
+        (cause, None) => cause,
+    }
+}
+
+/// The cause that a file's name tells alone.
+fn class_of(name: &str) -> Option<Cause> {
+    match name {
+        _ if name.starts_with("wal-") => Some(Cause::Log),
+        _ if name.starts_with("versions-") || name.starts_with("ROOT") => Some(Cause::Versions),
+        _ => None,
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+    writes: AtomicU64,
+    bytes_written: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// Counters by cause. Relaxed: each is exact, but they are not read at one instant.
+#[derive(Default)]
+pub(crate) struct IoCounters {
+    counts: [Counts; CAUSES],
+}
+
+impl IoCounters {
+    fn at(&self, name_class: Option<Cause>) -> &Counts {
+        &self.counts[cause_of(name_class) as usize]
+    }
+
+    fn read(&self, name_class: Option<Cause>, bytes: usize) {
+        let counts = self.at(name_class);
+        counts.reads.fetch_add(1, Ordering::Relaxed);
+        counts.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn written(&self, name_class: Option<Cause>, bytes: u64) {
+        let counts = self.at(name_class);
+        counts.writes.fetch_add(1, Ordering::Relaxed);
+        counts.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn synced(&self, name_class: Option<Cause>) {
+        self.at(name_class).syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    pub(crate) fn by_cause(&self) -> IoByCause {
+        let io = |cause: Cause| {
+            let counts = &self.counts[cause as usize];
+            IoMetrics {
+                reads: counts.reads.load(Ordering::Relaxed),
+                bytes_read: counts.bytes_read.load(Ordering::Relaxed),
+                writes: counts.writes.load(Ordering::Relaxed),
+                bytes_written: counts.bytes_written.load(Ordering::Relaxed),
+                syncs: counts.syncs.load(Ordering::Relaxed),
+            }
+        };
+        IoByCause {
+            users: io(Cause::Users),
+            flush: io(Cause::Flush),
+            compaction: io(Cause::Compaction),
+            log: io(Cause::Log),
+            versions: io(Cause::Versions),
+            open: io(Cause::Open),
+            verify: io(Cause::Verify),
+        }
+    }
+}
+
+/// A directory whose requests are counted.
+pub(crate) struct CountedDir {
+    inner: Arc<dyn Dir>,
+    counters: Arc<IoCounters>,
+}
+
+impl CountedDir {
+    /// `inner`, counted by `counters`.
+    pub(crate) fn over(inner: Arc<dyn Dir>, counters: Arc<IoCounters>) -> Arc<dyn Dir> {
+        Arc::new(Self { inner, counters })
+    }
+
+    fn counted(&self, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+        let counters = Arc::clone(&self.counters);
+        Arc::new(CountedFile { inner, counters, class: class_of(name) })
+    }
+}
+
+impl Dir for CountedDir {
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.inner.create(name).map(|file| self.counted(name, file))
+    }
+    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        self.inner.open(name, mode).map(|file| self.counted(name, file))
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn unlink(&self, name: &str) -> Result<()> {
+        self.inner.unlink(name)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
+        self.inner.lock(name)
+    }
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.inner.free_bytes()
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+/// A file whose requests are counted; those that fail are not.
+struct CountedFile {
+    inner: Arc<dyn File>,
+    counters: Arc<IoCounters>,
+    class: Option<Cause>,
+}
+
+impl File for CountedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let got = self.inner.read_at(buf, offset)?;
+        self.counters.read(self.class, got);
+        Ok(got)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(buf, offset)?;
+        self.counters.written(self.class, buf.len() as u64);
+        Ok(())
+    }
+    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        self.inner.write_parts_at(parts, offset)?;
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.counters.written(self.class, bytes);
+        Ok(())
+    }
+    fn sync(&self) -> Result<()> {
+        self.inner.sync().inspect(|()| self.counters.synced(self.class))
+    }
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.inner.write_back(offset, bytes)
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn allocate(&self, bytes: u64) -> Result<()> {
+        // Only new files are allocated, so that all of it is zeros to be written.
+        self.inner.allocate(bytes)?;
+        self.counters.written(self.class, bytes);
+        Ok(())
+    }
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        self.inner.reserve(bytes)
+    }
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.inner.set_len(bytes)
+    }
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        self.inner.advise(offset, bytes, advice);
+    }
+    fn path(&self) -> String {
+        self.inner.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a nested cause ends with its scope; the logs are told by their names, except for what
+    /// an opening does.
+    #[test]
+    fn causes_nest() {
+        let (table, log) = (class_of("000001.tbl"), class_of("wal-000001.log"));
+        let causes = || (cause_of(table), cause_of(log));
+        assert_eq!(causes(), (Cause::Users, Cause::Log));
+        assert_eq!(cause_of(class_of("ROOT.tmp")), Cause::Versions);
+        {
+            let _compaction = on_behalf_of(Cause::Compaction);
+            assert_eq!(causes(), (Cause::Compaction, Cause::Log));
+            {
+                let _flush = on_behalf_of(Cause::Flush);
+                assert_eq!(causes(), (Cause::Flush, Cause::Log));
+            }
+            assert_eq!(causes(), (Cause::Compaction, Cause::Log));
+        }
+        let _open = on_behalf_of(Cause::Open);
+        assert_eq!(causes(), (Cause::Open, Cause::Open));
+        assert_eq!(cause_of(class_of("versions-000001.log")), Cause::Open);
+    }
+}
