@@ -6,10 +6,10 @@
 //! there, and "once" and "for ever", the action is run again with that fault. Afterwards the device
 //! is healed, the store is used, left, opened again and compared with the ledger.
 //!
-//! Violations: a wrong answer; an acknowledgement after a failed log sync; a store that does not
-//! take writes after the device is healed although it is not poisoned, or does not open; a hang (a
-//! deadlock, or an hour of virtual time); a panic; files that nobody needs after reopening, or open
-//! files.
+//! Violations: a store that is poisoned, or is not, against the table in `verdicts`; a wrong
+//! answer; an acknowledgement after a failed log sync; a store that does not take writes after the
+//! device is healed although it is not poisoned, or does not open; a hang (a deadlock, or an hour
+//! of virtual time); a panic; files that nobody needs after reopening, or open files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,10 @@ use crate::campaign::crash::read_all;
 use crate::ledger::{Entry, Item, Ledger};
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
+use verdicts::{Verdict, verdict};
 
 mod full;
+mod verdicts;
 
 /// How a run of the campaign is set up.
 #[derive(Clone, Debug)]
@@ -503,6 +505,11 @@ fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
                 Err(e) if e.kind() == ErrorKind::Poisoned => scene.poisoned = true,
                 other => other.map_err(|e| format!("healed, but wait_idle fails: {e}"))?,
             }
+            // An edit: a version log that failed is noticed by the next one.
+            match db.flush() {
+                Err(e) if e.kind() == ErrorKind::Poisoned => scene.poisoned = true,
+                other => other.map_err(|e| format!("healed, but flush fails: {e}"))?,
+            }
         }
     }
     let power = lossy || number % 2 == 1;
@@ -604,13 +611,32 @@ fn run_one(
         let acted = act(&mut scene, scenario);
         *lock(&injected) = scene.faults().injected();
         acted?;
+        let hit = scene.faults().injected_total() > 0;
         let mut sites = count(&scene);
         for (site, n) in &mut sites {
             *n -= before.get(site).copied().unwrap_or(0);
         }
         aftermath(&mut scene, number)?;
+        if let Some(fault) = fault.filter(|_| hit) {
+            judge(scenario, fault, scene.poisoned)?;
+        }
         Ok(Ran { poisoned: scene.poisoned, sites })
     })?
+}
+
+/// Compares what became of a store with what had to.
+fn judge(scenario: Scenario, fault: Fault, poisoned: bool) -> Outcome {
+    let (Some(op), Some(class)) = (fault.op, fault.class) else { return Ok(()) };
+    let stays_open = !opens_under_faults(scenario) && scenario != Scenario::Close;
+    match verdict(Site { op, class }, fault.effect) {
+        Verdict::Heals if poisoned => {
+            Err("the store is poisoned although nothing is unknown".into())
+        }
+        Verdict::Poisons if !poisoned && stays_open => {
+            Err("the store takes writes although it is unknown what is on the device".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,7 +14,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The device or the file system failed. Look at the device; then reopen the store.
+    /// The device or the file system failed, or there are too many open files. Look at the device;
+    /// what failed in the background is tried again, and what a call asked for may be asked again.
     Io,
     /// Bytes on disk are not what was written. The error names file, offset and, where known, the
     /// key range. Run `weir verify`; restore a backup or run `weir repair`.
@@ -32,8 +33,8 @@ pub enum ErrorKind {
     NotFound,
     /// The store was opened for reading only.
     ReadOnly,
-    /// An earlier failed sync or write made the log's state unknown: no write is accepted until the
-    /// store is reopened. Reads go on.
+    /// An earlier failed sync or log write, or a failed check of the engine's own, made the state
+    /// unknown: no write is accepted until the store is reopened. Reads go on.
     Poisoned,
     /// The handle, the keyspace or the store was closed or dropped.
     Closed,
@@ -91,12 +92,20 @@ struct Inner {
     message: String,
     damage: Option<Damage>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Whether it is known what the failed call left behind.
+    nothing_unknown: bool,
 }
 
 impl Error {
     /// A new error of `kind` with a sentence that says what happened and what to do.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, message: message.into(), damage: None, source: None }))
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            damage: None,
+            source: None,
+            nothing_unknown: false,
+        }))
     }
 
     /// An error caused by another one.
@@ -110,6 +119,7 @@ impl Error {
             message: message.into(),
             damage: None,
             source: Some(source.into()),
+            nothing_unknown: false,
         }))
     }
 
@@ -126,6 +136,7 @@ impl Error {
             message,
             damage: Some(Damage { file, offset, key_range: None }),
             source: None,
+            nothing_unknown: false,
         }))
     }
 
@@ -149,7 +160,43 @@ impl Error {
             message,
             damage: Some(Damage { key_range, ..damage.clone() }),
             source: None,
+            nothing_unknown: false,
         }))
+    }
+
+    /// The same error of the device, said of a call whose failure leaves nothing unknown: a read,
+    /// an opening, a creation, a write of a table that nothing names yet. Other kinds are left as
+    /// they are: they say themselves what is known.
+    ///
+    /// Whoever makes the call decides, because only there it is known what depends on its bytes;
+    /// see `storage`.
+    #[must_use]
+    pub(crate) fn leaving_nothing_unknown(mut self) -> Self {
+        if !matches!(self.kind(), ErrorKind::Io | ErrorKind::NotFound) {
+            return self;
+        }
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.nothing_unknown = true;
+            return self;
+        }
+        Self(Arc::new(Inner {
+            kind: self.0.kind,
+            message: self.0.message.clone(),
+            damage: None,
+            source: Some(Box::new(self)),
+            nothing_unknown: true,
+        }))
+    }
+
+    /// Whether the failure leaves unknown what is on the device, or what the engine's own state is.
+    /// If not, what failed may be tried again; else nothing may be built on it (H43).
+    #[must_use]
+    pub(crate) fn leaves_unknown(&self) -> bool {
+        match self.0.kind {
+            // What finds no space or a closed store ends before anything relies on it.
+            ErrorKind::NoSpace | ErrorKind::Closed => false,
+            _ => !self.0.nothing_unknown,
+        }
     }
 
     /// An argument outside its stated range.

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched;
 use crate::compaction;
@@ -16,6 +17,7 @@ use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::jobs::{State, Taken};
+use crate::db::retries::Work;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;
@@ -57,7 +59,8 @@ impl Engine {
     /// Runs the most urgent compaction of some keyspace; false if none is due.
     pub(super) fn compact_one(&self) -> Result<bool> {
         let Some(claim) = self.claim_compaction() else { return Ok(false) };
-        self.run_claim(&claim).map(|_| true)
+        let ended = self.run_claim(&claim);
+        self.noting_retries(Work::Compaction(claim.tree.id), ended).map(|_| true)
     }
 
     /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
@@ -112,8 +115,9 @@ impl Engine {
         if state.runs(tree.id) {
             return None;
         }
+        let failing = state.retries.lasting(Work::Compaction(tree.id));
         match self.due(&mut state, root, tree.id, free) {
-            Ok(Some(_)) => return None,
+            Ok(Some(_)) => return failing,
             Ok(None) => {}
             Err(error) => return Some(error),
         }
@@ -130,11 +134,20 @@ impl Engine {
         let free = self.free_bytes();
         let mut short_of_space = None;
         for tree in trees {
+            let work = Work::Compaction(tree.id);
             let mut state = self.jobs.state.lock();
+            if state.retries.rests(work, clock::now_nanos()).is_some() {
+                continue;
+            }
             let root = self.set.current();
             let (shape, task) = match self.due(&mut state, &root, tree.id, free) {
                 Ok(Some(due)) => due,
-                Ok(None) => continue,
+                Ok(None) => {
+                    if !state.runs(tree.id) {
+                        state.retries.done(work);
+                    }
+                    continue;
+                }
                 Err(error) => {
                     short_of_space.get_or_insert(error);
                     continue;

@@ -15,6 +15,7 @@ use crate::compaction;
 use crate::compaction::execute::{FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::engine::Engine;
+use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Buffer, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
@@ -60,8 +61,10 @@ impl Engine {
         for tree in self.all_trees() {
             let Some(buffer) = tree.peek().immutables.last().cloned() else { continue };
             {
+                let now = clock::now_nanos();
                 let mut state = self.jobs.state.lock();
-                if state.flushing.contains(&tree.id) || !state.begin(tree.id) {
+                let rests = state.retries.rests(Work::Flush(tree.id), now).is_some();
+                if rests || state.flushing.contains(&tree.id) || !state.begin(tree.id) {
                     continue;
                 }
                 state.flushing.insert(tree.id);
@@ -75,6 +78,7 @@ impl Engine {
                 }
                 _ => Ok(true),
             };
+            let result = self.noting_retries(Work::Flush(tree.id), result);
             {
                 let mut state = self.jobs.state.lock();
                 state.flushing.remove(&tree.id);
@@ -144,27 +148,29 @@ impl Engine {
     /// Freezes the memtable of a keyspace and waits until it is a table.
     pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
         self.shared.health.check_writable()?;
-        self.flush_unless(tree, || self.cannot_go_on())
+        let mine = |work| work == Work::Flush(tree.id);
+        self.flush_unless(tree, |failures| self.cannot_go_on_since(failures, mine))
     }
 
-    /// As [`flush`](Self::flush), until there is an `obstacle`.
+    /// As [`flush`](Self::flush), until there is an `obstacle`, which is told how many failures of
+    /// background work there were before.
     pub(super) fn flush_unless(
         &self,
         tree: &Arc<Tree>,
-        obstacle: impl Fn() -> Option<Error>,
+        obstacle: impl Fn(u64) -> Option<Error>,
     ) -> Result<()> {
         let writer = self.writer()?;
         writer.committer.exclusively(|lead| lead.freeze(tree));
         let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
             return Ok(());
         };
-        self.shared.wake_workers();
+        let failures = self.hurry(|work| work == Work::Flush(tree.id));
         self.shared.wait_until(|| {
             let oldest = tree.peek().immutables.last().map(|b| b.epoch());
             if oldest.is_none_or(|oldest| oldest > newest) {
                 return Some(Ok(()));
             }
-            obstacle().map(Err)
+            obstacle(failures).map(Err)
         })
     }
 }

@@ -268,6 +268,7 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
             .err()
             .or_else(|| engine.shared.health.full())
             .or_else(|| engine.jobs.short_of_space())
+            .or_else(|| engine.jobs.first_retry())
             .or_else(|| engine.jobs.first_setback())
             .map_or_else(String::new, |e| e.to_string()),
         "prometheus" => metrics::collect(engine).prometheus(),

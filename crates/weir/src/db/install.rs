@@ -73,6 +73,9 @@ impl Engine {
         for table in &installed.removed {
             self.reclaimer.retire(table);
         }
+        if let Some(error) = &installed.last {
+            self.poison(error);
+        }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
         // Memtables beyond what the trees themselves hold are held by cursors; indexes and filters
@@ -87,12 +90,9 @@ impl Engine {
 
     /// An edit failed: unless only space was missing, what is on the device is unknown.
     pub(crate) fn note_install_error(&self, error: Error) -> Error {
-        match error.kind() {
-            ErrorKind::NoSpace | ErrorKind::InvalidArgument | ErrorKind::Closed => {}
-            _ => {
-                self.shared.health.poison(&error);
-                self.shared.announce_progress();
-            }
+        if error.kind() != ErrorKind::InvalidArgument && error.leaves_unknown() {
+            self.shared.health.poison(&error);
+            self.shared.announce_progress();
         }
         error
     }

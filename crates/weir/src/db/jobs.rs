@@ -22,13 +22,14 @@ use crate::compaction::execute::{Finished, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::task::Task;
 use crate::db::engine::{Engine, Writer};
+use crate::db::retries::{Retries, Work};
 use crate::db::setbacks::Setbacks;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
 use crate::version::shape::JobShape;
 
-/// How long jobs rest after one failed, before they try again.
+/// How long jobs rest after one found no space, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
 
 /// Who is working on what.
@@ -58,7 +59,9 @@ pub(super) struct State {
     pub(super) short_of_space: Option<Error>,
     /// Why the next log segment is not prepared.
     segment_refused: Option<Error>,
-    /// A job failed: jobs rest until then.
+    /// What failed and is tried again.
+    pub(super) retries: Retries,
+    /// A job found no space, or the store is poisoned: jobs rest until then.
     rest_until: Option<u64>,
 }
 
@@ -86,7 +89,9 @@ impl Jobs {
         self.state.lock().closed.insert(id);
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
         // After the jobs that ran: they may have been set back while they were waited for.
-        self.state.lock().setbacks.forget(id);
+        let mut state = self.state.lock();
+        state.setbacks.forget(id);
+        state.retries.forget(id);
     }
 
     /// Waits until no job runs. Requires: stopped.
@@ -115,6 +120,21 @@ impl Jobs {
         state.short_of_space.clone().or_else(|| state.segment_refused.clone())
     }
 
+    /// Why some work waits to be tried again.
+    pub(crate) fn first_retry(&self) -> Option<Error> {
+        self.state.lock().retries.first_error()
+    }
+
+    /// Why the flush of a keyspace has failed again and again.
+    pub(super) fn lasting_flush_error(&self, id: KeyspaceId) -> Option<Error> {
+        self.state.lock().retries.lasting(Work::Flush(id))
+    }
+
+    /// How much work waits to be tried again.
+    pub(crate) fn retries_waiting(&self) -> usize {
+        self.state.lock().retries.len()
+    }
+
     /// What is wrong with the tables in quarantine.
     pub(crate) fn damages(&self) -> Vec<Error> {
         self.state.lock().setbacks.damages()
@@ -132,8 +152,15 @@ impl Jobs {
 
     /// How long a thread without work waits at most.
     fn pause(&self) -> Option<Duration> {
+        let now = clock::now_nanos();
         let short = self.short_of_space().is_some();
-        self.rest().or(short.then_some(Duration::from_nanos(RETRY_NANOS)))
+        let retry = self.state.lock().retries.next(now);
+        let pauses = [
+            self.rest(),
+            short.then_some(Duration::from_nanos(RETRY_NANOS)),
+            retry.map(|until| Duration::from_nanos(until - now)),
+        ];
+        pauses.into_iter().flatten().min()
     }
 
     /// How long jobs still have to rest.
@@ -194,6 +221,12 @@ impl State {
     }
 }
 
+/// Whether what failed may succeed when it is tried again, as things are.
+fn is_passing(error: &Error) -> bool {
+    let waits = matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed);
+    !waits && !error.leaves_unknown()
+}
+
 /// A background thread. It runs no code of the user's (`syncs` has a thread for that), so nobody
 /// closes the store on it or waits there for what it has to do.
 pub(crate) fn work(engine: &Arc<Engine>) {
@@ -223,8 +256,8 @@ impl Engine {
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
-        if writer.wal.wants_segment() && self.has_room_for_segment(writer) {
-            match writer.wal.prepare() {
+        if self.may_prepare_segment(writer) {
+            match self.prepare_segment(writer) {
                 // What is flushed gives its segments back: that goes on.
                 Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
                 prepared => {
@@ -275,14 +308,49 @@ impl Engine {
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }
-        if writer.wal.wants_segment() && self.has_room_for_segment(writer) {
-            let prepared = writer.wal.prepare();
+        if self.may_prepare_segment(writer) {
+            let prepared = self.prepare_segment(writer);
             self.note_job(prepared);
         }
         match self.flush_one() {
             Ok(_) => {}
             Err(error) => self.note_job(Err(error)),
         }
+    }
+
+    /// Whether the next log segment is to be prepared, and can be as far as anybody knows. While
+    /// the preparation rests after a failure, who waits for the segment is told why.
+    fn may_prepare_segment(&self, writer: &Writer) -> bool {
+        if !writer.wal.wants_segment() {
+            return false;
+        }
+        let resting =
+            self.jobs.state.lock().retries.rests(Work::Segment, clock::now_nanos()).cloned();
+        match resting {
+            Some(error) => {
+                writer.wal.refuse_segment(&error);
+                false
+            }
+            None => self.has_room_for_segment(writer),
+        }
+    }
+
+    fn prepare_segment(&self, writer: &Writer) -> Result<()> {
+        self.noting_retries(Work::Segment, writer.wal.prepare())
+    }
+
+    /// Passes the result of some work on; if it failed and may be tried again, it will be.
+    pub(super) fn noting_retries<T>(&self, work: Work, result: Result<T>) -> Result<T> {
+        match &result {
+            Ok(_) => self.jobs.state.lock().retries.done(work),
+            Err(error) if is_passing(error) => {
+                self.shared.counters.jobs_failed.add(1);
+                let (error, now) = (error.clone(), clock::now_nanos());
+                self.jobs.state.lock().retries.failed(work, error, now);
+            }
+            Err(_) => {}
+        }
+        result
     }
 
     /// Whether the device has room for the next log segment and what comes with it. If not, who
@@ -304,20 +372,21 @@ impl Engine {
                 self.shared.health.clear_full();
                 self.jobs.state.lock().rest_until = None;
             }
-            Err(error) => match error.kind() {
-                ErrorKind::Closed => {}
-                kind => {
-                    if kind == ErrorKind::NoSpace {
-                        self.shared.health.set_full(&error);
-                    } else {
-                        self.shared.health.poison(&error);
-                    }
+            Err(error) => {
+                match error.kind() {
+                    ErrorKind::Closed => return self.shared.announce_progress(),
+                    ErrorKind::NoSpace => self.shared.health.set_full(&error),
+                    _ if error.leaves_unknown() => self.shared.health.poison(&error),
+                    // This work alone rests: `noting_retries`.
+                    _ => {}
+                }
+                if !is_passing(&error) {
                     // Not at once again: that would only keep the device and a processor busy.
                     self.jobs.state.lock().rest_until = Some(clock::now_nanos() + RETRY_NANOS);
-                    // Who waits without a limit waits for the end of the rest from now on.
-                    self.shared.wake_workers();
                 }
-            },
+                // Who waits without a limit waits for the end of the rest from now on.
+                self.shared.wake_workers();
+            }
         }
         self.shared.announce_progress();
     }
@@ -392,7 +461,11 @@ impl Engine {
             tree.delay_per_byte.store(fixed, Ordering::Relaxed);
             let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
             // Before writers are stopped: who waits already looks again after this job.
-            tree.set_obstacle(if full { self.obstacle(&root, &tree) } else { None });
+            let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
+            tree.set_obstacle(match flush {
+                None if full => self.obstacle(&root, &tree),
+                flush => flush,
+            });
             tree.stopped.store(full, Ordering::Release);
         }
     }
@@ -402,16 +475,34 @@ impl Engine {
         self.shared.health.check_writable().err().or_else(|| self.shared.health.full())
     }
 
+    /// As [`cannot_go_on`](Self::cannot_go_on), for a caller who waits for some work and has
+    /// hurried it on.
+    pub(super) fn cannot_go_on_since(
+        &self,
+        failures: u64,
+        wanted: impl Fn(Work) -> bool,
+    ) -> Option<Error> {
+        let failed = || self.jobs.state.lock().retries.failed_since(failures, wanted);
+        self.cannot_go_on().or_else(failed)
+    }
+
+    /// Has work begin that somebody waits for, also what rests; the number of failures so far.
+    pub(super) fn hurry(&self, wanted: impl Fn(Work) -> bool) -> u64 {
+        let failures = self.jobs.state.lock().retries.hurry(wanted);
+        self.shared.wake_workers();
+        failures
+    }
+
     /// Waits until no job is due or running.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         self.shared.health.check_open()?;
         if self.writer.is_none() {
             return Ok(());
         }
-        self.shared.wake_workers();
+        let failures = self.hurry(|_| true);
         self.shared.wait_until(|| match self.is_idle() {
             Ok(true) => Some(Ok(())),
-            Ok(false) => self.cannot_go_on().map(Err),
+            Ok(false) => self.cannot_go_on_since(failures, |_| true).map(Err),
             Err(error) => Some(Err(error)),
         })
     }

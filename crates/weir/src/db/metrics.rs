@@ -63,6 +63,11 @@ pub struct Metrics {
     pub compactions: u64,
     /// Tables moved to another level without being rewritten.
     pub trivial_moves: u64,
+    /// Failures of background jobs that left nothing unknown, such as a read error: what failed is
+    /// tried again, after a pause that grows. See the property `weir.background-error`.
+    pub jobs_failed: u64,
+    /// How many pieces of background work wait now to be tried again.
+    pub jobs_waiting: u64,
     /// Compactions that the checks of the tree refused: each is a defect of the engine, and nothing
     /// was changed. See the property `weir.background-error`.
     pub compactions_refused: u64,
@@ -272,6 +277,8 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         flushes: c.flushes.get(),
         compactions: c.compactions.get(),
         trivial_moves: c.trivial_moves.get(),
+        jobs_failed: c.jobs_failed.get(),
+        jobs_waiting: engine.jobs.retries_waiting() as u64,
         compactions_refused: c.compactions_refused.get(),
         blocks_warmed: c.blocks_warmed.get(),
         entries_dropped: c.entries_dropped.get(),
@@ -378,7 +385,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 24] = [
+        let counters: [(&str, &str, f64); 25] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -401,6 +408,11 @@ impl Metrics {
             ("weir_flushes_total", "Flushes installed.", self.flushes as f64),
             ("weir_compactions_total", "Compactions installed.", self.compactions as f64),
             ("weir_trivial_moves_total", "Tables moved unchanged.", self.trivial_moves as f64),
+            (
+                "weir_jobs_failed_total",
+                "Jobs that failed and are retried.",
+                self.jobs_failed as f64,
+            ),
             (
                 "weir_compactions_refused_total",
                 "Compactions refused by the tree's checks.",
@@ -429,6 +441,7 @@ impl Metrics {
         out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
         out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
         out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
+        out.gauge("weir_jobs_waiting", "Failed jobs to be retried.", self.jobs_waiting as f64);
         let quarantined = self.tables_quarantined as f64;
         out.gauge("weir_tables_quarantined", "Tables left alone as damaged.", quarantined);
         out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);

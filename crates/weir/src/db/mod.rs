@@ -26,6 +26,7 @@ pub(crate) mod metrics;
 pub(crate) mod open;
 pub(crate) mod range;
 pub(crate) mod repair;
+mod retries;
 mod setbacks;
 mod space;
 mod syncs;

@@ -344,11 +344,13 @@ impl Wal {
             self.storage.remove_log(LogKind::Wal, gone).ignore_error(reason);
         };
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
-        let file = recycled.inspect_err(|_| let_go(old))?;
+        // It has one of the two numbers.
+        let file = recycled.inspect_err(|_| [old, number].into_iter().for_each(let_go))?;
         // A segment of another size, such as the first one of an opening, is extended.
         let extend = || -> Result<()> {
-            if file.len()? < self.options.segment_bytes {
-                file.allocate(self.options.segment_bytes)?;
+            let known = Error::leaving_nothing_unknown;
+            if file.len().map_err(known)? < self.options.segment_bytes {
+                file.allocate(self.options.segment_bytes).map_err(known)?;
                 file.sync()?;
             }
             Ok(())

@@ -90,6 +90,8 @@ pub(crate) struct Counters {
     pub(crate) flushes: Counter,
     pub(crate) compactions: Counter,
     pub(crate) trivial_moves: Counter,
+    /// Jobs that failed and are tried again.
+    pub(crate) jobs_failed: Counter,
     /// Compactions that were refused and set aside.
     pub(crate) compactions_refused: Counter,
     /// Output blocks that compactions put into the cache.

@@ -390,7 +390,7 @@ impl Files {
     }
 
     fn list_names<T: Ord>(&self, pick: impl Fn(Name) -> Option<T>) -> Result<Vec<T>> {
-        let names = self.dir.list()?;
+        let names = self.dir.list().map_err(Error::leaving_nothing_unknown)?;
         let mut found: Vec<T> =
             names.iter().filter_map(|n| parse_name(n)).filter_map(pick).collect();
         found.sort_unstable();
@@ -400,6 +400,17 @@ impl Files {
     fn remove(&self, name: &str) -> Result<()> {
         self.writable()?;
         self.dir.unlink(name)
+    }
+
+    /// Creates a file. One that was made although the device reports an error does not stay.
+    fn create_new(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.dir.create(name).map_err(|error| {
+            if error.kind() != ErrorKind::Conflict {
+                let reason = "most often there is none; recovery removes the file";
+                self.dir.unlink(name).ignore_error(reason);
+            }
+            error.leaving_nothing_unknown()
+        })
     }
 
     /// Fills a file that was just created under `name`; on an error it is removed again.
@@ -465,9 +476,9 @@ impl Files {
     ) -> Result<Arc<dyn File>> {
         self.writable()?;
         let name = log_name(kind, number);
-        let file = self.dir.create(&name)?;
+        let file = self.create_new(&name)?;
         self.fill_new(&name, || {
-            fill(&file)?;
+            fill(&file).map_err(Error::leaving_nothing_unknown)?;
             file.sync()?;
             self.dir.sync()
         })?;
@@ -481,7 +492,7 @@ impl Storage for Files {
         let _ = bytes_hint;
         self.writable()?;
         let name = table_name(uid);
-        let file = self.dir.create(&name)?;
+        let file = self.create_new(&name)?;
         Ok(Box::new(FileTableWriter {
             dir: Arc::clone(&self.dir),
             file,
@@ -495,7 +506,7 @@ impl Storage for Files {
     fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
         let file = self.dir.open(&table_name(uid), Mode::Read).map_err(|error| {
             if error.kind() != ErrorKind::NotFound {
-                return error;
+                return error.leaving_nothing_unknown();
             }
             let message = format!(
                 "the table {}/{} is missing; put it back from a backup, or salvage the others with \
@@ -505,7 +516,7 @@ impl Storage for Files {
             );
             Error::with_source(ErrorKind::NotFound, message, error)
         })?;
-        let bytes = file.len()?;
+        let bytes = file.len().map_err(Error::leaving_nothing_unknown)?;
         Ok(Arc::new(FileTable { file, bytes }))
     }
 
@@ -537,7 +548,7 @@ impl Storage for Files {
         }
         self.dir.rename(&from, &to)?;
         self.dir.sync()?;
-        self.dir.open(&to, Mode::ReadWrite)
+        self.dir.open(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)
     }
 
     fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
@@ -575,11 +586,11 @@ impl Storage for Files {
         self.writable()?;
         assert!(root.len() <= ROOT_BYTES_MAX, "a root of {} > {ROOT_BYTES_MAX} bytes", root.len());
         let _one_at_a_time = self.root_in_work.lock();
-        let file = match self.dir.create(ROOT_TMP) {
+        let file = match self.create_new(ROOT_TMP) {
             Err(e) if e.kind() == ErrorKind::Conflict => {
                 // Left behind by a crash, or by a write that failed.
                 self.dir.unlink(ROOT_TMP)?;
-                self.dir.create(ROOT_TMP)?
+                self.create_new(ROOT_TMP)?
             }
             other => other?,
         };
@@ -626,12 +637,13 @@ impl FileTableWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.file.write_at(&self.buffer, self.written)?;
+        let known = Error::leaving_nothing_unknown;
+        self.file.write_at(&self.buffer, self.written).map_err(known)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         let waiting = self.written - self.handed_to_device;
         if waiting >= WRITE_BACK_BYTES {
-            self.file.write_back(self.handed_to_device, waiting)?;
+            self.file.write_back(self.handed_to_device, waiting).map_err(known)?;
             self.handed_to_device = self.written;
         }
         Ok(())
@@ -676,7 +688,7 @@ struct FileTable {
 
 impl TableSource for FileTable {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(buf, offset)
+        self.file.read_exact_at(buf, offset).map_err(Error::leaving_nothing_unknown)
     }
 
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {

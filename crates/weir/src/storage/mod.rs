@@ -6,7 +6,11 @@
 //!
 //! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a
 //! table whose writer `finish`ed is durable under its name; (3) `write_root` is atomic: after a
-//! crash the root is the old one or the new one; (4) nothing is removed but through `remove_*`.
+//! crash the root is the old one or the new one; (4) nothing is removed but through `remove_*`; (5)
+//! an error says whether it leaves anything unknown (`Error::leaves_unknown`). A failed read,
+//! opening, creation or listing does not, nor does a failed write of a table or a failed allocation
+//! of a log, which nothing names before they are there. A failed sync does (H43), and so does a
+//! failed write of a log or of the root.
 
 use std::sync::Arc;
 

@@ -70,6 +70,8 @@ pub(crate) struct Installed {
     /// Tables that the root does not name any more: for the reclaimer. The edit that removed them
     /// is durable.
     pub(crate) removed: Vec<Arc<Table>>,
+    /// Why nothing is installed after this edit, if so.
+    pub(crate) last: Option<Error>,
 }
 
 /// An edit that was not installed.
@@ -369,9 +371,10 @@ impl VersionSet {
         let written = log.writer.bytes() - before;
         self.log_bytes_written.fetch_add(written, Ordering::Relaxed);
         changes.install(&mut install.places);
-        let installed = self.publish(root, &changes);
+        let mut installed = self.publish(root, &changes);
         if log.is_due() {
             self.rewrite(install, &installed.root);
+            installed.last = install.poison.clone();
         }
         Ok(installed)
     }
@@ -385,11 +388,12 @@ impl VersionSet {
         // Not under the lock: this may free a version.
         drop(old);
         let removed = changes.removed.iter().map(|place| Arc::clone(&place.table)).collect();
-        Installed { root, removed }
+        Installed { root, removed, last: None }
     }
 
     /// Replaces the log by a new one that starts with `root`. The edits so far are safe in the old
-    /// log: a full disk only puts the rewrite off; any other failure poisons the set.
+    /// log: what leaves nothing unknown, such as a full disk, only puts the rewrite off; any other
+    /// failure poisons the set.
     fn rewrite(&self, install: &mut Install, root: &Root) {
         let Some(log) = &mut install.log else { return };
         let old = log.writer.segment();
@@ -399,7 +403,7 @@ impl VersionSet {
                 *log = VersionLog::new(base, self.context.version_log_bytes);
                 self.context.storage.remove_log(LogKind::Versions, old).ignore_error(OBSOLETE_LOG);
             }
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
+            Err(error) if !error.leaves_unknown() => {
                 log.rewrite_bytes = log.writer.bytes() + self.context.version_log_bytes;
             }
             Err(error) => install.poison = Some(poisoned(&error)),
@@ -416,8 +420,12 @@ impl VersionSet {
         let record = base.record.encode();
         let Err(error) = storage.write_root(&record) else { return Ok(base) };
         // Which record holds after a crash? Only if the old one is certainly still there may the
-        // old log go on.
-        if error.kind() == ErrorKind::NoSpace && storage.read_root()?.is_some_and(|r| r != record) {
+        // old log go on. A full device may have said so after the record was replaced.
+        let is_old = match error.kind() {
+            ErrorKind::NoSpace => storage.read_root().is_ok_and(|r| r.is_some_and(|r| r != record)),
+            _ => !error.leaves_unknown(),
+        };
+        if is_old {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
             return Err(error);
         }

@@ -13,6 +13,7 @@
 //! Source: group commit as in LevelDB; the pieces that differ are the encoding by each writer and
 //! the sync outside the lead.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -502,7 +503,7 @@ impl CommitQueue {
             return Ok(());
         }
         if must_stop {
-            self.stop_while(Some(tree), || !tree.is_dropped() && self.room(tree).1)?;
+            self.stop_while(&[tree], || !tree.is_dropped() && self.room(tree).1)?;
         }
         if self.room(tree).0 {
             self.freeze(tree);
@@ -526,7 +527,7 @@ impl CommitQueue {
             self.shared.wake_workers();
         }
         if MemtableBytes::of(&trees).must_wait(max) {
-            self.stop_while(None, || MemtableBytes::of(&trees).must_wait(max))?;
+            self.stop_while(&trees, || MemtableBytes::of(&trees).must_wait(max))?;
         }
         Ok(())
     }
@@ -548,8 +549,8 @@ impl CommitQueue {
     }
 
     /// Waits while `crowded`, for a flush or a compaction to make room. A full device ends the wait
-    /// with its error, and so does what keeps compaction from making room in `tree`.
-    fn stop_while(&self, tree: Option<&Tree>, crowded: impl Fn() -> bool) -> Result<()> {
+    /// with its error, and so does what keeps background work from making room in one of `trees`.
+    fn stop_while<T: Borrow<Tree>>(&self, trees: &[T], crowded: impl Fn() -> bool) -> Result<()> {
         let started = clock::now_nanos();
         self.shared.wake_workers();
         let result = self.shared.wait_until(|| {
@@ -559,7 +560,8 @@ impl CommitQueue {
             if !crowded() {
                 return Some(Ok(()));
             }
-            self.shared.health.full().or_else(|| tree.and_then(Tree::obstacle)).map(Err)
+            let obstacle = || trees.iter().find_map(|tree| tree.borrow().obstacle());
+            self.shared.health.full().or_else(obstacle).map(Err)
         });
         let counters = &self.shared.counters;
         counters.stalls.add(1);

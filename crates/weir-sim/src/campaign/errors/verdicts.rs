@@ -1,0 +1,55 @@
+//! What a failed request must do to a store: heal, or poison it.
+//!
+//! | request | file | error | verdict |
+//! |---|---|---|---|
+//! | read, open, length, list, lock, create, unlink | any | any | heals |
+//! | write, write-back | table | any | heals |
+//! | allocate | any | any | heals: the file is removed, nothing names it yet |
+//! | any | any | a stall, no space or quota | heals, but for syncs |
+//! | sync | any | `EIO` | poisons |
+//! | sync of the directory | | `EIO` | poisons |
+//! | write | version log, root | `EIO` | poisons |
+//! | rename | root | `EIO` | poisons |
+//! | sync | any | no space or quota | either: what syncs it knows whether anything relies on it |
+//! | write, length set | write-ahead log | `EIO` | either: a failed write seals its segment |
+//! | the rest | | | either |
+//!
+//! "Poisons" is asked only of stores that are open and stay open while the fault is there: an
+//! opening or a closing that fails gives its error and leaves no store to be poisoned.
+
+use weir::sim::{Effect, ErrorCode, FileClass, OpKind, Site};
+
+/// What must become of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It takes writes once the device is healed.
+    Heals,
+    /// It refuses writes until it is reopened.
+    Poisons,
+    /// Both are right.
+    Either,
+}
+
+/// The verdict on a fault at a site.
+pub(super) fn verdict(site: Site, effect: Effect) -> Verdict {
+    use FileClass::{Root, Table, Versions};
+    use OpKind::{
+        Allocate, Create, Len, List, Lock, Open, Read, Rename, Sync, SyncDir, Unlink, Write,
+        WriteBack,
+    };
+    let code = match effect {
+        Effect::Stall(_) => return Verdict::Heals,
+        Effect::Fail(code) | Effect::FailButDone(code) | Effect::ShortWrite(code, _) => code,
+        Effect::LoseDirty(_) => ErrorCode::Eio,
+        Effect::FlipBit(_) | Effect::PretendDone => return Verdict::Either,
+    };
+    let no_space = matches!(code, ErrorCode::Enospc | ErrorCode::Edquot);
+    match (site.op, site.class) {
+        (Read | Open | Len | List | Lock | Create | Unlink | Allocate, _) => Verdict::Heals,
+        (Write | WriteBack, Table) => Verdict::Heals,
+        (Sync | SyncDir, _) if !no_space => Verdict::Poisons,
+        (Write, Versions | Root) | (Rename, Root) if !no_space => Verdict::Poisons,
+        (Write, _) if no_space => Verdict::Heals,
+        _ => Verdict::Either,
+    }
+}

@@ -1,0 +1,168 @@
+//! Background work that failed and is tried again: a failed read, opening, creation or table write
+//! leaves nothing unknown (`Error::leaves_unknown`), so that the same work may succeed later.
+//!
+//! Each piece of work rests by itself: a table that cannot be read holds up the compactions of its
+//! keyspace, not its flushes, nor other keyspaces. The pauses double from one failure to the next.
+//! A caller who asks for the work ends its rest and is told what becomes of the next attempt.
+//!
+//! Not here: what would fail again (`setbacks`), a full device (`space`), failures that poison the
+//! store (`state::health`).
+//!
+//! Invariants: (1) time is the engine's clock, so that a simulation repeats itself; (2) what rests
+//! has failed and was not done since.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::Error;
+use crate::version::edit::KeyspaceId;
+
+/// The first rest: 25 ms. A descriptor that somebody gives back is there again after a moment.
+const PAUSE_NANOS_MIN: u64 = 25_000_000;
+
+/// The longest rest: 3.2 s, seven doublings of the first.
+const PAUSE_NANOS_MAX: u64 = PAUSE_NANOS_MIN << 7;
+
+/// Failures in a row after which writers who wait for the work are told instead: 175 ms.
+const PATIENCE: u32 = 4;
+
+/// What is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// Preparing the next segment of the log.
+    Segment,
+    /// Flushing the oldest memtable of a keyspace.
+    Flush(KeyspaceId),
+    /// Compacting a keyspace.
+    Compaction(KeyspaceId),
+}
+
+/// What waits to be tried again. Protected by the lock of `jobs`.
+#[derive(Default)]
+pub(super) struct Retries {
+    waiting: BTreeMap<Work, Retry>,
+    /// Failures so far.
+    failures: u64,
+}
+
+struct Retry {
+    error: Error,
+    until: u64,
+    /// Failures in a row.
+    in_a_row: u32,
+    /// The number of the last of all failures that it had.
+    number: u64,
+}
+
+impl Retries {
+    /// Notes that work failed at `now`.
+    pub(super) fn failed(&mut self, work: Work, error: Error, now: u64) {
+        self.failures += 1;
+        let in_a_row = self.waiting.get(&work).map_or(0, |retry| retry.in_a_row) + 1;
+        let pause = PAUSE_NANOS_MIN.checked_shl(in_a_row - 1).unwrap_or(PAUSE_NANOS_MAX);
+        let until = now.saturating_add(pause.min(PAUSE_NANOS_MAX));
+        self.waiting.insert(work, Retry { error, until, in_a_row, number: self.failures });
+    }
+
+    /// Notes that work was done, or that there is none.
+    pub(super) fn done(&mut self, work: Work) {
+        self.waiting.remove(&work);
+    }
+
+    /// Forgets a keyspace that is dropped.
+    pub(super) fn forget(&mut self, id: KeyspaceId) {
+        self.done(Work::Flush(id));
+        self.done(Work::Compaction(id));
+    }
+
+    /// Why the work rests at `now`.
+    pub(super) fn rests(&self, work: Work, now: u64) -> Option<&Error> {
+        self.waiting.get(&work).filter(|retry| retry.until > now).map(|retry| &retry.error)
+    }
+
+    /// When the first rest ends that lasts at `now`.
+    pub(super) fn next(&self, now: u64) -> Option<u64> {
+        self.waiting.values().map(|retry| retry.until).filter(|&until| until > now).min()
+    }
+
+    /// Ends the rests of some work: somebody waits for it. The number of failures so far.
+    pub(super) fn hurry(&mut self, wanted: impl Fn(Work) -> bool) -> u64 {
+        for (_, retry) in self.waiting.iter_mut().filter(|(work, _)| wanted(**work)) {
+            retry.until = 0;
+        }
+        self.failures
+    }
+
+    /// The error of work that failed after the first `failures` failures, and was not done since.
+    pub(super) fn failed_since(
+        &self,
+        failures: u64,
+        wanted: impl Fn(Work) -> bool,
+    ) -> Option<Error> {
+        let mut failed = self.waiting.iter().filter(|(work, _)| wanted(**work));
+        failed.find(|(_, retry)| retry.number > failures).map(|(_, retry)| retry.error.clone())
+    }
+
+    /// The error of work that has failed so often that nobody should wait for it any more.
+    pub(super) fn lasting(&self, work: Work) -> Option<Error> {
+        let retry = self.waiting.get(&work).filter(|retry| retry.in_a_row >= PATIENCE);
+        retry.map(|retry| retry.error.clone())
+    }
+
+    /// The error of some work that waits to be tried again.
+    pub(super) fn first_error(&self) -> Option<Error> {
+        self.waiting.values().next().map(|retry| retry.error.clone())
+    }
+
+    /// How much work waits to be tried again.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+
+    /// Goal: pauses double up to their limit, each work for itself; what was done starts anew.
+    #[test]
+    fn pauses_grow() {
+        let mut retries = Retries::default();
+        let error = || Error::new(ErrorKind::Io, "a test").leaving_nothing_unknown();
+        let (flush, merge) = (Work::Flush(1), Work::Compaction(1));
+        let mut now = 0;
+        for n in 0..40 {
+            assert_eq!(retries.lasting(flush).is_some(), n >= 4, "after {n} failures");
+            retries.failed(flush, error(), now);
+            let pause = PAUSE_NANOS_MIN << n.min(7);
+            assert!(retries.rests(flush, now + pause - 1).is_some());
+            assert_eq!(retries.next(now), Some(now + pause));
+            assert!(retries.rests(merge, now).is_none());
+            now += pause;
+            assert!(retries.rests(flush, now).is_none());
+        }
+        retries.done(flush);
+        retries.failed(flush, error(), now);
+        assert_eq!(retries.next(now), Some(now + PAUSE_NANOS_MIN));
+    }
+
+    /// Goal: a caller hears of failures after its call only, and ends the rest of what it asks for.
+    #[test]
+    fn callers_hear_of_their_own_attempt() {
+        let mut retries = Retries::default();
+        let error = Error::new(ErrorKind::Io, "a test");
+        retries.failed(Work::Flush(1), error.clone(), 0);
+        retries.failed(Work::Flush(2), error.clone(), 0);
+        let mine = |work| work == Work::Flush(1);
+        let seen = retries.hurry(mine);
+        assert!(retries.rests(Work::Flush(1), 0).is_none());
+        assert!(retries.rests(Work::Flush(2), 0).is_some());
+        assert!(retries.failed_since(seen, mine).is_none());
+        retries.failed(Work::Flush(2), error.clone(), 0);
+        assert!(retries.failed_since(seen, mine).is_none());
+        retries.failed(Work::Flush(1), error, 0);
+        assert!(retries.failed_since(seen, mine).is_some());
+        retries.forget(1);
+        assert_eq!(retries.len(), 1);
+    }
+}
