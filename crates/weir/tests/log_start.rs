@@ -62,56 +62,88 @@ fn a_log_start_is_never_behind_the_end_of_the_log() {
     }
 }
 
+/// A change of options holds the version set for a second; meanwhile a keyspace is created and the
+/// default keyspace is written to until its log start has moved on. Which of the two gets the
+/// version set first is the seed's choice. With `broken`, that many syncs of the version log
+/// succeed after the change, and the next one fails.
+fn create_beside_flushes(seed: u64, switch_every: u64, broken: Option<u64>) -> SimDisk {
+    let disk = SimDisk::new(SimOptions::default());
+    let faulty = FaultyDir::over_disk(&disk);
+    let faults = faulty.faults();
+    Simulation::run(seed, move |sim| {
+        sim.set_switch_every(switch_every);
+        // A flush lets go of more segments than are kept to be used again.
+        let options = || Options { write_buffer_bytes: 16 << 10, ..options() };
+        let builder = builder().default_options(options()).background_threads(2);
+        let db = builder.device(std::sync::Arc::new(faulty)).open().unwrap();
+        let fault = |after: u64, effect: Effect| Fault {
+            op: Some(OpKind::Sync),
+            class: Some(FileClass::Versions),
+            after,
+            times: Times::Once,
+            effect,
+        };
+        faults.arm(fault(0, Effect::Stall(1000)));
+        if let Some(syncs) = broken {
+            faults.arm(fault(1 + syncs, Effect::Fail(ErrorCode::Eio)));
+        }
+        let (first, second) = (db.clone(), db.clone());
+        let change = sim.spawn("change", move || {
+            let options = Options { l0_trigger: 100, ..options() };
+            first.keyspace("default", options).unwrap();
+        });
+        sim.delay(Duration::from_millis(10));
+        let create = sim.spawn("create", move || {
+            let created = second.keyspace("new", options());
+            assert!(broken.is_some() || created.is_ok(), "{created:?}");
+        });
+        for i in 0..100_u32 {
+            let put = db.put(i.to_be_bytes(), [1; 200]);
+            assert!(broken.is_some() || put.is_ok(), "{put:?}");
+            sim.delay(Duration::from_millis(5));
+        }
+        change.unwrap().join();
+        create.unwrap().join();
+        let idle = db.wait_idle();
+        assert!(broken.is_some() || idle.is_ok(), "{idle:?}");
+        let described = db.describe();
+        let first = described.log_segments.first().copied().unwrap();
+        for keyspace in &described.keyspaces {
+            assert!(
+                broken.is_some() || keyspace.log_start_segment >= first,
+                "seed {seed}: {} needs segment {}, the log begins with {first}",
+                keyspace.name,
+                keyspace.log_start_segment
+            );
+        }
+    });
+    disk
+}
+
 /// Goal: the segment that a new keyspace names as its log start is not let go before the keyspace
-/// is in the root.
-/// Method: a change of options holds the version set for a second; meanwhile a keyspace is created
-/// and the default keyspace is written to until its log start has moved on. Which of the two gets
-/// the version set first is the seed's choice.
+/// is in the root, nor when it gets there while a flush lets go of the log. (The flush looked at
+/// the root before, and asked whether a keyspace was being created after.)
 #[test]
 fn the_log_start_of_a_new_keyspace_is_kept() {
-    for seed in 0..40 {
-        let disk = SimDisk::new(SimOptions::default());
-        let faulty = FaultyDir::over_disk(&disk);
-        let faults = faulty.faults();
-        Simulation::run(seed, move |sim| {
-            sim.set_switch_every(1);
-            let db = builder().background_threads(2).device(std::sync::Arc::new(faulty)).open();
-            let db = db.unwrap();
-            faults.arm(Fault {
-                op: Some(OpKind::Sync),
-                class: Some(FileClass::Versions),
-                after: 0,
-                times: Times::Once,
-                effect: Effect::Stall(1000),
-            });
-            let (first, second) = (db.clone(), db.clone());
-            let change = sim.spawn("change", move || {
-                let options = Options { l0_trigger: 100, ..options() };
-                first.keyspace("default", options).unwrap();
-            });
-            sim.delay(Duration::from_millis(10));
-            let create = sim.spawn("create", move || {
-                second.keyspace("new", options()).unwrap();
-            });
-            for i in 0..100_u32 {
-                db.put(i.to_be_bytes(), [1; 200]).unwrap();
-                sim.delay(Duration::from_millis(5));
-            }
-            change.unwrap().join();
-            create.unwrap().join();
-            db.wait_idle().unwrap();
-            let described = db.describe();
-            let first = described.log_segments.first().copied().unwrap();
-            for keyspace in &described.keyspaces {
-                assert!(
-                    keyspace.log_start_segment >= first,
-                    "seed {seed}: {} needs segment {}, the log begins with {first}",
-                    keyspace.name,
-                    keyspace.log_start_segment
-                );
-            }
-            db.close().unwrap();
-        });
+    for seed in 0..60 {
+        create_beside_flushes(seed, 1, None);
+        create_beside_flushes(seed, 12, None);
+    }
+}
+
+/// Goal: a creation whose edit may have reached the device keeps its log: if it did, the next
+/// opening begins to read there. Method: as above, with one sync of the version log after the other
+/// failing, after which the process is killed and everything is found on the disk.
+#[test]
+fn a_creation_that_may_be_on_the_device_keeps_its_log() {
+    for seed in 0..6 {
+        for syncs in 0..3 {
+            let disk = create_beside_flushes(seed, 1, Some(syncs));
+            let killed = disk.crash(CrashPolicy::All, seed);
+            let opened = builder().device(killed.dir()).open();
+            let error = opened.err();
+            assert!(error.is_none(), "seed {seed}, after {syncs} syncs: {error:?}");
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 //! background work (`jobs`, `flushes`, `compactions`, `install`, `log_start`).
 //!
 //! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a
-//! tree's install lock, `trees`; everything in `state` is a leaf.
+//! tree's install lock, `trees`; the pins of the log, above the version set's `current` only;
+//! everything in `state` is a leaf.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
@@ -18,6 +18,7 @@ use crate::base::memory::Category;
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::db::jobs::Jobs;
+use crate::db::log_start::LogPins;
 use crate::db::syncs::Syncs;
 use crate::log::wal::Wal;
 use crate::options::{DbOptions, Durability, Options};
@@ -48,9 +49,8 @@ pub(crate) struct Engine {
     pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.
     pub(crate) ddl: Mutex<()>,
-    /// A keyspace is being created: its log start is fixed, but in no root yet, so no segment of
-    /// the log is let go.
-    pub(crate) creating: AtomicBool,
+    /// What of the log is kept for keyspaces that are being created.
+    pub(crate) log_pins: LogPins,
     pub(crate) jobs: Jobs,
     pub(crate) value_bytes_max: usize,
     pub(crate) path: String,

@@ -8,7 +8,6 @@
 //! both take their place in the order of the log, although they are edits of the version set.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -82,15 +81,14 @@ impl Engine {
                 limits::KEYSPACES_MAX
             )));
         }
-        self.creating.store(true, Ordering::SeqCst);
         let created = self.install_keyspace(writer, name, options);
-        self.creating.store(false, Ordering::SeqCst);
         self.release_log();
         created
     }
 
-    /// Draws a log start for a new keyspace and installs it. Requires: `creating` is set.
+    /// Draws a log start for a new keyspace and installs it.
     fn install_keyspace(&self, writer: &Writer, name: &str, options: Options) -> Result<Arc<Tree>> {
+        let pin = self.pin_log();
         // No group before this position can hold an entry of the new keyspace.
         let (durable_lsn, position) = writer.committer.exclusively(|lead| lead.settle_log());
         self.sync_position(durable_lsn)?;
@@ -102,7 +100,16 @@ impl Engine {
         created.create = Some(name.to_owned());
         created.options = Some(Arc::new(options));
         created.flushed = Some(Flushed { log_start: position, flushed_seq: 0, durable_lsn });
-        let installed = self.set.apply(edit).map_err(|e| self.note_install_error(e.error))?;
+        let installed = match self.set.apply(edit) {
+            Ok(installed) => installed,
+            Err(failed) => {
+                // The keyspace may be there when the store is opened again, with its log start.
+                if failed.maybe_persisted {
+                    pin.keep();
+                }
+                return Err(self.note_install_error(failed.error));
+            }
+        };
         let state = installed.root.keyspaces.get(&id).ok_or_else(|| {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
         })?;
@@ -120,6 +127,7 @@ impl Engine {
             },
         ));
         self.trees.lock().insert(id, Arc::clone(&tree));
+        drop(pin);
         Ok(tree)
     }
 

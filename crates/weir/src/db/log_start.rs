@@ -1,11 +1,49 @@
 //! Which part of the log is still needed, and what is done so that it does not grow.
+//!
+//! Invariants: (1) the live log begins at the earliest log start that the root names or that a pin
+//! covers; both are looked at under the lock of the pins; (2) whoever draws a position that a root
+//! is going to name as a *new* keyspace's log start pins the log first, and keeps the pin until
+//! that root is installed and the keyspace's tree is in place.
+//!
+//! A keyspace that exists needs no pin: its log start in the root holds until the next one is
+//! there.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
+use crate::base::sched::Mutex;
 use crate::db::engine::Engine;
+use crate::log::LogPosition;
 use crate::state::tree::Tree;
 use crate::version::edit::{Flushed, KeyspaceId};
+
+/// What of the log is kept for keyspaces that are in no root yet.
+#[derive(Default)]
+pub(crate) struct LogPins {
+    starts: Mutex<Vec<LogPosition>>,
+}
+
+/// Keeps the log as it was when it was taken, until it is dropped.
+pub(super) struct LogPin<'a> {
+    pins: &'a LogPins,
+    start: LogPosition,
+}
+
+impl LogPin<'_> {
+    /// Keeps the log until the store is opened again.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for LogPin<'_> {
+    fn drop(&mut self) {
+        let mut starts = self.pins.starts.lock();
+        // Of two that are equal, one is as good as the other.
+        if let Some(at) = starts.iter().position(|start| *start == self.start) {
+            starts.swap_remove(at);
+        }
+    }
+}
 
 impl Engine {
     /// Whether the log before the memtables of `tree` is needed for nothing once they are tables,
@@ -14,9 +52,26 @@ impl Engine {
     ///
     /// A keyspace that is created later has a later log start, made durable with all before it.
     pub(super) fn is_log_of(&self, tree: &Tree) -> bool {
-        // In this order: a creation puts its tree in place before it clears the flag.
-        let creating = self.creating.load(Ordering::SeqCst);
+        // In this order: a creation puts its tree in place before it drops its pin.
+        let creating = !self.log_pins.starts.lock().is_empty();
         !creating && self.trees.lock().keys().all(|&id| id == tree.id)
+    }
+
+    /// Keeps every group of the log that a position drawn from now on is before or at.
+    pub(super) fn pin_log(&self) -> LogPin<'_> {
+        let mut starts = self.log_pins.starts.lock();
+        let start = self.set.current().wal_start().unwrap_or(LogPosition::ORIGIN);
+        starts.push(start);
+        LogPin { pins: &self.log_pins, start }
+    }
+
+    /// Where the live log begins: all before is needed by nobody, now and later.
+    fn live_log_start(&self) -> Option<LogPosition> {
+        // The lock first: who has dropped its pin by now is in this root.
+        let starts = self.log_pins.starts.lock();
+        let root = self.set.current();
+        let pinned = starts.iter().copied();
+        pinned.chain(root.wal_start()).min_by_key(|start| (start.lsn, start.segment))
     }
 
     /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they
@@ -40,12 +95,7 @@ impl Engine {
     /// Lets go of log segments that no keyspace needs.
     pub(crate) fn release_log(&self) {
         let Some(writer) = &self.writer else { return };
-        let start = self.set.current().wal_start();
-        // Looked at after the root: a creation that begins later starts behind `start`.
-        if self.creating.load(Ordering::SeqCst) {
-            return;
-        }
-        if let Some(start) = start {
+        if let Some(start) = self.live_log_start() {
             writer.wal.release_before(start.segment);
         }
     }

@@ -14,7 +14,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::base::clock;
 use crate::base::coding::Reader;
@@ -31,6 +30,7 @@ use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, mem
 use crate::db::flushes;
 use crate::db::jobs::{self, Jobs};
 use crate::db::keyspace::Keyspace;
+use crate::db::log_start::LogPins;
 use crate::db::syncs::Syncs;
 use crate::db::{Builder, Db};
 use crate::device::real::RealDir;
@@ -158,7 +158,7 @@ impl Opening {
             reclaimer: Reclaimer::default(),
             trees,
             ddl: Mutex::new(()),
-            creating: AtomicBool::new(false),
+            log_pins: LogPins::default(),
             jobs: Jobs::default(),
             value_bytes_max: value_bytes_max as usize,
             path: self.path,
