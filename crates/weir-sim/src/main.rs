@@ -17,12 +17,14 @@ weir-sim: Weir simulated from a seed, compared with an oracle
 
   weir-sim m [--ops 1000000] [--seed 1] [--failures DIR] [--tries 1500]
                                               random operations over every kind and option
-  weir-sim c [--images 100000] [--seed 1] [--steps 100] [--deep-every 100] [--stride 1] [--from 0]
-             [--progress]                     power lost at every device call
+  weir-sim c [--images 100000] [--seed 1] [--steps 100] [--deep-every 100] [--repair-every 1]
+             [--stride 1] [--from 0] [--progress]
+                                              power lost at every device call; each image is also
+                                              opened read-only and repaired, which changes nothing
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
   weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
   weir-sim policies [--ops 100000] [--images 5000] [--switches 1000] [--seed 1] [--steps 100]
-                    [--stride 11] [--deep-every 400]
+                    [--stride 11] [--deep-every 400] [--repair-every 4]
                                               m and c for every policy and division of filter bits,
                                               and reopenings that change the policy midway
   weir-sim determinism [--episodes 200]       the same seed twice
@@ -149,6 +151,7 @@ fn crash(args: &Args) -> Result<(), String> {
         progress: args.flag("--progress"),
         steps: args.number("--steps", 100)?,
         depth_two_every: args.number("--deep-every", 100)?.max(1),
+        repair_every: args.number("--repair-every", 1)?.max(1),
         jobs: args.jobs()?,
         cell: None,
     };
@@ -157,6 +160,7 @@ fn crash(args: &Args) -> Result<(), String> {
     let all = report.images + report.images_deep;
     println!("traces {}, device changes {}", report.traces, report.calls);
     println!("images {} and {} of a second crash", report.images, report.images_deep);
+    println!("opened read-only and repaired: {}", report.repaired);
     println!("images per second {:.0}", all as f64 / started.elapsed().as_secs_f64());
     println!("commits that survived, over all images: {}", report.commits);
     println!("policies:");
@@ -194,6 +198,7 @@ fn policies(args: &Args) -> Result<(), String> {
             from: 0,
             steps: args.number("--steps", 100)?,
             depth_two_every: args.number("--deep-every", 400)?.max(1),
+            repair_every: args.number("--repair-every", 4)?.max(1),
             jobs,
             progress: false,
             cell: None,
@@ -375,7 +380,18 @@ fn short(args: &Args) -> Result<(), String> {
         (
             "c",
             crash,
-            &["--images", "3000", "--steps", "60", "--stride", "7", "--deep-every", "1500"],
+            &[
+                "--images",
+                "3000",
+                "--steps",
+                "60",
+                "--stride",
+                "7",
+                "--deep-every",
+                "1500",
+                "--repair-every",
+                "4",
+            ],
         ),
         (
             "policies",

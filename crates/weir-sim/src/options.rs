@@ -3,6 +3,9 @@
 use weir::sim::Prng;
 use weir::{CompactionPolicy, Compression, DbOptions, Filters, Options, WarmUp};
 
+/// Options of a store and of its default keyspace.
+pub type Pair = (DbOptions, Options);
+
 /// One of the choices.
 fn one<T: Copy>(rng: &mut Prng, choices: &[T]) -> T {
     choices[rng.below(choices.len() as u64) as usize]

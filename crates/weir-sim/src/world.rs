@@ -66,6 +66,14 @@ impl Disk {
         Self { sim: self.sim.crash(policy(usize::from(number)), u64::from(seed)) }
     }
 
+    /// Leaves what every opening leaves, the lock file.
+    ///
+    /// # Errors
+    /// The store is open.
+    pub fn make_lock_file(&self) -> Result<(), String> {
+        self.sim.dir().lock("LOCK").map(drop).map_err(|e| e.to_string())
+    }
+
     /// Changes recorded so far.
     #[must_use]
     pub fn changes(&self) -> usize {

@@ -4,9 +4,10 @@
 //! One recorded run gives a trace of device calls. For every boundary `x` of the trace and every
 //! policy the disk as it may look after a power loss is built, opened, read completely and checked
 //! against the history (`history`): a prefix of the commit order, no acknowledged sync lost,
-//! batches whole. Then the store is used and opened once more, and must hold the same. For one
-//! image in a hundred the recovery is itself recorded and crashed at every boundary (depth 2), and
-//! must come to the same content.
+//! batches whole. Before that, a copy of it is opened read-only and repaired, which must show the
+//! same and change nothing (`untouched`). Then the store is used and opened once more, and must
+//! hold the same. For one image in a hundred the recovery is itself recorded and crashed at every
+//! boundary (depth 2), and must come to the same content.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir::sim::Prng;
 use weir::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
 
+use crate::campaign::untouched;
 use crate::history::{Content, History, Span};
 use crate::model::{Bytes, show};
 use crate::op::{Val, key_bytes};
-use crate::options::{self, Cell};
+use crate::options::{self, Cell, Pair};
 use crate::world::{self, Disk, POLICIES, Schedule, Walk};
 
 /// How a run of the campaign is set up.
@@ -35,6 +37,8 @@ pub struct Settings {
     pub steps: u64,
     /// One image in so many is crashed again during its recovery.
     pub depth_two_every: u64,
+    /// One image in so many is also opened read-only and repaired; 1 for all.
+    pub repair_every: u64,
     /// Threads that check images at once.
     pub jobs: usize,
     /// Whether to say after every trace how far it is.
@@ -54,6 +58,8 @@ pub struct Report {
     pub images: u64,
     /// Images checked at depth 2.
     pub images_deep: u64,
+    /// Images, of both, that were opened read-only and repaired.
+    pub repaired: u64,
     /// Crashes by site.
     pub sites: BTreeMap<String, u64>,
     /// Images by policy.
@@ -68,6 +74,7 @@ impl Report {
         self.calls += other.calls;
         self.images += other.images;
         self.images_deep += other.images_deep;
+        self.repaired += other.repaired;
         self.commits += other.commits;
         for (site, n) in &other.sites {
             *self.sites.entry(site.clone()).or_default() += n;
@@ -83,7 +90,7 @@ const PERMANENT: [&str; 2] = ["default", "one"];
 /// A recorded run.
 pub struct Recording {
     seed: u64,
-    options: (DbOptions, Options),
+    options: Pair,
     disk: Disk,
     history: History,
 }
@@ -244,7 +251,7 @@ impl Writer {
     }
 }
 
-fn open(disk: &Disk, seed: u64, options: &(DbOptions, Options)) -> Result<Db, String> {
+fn open(disk: &Disk, seed: u64, options: &Pair) -> Result<Db, String> {
     disk.builder(seed)
         .options(options.0.clone())
         .default_options(options.1.clone())
@@ -358,12 +365,7 @@ fn several(
 }
 
 /// Closes or abandons the store in the middle of the recording and opens it again.
-fn reopen(
-    writer: Writer,
-    seed: u64,
-    options: &(DbOptions, Options),
-    close: bool,
-) -> Result<Writer, String> {
+fn reopen(writer: Writer, seed: u64, options: &Pair, close: bool) -> Result<Writer, String> {
     let Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone, cell } = writer;
     if close {
         db.clone().close().map_err(|e| format!("close: {e}"))?;
@@ -425,6 +427,24 @@ struct Examined {
     commits: u64,
     /// What the recovery did to the disk, if the image recorded it.
     recovery: Option<Walk>,
+    /// Whether a copy was opened read-only and repaired.
+    repaired: bool,
+}
+
+/// How closely an image is looked at.
+#[derive(Clone, Copy)]
+struct Look {
+    /// Decides all that is drawn.
+    number: u64,
+    /// The image records what happens on it.
+    record: bool,
+    /// A copy is opened read-only and repaired.
+    repair: bool,
+}
+
+/// One number in `every`, evenly spread.
+fn is_drawn(number: u64, every: u64) -> bool {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 < (1 << 31) / every.max(1)
 }
 
 const MARKER: &[u8] = b"Z marker";
@@ -434,17 +454,22 @@ fn examine(
     image: &Disk,
     recording: &Arc<Recording>,
     verdict: impl FnOnce(&Content) -> Result<u64, String> + Send + 'static,
-    number: u64,
-    record: bool,
+    look: Look,
 ) -> Result<Examined, String> {
+    let Look { number, record, repair } = look;
     let schedule = Schedule { seed: number, switch_every: 16 };
     let (image, recording) = (image.clone(), Arc::clone(recording));
     world::simulate(schedule, move || {
         let (seed, options) = (recording.seed, &recording.options);
         let mut rng = Prng::new(seed ^ number);
+        let shown = if repair { untouched::examine(&image, seed, options)? } else { None };
         let db = open(&image, seed, options)?;
         let recovery = record.then(|| Walk::over(&image));
         let content = read_all(&db)?;
+        if let Some(shown) = shown.filter(|shown| *shown != content) {
+            let difference = difference(&shown, &content);
+            return Err(format!("differs from the read-only opening: {difference}"));
+        }
         let commits = verdict(&content)?;
         cross_check(&db, &content, &mut rng)?;
         if number.is_multiple_of(16) {
@@ -477,7 +502,7 @@ fn examine(
             return Err(format!("the second open differs: {}", difference(&expected, &second)));
         }
         db.close().map_err(|e| format!("close: {e}"))?;
-        Ok(Examined { content, commits, recovery })
+        Ok(Examined { content, commits, recovery, repaired: repair })
     })?
 }
 
@@ -509,23 +534,29 @@ fn boundary(
     recording: &Arc<Recording>,
     walk: &mut Walk,
     x: usize,
-    deep_every: u64,
+    settings: &Settings,
     report: &mut Report,
 ) -> Result<(), String> {
     let site = site(walk, x);
     for policy in 0..POLICIES {
         let number = (x as u64) << 8 | policy as u64;
-        let deep = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 < (1 << 31) / deep_every;
+        let deep = is_drawn(number, settings.depth_two_every);
+        let repair = is_drawn(number ^ recording.seed, settings.repair_every);
         let image = walk.image(x, policy, number, deep);
         let mine = Arc::clone(recording);
         let verdict = move |content: &Content| {
             mine.history.check(x, content).map(|prefixes| prefixes.iter().sum())
         };
-        let checked = examine(&image, recording, verdict, number, deep).and_then(|mut examined| {
+        let look = Look { number, record: deep, repair };
+        let checked = examine(&image, recording, verdict, look).and_then(|mut examined| {
             report.images += 1;
+            report.repaired += u64::from(examined.repaired);
             report.commits += examined.commits;
             match examined.recovery.take() {
-                Some(mut recovery) => again(recording, &examined, x, &mut recovery, report),
+                Some(mut recovery) => {
+                    let every = settings.repair_every;
+                    again(recording, &examined, (x, every), &mut recovery, report)
+                }
                 None => Ok(()),
             }
         });
@@ -548,7 +579,7 @@ fn boundary(
 fn again(
     recording: &Arc<Recording>,
     first: &Examined,
-    x: usize,
+    (x, repair_every): (usize, u64),
     recovery: &mut Walk,
     report: &mut Report,
 ) -> Result<(), String> {
@@ -564,9 +595,11 @@ fn again(
                 }
                 Err(difference(&expected, content))
             };
-            examine(&image, recording, verdict.clone(), number, false).map_err(|why| {
+            let repair = is_drawn(number ^ x as u64, repair_every);
+            let look = Look { number, record: false, repair };
+            let examined = examine(&image, recording, verdict.clone(), look).map_err(|why| {
                 let same = recovery.image(y, policy, number, true);
-                let told = examine(&same, recording, verdict, number, false).is_err();
+                let told = examine(&same, recording, verdict, look).is_err();
                 let after = Walk::over(&same);
                 let len = after.len();
                 format!(
@@ -578,6 +611,7 @@ fn again(
                 )
             })?;
             report.images_deep += 1;
+            report.repaired += u64::from(examined.repaired);
             *report.sites.entry(format!("recovery: {site}")).or_default() += 1;
         }
     }
@@ -614,7 +648,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
                     lock(&total).add(&report);
                     return Ok(());
                 }
-                boundary(&recording, &mut walk, x, settings.depth_two_every, &mut report)?;
+                boundary(&recording, &mut walk, x, settings, &mut report)?;
             }
         })?;
         let mut total = lock(&total);

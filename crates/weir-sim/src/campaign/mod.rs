@@ -10,3 +10,4 @@ pub mod errors;
 pub mod metamorphic;
 pub mod policies;
 pub mod switches;
+mod untouched;

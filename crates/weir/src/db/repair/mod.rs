@@ -3,7 +3,8 @@
 //! Not here: finding damage while the store is open (`inspect::verify`); what is left of root
 //! record and version log (`version::salvage`).
 //!
-//! 1. A store without damage is left as it is.
+//! 1. A store that opens and whose tables are sound is left as it is, whatever unfinished jobs have
+//!    left in the directory.
 //! 2. If the tree's structure can be known, it is kept: damaged tables leave it, the write-ahead
 //!    log is read up to its first damage into tables, and a fresh log starts.
 //! 3. If edits at the end of the version log are lost, the part before them counts, but only if its
@@ -164,15 +165,18 @@ impl Repair {
         let present: BTreeSet<u64> = self.storage.list_tables()?.into_iter().collect();
         let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
         let missing = !named.is_subset(&present);
-        if missing && (salvage.root_fault.is_some() || salvage.log_fault.is_some()) {
+        let faulty = salvage.root_fault.is_some() || salvage.log_fault.is_some();
+        if missing && faulty {
             return Ok(lost("it names tables that are not there"));
         }
-        // Outputs of jobs that a crash interrupted are named nowhere either, but then their inputs
-        // are still there, or the write-ahead log holds their content.
-        let last_seq = root.last_seq.max(log.last_seq);
+        if !missing && !faulty && log.damage.is_none() {
+            // It opens, and an opening takes no notice of tables that no version names.
+            return Ok(None);
+        }
         for &uid in present.difference(&named) {
             match sound_meta(&*self.storage, uid) {
-                Ok(meta) if missing || meta.seq_max > last_seq => {
+                Ok(_) if missing => return Ok(lost("there are tables that it does not name")),
+                Ok(meta) if tells_of_lost_edits(&meta, salvage, log) => {
                     return Ok(lost("there are tables that it does not name"));
                 }
                 Ok(_) => {}
@@ -429,6 +433,25 @@ impl Repair {
             Error::corruption(self.storage.path(), 0, "the number of openings is exhausted")
         })
     }
+}
+
+/// Whether a table that no version names shows that edits at the end of the version log are lost.
+///
+/// A crash leaves outputs of unfinished jobs. Those of a compaction hold nothing above what their
+/// keyspace has flushed. Those of a flush hold nothing below it: they may hold more than the
+/// write-ahead log does, which is not synced for every flush, but that was not durable then. With a
+/// sound version log and a sound write-ahead log they prove nothing.
+fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> bool {
+    let root = &salvage.root;
+    let Some(keyspace) = root.keyspaces.get(&meta.keyspace) else {
+        return meta.keyspace >= root.next_keyspace;
+    };
+    if meta.seq_max <= keyspace.flushed_seq {
+        return false;
+    }
+    let merged = meta.seq_min <= keyspace.flushed_seq;
+    let logs_sound = salvage.log_fault.is_none() && log.damage.is_none();
+    merged || (!logs_sound && meta.seq_max > root.last_seq.max(log.last_seq))
 }
 
 /// Where tables go and how they are written.
