@@ -4,10 +4,13 @@
 //! Reads only. Not here: whether what was found may be used (`db::repair` compares it with the
 //! tables and the write-ahead log), starting a new log with it (`set`).
 //!
-//! Without a root record, the log in use is found by its number and content: the greatest number
-//! whose log has a whole base, but one that has only its base may belong to a rewrite that never
-//! ended, so the log before it is preferred if that is sound: at that moment both said the same,
-//! and the older one may have gone on.
+//! The root record is not believed if the log that it names is absent or damaged, or if edits
+//! follow the base of a newer log: those are only written once the record names that log. Then,
+//! and without a record, the log in use is found by its number and content: the greatest number
+//! whose log has a whole base. One that has only its base may belong to a rewrite that never
+//! ended, so a log before it that the same opening wrote is preferred if that is sound: at that
+//! moment both said the same, and the older one may have gone on. What another opening wrote
+//! before, the newer base holds.
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use super::set::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
-use crate::storage::LogKind;
+use crate::storage::{LogKind, Storage};
 
 /// What is known of the tree.
 pub(crate) struct Salvage {
@@ -50,7 +53,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         Ok(None) => Err(Error::corruption(&file, 0, "the root record is missing")),
         Err(error) => Err(error),
     };
-    let (source, root_fault) = match record {
+    let (source, mut root_fault) = match record {
         Ok(record) => {
             let source = Source {
                 number: record.version_log,
@@ -63,10 +66,25 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         Err(error) if error.kind() == ErrorKind::Corruption => (None, Some(error)),
         Err(error) => return Err(error),
     };
-    let found = match source {
-        Some(source) => Some((source, read(context, source)?)),
-        None => find(context)?,
+    let named = source.map(|source| read(context, source).map(|prefix| (source, prefix)));
+    let mut found = named.transpose()?;
+    let doubt = match &found {
+        Some(named) => doubt(context, named)?,
+        None => Some(String::new()),
     };
+    if let Some(why) = doubt {
+        let best = find(context, source.map(|source| source.lineage))?;
+        // A log that is no better than the one of the record is not taken for it.
+        let best = best.filter(|(best, prefix)| {
+            found.as_ref().is_none_or(|(named, of_named)| {
+                prefix.whole_base && (!of_named.whole_base || best.number > named.number)
+            })
+        });
+        if let Some(best) = best {
+            root_fault = root_fault.or_else(|| Some(Error::corruption(&file, 0, why)));
+            found = Some(best);
+        }
+    }
     let Some((source, prefix)) = found else {
         return Ok(Salvage {
             root: Root::empty(0, 0),
@@ -94,18 +112,57 @@ fn read(context: &Context, source: Source) -> Result<Prefix> {
     read_prefix(&*context.storage, source, &open)
 }
 
-/// The log in use, as the module's header says; the best there is if none is sound.
-fn find(context: &Context) -> Result<Option<(Source, Prefix)>> {
+/// Why the root record that names this log is not to be believed, if so.
+fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> {
     let storage = &*context.storage;
+    let (source, prefix) = named;
+    let log = log_file(storage, source.number);
+    let numbers = storage.list_logs(LogKind::Versions)?;
+    if !numbers.contains(&source.number) {
+        return Ok(Some(format!("the root record names {log}, which is not there")));
+    }
+    if prefix.damage.is_some() {
+        return Ok(Some(format!("the root record names {log}, which is damaged")));
+    }
+    for number in numbers.into_iter().filter(|&number| number > source.number) {
+        let Some(newer) = candidate(context, number, Some(source.lineage))? else { continue };
+        let newer_log = log_file(storage, number);
+        if newer.1.whole_base && newer.1.edits > 0 {
+            let why = format!("the root record names {log}, but {newer_log} went on after it");
+            return Ok(Some(why));
+        }
+    }
+    Ok(None)
+}
+
+fn log_file(storage: &dyn Storage, number: u64) -> String {
+    format!("version log {number} of {}", storage.path())
+}
+
+/// What can be read of a log whose base is marked by itself alone; `None` if its start is not
+/// readable or it is another store's.
+fn candidate(
+    context: &Context,
+    number: u64,
+    lineage: Option<u64>,
+) -> Result<Option<(Source, Prefix)>> {
+    let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
+    if peeked.misplaced || lineage.is_some_and(|lineage| lineage != peeked.lineage) {
+        return Ok(None);
+    }
+    let (lineage, epoch) = (peeked.lineage, peeked.epoch);
+    let source = Source { number, lineage, epoch, base_lsn: None };
+    Ok(Some((source, read(context, source)?)))
+}
+
+/// The log in use, as the module's header says; the best there is if none is sound.
+fn find(context: &Context, lineage: Option<u64>) -> Result<Option<(Source, Prefix)>> {
     let mut best: Option<(Source, Prefix)> = None;
-    for number in storage.list_logs(LogKind::Versions)?.into_iter().rev() {
-        let Some(peeked) = peek(storage, LogKind::Versions, number)? else { continue };
-        let (lineage, epoch) = (peeked.lineage, peeked.epoch);
-        let source = Source { number, lineage, epoch, base_lsn: None };
-        let prefix = read(context, source)?;
-        let better = best.as_ref().is_none_or(|(_, best)| {
+    for number in context.storage.list_logs(LogKind::Versions)?.into_iter().rev() {
+        let Some((source, prefix)) = candidate(context, number, lineage)? else { continue };
+        let better = best.as_ref().is_none_or(|(newer, best)| {
             let sound = prefix.whole_base && prefix.damage.is_none();
-            sound || (prefix.whole_base && !best.whole_base)
+            if best.whole_base { sound && newer.epoch == source.epoch } else { prefix.whole_base }
         });
         if better {
             best = Some((source, prefix));

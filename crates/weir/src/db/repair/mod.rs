@@ -39,7 +39,7 @@ use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::device::real::RealDir;
-use crate::log::{LogPosition, groups_behind, is_blank, peek};
+use crate::log::{LogPosition, groups_behind, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::files::{Files, Object};
 use crate::storage::{LogKind, Storage};
@@ -244,15 +244,16 @@ impl Repair {
         Ok(())
     }
 
-    /// Copies what is damaged of root record and version log: both are about to be replaced.
+    /// Copies what is damaged of root record and version log, and version logs that were not used:
+    /// all of them are about to be replaced.
     fn copy_structure(&mut self, salvage: &Salvage) -> Result<()> {
         let mut objects = Vec::new();
         if salvage.root_fault.is_some() {
             objects.push(Object::Root);
             for number in self.storage.list_logs(LogKind::Versions)? {
-                let unreadable = peek(&*self.storage, LogKind::Versions, number)?.is_none()
-                    && !is_blank(&*self.storage, LogKind::Versions, number)?;
-                if unreadable {
+                // Sound or not: it goes when the new one is there.
+                let unused = number != salvage.log || !salvage.whole;
+                if unused && !is_blank(&*self.storage, LogKind::Versions, number)? {
                     objects.push(Object::Log(LogKind::Versions, number));
                 }
             }

@@ -61,7 +61,8 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Whether anything that the store once held may be missing now.
+    /// Whether anything that the store once held may be missing now. If not, keys that were deleted
+    /// may still be back (`rebuilt`), and keyspaces called otherwise (`renamed_keyspaces`).
     #[must_use]
     pub fn lost_data(&self) -> bool {
         !(self.lost_tables.is_empty() && self.lost_log.is_empty())
@@ -115,7 +116,13 @@ impl fmt::Display for RepairReport {
         for name in &self.kept_files {
             writeln!(f, "kept aside: {name}")?;
         }
-        let outcome = if self.lost_data() { "with losses" } else { "without loss" };
-        write!(f, "repaired {outcome}; the store can be opened")
+        let outcome = if self.lost_data() {
+            "repaired with losses"
+        } else if self.rebuilt || !self.renamed_keyspaces.is_empty() {
+            "repaired; no entry is known to be lost, but it is not what the store was"
+        } else {
+            "repaired without loss"
+        };
+        write!(f, "{outcome}; the store can be opened")
     }
 }
