@@ -2,15 +2,14 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir::sim::{
     Dir, Effect, ErrorCode, Fault, FaultyDir, File, FileClass, Lock, Mode, OpKind, SimDisk,
     SimOptions, Simulation, Times,
 };
-use weir::{Builder, Db, Durability, ErrorKind, Options, Result, WriteBatch};
+use weir::{Builder, Db, Durability, ErrorKind, Keyspace, Options, Result, WriteBatch};
 
 /// Longer than anything here takes, shorter than for ever.
 const LONG: Duration = Duration::from_secs(30);
@@ -34,17 +33,15 @@ fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'sta
     receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
 }
 
-/// A directory that panics where a file of some kind is created.
-struct Panicking {
+/// A directory that does something before it creates a file.
+struct Hooked<F> {
     inner: Arc<dyn Dir>,
-    suffix: &'static str,
-    armed: Arc<std::sync::atomic::AtomicBool>,
+    before_create: F,
 }
 
-impl Dir for Panicking {
+impl<F: Fn(&str) + Send + Sync> Dir for Hooked<F> {
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let armed = self.armed.load(std::sync::atomic::Ordering::SeqCst);
-        assert!(!(armed && name.ends_with(self.suffix)), "as planned");
+        (self.before_create)(name);
         self.inner.create(name)
     }
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
@@ -77,8 +74,12 @@ fn a_panic_in_the_background_poisons_the_store() {
     for suffix in [".tbl", ".log"] {
         let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let inner = SimDisk::new(SimOptions::default()).dir();
-        let dir = Panicking { inner, suffix, armed: Arc::clone(&armed) };
-        let db = builder(Arc::new(dir)).open().unwrap();
+        let is_armed = Arc::clone(&armed);
+        let before_create = move |name: &str| {
+            let armed = is_armed.load(std::sync::atomic::Ordering::SeqCst);
+            assert!(!(armed && name.ends_with(suffix)), "as planned");
+        };
+        let db = builder(Arc::new(Hooked { inner, before_create })).open().unwrap();
         let other = db.keyspace("other", Options::default()).unwrap();
         other.put(b"k", b"v").unwrap();
         armed.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -94,6 +95,123 @@ fn a_panic_in_the_background_poisons_the_store() {
             assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Poisoned);
         });
     }
+}
+
+/// What a user calls, by name.
+type Call = (&'static str, fn(&Db, &Keyspace) -> Result<()>);
+
+const CALLS: [Call; 9] = [
+    ("put", |db, _| db.put(b"key", b"value")),
+    ("put, synced", |db, _| db.default_keyspace().put_with(b"key", b"value", Durability::Sync)),
+    ("commit", |db, other| {
+        let mut batch = WriteBatch::new();
+        batch.put(other, b"key", b"value");
+        db.commit(batch, Durability::Sync).wait()
+    }),
+    ("sync", |db, _| db.put(b"key", b"value").and_then(|()| db.sync())),
+    ("flush", |db, _| db.flush()),
+    ("compact_range", |db, _| db.compact_range(..)),
+    ("a new keyspace", |db, _| db.create_keyspace("new", Options::default()).map(drop)),
+    ("new options", |db, _| {
+        let options = Options { table_bytes: 1 << 20, ..Options::default() };
+        db.keyspace("other", options).map(drop)
+    }),
+    ("dropping a keyspace", |db, _| db.drop_keyspace("other")),
+];
+
+/// Goal: a panic of the device in any call of a user poisons the store and ends nobody else's
+/// waiting; what was acknowledged as durable is there when it is opened again.
+/// Method: the n-th request that a call makes panics, for every n; then everything else is called.
+#[test]
+fn a_panic_in_a_users_call_ends_no_waiting() {
+    for (name, call) in CALLS {
+        let hit = (0..).take_while(|&after| panics_in(name, call, after)).count();
+        assert!(hit > 0, "{name} was never hit");
+    }
+}
+
+/// Runs `call` with its request number `after` panicking; false if it makes fewer.
+fn panics_in(name: &'static str, call: fn(&Db, &Keyspace) -> Result<()>, after: u64) -> bool {
+    let disk = SimDisk::new(SimOptions::default());
+    let faulty = FaultyDir::over_disk(&disk);
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    let other = db.keyspace("other", Options::default()).unwrap();
+    other.put_with(b"kept", b"v", Durability::Sync).unwrap();
+    db.put(b"kept", b"v").unwrap();
+    db.sync().unwrap();
+    db.wait_idle().unwrap();
+    // The next log segment is being prepared: the requests are to be those of the call.
+    let mut calls = 0;
+    while std::mem::replace(&mut calls, faults.calls()) != calls {
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let (op, class, times, effect) = (None, None, Times::Once, Effect::Panic);
+    faults.arm(Fault { op, class, after, times, effect });
+    let what = format!("{name}, request {after}");
+    let hit = in_time(&what, move || {
+        let result = call(&db, &other);
+        faults.heal();
+        let hit = faults.injected_total() > 0;
+        let writable = || db.put(b"k", b"v").and_then(|()| db.sync());
+        // A background thread that was hit may still be on its way to say so.
+        while hit && writable().is_ok() {}
+        let (written, flushed) = (writable(), db.flush());
+        if hit {
+            let poisoned = |r: Result<()>| r.is_err_and(|e| e.kind() == ErrorKind::Poisoned);
+            assert!(poisoned(written) && poisoned(flushed), "{name}, {after}: {result:?}");
+        } else {
+            result.and(written).and(flushed).unwrap();
+        }
+        drop(db.wait_idle());
+        drop(db.compact_range(..));
+        drop(db.create_keyspace("another", Options::default()));
+        assert_eq!(db.get(b"kept").unwrap().as_deref(), Some(&b"v"[..]));
+        drop(other);
+        drop(db.close());
+        hit
+    });
+    let db = builder(disk.dir()).open().unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(db.get(b"kept").unwrap().as_deref(), Some(&b"v"[..]), "{what}");
+    if let Ok(other) = db.open_keyspace("other") {
+        assert_eq!(other.get(b"kept").unwrap().as_deref(), Some(&b"v"[..]), "{what}");
+    }
+    db.close().unwrap();
+    hit
+}
+
+/// Goal: who waits for a flush is told when a writer's commit panics, also if no job will run.
+/// Method: the only background thread is kept busy, with a log segment; then the log panics.
+#[test]
+fn a_panic_in_a_commit_ends_the_waiting_for_a_flush() {
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let passing = Arc::clone(&gate);
+    let inner = SimDisk::new(SimOptions::default()).dir();
+    let before_create = move |name: &str| {
+        if name == "wal-000002.log" {
+            drop(passing.lock().unwrap());
+        }
+    };
+    let faulty = FaultyDir::new(Arc::new(Hooked { inner, before_create }));
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    db.put(b"k", b"v").unwrap();
+    let flushing = db.clone();
+    let (sender, flushed) = mpsc::channel();
+    std::thread::spawn(move || sender.send(flushing.flush()));
+    // Frozen by the flush, which then waits; a moment too short would only make this test blind.
+    while db.metrics().keyspaces.iter().all(|k| k.immutable_memtables == 0) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let (op, class) = (Some(OpKind::Write), Some(FileClass::Wal));
+    faults.arm(Fault { op, class, after: 0, times: Times::Once, effect: Effect::Panic });
+    assert_eq!(db.put(b"k", b"v").unwrap_err().kind(), ErrorKind::Poisoned);
+    let flushed = flushed.recv_timeout(LONG).expect("the flush ends");
+    assert_eq!(flushed.unwrap_err().kind(), ErrorKind::Poisoned);
+    drop(closed);
+    drop(db);
 }
 
 fn sync_commit(db: &Db, callback: impl FnOnce(Result<()>) + Send + 'static) {

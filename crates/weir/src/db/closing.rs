@@ -93,7 +93,9 @@ impl Engine {
         // Who waits for room in the lead would hold it until there is some.
         self.shared.announce_progress();
         if let Some(writer) = &self.writer {
-            writer.committer.exclusively(|_| self.shared.health.seal());
+            let sealed = writer.committer.exclusively(|_| self.shared.health.seal());
+            // A poisoned store commits nothing anyway, whoever leads.
+            sealed.unwrap_or_else(|_| self.shared.health.seal());
         }
     }
 
@@ -129,7 +131,7 @@ impl Engine {
                  it may be missing when it is opened again",
             ));
         }
-        writer.committer.exclusively(|_| writer.wal.finish())?;
+        writer.committer.exclusively(|_| writer.wal.finish())??;
         // The version log says how far the log was durable: a tail that is lost while the store is
         // closed is then told from a crash.
         let edit = VersionEdit {

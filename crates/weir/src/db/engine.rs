@@ -153,7 +153,7 @@ impl Engine {
         }
         if pending.count == 0 {
             self.shared.health.check_writable()?;
-            let (lsn, _) = committer.exclusively(|lead| lead.settle_log());
+            let (lsn, _) = committer.exclusively(|lead| lead.settle_log())?;
             self.sync_later(lsn, None);
             return Ok(Ticket::ended(Ok(Committed { lsn })));
         }
@@ -170,7 +170,7 @@ impl Engine {
     /// Makes every write that has returned so far durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.shared.health.check_writable()?;
-        let (last, _) = self.writer()?.committer.exclusively(|lead| lead.settle_log());
+        let (last, _) = self.writer()?.committer.exclusively(|lead| lead.settle_log())?;
         self.sync_to(last)
     }
 
@@ -189,25 +189,18 @@ impl Engine {
             return Ok(());
         }
         self.shared.counters.log_syncs.add(1);
-        wal.sync_to(lsn).inspect_err(|error| self.poison(error))
-    }
-
-    /// Refuses writes from now on, and tells who waits.
-    pub(crate) fn poison(&self, error: &Error) {
-        self.shared.health.poison(error);
-        self.shared.announce_progress();
+        wal.sync_to(lsn).inspect_err(|error| self.shared.poison(error))
     }
 
     /// As [`sync_to`](Self::sync_to), before a position in the log is recorded in an edit.
     pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
-        self.writer()?.wal.sync_position(lsn).inspect_err(|error| self.poison(error))
+        self.writer()?.wal.sync_position(lsn).inspect_err(|error| self.shared.poison(error))
     }
 
     /// A write failed: a sync error poisons, the others are the caller's alone.
     fn note_write_error(&self, error: Error) -> Error {
         if self.writer.as_ref().is_some_and(|w| w.wal.is_failed()) {
-            self.shared.health.poison(&error);
-            self.shared.announce_progress();
+            self.shared.poison(&error);
         }
         error
     }

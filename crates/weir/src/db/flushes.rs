@@ -160,7 +160,7 @@ impl Engine {
         obstacle: impl Fn(u64) -> Option<Error>,
     ) -> Result<()> {
         let writer = self.writer()?;
-        writer.committer.exclusively(|lead| lead.freeze(tree));
+        writer.committer.exclusively(|lead| lead.freeze(tree))?;
         let Some(newest) = tree.peek().immutables.first().map(|b| b.epoch()) else {
             return Ok(());
         };

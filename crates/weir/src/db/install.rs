@@ -74,7 +74,7 @@ impl Engine {
             self.reclaimer.retire(table);
         }
         if let Some(error) = &installed.last {
-            self.poison(error);
+            self.shared.poison(error);
         }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
@@ -91,8 +91,7 @@ impl Engine {
     /// An edit failed: unless only space was missing, what is on the device is unknown.
     pub(crate) fn note_install_error(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::InvalidArgument && error.leaves_unknown() {
-            self.shared.health.poison(&error);
-            self.shared.announce_progress();
+            self.shared.poison(&error);
         }
         error
     }

@@ -166,7 +166,7 @@ impl Opening {
             options: self.options,
         });
         engine.remove_orphans()?;
-        engine.freeze_replayed();
+        engine.freeze_replayed()?;
         engine.update_pressure();
         let default =
             engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned().ok_or_else(
@@ -428,14 +428,14 @@ struct Replayed {
 impl Engine {
     /// Freezes what the log gave: as tables, it lets go of the segments of earlier openings, which
     /// would pile up otherwise.
-    fn freeze_replayed(&self) {
-        let Some(writer) = &self.writer else { return };
+    fn freeze_replayed(&self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
         let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
         writer.committer.exclusively(|lead| {
             for tree in &trees {
                 lead.freeze(tree);
             }
-        });
+        })
     }
 
     /// Removes tables that no version names: outputs of jobs that a crash interrupted.

@@ -173,7 +173,7 @@ impl Engine {
             let last = round.requests.iter().map(|request| request.lsn).max().unwrap_or(0);
             let synced = sched::catch_panic("a sync of the log", || self.sync_to(last));
             writer.syncs.synced();
-            synced.inspect_err(|error| self.poison(error))
+            synced.inspect_err(|error| self.shared.poison(error))
         });
         for Request { lsn, callback } in round.requests {
             let Some(callback) = callback else { continue };

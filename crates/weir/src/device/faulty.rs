@@ -67,6 +67,8 @@ pub enum Effect {
     /// A write or a sync is not done and says that it was: a lost write, a lying disk. Other
     /// requests succeed.
     PretendDone,
+    /// The calling thread panics, as if the device's code had a bug; nothing is done.
+    Panic,
 }
 
 /// How often a fault hits.
@@ -210,6 +212,8 @@ fn suffer<T>(
 ) -> Result<T> {
     let what = format!("{op:?} of");
     match effect {
+        #[expect(clippy::panic, reason = "this is what was asked for")]
+        Effect::Panic => panic!("{what} {} (injected)", path()),
         Effect::Fail(code) | Effect::ShortWrite(code, _) => Err(code.error(&what, &path())),
         Effect::LoseDirty(_) => Err(ErrorCode::Eio.error(&what, &path())),
         Effect::FailButDone(code) => {

@@ -390,7 +390,8 @@ impl Wal {
     /// [`settle`](Self::settle).
     ///
     /// # Errors
-    /// The device's; final (invariant 3): the caller poisons the store.
+    /// The device's, or `Poisoned` if `lsn` is not settled; final (invariant 3): the caller poisons
+    /// the store.
     pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
         if self.durable_lsn() >= lsn {
             return Ok(());
@@ -423,14 +424,21 @@ impl Wal {
             }
             self.synced.wait(&mut state);
         }
-        state.running = true;
         // Everything up to here was written to a segment that is in the list by now.
         let target = self.settled_lsn.load(Ordering::Acquire);
-        debug_assert!(target >= lsn, "LSN {lsn} is to be durable, but only {target} is settled");
+        if target < lsn {
+            let what = format!("group {lsn} is to be durable, but only {target} is settled: a bug");
+            let error = Error::new(ErrorKind::Poisoned, what);
+            state.failed = Some(error.clone());
+            return Err(error);
+        }
+        state.running = true;
         let dirty = state.dirty.clone();
         let started = state.started;
         drop(state);
-        let result = dirty.iter().try_for_each(|(_, file)| file.sync());
+        let sync_all = || dirty.iter().try_for_each(|(_, file)| file.sync());
+        // Others wait for the end of this sync, whatever it is.
+        let result = sched::catch_panic("a sync of the log", sync_all);
         let mut state = self.sync.lock();
         state.running = false;
         match &result {

@@ -93,6 +93,18 @@ fn a_batch_that_fails_between_segments_is_given_up() {
     }
 }
 
+/// Goal: nothing is called durable that a later write may tear (H37), in release builds too: it is
+/// an error, and final.
+#[test]
+fn only_what_is_settled_can_be_synced() {
+    let storage = MemStorage::default();
+    let wal = start(&storage);
+    let lsn = wal.append(&[&[1; 10]], 1, false).unwrap();
+    assert_eq!(wal.sync_to(lsn).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert!(wal.is_failed() && wal.durable_lsn() < lsn);
+    wal.sync_to(wal.settle().0).unwrap_err();
+}
+
 /// Goal: a position that a flush records is found by the next recovery, also if its segment holds
 /// nothing yet. Method: power is lost right after the position was made durable, keeping only what
 /// was synced; a replay of the whole log must end at that position. (A

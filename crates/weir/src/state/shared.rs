@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::error::Error;
 use crate::base::memory::Accountant;
 use crate::base::sched::{Condvar, Mutex};
 use crate::cache::row::RowCache;
@@ -87,8 +88,15 @@ impl Shared {
     /// Requires: every entry up to `seq` is in a memtable (H46); one caller at a time.
     #[inline]
     pub(crate) fn publish(&self, seq: u64) {
-        debug_assert!(seq >= self.visible());
+        let visible = self.visible();
+        assert!(seq >= visible, "the visible sequence would go back from {visible} to {seq}");
         self.visible.store(seq, Ordering::Release);
+    }
+
+    /// Refuses writes from now on, and tells who waits for progress.
+    pub(crate) fn poison(&self, cause: &Error) {
+        self.health.poison(cause);
+        self.announce_progress();
     }
 
     /// Asks open cursors to let go of old super-versions at their next step.

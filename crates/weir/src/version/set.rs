@@ -27,7 +27,7 @@ use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::memory::Accountant;
-use crate::base::sched::Mutex;
+use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
@@ -338,10 +338,26 @@ impl VersionSet {
     /// # Errors
     /// Nothing is changed then. `Closed` for a keyspace that was dropped meanwhile; `Conflict` for
     /// an edit that does not fit; `NoSpace` if the log cannot grow: the log is as before and the
-    /// edit may be tried again; `Poisoned` after a failed sync; `ReadOnly`. See [`ApplyError`].
-    pub(crate) fn apply(&self, mut edit: VersionEdit) -> Result<Installed, ApplyError> {
+    /// edit may be tried again; `Poisoned` after a failed sync or a panic; `ReadOnly`. See
+    /// [`ApplyError`].
+    pub(crate) fn apply(&self, edit: VersionEdit) -> Result<Installed, ApplyError> {
         let mut install = self.install.lock();
         let install = &mut *install;
+        let apply = || Ok(self.apply_locked(install, edit));
+        let panicked = match sched::catch_panic("a change of the tree", apply) {
+            Ok(outcome) => return outcome,
+            Err(panicked) => poisoned(&panicked),
+        };
+        // Perhaps behind the edit's way to the device: what is in memory must not go on without it.
+        install.poison.get_or_insert_with(|| panicked.clone());
+        Err(ApplyError { error: panicked, maybe_persisted: true })
+    }
+
+    fn apply_locked(
+        &self,
+        install: &mut Install,
+        mut edit: VersionEdit,
+    ) -> Result<Installed, ApplyError> {
         if let Some(poison) = &install.poison {
             return Err(ApplyError::from(poison.clone()));
         }

@@ -9,6 +9,8 @@
 //! 4. A `Sync` writer is acknowledged only after the log is durable up to its group; the sync runs
 //!    outside the lead, so that the next group is written meanwhile.
 //! 5. Nothing under the lead creates or syncs a file (ARCHITECTURE §9).
+//! 6. Whatever panics under the lead poisons the store, and the lead is handed over: nobody waits
+//!    for a thread that is gone.
 //!
 //! Source: group commit as in LevelDB; the pieces that differ are the encoding by each writer and
 //! the sync outside the lead.
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::coding::varint;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
@@ -176,7 +178,13 @@ impl Committer {
     }
 
     /// Runs `body` between two commit groups if nobody leads now.
-    pub(crate) fn try_exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Option<T> {
+    ///
+    /// # Errors
+    /// As [`exclusively`](Self::exclusively).
+    pub(crate) fn try_exclusively<T>(
+        &self,
+        body: impl FnOnce(&LeadAccess<'_>) -> T,
+    ) -> Option<Result<T>> {
         {
             let mut line = self.queue.line.lock();
             if line.leading {
@@ -185,9 +193,7 @@ impl Committer {
             line.leading = true;
             line.exclusive = true;
         }
-        let result = body(&LeadAccess { queue: &self.queue });
-        self.hand_over_alone();
-        Some(result)
+        Some(self.between_groups(body))
     }
 
     /// Has the keyspace's memtable frozen before the next commit group, without waiting for it.
@@ -199,12 +205,17 @@ impl Committer {
             }
         }
         self.queue.freeze_requested.store(true, Ordering::Release);
-        self.try_exclusively(|lead| lead.queue.freeze_as_requested());
+        if let Some(frozen) = self.try_exclusively(|lead| lead.queue.freeze_as_requested()) {
+            frozen.ignore_error("the store is poisoned with it, and nobody waits for the freeze");
+        }
     }
 
     /// Runs `body` between two commit groups, after waiting for the lead. Not for background
     /// threads: the leader may be waiting for them.
-    pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> T {
+    ///
+    /// # Errors
+    /// `Poisoned` if the store is, or if `body` panics.
+    pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
         let ticket = Ticket::new(None, true);
         let given = {
             let mut line = self.queue.line.lock();
@@ -221,7 +232,20 @@ impl Committer {
             let outcome = ticket.wait();
             debug_assert!(outcome.is_none(), "a ticket without a batch can only get the lead");
         }
-        let result = body(&LeadAccess { queue: &self.queue });
+        self.between_groups(body)
+    }
+
+    /// Runs `body`, then hands over, whatever became of it.
+    ///
+    /// Requires: the caller leads exclusively.
+    fn between_groups<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
+        let shared = &self.queue.shared;
+        let access = LeadAccess { queue: &self.queue };
+        let run = || shared.health.check_sound().map(|()| body(&access));
+        let result = sched::catch_panic("what ran between two commits", run);
+        if let Err(error) = &result {
+            shared.poison(error);
+        }
         self.hand_over_alone();
         result
     }
@@ -373,12 +397,12 @@ impl CommitQueue {
         due: &mut Vec<DueCallback>,
     ) -> Result<Committed> {
         let mut followers: Vec<(Arc<Ticket>, Pending)> = Vec::new();
-        if own.bytes.len() < GROUP_BYTES_MAX {
-            self.collect(own, &mut followers);
-        }
-        let bytes: usize = followers.iter().map(|(_, p)| p.bytes.len()).sum();
-        lead.served_bytes += (own.bytes.len() + bytes) as u64;
         let commit = || {
+            if own.bytes.len() < GROUP_BYTES_MAX {
+                self.collect(own, &mut followers);
+            }
+            let bytes: usize = followers.iter().map(|(_, p)| p.bytes.len()).sum();
+            lead.served_bytes += (own.bytes.len() + bytes) as u64;
             if followers.is_empty() {
                 return self.commit_batches(lead, &[own]);
             }
@@ -389,7 +413,7 @@ impl CommitQueue {
         };
         let outcome = sched::catch_panic("a commit", commit).inspect_err(|error| {
             if error.kind() == ErrorKind::Poisoned {
-                self.shared.health.poison(error);
+                self.shared.poison(error);
             }
         });
         for (ticket, _) in followers {

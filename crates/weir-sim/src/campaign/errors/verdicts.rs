@@ -42,6 +42,8 @@ pub(super) fn verdict(site: Site, effect: Effect) -> Verdict {
         Effect::Fail(code) | Effect::FailButDone(code) | Effect::ShortWrite(code, _) => code,
         Effect::LoseDirty(_) => ErrorCode::Eio,
         Effect::FlipBit(_) | Effect::PretendDone => return Verdict::Either,
+        // Injected outside of simulations, which a panic ends.
+        Effect::Panic => return Verdict::Either,
     };
     let no_space = matches!(code, ErrorCode::Enospc | ErrorCode::Edquot);
     match (site.op, site.class) {

@@ -267,7 +267,7 @@ fn a_stopped_keyspace_fails_alone() {
     let committer = &engine.writer.as_ref().expect("not read-only").committer;
     for stopped_first in [true, false] {
         std::thread::scope(|scope| {
-            let (first, second) = committer.exclusively(|_| {
+            let both = committer.exclusively(|_| {
                 let put = |stopped: bool| {
                     let keyspace = if stopped { db.default_keyspace() } else { &other };
                     let before = committer.waiting();
@@ -279,6 +279,7 @@ fn a_stopped_keyspace_fails_alone() {
                 };
                 (put(stopped_first), put(!stopped_first))
             });
+            let (first, second) = both.unwrap();
             let (first, second) = (first.join().unwrap(), second.join().unwrap());
             let (stopped, sound) = if stopped_first { (first, second) } else { (second, first) };
             assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Conflict);
