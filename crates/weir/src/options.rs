@@ -241,7 +241,8 @@ pub struct DbOptions {
     /// [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter of `log_area_bytes`.
     pub log_segment_bytes: u64,
     /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it
-    /// is flushed. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// is flushed. A batch that is larger is written all the same, and what waits for flushes that
+    /// are slower than writers stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
     pub log_area_bytes: u64,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
@@ -277,7 +278,8 @@ pub struct Options {
     /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count.
     /// Default: `None`.
     pub write_buffer_entries: Option<u64>,
-    /// Memtables that may wait for their flush before writers wait, 1 to 64. Default:
+    /// Memtables that may wait for their flush before writers wait, 1 to 64. When they do, writers
+    /// of other keyspaces wait behind them: all share one log. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
     pub immutables_max: usize,
     /// The shape of the tree. Default: leveled.

@@ -1,8 +1,9 @@
 //! Flushes: a frozen memtable becomes tables.
 //!
-//! Invariants: (1) one flush per keyspace at a time, oldest memtable first (ARCHITECTURE §3); (2)
-//! before a flush edit is issued, the log is durable up to the last sequence number of its memtable
-//! (H52), unless the keyspace is the only one.
+//! Invariants: (1) one flush per keyspace at a time, oldest memtable first (ARCHITECTURE §3); among
+//! keyspaces the memtable first that begins first in the log; (2) before a flush edit is issued,
+//! the log is durable up to the last sequence number of its memtable (H52), unless the keyspace is
+//! the only one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,41 +57,58 @@ pub(crate) fn flush_job(
 }
 
 impl Engine {
-    /// Flushes the oldest memtable of some keyspace; false if none waits.
+    /// Flushes the memtable that [`claim_flush`](Self::claim_flush) gives; false if none waits.
     pub(super) fn flush_one(&self) -> Result<bool> {
-        for tree in self.all_trees() {
-            let Some(buffer) = tree.peek().immutables.last().cloned() else { continue };
-            {
-                let now = clock::now_nanos();
-                let mut state = self.jobs.state.lock();
-                let rests = state.retries.rests(Work::Flush(tree.id), now).is_some();
-                if rests || state.flushing.contains(&tree.id) || !state.begin(tree.id) {
-                    continue;
-                }
-                state.flushing.insert(tree.id);
+        let Some((tree, buffer)) = self.claim_flush() else { return Ok(false) };
+        // Another thread may have flushed it before the claim.
+        let current = tree.peek().immutables.last().cloned();
+        let result = match current {
+            Some(current) if Arc::ptr_eq(&current, &buffer) => {
+                sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer)).map(|()| true)
             }
-            // Another thread may have flushed it before the claim.
-            let current = tree.peek().immutables.last().cloned();
-            let result = match current {
-                Some(current) if Arc::ptr_eq(&current, &buffer) => {
-                    sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer))
-                        .map(|()| true)
-                }
-                _ => Ok(true),
-            };
-            let result = self.noting_retries(Work::Flush(tree.id), result);
-            {
-                let mut state = self.jobs.state.lock();
-                state.flushing.remove(&tree.id);
-                state.end(tree.id);
-            }
-            self.update_pressure();
-            self.shared.announce_progress();
-            // More memtables may wait, and a new table may make a compaction due.
-            self.shared.wake_workers();
-            return result;
+            _ => Ok(true),
+        };
+        let result = self.noting_retries(Work::Flush(tree.id), result);
+        {
+            let mut state = self.jobs.state.lock();
+            state.flushing.remove(&tree.id);
+            state.end(tree.id);
         }
-        Ok(false)
+        self.update_pressure();
+        self.shared.announce_progress();
+        // More memtables may wait, and a new table may make a compaction due.
+        self.shared.wake_workers();
+        // Here too: there may always be another flush, and compactions let flushes pass.
+        self.shorten_log();
+        result
+    }
+
+    /// Claims the frozen memtable that begins first in the log, of those that are the oldest of
+    /// their keyspaces. It is the one that keeps the log long, and no keyspace waits for ever: what
+    /// others freeze later begins later.
+    fn claim_flush(&self) -> Option<(Arc<Tree>, Arc<Buffer>)> {
+        let waiting = self.all_trees().into_iter().filter_map(|tree| {
+            let buffer = tree.peek().immutables.last().cloned()?;
+            Some((tree, buffer))
+        });
+        let mut waiting: Vec<(Arc<Tree>, Arc<Buffer>)> = waiting.collect();
+        let now = clock::now_nanos();
+        let mut state = self.jobs.state.lock();
+        waiting.retain(|(tree, _)| {
+            let rests = state.retries.rests(Work::Flush(tree.id), now).is_some();
+            !rests && !state.flushing.contains(&tree.id)
+        });
+        while !waiting.is_empty() {
+            // The epoch decides between those that hold entries of one group.
+            let begins = |(_, buffer): &(_, Arc<Buffer>)| (buffer.log_start().lsn, buffer.epoch());
+            let first = (0..waiting.len()).min_by_key(|&at| begins(&waiting[at]))?;
+            let (tree, buffer) = waiting.swap_remove(first);
+            if state.begin(tree.id) {
+                state.flushing.insert(tree.id);
+                return Some((tree, buffer));
+            }
+        }
+        None
     }
 
     /// Makes a table of a frozen memtable and installs it.

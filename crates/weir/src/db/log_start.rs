@@ -9,6 +9,7 @@
 //! there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::base::sched::Mutex;
 use crate::db::engine::Engine;
@@ -100,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38).
+    /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38),
+    /// but for those whose frozen memtables pin it: these are flushed next.
     pub(super) fn shorten_log(&self) {
         let Some(writer) = &self.writer else { return };
         if writer.wal.live_bytes() <= self.options.log_area_bytes / 2 {
@@ -110,7 +112,8 @@ impl Engine {
         let Some(oldest) = root.wal_start() else { return };
         let pinning = root.keyspaces.values().filter(|k| k.log_start.segment == oldest.segment);
         let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
-        for tree in self.all_trees().into_iter().filter(|t| ids.contains(&t.id)) {
+        let pins = |t: &Arc<Tree>| ids.contains(&t.id) && t.peek().immutables.is_empty();
+        for tree in self.all_trees().into_iter().filter(pins) {
             writer.committer.request_freeze(&tree);
         }
     }
