@@ -210,6 +210,9 @@ impl Layout {
         if rows_end + TRAILER_BYTES as u64 > block.len() as u64 {
             return Err(Flaw::Damaged("has rows that exceed it"));
         }
+        if self.seq_base > SEQ_MAX {
+            return Err(Flaw::Damaged("has a sequence number above the largest"));
+        }
         let mut start = 0;
         for i in 0..self.count() {
             let end = self.offsets.get(block, i + 1);
@@ -223,7 +226,7 @@ impl Layout {
             {
                 return Err(Flaw::Damaged("has a key that exceeds its entry"));
             }
-            if self.seqs.get(block, i) > SEQ_MAX.saturating_sub(self.seq_base) {
+            if self.seqs.get(block, i) > SEQ_MAX - self.seq_base {
                 return Err(Flaw::Damaged("has a sequence number above the largest"));
             }
             if Kind::from_u8(self.kind_byte(block, i)).is_none() {
