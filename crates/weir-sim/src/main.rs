@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies};
+use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, rounds};
 use weir_sim::{fixtures, kill, museum, soak};
 
 const HELP: &str = "\
@@ -27,6 +27,7 @@ weir-sim: Weir simulated from a seed, compared with an oracle
                     [--stride 11] [--deep-every 400] [--repair-every 4]
                                               m and c for every policy and division of filter bits,
                                               and reopenings that change the policy midway
+  weir-sim rounds [--ops 20000] [--seed 1]    a growing tree of gear: full rounds, byte for byte
   weir-sim determinism [--episodes 200]       the same seed twice
   weir-sim kill [--kills 300] [--dir DIR]     real kill -9 of a writing process
   weir-sim soak [--keys 250000] [--dir DIR]   real threads, smallest memtables
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         "e" => errors(&args),
         "b" => damage(&args),
         "policies" => policies(&args),
+        "rounds" => gear_rounds(&args),
         "determinism" => determinism(&args),
         "kill" => kill_processes(&args),
         "kill-child" => return child(&args),
@@ -267,6 +269,12 @@ fn damage(args: &Args) -> Result<(), String> {
     }
 }
 
+fn gear_rounds(args: &Args) -> Result<(), String> {
+    let report = rounds::run(args.number("--seed", 1)?, args.number("--ops", 20_000)?)?;
+    println!("{report:?}");
+    reached("rounds", report.rounds, report.puts / 1_000)
+}
+
 fn determinism(args: &Args) -> Result<(), String> {
     let (seed, episodes) = (args.number("--seed", 1)?, args.number("--episodes", 200)?);
     let ops = determinism::run(seed, episodes)?;
@@ -374,8 +382,9 @@ fn short(args: &Args) -> Result<(), String> {
         Args { words: all }
     };
     type Run = fn(&Args) -> Result<(), String>;
-    let all: [(&str, Run, &[&str]); 8] = [
+    let all: [(&str, Run, &[&str]); 9] = [
         ("m", metamorphic, &["--ops", "60000"]),
+        ("rounds", gear_rounds, &["--ops", "4000"]),
         ("determinism", determinism, &["--episodes", "12"]),
         (
             "c",

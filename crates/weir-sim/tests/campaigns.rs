@@ -1,6 +1,8 @@
 //! Short forms of the campaigns. The long forms are commands of the program: see `weir-sim help`.
 
-use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, switches};
+use weir_sim::campaign::{
+    crash, damage, determinism, errors, metamorphic, policies, rounds, switches,
+};
 use weir_sim::runner::form::Switches;
 
 fn operations(seed: u64, ops: u64) -> metamorphic::Settings {
@@ -67,6 +69,13 @@ fn policies_take_over_from_each_other() {
     let Switches { all, merging, draining, foreign, settled, .. } = all.switches;
     println!("{all} switches, {merging}, {draining}, {foreign}; {settled} settled");
     assert!(all >= 84 && merging + draining >= 42 && foreign >= 42 && settled >= 42);
+}
+
+/// Goal: a growing tree of gear begins rounds with full parts and keeps pace in bytes.
+#[test]
+fn rounds_of_gear() {
+    let report = rounds::run(51, 3_000).unwrap_or_else(|why| panic!("{why}"));
+    assert!(report.rounds >= 3, "{report:?}");
 }
 
 /// Goal: each policy with each division of filter bits passes M and C by itself.

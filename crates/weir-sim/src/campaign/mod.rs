@@ -9,5 +9,6 @@ pub mod determinism;
 pub mod errors;
 pub mod metamorphic;
 pub mod policies;
+pub mod rounds;
 pub mod switches;
 mod untouched;
