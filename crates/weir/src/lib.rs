@@ -15,6 +15,8 @@ pub(crate) mod memtable;
 pub(crate) mod merge;
 pub(crate) mod options;
 pub(crate) mod read;
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
 pub(crate) mod state;
 pub(crate) mod storage;
 pub(crate) mod table;

@@ -11,9 +11,9 @@
 //! function and a fixed number of shards: the same calls give the same hits in every run. All that
 //! is behind [`BlockCache`] may be replaced without touching a caller.
 
+use crate::base::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};

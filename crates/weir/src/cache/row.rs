@@ -22,11 +22,11 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
+use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;

@@ -12,8 +12,8 @@
 use std::cmp::Ordering as Order;
 use std::mem::size_of;
 use std::ptr;
-use std::sync::atomic::AtomicPtr;
 
+use crate::base::atomic::AtomicPtr;
 use crate::base::key::{compare, prefix};
 use crate::memtable::arena::Arena;
 

@@ -27,8 +27,8 @@
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
+use crate::base::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
 use crate::memtable::entry::{Entry, Target, head_after, is_before, read};

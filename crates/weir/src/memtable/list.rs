@@ -27,10 +27,8 @@
 //! there), a get 0.65 us instead of 1.7, for the same memory.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
+use crate::base::atomic::{AtomicPtr, AtomicU64, LeafMutex, Ordering};
 #[cfg(test)]
 use crate::base::key::compare;
 use crate::base::key::{self, Kind, Seq};
@@ -60,7 +58,7 @@ pub(super) struct List {
     count: AtomicU64,
     seq_min: AtomicU64,
     seq_max: AtomicU64,
-    writer: Mutex<Writer>,
+    writer: LeafMutex<Writer>,
     index: Index,
     entries: Arena<ENTRY_ALIGN>,
 }
@@ -80,7 +78,7 @@ impl List {
             count: AtomicU64::new(0),
             seq_min: AtomicU64::new(u64::MAX),
             seq_max: AtomicU64::new(0),
-            writer: Mutex::new(Writer { last, page, slot: 0, ascending: false }),
+            writer: LeafMutex::new(Writer { last, page, slot: 0, ascending: false }),
             index: Index::new(bytes_hint),
             entries: Arena::new(bytes_hint),
         }

@@ -1,8 +1,8 @@
 //! What every part of a running store can reach, and the signal that wakes its background work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::Error;
 use crate::base::memory::Accountant;
 use crate::base::sched::{Condvar, Mutex};

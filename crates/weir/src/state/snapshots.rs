@@ -5,8 +5,8 @@
 //! (H47).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 

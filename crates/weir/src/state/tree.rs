@@ -12,10 +12,10 @@
 //!    (H53).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
+use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::Error;

@@ -1,0 +1,75 @@
+//! The atomics of protocols between threads: the standard library's, and in builds that explore
+//! schedules (feature `schedules`) the same with a switch point before each operation.
+//!
+//! Everything that readers and writers agree on without a lock uses these: links and pages of a
+//! memtable, the visible sequence number, the marks of a tree, the generations of rows. `schedules`
+//! then runs the real code in simulation and lets another thread in between any two operations. It
+//! explores orders of operations, not the weaker orders that a processor may show: whether Acquire
+//! and Release stand where they must is ThreadSanitizer's (`.ci/long tsan`).
+//!
+//! A lock that is held across these must be known to the simulation, or whoever waits for it keeps
+//! the baton: [`LeafMutex`] is the fast one in ordinary builds.
+
+pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(not(feature = "schedules"))]
+pub(crate) use parking_lot::Mutex as LeafMutex;
+#[cfg(not(feature = "schedules"))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
+
+#[cfg(feature = "schedules")]
+pub(crate) use crate::base::sched::Mutex as LeafMutex;
+#[cfg(feature = "schedules")]
+pub(crate) use explored::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
+
+#[cfg(feature = "schedules")]
+mod explored {
+    //! Atomics with switch points: the same size, and the same operations as far as they are used.
+
+    use std::sync::atomic::{self, Ordering};
+
+    use crate::base::sched::switch_point;
+
+    macro_rules! atomic {
+        ($name:ident $(<$t:ident>)?, $inner:ty, $value:ty) => {
+            #[derive(Debug, Default)]
+            #[repr(transparent)]
+            pub(crate) struct $name $(<$t>)? {
+                inner: $inner,
+            }
+
+            impl $(<$t>)? $name $(<$t>)? {
+                pub(crate) const fn new(value: $value) -> Self {
+                    Self { inner: <$inner>::new(value) }
+                }
+
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    switch_point();
+                    self.inner.load(order)
+                }
+
+                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                    switch_point();
+                    self.inner.store(value, order);
+                }
+            }
+        };
+    }
+
+    atomic!(AtomicBool, atomic::AtomicBool, bool);
+    atomic!(AtomicU16, atomic::AtomicU16, u16);
+    atomic!(AtomicU64, atomic::AtomicU64, u64);
+    atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
+
+    impl AtomicU64 {
+        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            switch_point();
+            self.inner.fetch_add(value, order)
+        }
+
+        pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+            switch_point();
+            self.inner.fetch_max(value, order)
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Protocols between threads, explored: the real code in simulation, with a switch point before
+//! every atomic operation (`base::atomic`) and at every lock, under many seeds.
+//!
+//! `cargo test -p weir --features schedules --lib schedules`; `WEIR_SCHEDULES` is the number of
+//! seeds per test. A failure names its seed.
+//!
+//! What is explored: list and index of the memtable; the visible sequence number; tickets and the
+//! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
+//! the row cache. Facts about order are kept in plain atomics beside the store: what was
+//! acknowledged before a read began must be seen by it, and what had not begun must not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::base::cursor::Cursor;
+use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::prng::Prng;
+use crate::base::sched::sim::{Settings, Simulation};
+use crate::base::sched::{Thread, spawn};
+use crate::device::sim::{SimDisk, SimOptions};
+use crate::memtable::Memtable;
+use crate::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
+
+/// Seeds per test unless `WEIR_SCHEDULES` says otherwise.
+const SEEDS: u64 = 40;
+
+/// Runs `body` under many seeds, with switches from rare to at every operation.
+fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
+    let seeds = std::env::var("WEIR_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
+    let body = Arc::new(body);
+    for seed in 0..seeds {
+        let settings = Settings { switch_every: 1 + seed % 7, ..Settings::new(seed) };
+        let body = Arc::clone(&body);
+        let outcome = Simulation::run_with(settings, move |_| body(Prng::new(seed)));
+        outcome.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// Starts an actor; a panic in it ends the simulation.
+fn actor(name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
+    spawn(name, body).expect("an actor can be started")
+}
+
+fn shuffled(prng: &mut Prng, count: u64) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..count).collect();
+    for i in (1..all.len()).rev() {
+        all.swap(i, prng.below(i as u64 + 1) as usize);
+    }
+    all
+}
+
+fn key_of(n: u64) -> Vec<u8> {
+    // A long common part, so that pages skip bytes and make their heads anew.
+    format!("a common beginning {n:05}").into_bytes()
+}
+
+/// Keys and their number in the list before the exploration begins: one page is nearly full.
+const BEFORE: u64 = 28;
+const WRITERS: u64 = 2;
+const PER_WRITER: u64 = 24;
+
+/// Goal: a reader of a memtable sees every entry whose insert was over when its search began, in
+/// order, whatever the state of the index. Method: two writers split pages while two readers get,
+/// seek and scan in both directions.
+#[test]
+fn list_and_index() {
+    explore(|mut prng| {
+        let memtable = Arc::new(Memtable::new(4096));
+        let total = BEFORE + WRITERS * PER_WRITER;
+        let order = shuffled(&mut prng, total);
+        for (seq, &n) in order.iter().take(BEFORE as usize).enumerate() {
+            memtable.insert(&key_of(n), seq as u64 + 1, Kind::Put, &n.to_le_bytes());
+        }
+        // How many of its keys each writer has inserted.
+        let done: Arc<[AtomicUsize; WRITERS as usize]> = Arc::default();
+        let order = Arc::new(order);
+        let mut actors = Vec::new();
+        let part = |order: &[u64], writer: u64| -> Vec<u64> {
+            let start = (BEFORE + writer * PER_WRITER) as usize;
+            order[start..start + PER_WRITER as usize].to_vec()
+        };
+        for writer in 0..WRITERS {
+            let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
+            let mine = part(&order, writer);
+            actors.push(actor("writer", move || {
+                for (i, n) in mine.into_iter().enumerate() {
+                    let seq = BEFORE + writer * PER_WRITER + i as u64 + 1;
+                    memtable.insert(&key_of(n), seq, Kind::Put, &n.to_le_bytes());
+                    done[writer as usize].fetch_add(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        for reader in 0..2u64 {
+            let (memtable, done) = (Arc::clone(&memtable), Arc::clone(&done));
+            let parts: Vec<Vec<u64>> = (0..WRITERS).map(|writer| part(&order, writer)).collect();
+            let mut prng = Prng::new(prng.next_u64() ^ reader);
+            actors.push(actor("reader", move || {
+                for _ in 0..12 {
+                    let known: Vec<u64> = parts
+                        .iter()
+                        .zip(&*done)
+                        .flat_map(|(part, done)| &part[..done.load(Ordering::SeqCst)])
+                        .copied()
+                        .collect();
+                    if known.is_empty() {
+                        continue;
+                    }
+                    let n = known[prng.below(known.len() as u64) as usize];
+                    read_memtable(&memtable, n, &known, prng.below(4));
+                }
+            }));
+        }
+        actors.into_iter().for_each(|actor| assert!(actor.join()));
+        let mut cursor = memtable.cursor();
+        cursor.seek_to_first();
+        for n in 0..total {
+            assert!(cursor.valid() && cursor.key() == key_of(n), "{n} is in its place");
+            cursor.next();
+        }
+        assert!(!cursor.valid());
+    });
+}
+
+/// One read of one kind: `n` is there, and so is all that is `known`.
+fn read_memtable(memtable: &Arc<Memtable>, n: u64, known: &[u64], how: u64) {
+    let key = key_of(n);
+    let mut cursor = memtable.cursor();
+    match how {
+        0 => assert!(memtable.get(&key, SEQ_MAX).is_some_and(|f| f.value == n.to_le_bytes())),
+        1 => {
+            cursor.seek(&key, SEQ_MAX);
+            assert!(cursor.valid() && cursor.key() == key, "seek to {n}");
+            // Backwards from there: strictly smaller, and nothing that was known is left out.
+            let mut smaller = known.iter().filter(|&&other| other < n).count();
+            let mut last = key;
+            cursor.prev();
+            while cursor.valid() {
+                assert!(cursor.key() < last.as_slice(), "backwards is in order");
+                last = cursor.key().to_vec();
+                smaller -= usize::from(known.iter().any(|&k| key_of(k) == last));
+                cursor.prev();
+            }
+            assert_eq!(smaller, 0, "backwards from {n} leaves known keys out");
+        }
+        2 => {
+            cursor.seek_for_prev(&key, 0);
+            assert!(cursor.valid() && cursor.key() == key, "seek backwards to {n}");
+        }
+        _ => {
+            let mut met = 0;
+            let mut last = Vec::new();
+            cursor.seek_to_first();
+            while cursor.valid() {
+                assert!(cursor.key() > last.as_slice(), "a scan is in order");
+                last = cursor.key().to_vec();
+                met += usize::from(known.iter().any(|&k| key_of(k) == last));
+                cursor.next();
+            }
+            assert_eq!(met, known.len(), "a scan leaves known keys out");
+        }
+    }
+}
+
+/// Keys of the stores below, each with two counters: the version whose write has begun, and the one
+/// that is acknowledged.
+const KEYS: usize = 6;
+
+#[derive(Default)]
+struct Facts {
+    begun: [AtomicU64; KEYS],
+    acknowledged: [AtomicU64; KEYS],
+}
+
+impl Facts {
+    /// Calls `read` for key `k`, which must give a version between what was acknowledged before and
+    /// what has begun after.
+    fn check(&self, k: usize, what: &str, read: impl FnOnce(&[u8]) -> u64) -> u64 {
+        let least = self.acknowledged[k].load(Ordering::SeqCst);
+        let found = read(&store_key(k));
+        let most = self.begun[k].load(Ordering::SeqCst);
+        assert!(
+            (least..=most).contains(&found),
+            "{what} of key {k}: version {found}, acknowledged {least}, begun {most}"
+        );
+        found
+    }
+}
+
+fn store_key(k: usize) -> Vec<u8> {
+    format!("key {k}").into_bytes()
+}
+
+fn version(value: Option<crate::Value>) -> u64 {
+    value.and_then(|v| v.first_chunk::<8>().map(|b| u64::from_le_bytes(*b))).unwrap_or(0)
+}
+
+/// A store whose memtables hold a handful of entries, so that freezing, flushing, merging and
+/// reclaiming go on all the time.
+fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
+    let disk = SimDisk::new(SimOptions::default());
+    let store = DbOptions {
+        memory_budget: 1 << 20,
+        background_threads: 2,
+        log_segment_bytes: 8 << 10,
+        row_cache_bytes,
+        ..DbOptions::default()
+    };
+    let keyspace = Options {
+        write_buffer_entries: Some(5),
+        l0_trigger: 2,
+        block_bytes: 512,
+        table_bytes: 1 << 10,
+        base_level_bytes: 1 << 10,
+        ..Options::default()
+    };
+    let builder = Db::builder("schedules").device(disk.dir()).seed(seed);
+    builder.options(store).default_options(keyspace).open().expect("a new store opens")
+}
+
+/// Writes version after version of the keys `mine`, alone and in batches, in every way.
+fn write_versions(db: &Db, facts: &Facts, mine: &[usize], prng: &mut Prng, count: u64) {
+    for _ in 0..count {
+        let together = prng.chance(1, 2);
+        let chosen: Vec<usize> = match prng.below(mine.len() as u64) {
+            one if !together => vec![mine[one as usize]],
+            _ => mine.to_vec(),
+        };
+        let mut batch = WriteBatch::new();
+        for &k in &chosen {
+            let next = facts.begun[k].fetch_add(1, Ordering::SeqCst) + 1;
+            batch.put(db.default_keyspace(), store_key(k), next.to_le_bytes());
+        }
+        let durability = [Durability::Sync, Durability::Buffered][prng.below(2) as usize];
+        let written = if prng.chance(1, 3) {
+            db.commit(batch, durability).wait()
+        } else {
+            db.write(batch, durability)
+        };
+        written.expect("a sound store takes writes");
+        for &k in &chosen {
+            facts.acknowledged[k].store(facts.begun[k].load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+    }
+}
+
+/// Reads in every way; the keys in `pair` are always written together.
+fn read_versions(db: &Db, facts: &Facts, prng: &mut Prng, count: u64) {
+    let default: &Keyspace = db.default_keyspace();
+    for _ in 0..count {
+        let k = prng.below(KEYS as u64) as usize;
+        match prng.below(4) {
+            0 | 1 => {
+                let get = |key: &[u8]| version(db.get(key).expect("a get answers"));
+                let first = facts.check(k, "get", get);
+                let second = facts.check(k, "get", get);
+                assert!(first <= second, "key {k} went back from {first} to {second}");
+            }
+            2 => {
+                let snapshot = db.snapshot();
+                let read =
+                    |key: &[u8]| version(snapshot.get(default, key).expect("a snapshot answers"));
+                let then = read(&store_key(k));
+                let scanned = |key: &[u8]| {
+                    let pairs = snapshot.range(default, key.to_vec()..);
+                    let first = pairs.into_iter().next();
+                    let pair = first.map(|pair| pair.expect("a scan goes on"));
+                    version(pair.filter(|(found, _)| found[..] == *key).map(|(_, value)| value))
+                };
+                let key = store_key(k);
+                assert_eq!((read(&key), scanned(&key)), (then, then), "a snapshot does not move");
+            }
+            _ => {
+                facts.check(k, "scan", |key| {
+                    let pairs = db.iter().map(|pair| pair.expect("a scan goes on"));
+                    let mut found = pairs.filter(|(found, _)| found[..] == *key);
+                    version(found.next().map(|(_, value)| value))
+                });
+            }
+        }
+    }
+}
+
+/// Two writers, two readers and someone who flushes and compacts, on one store.
+fn explore_store(row_cache_bytes: u64) {
+    explore(move |mut prng| {
+        let db = small_store(prng.next_u64(), row_cache_bytes);
+        let facts: Arc<Facts> = Arc::default();
+        let mut actors = Vec::new();
+        for mine in [[0usize, 1, 2], [3, 4, 5]] {
+            let (db, facts) = (db.clone(), Arc::clone(&facts));
+            let mut prng = Prng::new(prng.next_u64());
+            actors.push(actor("writer", move || {
+                write_versions(&db, &facts, &mine, &mut prng, 14);
+            }));
+        }
+        for _ in 0..2 {
+            let (db, facts) = (db.clone(), Arc::clone(&facts));
+            let mut prng = Prng::new(prng.next_u64());
+            actors.push(actor("reader", move || read_versions(&db, &facts, &mut prng, 12)));
+        }
+        let other = db.clone();
+        actors.push(actor("compactor", move || {
+            for _ in 0..3 {
+                other.flush().expect("a flush");
+                other.compact_range(..).expect("a compaction");
+            }
+        }));
+        actors.into_iter().for_each(|actor| assert!(actor.join()));
+        for k in 0..KEYS {
+            let last = facts.begun[k].load(Ordering::SeqCst);
+            facts.check(k, "the last get", |key| version(db.get(key).expect("a get answers")));
+            assert_eq!(facts.acknowledged[k].load(Ordering::SeqCst), last);
+        }
+        assert!(db.verify().expect("verify reads").damages.is_empty());
+        db.close().expect("a sound store closes");
+    });
+}
+
+/// Goal: no read misses what was acknowledged before it began, none sees what has not begun, a
+/// snapshot does not move, every writer is answered. Method: memtables of five entries, so that
+/// super-versions change with every few writes.
+#[test]
+fn super_versions_and_tickets() {
+    explore_store(0);
+}
+
+/// Goal: the same with rows cached: a flush and a lookup that began before it meet in every order.
+#[test]
+fn row_generations() {
+    explore_store(64 << 10);
+}
+
+/// Goal: every writer is answered, exactly once and in the order of its own writes, however the
+/// lead goes from hand to hand. Method: four writers of single records, callbacks and waits mixed,
+/// while others ask for the lead alone (`sync`, `flush`).
+#[test]
+fn the_lead_is_handed_over() {
+    explore(|mut prng| {
+        let db = small_store(prng.next_u64(), 0);
+        let answered: Arc<AtomicU64> = Arc::default();
+        let mut actors = Vec::new();
+        for writer in 0..4u64 {
+            let (db, answered) = (db.clone(), Arc::clone(&answered));
+            let mut prng = Prng::new(prng.next_u64());
+            actors.push(actor("writer", move || {
+                for turn in 0..6u64 {
+                    let mut batch = WriteBatch::new();
+                    let key = format!("writer {writer}");
+                    batch.put(db.default_keyspace(), &key, turn.to_le_bytes());
+                    match prng.below(4) {
+                        0 => {
+                            let answered = Arc::clone(&answered);
+                            db.commit(batch, Durability::Buffered).on_done(move |outcome| {
+                                outcome.expect("a sound store takes writes");
+                                answered.fetch_add(1, Ordering::SeqCst);
+                            });
+                        }
+                        how => {
+                            let durability =
+                                [Durability::Sync, Durability::Buffered][how as usize % 2];
+                            db.write(batch, durability).expect("a sound store takes writes");
+                            answered.fetch_add(1, Ordering::SeqCst);
+                            let found = version(db.get(&key).expect("a get answers"));
+                            assert_eq!(found, turn, "writer {writer} reads its own write");
+                        }
+                    }
+                }
+            }));
+        }
+        for flushes in [false, true] {
+            let db = db.clone();
+            actors.push(actor("lead", move || {
+                for _ in 0..3 {
+                    if flushes { db.flush() } else { db.sync() }.expect("the lead alone");
+                }
+            }));
+        }
+        actors.into_iter().for_each(|actor| assert!(actor.join()));
+        db.close().expect("a sound store closes");
+        assert_eq!(answered.load(Ordering::SeqCst), 24, "every write is answered once");
+    });
+}
