@@ -10,6 +10,9 @@ pub(crate) mod compaction;
 pub(crate) mod db;
 pub(crate) mod device;
 pub(crate) mod filter;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub(crate) mod log;
 pub(crate) mod memtable;
 pub(crate) mod merge;

@@ -20,6 +20,8 @@
 //!
 //! Single writer; the caller serialises.
 
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod group;
 mod replay;
 pub(crate) mod wal;

@@ -9,6 +9,8 @@ mod block;
 mod builder;
 mod cursor;
 mod format;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod index;
 mod reader;
 mod verify;

@@ -1,0 +1,106 @@
+//! Fuzzing of logs: bytes become segments whose checksums are right; see `crate::fuzz`.
+
+use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
+use super::{Chain, LogPosition, groups_behind, is_blank, peek, replay};
+use crate::base::coding::Reader;
+use crate::device::sim::{SimDisk, SimOptions};
+use crate::storage::LogKind;
+use crate::storage::files::Files;
+
+/// Whose log it is.
+const LINEAGE: u64 = 7;
+/// Segments that the bytes are divided into, at most.
+const SEGMENTS_MAX: u64 = 3;
+
+/// The bytes of a segment with a start and two groups, to begin with.
+#[must_use]
+pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
+    let start =
+        SegmentStart { format: 1, kind: 1, segment: 1, lineage: LINEAGE, prev: Chain::ORIGIN };
+    let mut bytes = Vec::new();
+    for (ty, lsn, pad_after, payload) in [
+        (GroupType::SegmentStart, 0, false, &start.encode()[..]),
+        (GroupType::Full, 1, false, payload),
+        (GroupType::First, 2, false, payload),
+        (GroupType::Last, 2, true, payload),
+    ] {
+        let header = Header {
+            ty,
+            pad_after,
+            epoch: 1,
+            lsn,
+            durable_lsn: 0,
+            count: 1,
+            payload_len: payload.len() as u32,
+            payload_crc: 0,
+        };
+        header.encode(0, &mut bytes);
+        bytes.extend_from_slice(payload);
+    }
+    seal(&mut bytes, LogKind::Wal, 1, 0);
+    bytes
+}
+
+/// Makes the checksums right of all that looks like a group and follows another without a gap;
+/// returns the last header's.
+fn seal(bytes: &mut [u8], kind: LogKind, number: u64, prev_crc: u32) -> u32 {
+    let (seed, mut prev_crc) = (seed(LINEAGE, kind, number), prev_crc);
+    let mut offset = 0u64;
+    while let Some((mut header, _)) =
+        bytes.get(offset as usize..).and_then(Header::decode_unverified)
+    {
+        let (start, end) =
+            (offset + header.header_bytes(), offset.saturating_add(header.group_bytes()));
+        let Some(payload) = bytes.get(start as usize..end as usize) else { break };
+        header.payload_crc = payload_crc(prev_crc, &[payload]);
+        let mut encoded = Vec::new();
+        prev_crc = header.encode(seed, &mut encoded);
+        bytes[offset as usize..start as usize].copy_from_slice(&encoded);
+        offset = header.next_offset(offset);
+    }
+    prev_crc
+}
+
+/// A log of up to three segments: the first byte says of which kind, each segment has its length
+/// before it (two bytes).
+///
+/// # Panics
+/// If groups are handed out that do not follow each other.
+pub fn log_segments(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else { return };
+    let kind = if first & 1 == 0 { LogKind::Wal } else { LogKind::Versions };
+    let name = if first & 1 == 0 { "wal" } else { "versions" };
+    let disk = SimDisk::new(SimOptions::default());
+    let mut reader = Reader::new(data);
+    let (mut number, mut prev_crc) = (0, 0);
+    while let Some(len) = reader.u16().filter(|_| number < SEGMENTS_MAX) {
+        let rest = data.len() - reader.position();
+        let Some(segment) = reader.take(usize::from(len).min(rest)) else { break };
+        number += 1;
+        let mut bytes = segment.to_vec();
+        prev_crc = seal(&mut bytes, kind, number, prev_crc);
+        disk.write_all(&format!("{name}-{number:06}.log"), &bytes);
+    }
+    let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
+    let mut lsn = 0;
+    let end = replay(&storage, kind, LogPosition::ORIGIN, 0, LINEAGE, &mut |group| {
+        assert_eq!(group.lsn, lsn + 1, "groups follow each other");
+        lsn = group.lsn;
+        match kind {
+            LogKind::Wal => crate::fuzz::batch(group.payload),
+            LogKind::Versions => crate::fuzz::edit(group.payload),
+        }
+        Ok(())
+    });
+    if let Ok(end) = end {
+        assert_eq!(end.next.lsn, lsn + 1);
+    }
+    for segment in 1..=number {
+        let _ = is_blank(&storage, kind, segment);
+        if let Ok(Some(peek)) = peek(&storage, kind, segment) {
+            let _ = replay(&storage, kind, peek.start, 0, peek.lineage, &mut |_| Ok(()));
+        }
+    }
+    let numbers: Vec<u64> = (1..=number).collect();
+    let _ = groups_behind(&storage, kind, LINEAGE, LogPosition::ORIGIN, &numbers);
+}
