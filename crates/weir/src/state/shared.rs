@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::Error;
 use crate::base::memory::Accountant;
-use crate::base::sched::{Condvar, Mutex};
+use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
@@ -75,6 +75,7 @@ impl Shared {
     /// Largest sequence number that readers may see. Read it *after* taking a super-version (H45).
     #[inline]
     pub(crate) fn visible(&self) -> u64 {
+        sched::switch_point();
         self.visible.load(Ordering::Acquire)
     }
 

@@ -22,7 +22,7 @@ use crate::base::error::Error;
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::base::memory::{Accountant, Category, Charge};
-use crate::base::sched::Mutex;
+use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
 use crate::log::LogPosition;
 use crate::memtable::Memtable;
@@ -144,11 +144,13 @@ impl Tree {
     /// The current super-version, for a short look (a point lookup).
     #[inline]
     pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<SuperVersion>> {
+        sched::switch_point();
         self.super_version.load()
     }
 
     /// The current super-version, to keep.
     pub(crate) fn pin(&self) -> Arc<SuperVersion> {
+        sched::switch_point();
         self.super_version.load_full()
     }
 
@@ -164,6 +166,7 @@ impl Tree {
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
         let next = change(&self.super_version.load());
+        sched::switch_point();
         self.super_version.store(Arc::new(next));
         drop(guard);
     }
@@ -271,11 +274,13 @@ impl Tree {
     /// Whether the keyspace was dropped.
     #[inline]
     pub(crate) fn is_dropped(&self) -> bool {
+        sched::switch_point();
         self.dropped.load(Ordering::Acquire)
     }
 
     /// Marks the keyspace as dropped.
     pub(crate) fn set_dropped(&self) {
+        sched::switch_point();
         self.dropped.store(true, Ordering::Release);
     }
 }

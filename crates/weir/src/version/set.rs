@@ -284,6 +284,7 @@ impl VersionSet {
     /// The current root. Never waits for I/O.
     #[inline]
     pub(crate) fn current(&self) -> Arc<Root> {
+        sched::switch_point();
         Arc::clone(&self.current.read())
     }
 
@@ -400,6 +401,7 @@ impl VersionSet {
         self.next_epoch.fetch_max(root.next_epoch, Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
         let root = Arc::new(root);
+        sched::switch_point();
         let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&root));
         // Not under the lock: this may free a version.
         drop(old);

@@ -204,7 +204,9 @@ impl Committer {
                 requests.push(Arc::clone(tree));
             }
         }
+        sched::switch_point();
         self.queue.freeze_requested.store(true, Ordering::Release);
+        sched::switch_point();
         if let Some(frozen) = self.try_exclusively(|lead| lead.queue.freeze_as_requested()) {
             frozen.ignore_error("the store is poisoned with it, and nobody waits for the freeze");
         }
@@ -449,6 +451,7 @@ impl CommitQueue {
     fn commit_batches(&self, lead: &mut Lead, batches: &[&Pending]) -> Result<Committed> {
         self.shared.health.check_committable()?;
         self.bound_memtables()?;
+        sched::switch_point();
         if self.freeze_requested.load(Ordering::Acquire) {
             self.freeze_as_requested();
         }
@@ -626,6 +629,7 @@ impl CommitQueue {
     /// Requires: the caller leads.
     fn freeze_as_requested(&self) {
         self.freeze_requested.store(false, Ordering::Release);
+        sched::switch_point();
         let requests = std::mem::take(&mut *self.freeze_requests.lock());
         let frozen = requests.iter().filter(|tree| self.freeze(tree)).count();
         if frozen > 0 {

@@ -186,6 +186,10 @@ pub(crate) fn delay(duration: Duration) {
 }
 
 /// A place where a simulation may let another actor run. Free on a real machine.
+///
+/// It stands before every load and store of an atomic or a pointer that is part of a protocol
+/// between threads: a simulation cannot come between two of them otherwise, and what happens there
+/// is never seen. Not under a lock that is no [`Mutex`] of this module.
 #[inline]
 pub(crate) fn switch_point() {
     #[cfg(feature = "sim")]
