@@ -41,6 +41,11 @@ pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (Bound::Included(prefix.to_vec()), upper)
 }
 
+/// Whether one of several keys has no value.
+fn lacks_some(answers: &[Option<Value>]) -> bool {
+    answers.iter().any(Option::is_none)
+}
+
 impl Keyspace {
     /// Its name.
     #[must_use]
@@ -59,10 +64,26 @@ impl Keyspace {
         if !self.tree.is_dropped() {
             return Ok(());
         }
-        Err(Error::new(
+        Err(self.dropped())
+    }
+
+    #[cold]
+    fn dropped(&self) -> Error {
+        Error::new(
             ErrorKind::Closed,
             format!("keyspace {:?} was dropped; create it again to use the name", self.tree.name),
-        ))
+        )
+    }
+
+    /// The answer of a point lookup. One that `lacks` a value is looked at again: a drop marks the
+    /// tree before it empties it, so what is missing may be missing because of a drop.
+    #[inline]
+    fn answer<T>(&self, found: Result<T>, lacks: impl FnOnce(&T) -> bool) -> Result<T> {
+        match found {
+            Ok(answer) if lacks(&answer) && self.tree.is_dropped() => Err(self.dropped()),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.handle.engine.shared.health.or_closed(error)),
+        }
     }
 
     /// Gives `key` a value; it survives a crash of the process ([`Durability::Buffered`]).
@@ -127,7 +148,7 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.check()?;
         let shared = &self.handle.engine.shared;
-        get::get(shared, &self.tree, key.as_ref(), None).map_err(|e| shared.health.or_closed(e))
+        self.answer(get::get(shared, &self.tree, key.as_ref(), None), Option::is_none)
     }
 
     /// Copies the value of `key` into `buf` (cleared first); false if it has none.
@@ -137,7 +158,7 @@ impl Keyspace {
     pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
         self.check()?;
         let shared = &self.handle.engine.shared;
-        get::get_into(shared, &self.tree, key.as_ref(), buf).map_err(|e| shared.health.or_closed(e))
+        self.answer(get::get_into(shared, &self.tree, key.as_ref(), buf), |found| !found)
     }
 
     /// The values of several keys, all in the same state of the store, in the order asked.
@@ -147,7 +168,7 @@ impl Keyspace {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.check()?;
         let shared = &self.handle.engine.shared;
-        get::multi_get(shared, &self.tree, keys, None).map_err(|e| shared.health.or_closed(e))
+        self.answer(get::multi_get(shared, &self.tree, keys, None), |found| lacks_some(found))
     }
 
     /// All entries in key order.
@@ -276,8 +297,8 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq))
-            .map_err(|e| shared.health.or_closed(e))
+        let found = get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq));
+        keyspace.answer(found, Option::is_none)
     }
 
     /// The values that several keys had, in the order asked.
@@ -291,8 +312,8 @@ impl Snapshot {
     ) -> Result<Vec<Option<Value>>> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq))
-            .map_err(|e| shared.health.or_closed(e))
+        let found = get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq));
+        keyspace.answer(found, |found| lacks_some(found))
     }
 
     /// All entries that the keyspace had.

@@ -24,28 +24,30 @@ pub(crate) enum KeyspaceAsk {
 }
 
 impl Engine {
-    /// Opens a keyspace, creating it if `create`, or if it is missing and `create` is not
-    /// exclusive.
+    /// Opens or creates a keyspace, as it is asked for.
     pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
         self.shared.health.check_open()?;
         check_name(name)?;
         let existing = self.trees.lock().values().find(|t| t.name == name).cloned();
         match (existing, ask) {
-            (Some(_), KeyspaceAsk::Create(_)) => Err(Error::new(
-                ErrorKind::Conflict,
-                format!("keyspace {name:?} exists; open it, or choose another name"),
-            )),
+            (Some(_), KeyspaceAsk::Create(_)) => Err(exists(name)),
             (Some(tree), KeyspaceAsk::Open) => Ok(tree),
             (Some(tree), KeyspaceAsk::OpenOrCreate(options)) => {
-                self.change_options(&tree, options)?;
-                Ok(tree)
+                match self.change_options(&tree, options.clone()) {
+                    // Dropped meanwhile: created again, once the drop is through.
+                    Err(error) if error.kind() == ErrorKind::Closed => {
+                        self.create_keyspace(name, options, false)
+                    }
+                    changed => changed.map(|()| tree),
+                }
             }
             (None, KeyspaceAsk::Open) => Err(Error::new(
                 ErrorKind::NotFound,
                 format!("there is no keyspace {name:?}; create it, or correct the name"),
             )),
-            (None, KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options)) => {
-                self.create_keyspace(name, options)
+            (None, KeyspaceAsk::Create(options)) => self.create_keyspace(name, options, true),
+            (None, KeyspaceAsk::OpenOrCreate(options)) => {
+                self.create_keyspace(name, options, false)
             }
         }
     }
@@ -67,13 +69,20 @@ impl Engine {
         Ok(())
     }
 
-    fn create_keyspace(&self, name: &str, options: Options) -> Result<Arc<Tree>> {
+    /// Creates a keyspace. If another thread was faster, that is a conflict for who asked to be the
+    /// only one; others get the keyspace, with their options.
+    fn create_keyspace(&self, name: &str, options: Options, exclusive: bool) -> Result<Arc<Tree>> {
         options.validate()?;
         let writer = self.writer()?;
         self.shared.health.check_writable()?;
         let _ddl = self.ddl.lock();
-        if let Some(tree) = self.trees.lock().values().find(|t| t.name == name) {
-            return Ok(Arc::clone(tree));
+        let faster = self.trees.lock().values().find(|t| t.name == name).cloned();
+        if let Some(tree) = faster {
+            if exclusive {
+                return Err(exists(name));
+            }
+            self.change_options(&tree, options)?;
+            return Ok(tree);
         }
         if self.trees.lock().len() >= limits::KEYSPACES_MAX {
             return Err(Error::invalid(format!(
@@ -169,6 +178,13 @@ impl Engine {
         self.shared.wake_workers();
         Ok(())
     }
+}
+
+fn exists(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        format!("keyspace {name:?} exists; open it, or choose another name"),
+    )
 }
 
 /// A name that people can read and that fits its length field.

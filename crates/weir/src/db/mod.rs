@@ -227,7 +227,9 @@ impl Db {
         Self::builder(path).repair()
     }
 
-    /// Opens the keyspace `name` and gives it these options, or creates it with them.
+    /// Opens the keyspace `name` and gives it these options, or creates it with them. Threads that
+    /// ask for one name at once get one keyspace; where their options differ, it keeps those of one
+    /// of them. Beside a drop of that name the keyspace may be the one that is going.
     ///
     /// # Errors
     /// `InvalidArgument` for a name or an option outside its range, `Unsupported` for a compression
@@ -236,7 +238,7 @@ impl Db {
         self.ask(name, KeyspaceAsk::OpenOrCreate(options))
     }
 
-    /// Creates the keyspace `name`.
+    /// Creates the keyspace `name`. Of threads that create one name at once, one succeeds.
     ///
     /// # Errors
     /// As [`keyspace`](Self::keyspace); `Conflict` if it exists.
