@@ -52,6 +52,29 @@ fn allocated_space_is_zero_and_owned() {
     assert_eq!(file.len().expect("length"), 4);
 }
 
+/// Goal: a synced write of one page into allocated space dirties that page only. (Zeros came in
+/// pieces of 16 KiB, which the page cache kept as units: each write into one counted as 16 KiB.)
+/// Method: what the kernel says that this thread has dirtied; nothing on a file system in memory.
+#[test]
+fn a_page_of_allocated_space_is_dirtied_alone() {
+    let (_temp, dir) = temp();
+    let file = dir.create("log").expect("created");
+    file.write_at(b"head", 0).expect("written");
+    file.allocate(1 << 20).expect("allocated");
+    file.sync().expect("synced");
+    let dirtied = || {
+        let io = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse::<u64>().ok())
+    };
+    let Some(before) = dirtied() else { return };
+    for page in 1..9_u64 {
+        file.write_at(&[1; 4096], page << 12).expect("written");
+        file.sync().expect("synced");
+    }
+    let bytes = dirtied().expect("it was there before") - before;
+    assert!(bytes <= 8 << 12, "{bytes} bytes dirtied for 8 pages");
+}
+
 /// Goal: names behave: exclusive creation, replacement by rename, sorted lists, errors by kind.
 #[test]
 fn names() {
