@@ -237,12 +237,14 @@ pub struct DbOptions {
     pub row_cache_bytes: u64,
     /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
     pub background_threads: usize,
-    /// Bytes of one write-ahead log segment, 4 KiB to 1 GiB. Default:
+    /// Most bytes of one write-ahead log segment, 4 KiB to 1 GiB. The first ones of an opening are
+    /// smaller, from 128 KiB on, and where writers sync, a segment takes at most 4 MiB. Default:
     /// [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter of `log_area_bytes`.
     pub log_segment_bytes: u64,
     /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it
-    /// is flushed. A batch that is larger is written all the same, and what waits for flushes that
-    /// are slower than writers stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// is flushed, and earlier if the log is long for the little that it holds. A batch that is
+    /// larger is written all the same, and what waits for flushes that are slower than writers
+    /// stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
     pub log_area_bytes: u64,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.

@@ -11,11 +11,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::base::memory::Category;
 use crate::base::sched::Mutex;
-use crate::db::engine::Engine;
+use crate::db::engine::{Engine, Writer};
 use crate::log::LogPosition;
 use crate::state::tree::Tree;
 use crate::version::edit::{Flushed, KeyspaceId};
+use crate::version::root::Root;
+
+/// Bytes of log that are never too many.
+const SHORT_LOG_BYTES: u64 = 16 << 20;
+
+/// How many times the bytes of the memtables a log may take before it counts as mostly padding: a
+/// pair of 16 + 100 bytes that is synced alone takes 4 KiB of log and less than 200 bytes of a
+/// memtable.
+const PADDED_LOG_RATIO: u64 = 8;
+
+/// How many times the bytes of the tables a log that is mostly padding may take: small flushes make
+/// small tables, each of which costs a merge with its neighbours in a large tree.
+const PADDED_LOG_TABLES: u64 = 2;
 
 /// What of the log is kept for keyspaces that are in no root yet.
 #[derive(Default)]
@@ -101,15 +115,32 @@ impl Engine {
         }
     }
 
+    /// Whether the log from `start` on is long, and its memtables, flushed, would be small: groups
+    /// that are synced one by one take a page each. Then a small table is cheaper than more log,
+    /// whose segments are written with zeros before they can be recycled.
+    fn log_is_padding(&self, root: &Root, writer: &Writer, start: LogPosition) -> bool {
+        let bytes = writer.wal.bytes_behind(start);
+        let memtables = self.shared.accountant.used(Category::Memtables);
+        if bytes <= SHORT_LOG_BYTES || bytes / PADDED_LOG_RATIO <= memtables {
+            return false;
+        }
+        let levels = root.keyspaces.values().flat_map(|keyspace| keyspace.version.levels());
+        let runs = levels.flat_map(|level| level.runs());
+        let tables: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
+        bytes / PADDED_LOG_TABLES > tables
+    }
+
     /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38),
-    /// but for those whose frozen memtables pin it: these are flushed next.
+    /// or that is long for what it holds, but for those whose frozen memtables pin it: these are
+    /// flushed next.
     pub(super) fn shorten_log(&self) {
         let Some(writer) = &self.writer else { return };
-        if writer.wal.live_bytes() <= self.options.log_area_bytes / 2 {
-            return;
-        }
         let root = self.set.current();
         let Some(oldest) = root.wal_start() else { return };
+        let is_long = writer.wal.live_bytes() > self.options.log_area_bytes / 2;
+        if !is_long && !self.log_is_padding(&root, writer, oldest) {
+            return;
+        }
         let pinning = root.keyspaces.values().filter(|k| k.log_start.segment == oldest.segment);
         let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
         let pins = |t: &Arc<Tree>| ids.contains(&t.id) && t.peek().immutables.is_empty();

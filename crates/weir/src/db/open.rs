@@ -9,7 +9,8 @@
 //! (c) the log is replayed from the earliest log start; each keyspace skips what its tables cover;
 //!     memtables that grow beyond the write buffer become tables on the way;
 //!     and if the log has piled up, all of them do;
-//! (d) a fresh segment is started, naming the last good group as its predecessor;
+//! (d) the log is started behind its last good group: with the first write, in a fresh segment that
+//!     names that group as its predecessor;
 //! (e) what no keyspace needs is removed: tables of unfinished jobs, old logs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ use crate::db::syncs::Syncs;
 use crate::db::{Builder, Db};
 use crate::device::real::RealDir;
 use crate::log::wal::{Wal, WalOptions};
-use crate::log::{Chain, GroupView, LogPosition, ReplayEnd, replay};
+use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::options::{DbOptions, Options};
 use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
@@ -389,13 +390,12 @@ impl Opening {
                 shared.wake_workers();
             }
         });
-        let chain: Chain = end.chain;
         let wal = Arc::new(Wal::start(
             Arc::clone(&self.storage),
             wal_options,
-            live.iter().copied().collect(),
+            &live.iter().copied().collect::<Vec<u64>>(),
             next_number,
-            chain,
+            end.next,
             want_segment,
         )?);
         for number in existing {

@@ -66,7 +66,7 @@ impl Engine {
         let Some(free) = self.free_bytes() else { return Ok(()) };
         let root = self.set.current();
         // The segment, and the table of what it carries.
-        let segment = self.options.log_segment_bytes.saturating_mul(2);
+        let segment = self.writer.as_ref().map_or(0, |w| w.wal.next_segment_reserve());
         let needed = segment
             .saturating_add(self.flush_reserve())
             .saturating_add(Self::merge_reserve(&root))

@@ -24,6 +24,7 @@
 pub(crate) mod fuzz;
 mod group;
 mod replay;
+mod ring;
 pub(crate) mod wal;
 mod writer;
 

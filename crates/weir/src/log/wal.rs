@@ -1,10 +1,14 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
-//! Segments are created off the write path by [`Wal::prepare`]; the appender only takes the one
-//! that is ready. Where writers sync they are zeroed, and recycled when they are obsolete (H36).
-//! Where nobody does, an obsolete segment is removed and the next one is a new file: a small write
-//! into a page of a recycled file that the page cache has dropped reads the page first. Not here:
-//! framing (`writer`), replay (`replay`).
+//! The first group of an opening makes the first segment, a small one: an opening that nothing is
+//! written to leaves the log as it found it. The next segments are created off the write path by
+//! [`Wal::prepare`], each a step larger (`ring`); the appender only takes the one that is ready.
+//!
+//! Where writers sync, segments are files of their own zeros, synced before they are taken, and
+//! recycled when they are obsolete: a sync then finds nothing but the blocks of its groups and is
+//! one flush of the device (H36). Where nobody syncs, space is only reserved, an obsolete segment
+//! is removed and the next one is a new file: a small write into a page of a recycled file that the
+//! page cache has dropped reads the page first. Not here: framing (`writer`), replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
@@ -19,22 +23,15 @@
 //!    since a write into a unit may tear what it held (H37). A position that is recorded elsewhere
 //!    is one behind a settled group ([`Wal::settle`]), so that what a flush relies on (H52) stays.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
+use crate::log::ring::{Area, Ready, Ring};
 use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
-
-/// Obsolete segments kept for reuse: one ready and one in hand cover a steady stream of writes.
-const SPARE_MAX: usize = 2;
-
-/// Bytes of the segment that an opening starts with, at most: it is zeroed and synced before the
-/// first write can be taken, so it is small; the next ones are prepared in the background.
-const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +50,20 @@ impl WalOptions {
 /// Called when the appender needs a segment that is not ready.
 pub(crate) type WantSegment = Box<dyn Fn() + Send + Sync>;
 
+/// The error of a leader for what would poison the store in a background thread: a failed sync.
+fn as_verdict(error: Error) -> Error {
+    if !error.leaves_unknown() {
+        return error;
+    }
+    let what = format!("the first log segment of this opening could not be made ({error})");
+    Error::with_source(ErrorKind::Poisoned, what, error)
+}
+
 /// The write-ahead log. Locks, in order: `active`, `ring`, `sync`.
 pub(crate) struct Wal {
     storage: Arc<dyn Storage>,
     options: WalOptions,
-    active: Mutex<SegmentWriter>,
+    active: Mutex<Active>,
     ring: Mutex<Ring>,
     ring_changed: Condvar,
     sync: Mutex<SyncState>,
@@ -76,18 +82,50 @@ pub(crate) struct Wal {
     want_segment: WantSegment,
 }
 
-struct Ring {
-    /// Segments that a recovery would read, ascending; the last is active.
-    live: VecDeque<u64>,
-    /// Obsolete segments, to be recycled.
-    spare: Vec<u64>,
-    ready: Option<(u64, Arc<dyn File>)>,
-    next_number: u64,
-    preparing: bool,
-    /// Why the last preparation failed.
-    failed: Option<Error>,
-    /// Nobody prepares segments any more.
-    closed: bool,
+/// Where the next group goes.
+struct Active {
+    /// Where the log ended when it was opened.
+    found: LogPosition,
+    /// `None` before the first group of this opening.
+    writer: Option<SegmentWriter>,
+    /// Whether the writer's segment was zeroed.
+    zeroed: bool,
+}
+
+impl Active {
+    /// As [`SegmentWriter::room`].
+    fn room(&self) -> u64 {
+        self.writer.as_ref().map_or(0, SegmentWriter::room)
+    }
+
+    fn chain(&self) -> Chain {
+        self.writer.as_ref().map_or(self.found.chain(), SegmentWriter::chain)
+    }
+
+    /// Where the next group starts, or the segment that it starts in is found from.
+    fn position(&self) -> LogPosition {
+        self.writer.as_ref().map_or(self.found, SegmentWriter::position)
+    }
+
+    /// As [`SegmentWriter::is_settled`]. What an opening found is not written to again.
+    fn is_settled(&self) -> bool {
+        self.writer.as_ref().is_none_or(SegmentWriter::is_settled)
+    }
+
+    /// The segment and the unit in it that the next group starts in.
+    fn unit(&self) -> (u64, u64) {
+        self.writer.as_ref().map_or((0, 0), |writer| (writer.segment(), writer.unit()))
+    }
+
+    /// Whether the next segment should be prepared: from a quarter of a segment on, so that a store
+    /// which is opened for a few writes prepares none.
+    fn is_filling(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.room() < 3 * writer.bytes())
+    }
+
+    fn take_appended_bytes(&mut self) -> u64 {
+        self.writer.as_mut().map_or(0, SegmentWriter::take_appended_bytes)
+    }
 }
 
 #[derive(Default)]
@@ -102,57 +140,39 @@ struct SyncState {
 }
 
 impl Wal {
-    /// Starts the log of an opened store after `chain`, in a fresh segment. `live` are the segments
-    /// that the keyspaces still need; `next_number` is above every number ever used.
+    /// Starts the log of an opened store behind `found`, where its replay ended. `live` are the
+    /// segments that the keyspaces still need; `next_number` is above every number ever used.
+    /// Writes nothing.
     ///
     /// # Errors
-    /// The device's, with nothing appended.
+    /// The device's.
     pub(crate) fn start(
         storage: Arc<dyn Storage>,
         options: WalOptions,
-        live: Vec<u64>,
+        live: &[u64],
         next_number: u64,
-        chain: Chain,
+        found: LogPosition,
         want_segment: WantSegment,
     ) -> Result<Self> {
-        let first_bytes = options.segment_bytes.min(FIRST_SEGMENT_BYTES_MAX);
-        let file = storage.reserve_log(LogKind::Wal, next_number, first_bytes)?;
-        let writer = SegmentWriter::start(
-            Arc::clone(&file),
-            options.identity(next_number),
-            first_bytes,
-            chain,
-            chain.lsn,
-        )?;
-        let last_lsn = writer.chain().lsn;
-        let mut live: VecDeque<u64> = live.into();
-        live.push_back(next_number);
+        let area = |&number: &u64| -> Result<Area> {
+            let bytes = storage.open_log(LogKind::Wal, number)?.len()?;
+            // Nobody knows how it was made.
+            Ok(Area { number, bytes, zeroed: false })
+        };
+        let live = live.iter().map(area).collect::<Result<_>>()?;
+        // What was replayed was synced before the log was started; nobody writes there again.
+        let last_lsn = found.chain().lsn;
         Ok(Self {
             storage,
             options,
-            active: Mutex::new(writer),
-            ring: Mutex::new(Ring {
-                live,
-                spare: Vec::new(),
-                ready: None,
-                next_number: next_number + 1,
-                preparing: false,
-                failed: None,
-                closed: false,
-            }),
+            active: Mutex::new(Active { found, writer: None, zeroed: false }),
+            ring: Mutex::new(Ring::new(live, next_number, options.segment_bytes)),
             ring_changed: Condvar::new(),
-            sync: Mutex::new(SyncState {
-                running: false,
-                dirty: vec![(next_number, file)],
-                started: 1,
-                starts_synced: 0,
-                failed: None,
-            }),
+            sync: Mutex::default(),
             synced: Condvar::new(),
             written_lsn: AtomicU64::new(last_lsn),
-            // What was replayed was synced before the log was started; nobody writes there again.
-            settled_lsn: AtomicU64::new(chain.lsn),
-            durable_lsn: AtomicU64::new(chain.lsn),
+            settled_lsn: AtomicU64::new(last_lsn),
+            durable_lsn: AtomicU64::new(last_lsn),
             appended_bytes: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
@@ -171,6 +191,8 @@ impl Wal {
     pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<u64> {
         if sync && !self.synced_once.load(Ordering::Relaxed) {
             self.synced_once.store(true, Ordering::Relaxed);
+            // What is ready may not be what is wanted now.
+            self.wanted.store(false, Ordering::Relaxed);
         }
         self.append_group(parts, count, sync)
     }
@@ -178,23 +200,26 @@ impl Wal {
     fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
         let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let mut active = self.active.lock();
-        let before = (active.segment(), active.unit());
+        let before = active.unit();
         let room = active.room();
-        let lsn = if room == 0 || room < bytes as u64 {
-            self.append_in_next(&mut active, parts, bytes as u64, count, pad)?
-        } else {
-            active.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
+        let synced = pad && self.synced_once.load(Ordering::Relaxed);
+        // A sync in a segment that is not zeroed needs metadata: it is left as soon as possible.
+        let leaves = synced && !active.zeroed && self.ring.lock().has_zeroed();
+        let lsn = match &mut active.writer {
+            Some(writer) if room > 0 && room >= bytes as u64 && !leaves => {
+                writer.append(GroupType::Full, parts, count, pad, self.durable_lsn())?
+            }
+            _ => self.append_in_next(&mut active, parts, bytes as u64, count, pad)?,
         };
         let previous = self.written_lsn.swap(lsn, Ordering::AcqRel);
         if active.is_settled() {
             self.settled_lsn.store(lsn, Ordering::Release);
-        } else if (active.segment(), active.unit()) != before {
+        } else if active.unit() != before {
             // The groups before this one end where it started, or in an earlier segment.
             self.settled_lsn.store(previous, Ordering::Release);
         }
-        // From a quarter of a segment on, the next one is prepared: a store that is opened for a
-        // few writes prepares none.
-        if active.room() < 3 * active.bytes() && !self.wanted.swap(true, Ordering::Relaxed) {
+        let due = active.is_filling() || synced && !active.zeroed;
+        if due && !self.wanted.swap(true, Ordering::Relaxed) {
             (self.want_segment)();
         }
         self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
@@ -205,85 +230,96 @@ impl Wal {
     /// than a segment, in fragments over several.
     fn append_in_next(
         &self,
-        active: &mut SegmentWriter,
+        active: &mut Active,
         parts: &[&[u8]],
         bytes: u64,
         count: u32,
         pad: bool,
     ) -> Result<u64> {
-        self.next_segment(active)?;
         let durable = self.durable_lsn();
-        if bytes <= active.room() {
-            return active.append(GroupType::Full, parts, count, pad, durable);
+        {
+            let mut ring = self.ring.lock();
+            ring.group_bytes = ring.group_bytes.max(bytes);
+        }
+        let writer = self.next_segment(active)?;
+        if bytes <= writer.room() {
+            return writer.append(GroupType::Full, parts, count, pad, durable);
         }
         let whole: Vec<u8> = parts.concat();
         let mut rest = whole.as_slice();
         let mut lsn = 0;
         let mut ty = GroupType::First;
         while !rest.is_empty() {
-            if ty != GroupType::First {
-                self.next_segment(active)?;
-            }
-            let (piece, tail) = rest.split_at(rest.len().min(active.room() as usize));
+            let writer = match &mut active.writer {
+                Some(writer) if ty == GroupType::First => writer,
+                _ => self.next_segment(active)?,
+            };
+            let (piece, tail) = rest.split_at(rest.len().min(writer.room() as usize));
             rest = tail;
             if rest.is_empty() {
                 ty = GroupType::Last;
             }
             // The entries are counted once, in the last fragment.
             let (count, pad) = if rest.is_empty() { (count, pad) } else { (0, false) };
-            lsn = active.append(ty, &[piece], count, pad, durable)?;
+            lsn = writer.append(ty, &[piece], count, pad, durable)?;
             ty = GroupType::Middle;
         }
         Ok(lsn)
     }
 
-    /// Makes the prepared segment the active one; waits for it if need be.
-    fn next_segment(&self, active: &mut SegmentWriter) -> Result<()> {
-        let (number, file) = {
-            let mut ring = self.ring.lock();
-            ring.failed = None;
-            loop {
-                if let Some(ready) = ring.ready.take() {
-                    break ready;
-                }
-                if let Some(error) = ring.failed.take() {
-                    return Err(error);
-                }
-                if ring.closed {
-                    return Err(Error::new(ErrorKind::Closed, "the store is being closed"));
-                }
-                self.wanted.store(true, Ordering::Relaxed);
-                (self.want_segment)();
-                self.ring_changed.wait(&mut ring);
-            }
-        };
+    /// Makes the prepared segment the active one; waits for it if need be. The first one of an
+    /// opening is prepared here.
+    fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
+        if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
+            self.prepare().map_err(as_verdict)?;
+        }
+        let Ready { area, file } = self.take_ready()?;
         self.wanted.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
             Arc::clone(&file),
-            self.options.identity(number),
-            self.options.segment_bytes,
+            self.options.identity(area.number),
+            area.bytes,
             active.chain(),
             self.durable_lsn(),
         );
+        self.ring.lock().live.push_back(area);
         let next = match next {
             Ok(next) => next,
             Err(error) => {
                 // The segment holds an unknown piece of its first group: it is not used again. If
                 // all of it is there, it ends the active segment here: a group that still fits
                 // there would be lost at replay.
-                active.seal();
-                self.ring.lock().live.push_back(number);
+                active.writer.iter_mut().for_each(SegmentWriter::seal);
                 return Err(error);
             }
         };
-        self.ring.lock().live.push_back(number);
         let mut sync = self.sync.lock();
-        sync.dirty.push((number, file));
+        sync.dirty.push((area.number, file));
         sync.started += 1;
         drop(sync);
         self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
-        *active = next;
-        Ok(())
+        active.zeroed = area.zeroed;
+        Ok(active.writer.insert(next))
+    }
+
+    /// The prepared segment; waits for it if need be.
+    fn take_ready(&self) -> Result<Ready> {
+        let mut ring = self.ring.lock();
+        ring.failed = None;
+        loop {
+            if let Some(ready) = ring.ready.take() {
+                return Ok(ready);
+            }
+            if let Some(error) = ring.failed.take() {
+                return Err(error);
+            }
+            if ring.closed {
+                return Err(Error::new(ErrorKind::Closed, "the store is being closed"));
+            }
+            self.wanted.store(true, Ordering::Relaxed);
+            (self.want_segment)();
+            self.ring_changed.wait(&mut ring);
+        }
     }
 
     /// Whether a segment should be prepared.
@@ -292,7 +328,13 @@ impl Wal {
             return false;
         }
         let ring = self.ring.lock();
-        ring.ready.is_none() && !ring.preparing
+        ring.lacks_ready(self.synced_once.load(Ordering::Relaxed)) && !ring.preparing
+    }
+
+    /// Bytes of free space that the next segment and the table of what it carries may need.
+    pub(crate) fn next_segment_reserve(&self) -> u64 {
+        let ring = self.ring.lock();
+        ring.next_reserve(self.synced_once.load(Ordering::Relaxed))
     }
 
     /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write
@@ -301,29 +343,27 @@ impl Wal {
     /// # Errors
     /// The device's; a waiting appender gets the same error.
     pub(crate) fn prepare(&self) -> Result<()> {
-        let (number, spare) = {
-            let mut ring = self.ring.lock();
-            if ring.ready.is_some() || ring.preparing {
-                return Ok(());
-            }
-            ring.preparing = true;
-            ring.next_number += 1;
-            (ring.next_number - 1, ring.spare.pop())
+        let synced = self.synced_once.load(Ordering::Relaxed);
+        let Some((unfit, spare, area)) = self.ring.lock().begin(synced) else {
+            return Ok(());
         };
-        let make = || match spare {
-            Some(old) => self.recycle(old, number),
-            // Zeros cost a write of the whole segment and save metadata at every sync (H36).
-            None if self.synced_once.load(Ordering::Relaxed) => {
-                self.storage.create_log(LogKind::Wal, number, self.options.segment_bytes)
+        let make = || {
+            // It was made before writers began to sync.
+            unfit.into_iter().for_each(|unfit| self.let_go(unfit.area.number));
+            match spare {
+                Some(old) => self.recycle(old.number, area.number),
+                None if area.zeroed => {
+                    self.storage.create_log(LogKind::Wal, area.number, area.bytes)
+                }
+                None => self.storage.reserve_log(LogKind::Wal, area.number, area.bytes),
             }
-            None => self.storage.reserve_log(LogKind::Wal, number, self.options.segment_bytes),
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
         ring.preparing = false;
         let result = match made {
             Ok(file) => {
-                ring.ready = Some((number, file));
+                ring.ready = Some(Ready { area, file });
                 Ok(())
             }
             Err(error) => {
@@ -336,27 +376,18 @@ impl Wal {
         result
     }
 
-    /// Gives the obsolete segment `old` the number `number` and its full size. On an error it does
-    /// not stay and take space, as far as the device lets go of it.
+    /// Removes a segment that nothing needs.
+    fn let_go(&self, number: u64) {
+        let reason = "recovery removes logs that no keyspace needs";
+        self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
+    }
+
+    /// Gives the obsolete segment `old` the number `number`. On an error it does not stay and take
+    /// space, as far as the device lets go of it.
     fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
-        let let_go = |gone: u64| {
-            let reason = "the next opening removes it";
-            self.storage.remove_log(LogKind::Wal, gone).ignore_error(reason);
-        };
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
         // It has one of the two numbers.
-        let file = recycled.inspect_err(|_| [old, number].into_iter().for_each(let_go))?;
-        // A segment of another size, such as the first one of an opening, is extended.
-        let extend = || -> Result<()> {
-            let known = Error::leaving_nothing_unknown;
-            if file.len().map_err(known)? < self.options.segment_bytes {
-                file.allocate(self.options.segment_bytes).map_err(known)?;
-                file.sync()?;
-            }
-            Ok(())
-        };
-        extend().inspect_err(|_| let_go(number))?;
-        Ok(file)
+        recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.let_go(gone)))
     }
 
     /// Tells an appender that waits for a segment that none will be prepared now.
@@ -475,33 +506,17 @@ impl Wal {
     /// Makes segments before `segment` reusable: the durable log start of every keyspace is there
     /// or later.
     pub(crate) fn release_before(&self, segment: u64) {
-        let released: Vec<u64> = {
-            let mut ring = self.ring.lock();
-            let active = ring.live.back().copied().unwrap_or(0);
-            let mut released = Vec::new();
-            while ring.live.front().is_some_and(|&n| n < segment && n < active) {
-                released.extend(ring.live.pop_front());
-            }
-            released
-        };
+        let released = self.ring.lock().release_before(segment);
         if released.is_empty() {
             return;
         }
         // What they held is in durable tables: nobody waits for their sync any more.
-        self.sync.lock().dirty.retain(|(number, _)| !released.contains(number));
-        let recycles = self.synced_once.load(Ordering::Relaxed);
-        for number in released {
-            let keep = {
-                let mut ring = self.ring.lock();
-                let keep = recycles && ring.spare.len() < SPARE_MAX;
-                if keep {
-                    ring.spare.push(number);
-                }
-                keep
-            };
-            if !keep {
-                let reason = "recovery removes logs that no keyspace needs";
-                self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
+        let last = released.last().map_or(0, |area| area.number);
+        self.sync.lock().dirty.retain(|&(number, _)| number > last);
+        let synced = self.synced_once.load(Ordering::Relaxed);
+        for area in released {
+            if !(synced && self.ring.lock().keep(area)) {
+                self.let_go(area.number);
             }
         }
     }
@@ -522,22 +537,31 @@ impl Wal {
         self.appended_bytes.load(Ordering::Relaxed)
     }
 
-    /// Live segments, ascending; the last is active.
+    /// Live segments, ascending; the last is active, if this opening has written anything.
     pub(crate) fn live_segments(&self) -> Vec<u64> {
-        self.ring.lock().live.iter().copied().collect()
+        self.ring.lock().live.iter().map(|area| area.number).collect()
     }
 
-    /// Bytes that the live segments take on the device. An upper bound.
+    /// Bytes that the live segments take on the device.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.ring.lock().live.len() as u64 * self.options.segment_bytes
+        self.ring.lock().live.iter().map(|area| area.bytes).sum()
+    }
+
+    /// Bytes of the segments from `start` on that are no longer written to.
+    pub(crate) fn bytes_behind(&self, start: LogPosition) -> u64 {
+        self.ring.lock().bytes_behind(start)
     }
 
     /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN,
-    /// so that damage to any earlier group is told from the end of the log.
+    /// so that damage to any earlier group is told from the end of the log. Nothing is added to a
+    /// log that this opening has not written to.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn finish(&self) -> Result<()> {
+        if self.active.lock().writer.is_none() {
+            return Ok(());
+        }
         self.sync_to(self.settle().0)?;
         if self.active.lock().room() == 0 {
             self.prepare()?;

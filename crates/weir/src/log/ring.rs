@@ -1,0 +1,234 @@
+//! Which segments of the write-ahead log there are, and how large the next one is made.
+//!
+//! Not here: files (`wal`). Pure, but for the file of the segment that is ready.
+//!
+//! Sizes. A segment of zeros is written twice before it is first recycled, so what is zeroed ahead
+//! of the writer is little: steps of [`STEP_BYTES`], later an eighth of what was zeroed so far, at
+//! most [`ZEROED_BYTES_MAX`]: the zeros of one segment share the device with the syncs of the
+//! writers. Where nobody syncs, nothing is zeroed and a large segment costs nothing. Groups larger
+//! than that get segments of [`GROUPS_PER_SEGMENT`] of them.
+//!
+//! Invariants: (1) a number is handed out once; (2) only a segment that was zeroed is recycled: all
+//! its blocks have been written, so that no later write needs space or metadata.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::device::File;
+use crate::log::LogPosition;
+
+/// Bytes of the first segment of an opening: 128 KiB. Its zeros are written and synced by the first
+/// writer, and a store of a few pairs is not much larger than this.
+const FIRST_BYTES: u64 = 128 << 10;
+
+/// Segments where writers sync, while little has been zeroed: 512 KiB. Each one costs two syncs and
+/// about ten blocks of a file system's journal; smaller ones are not kept for reuse.
+const STEP_BYTES: u64 = 512 << 10;
+
+/// What was zeroed so far over what is zeroed next.
+const ZEROED_SHARE: u64 = 8;
+
+/// Largest segment that is zeroed on purpose: 4 MiB, some milliseconds of a device's time.
+const ZEROED_BYTES_MAX: u64 = 4 << 20;
+
+/// How many of the largest groups a segment takes.
+const GROUPS_PER_SEGMENT: u64 = 4;
+
+/// How much larger each reserved segment is than the one before.
+const RESERVED_GROWTH: u64 = 32;
+
+/// Bytes of obsolete segments kept for reuse: what one flush gives back at once
+/// (`Engine::shorten_log`); no more than two of the largest segments.
+const SPARE_BYTES_MAX: u64 = 32 << 20;
+
+/// A segment's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Area {
+    pub(super) number: u64,
+    /// Its length.
+    pub(super) bytes: u64,
+    /// Whether all of it was written with zeros before its first group.
+    pub(super) zeroed: bool,
+}
+
+/// A segment that the appender may take.
+pub(super) struct Ready {
+    pub(super) area: Area,
+    pub(super) file: Arc<dyn File>,
+}
+
+/// The segments of a log.
+pub(super) struct Ring {
+    /// Segments that a recovery would read, ascending.
+    pub(super) live: VecDeque<Area>,
+    /// Obsolete segments, to be recycled.
+    spare: Vec<Area>,
+    pub(super) ready: Option<Ready>,
+    next_number: u64,
+    /// Bytes of the segment that was prepared last; 0 before the first one.
+    last_bytes: u64,
+    /// Bytes of all segments that were zeroed so far.
+    zeroed_bytes: u64,
+    /// Bytes of the largest group that did not fit its segment.
+    pub(super) group_bytes: u64,
+    segment_bytes_max: u64,
+    pub(super) preparing: bool,
+    /// Why the last preparation failed.
+    pub(super) failed: Option<Error>,
+    /// Nobody prepares segments any more.
+    pub(super) closed: bool,
+}
+
+impl Ring {
+    pub(super) fn new(live: VecDeque<Area>, next_number: u64, segment_bytes_max: u64) -> Self {
+        Self {
+            live,
+            spare: Vec::new(),
+            ready: None,
+            next_number,
+            last_bytes: 0,
+            zeroed_bytes: 0,
+            group_bytes: 0,
+            segment_bytes_max,
+            preparing: false,
+            failed: None,
+            closed: false,
+        }
+    }
+
+    /// Whether a segment is to be prepared: none is ready or, where writers sync, none that was
+    /// zeroed.
+    pub(super) fn lacks_ready(&self, synced: bool) -> bool {
+        self.ready.as_ref().is_none_or(|ready| synced && !ready.area.zeroed)
+    }
+
+    /// Whether a zeroed segment is ready.
+    pub(super) fn has_zeroed(&self) -> bool {
+        self.ready.as_ref().is_some_and(|ready| ready.area.zeroed)
+    }
+
+    /// Bytes of the segment that is prepared next, if it is not a recycled one.
+    fn new_bytes(&self, synced: bool) -> u64 {
+        let bytes = match self.last_bytes {
+            0 => FIRST_BYTES,
+            last if synced => {
+                let share = self.zeroed_bytes / ZEROED_SHARE / FIRST_BYTES * FIRST_BYTES;
+                last.saturating_mul(2).min(share.clamp(STEP_BYTES, ZEROED_BYTES_MAX))
+            }
+            last => last.saturating_mul(RESERVED_GROWTH),
+        };
+        let groups = self.group_bytes.saturating_mul(GROUPS_PER_SEGMENT);
+        bytes.max(groups.checked_next_power_of_two().unwrap_or(groups)).min(self.segment_bytes_max)
+    }
+
+    /// Bytes of free space that the segment that is prepared next may need: its own, if it is not
+    /// a recycled one, and those of the table of what it carries.
+    pub(super) fn next_reserve(&self, synced: bool) -> u64 {
+        self.spare.last().map_or(self.new_bytes(synced).saturating_mul(2), |spare| spare.bytes)
+    }
+
+    /// Begins to prepare a segment: a ready one to be removed, an obsolete one to be recycled, and
+    /// the place of the new one. `None` if nothing is to be done.
+    pub(super) fn begin(&mut self, synced: bool) -> Option<(Option<Ready>, Option<Area>, Area)> {
+        if self.preparing || !self.lacks_ready(synced) {
+            return None;
+        }
+        self.preparing = true;
+        let number = self.next_number;
+        self.next_number += 1;
+        let unfit = self.ready.take();
+        if let Some(spare) = self.spare.pop() {
+            return Some((unfit, Some(spare), Area { number, ..spare }));
+        }
+        // The first one always: its zeros cost less than a sync that needs metadata.
+        let zeroed = synced || self.last_bytes == 0;
+        let bytes = self.new_bytes(synced);
+        self.last_bytes = bytes;
+        if zeroed {
+            self.zeroed_bytes += bytes;
+        }
+        Some((unfit, None, Area { number, bytes, zeroed }))
+    }
+
+    /// Bytes of the segments from `start` on, but for the last.
+    pub(super) fn bytes_behind(&self, start: LogPosition) -> u64 {
+        let last = self.live.back().map_or(0, |area| area.number);
+        let bytes = |area: &Area| match area.number {
+            number if number < start.segment || number == last => 0,
+            number if number == start.segment => area.bytes.saturating_sub(start.offset),
+            _ => area.bytes,
+        };
+        self.live.iter().map(bytes).sum()
+    }
+
+    /// Takes the live segments before `segment` out, but for the last.
+    pub(super) fn release_before(&mut self, segment: u64) -> Vec<Area> {
+        let last = self.live.back().map_or(0, |area| area.number);
+        let limit = segment.min(last);
+        let mut released = Vec::new();
+        while self.live.front().is_some_and(|area| area.number < limit) {
+            released.extend(self.live.pop_front());
+        }
+        released
+    }
+
+    /// Whether the obsolete `area` is kept for reuse: if it was zeroed, is not small beside those
+    /// that could be made, and not too many wait already.
+    pub(super) fn keep(&mut self, area: Area) -> bool {
+        let waiting: u64 = self.spare.iter().map(|spare| spare.bytes).sum();
+        let waiting_max = SPARE_BYTES_MAX.min(self.segment_bytes_max.saturating_mul(2));
+        let few = self.spare.is_empty() || waiting + area.bytes <= waiting_max;
+        let large = area.bytes >= STEP_BYTES.min(self.segment_bytes_max);
+        let keeps = area.zeroed && few && large;
+        if keeps {
+            self.spare.push(area);
+        }
+        keeps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes of the next `n` segments.
+    fn sizes(ring: &mut Ring, synced: bool, n: usize) -> Vec<u64> {
+        let size = |_| {
+            let (_, _, area) = ring.begin(synced).expect("none is ready");
+            ring.preparing = false;
+            area.bytes >> 10
+        };
+        (0..n).map(size).collect()
+    }
+
+    /// Small at first; zeros in steps that the device takes in a moment.
+    #[test]
+    fn segments_begin_small() {
+        let ring = || Ring::new(VecDeque::new(), 1, 64 << 20);
+        let synced = sizes(&mut ring(), true, 40);
+        assert_eq!(synced[..5], [128, 256, 512, 512, 512]);
+        assert!(synced.is_sorted() && synced[39] == 4096, "{synced:?}");
+        let mut buffered = ring();
+        assert_eq!(sizes(&mut buffered, false, 4), [128, 4096, 65536, 65536]);
+        assert_eq!(sizes(&mut buffered, true, 1), [512]);
+        let mut small = Ring::new(VecDeque::new(), 1, 8 << 10);
+        assert_eq!(sizes(&mut small, true, 2), [8, 8]);
+        let mut large = Ring { group_bytes: 300 << 10, ..ring() };
+        assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
+    }
+
+    /// Only zeroed segments of today's size are kept, and not without end.
+    #[test]
+    fn what_is_kept_for_reuse() {
+        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        sizes(&mut ring, true, 6);
+        let area = |number, bytes, zeroed| Area { number, bytes, zeroed };
+        assert!(!ring.keep(area(3, 256 << 10, true)));
+        assert!(!ring.keep(area(1, 4 << 20, false)));
+        let kept = (10..30).filter(|&number| ring.keep(area(number, 4 << 20, true))).count();
+        assert_eq!(kept as u64, SPARE_BYTES_MAX / (4 << 20));
+        let (_, spare, area) = ring.begin(true).expect("none is ready");
+        assert!(spare.is_some_and(|spare| spare.number >= 10) && area.number == 7);
+    }
+}
