@@ -101,6 +101,7 @@ pub fn store(number: u32) -> DbOptions {
         log_area_bytes: one(rng, &[16 << 10, 64 << 10, 256 << 10, 4 << 20]),
         verify_outputs: rng.chance(1, 2),
         version_log_bytes: one(rng, &[4 << 10, 16 << 10, 1 << 20]),
+        open_files_max: one(rng, &[None, Some(4), Some(12)]),
         row_cache_bytes: one(rng, &[0, 0, 2 << 10, 16 << 10, 32 << 10]),
         ..DbOptions::default()
     }

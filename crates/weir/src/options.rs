@@ -246,6 +246,11 @@ pub struct DbOptions {
     /// larger is written all the same, and what waits for flushes that are slower than writers
     /// stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
     pub log_area_bytes: u64,
+    /// Tables that are open at once, besides those that readers stand in at the moment, at least 4:
+    /// each takes a descriptor, and its index and filter in memory. One that is closed is opened
+    /// again by a read of its end. `None`: half of the descriptors that the process may have; the
+    /// soft limit (`ulimit -n`) is raised to the hard one. Default: `None`.
+    pub open_files_max: Option<usize>,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
     pub verify_outputs: bool,
@@ -265,6 +270,7 @@ impl Default for DbOptions {
             background_threads: DEFAULT_BACKGROUND_THREADS,
             log_segment_bytes: DEFAULT_LOG_SEGMENT_BYTES,
             log_area_bytes: DEFAULT_LOG_AREA_BYTES,
+            open_files_max: None,
             verify_outputs: false,
             version_log_bytes: 4 << 20,
         }
@@ -437,6 +443,9 @@ impl DbOptions {
         range("row_cache_bytes", self.row_cache_bytes, 0, self.memory_budget / 2)?;
         if let Some(cache) = self.block_cache_bytes {
             range("block_cache_bytes", cache, 0, self.common_budget())?;
+        }
+        if let Some(files) = self.open_files_max {
+            range("open_files_max", files as u64, 4, 1 << 30)?;
         }
         if self.read_only && self.error_if_exists {
             return Err(Error::invalid("read_only and error_if_exists exclude each other"));

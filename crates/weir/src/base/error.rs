@@ -199,6 +199,15 @@ impl Error {
         }
     }
 
+    /// Whether the process, or the system, has no descriptor left.
+    pub(crate) fn is_too_many_open_files(&self) -> bool {
+        // ENFILE and EMFILE of Linux.
+        let os = |source: &(dyn std::error::Error + Send + Sync + 'static)| {
+            source.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
+        };
+        matches!(self.0.source.as_deref().and_then(os), Some(23 | 24))
+    }
+
     /// An argument outside its stated range.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, message)

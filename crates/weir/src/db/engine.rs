@@ -27,6 +27,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::Tree;
 use crate::storage::Storage;
 use crate::storage::io::IoCounters;
+use crate::table::OpenTables;
 use crate::version::edit::KeyspaceId;
 use crate::version::set::VersionSet;
 use crate::write::queue::{Committed, Committer, Pending, Ticket};
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) writer: Option<Writer>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) cache: Arc<BlockCache>,
+    pub(crate) tables: Arc<OpenTables>,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.

@@ -345,6 +345,9 @@ impl Engine {
             Ok(_) => self.jobs.state.lock().retries.done(work),
             Err(error) if is_passing(error) => {
                 self.shared.counters.jobs_failed.add(1);
+                if error.is_too_many_open_files() {
+                    self.tables.shed();
+                }
                 let (error, now) = (error.clone(), clock::now_nanos());
                 self.jobs.state.lock().retries.failed(work, error, now);
             }

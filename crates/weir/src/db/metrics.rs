@@ -91,6 +91,9 @@ pub struct Metrics {
     pub memory: MemoryMetrics,
     /// Live snapshots.
     pub snapshots: u64,
+    /// Tables that are open, with their descriptor, index and filter; see
+    /// [`DbOptions::open_files_max`](crate::DbOptions::open_files_max).
+    pub tables_open: u64,
     /// Tables whose bytes were freed.
     pub tables_freed: u64,
     /// Tables that were removed and are still held by a reader.
@@ -299,6 +302,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
             retained: used(Category::Retained),
         },
         snapshots: shared.snapshots.summary().0 as u64,
+        tables_open: engine.tables.open() as u64,
         tables_freed: c.tables_freed.get(),
         tables_waiting: engine.reclaimer.waiting() as u64,
         tables_quarantined: engine.jobs.damages().len() as u64,
@@ -440,6 +444,7 @@ impl Metrics {
         out.gauge("weir_row_cache_capacity_bytes", "Most of it.", rows.capacity as f64);
         out.gauge("weir_log_live_bytes", "Bytes of live log segments.", self.log_bytes_live as f64);
         out.gauge("weir_snapshots", "Live snapshots.", self.snapshots as f64);
+        out.gauge("weir_tables_open", "Tables that are open.", self.tables_open as f64);
         out.gauge("weir_tables_waiting", "Tables still held.", self.tables_waiting as f64);
         out.gauge("weir_jobs_waiting", "Failed jobs to be retried.", self.jobs_waiting as f64);
         let quarantined = self.tables_quarantined as f64;

@@ -129,6 +129,12 @@ impl Builder {
         self
     }
 
+    /// Sets [`DbOptions::open_files_max`].
+    pub fn open_files_max(mut self, files: usize) -> Self {
+        self.options.open_files_max = Some(files);
+        self
+    }
+
     /// Sets all options of the store at once.
     pub fn options(mut self, options: DbOptions) -> Self {
         self.options = options;

@@ -44,6 +44,7 @@ use crate::state::tree::{Buffer, SuperVersion, Tree};
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
+use crate::table::{Gates, OpenTables};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::Records;
@@ -88,7 +89,10 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let accountant = Accountant::new(options.memory_budget);
     let cache_bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 2);
     let cache = Arc::new(BlockCache::with_accountant(cache_bytes, Arc::clone(&accountant)));
+    let tables_max = options.open_files_max.or_else(|| storage.open_tables_max());
+    let tables = OpenTables::new(tables_max.unwrap_or(usize::MAX));
     let context = Context {
+        tables: Some(Arc::clone(&tables)),
         storage: Arc::clone(&storage),
         cache: Some(Arc::clone(&cache)),
         accountant: Some(Arc::clone(&accountant)),
@@ -107,7 +111,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         }
     };
     let set = Arc::new(set);
-    let opening = Opening { options, storage, io, accountant, cache, set, path };
+    let opening = Opening { options, storage, io, accountant, cache, tables, set, path };
     opening.run(builder.default_options)
 }
 
@@ -126,6 +130,7 @@ struct Opening {
     io: Arc<IoCounters>,
     accountant: Arc<Accountant>,
     cache: Arc<BlockCache>,
+    tables: Arc<OpenTables>,
     set: Arc<VersionSet>,
     path: String,
 }
@@ -136,6 +141,13 @@ impl Opening {
         let trees = self.make_trees();
         let replayed = self.replay(&trees)?;
         let trees = Arc::new(Mutex::new(trees));
+        // Weak: tables of these trees hold what holds this.
+        let gates_of = Arc::downgrade(&trees);
+        self.tables.set_gates(Box::new(move |id| {
+            let trees = gates_of.upgrade()?;
+            let tree = trees.lock().get(&id).cloned();
+            tree.map(|tree| tree as Arc<dyn Gates>)
+        }));
         let root = self.set.current();
         let last_seq = root.last_seq.max(replayed.last_seq);
         let accountant = Arc::clone(&self.accountant);
@@ -156,6 +168,7 @@ impl Opening {
             writer,
             shared,
             cache: self.cache,
+            tables: self.tables,
             reclaimer: Reclaimer::default(),
             trees,
             ddl: Mutex::new(()),

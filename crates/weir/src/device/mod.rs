@@ -44,6 +44,10 @@ pub trait Dir: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
+    /// Files that this process may have open at once, as far as the device knows.
+    fn open_files_max(&self) -> Option<usize> {
+        None
+    }
     /// The path for messages.
     fn path(&self) -> String;
 }

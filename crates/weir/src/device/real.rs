@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::Mutex;
@@ -222,6 +223,17 @@ impl Dir for RealDir {
         })?;
         // What is left for everybody, not what root may take besides.
         Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
+    }
+
+    /// The soft limit of the process, raised to the hard one if that is allowed.
+    fn open_files_max(&self) -> Option<usize> {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let (Some(soft), true) = (limit.current, limit.current != limit.maximum) else {
+            return limit.current.map(|soft| soft as usize);
+        };
+        let raised = setrlimit(Resource::Nofile, raised).ok().and(limit.maximum);
+        Some(raised.unwrap_or(soft) as usize)
     }
 
     fn path(&self) -> String {

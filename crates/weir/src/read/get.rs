@@ -7,7 +7,7 @@ use crate::base::value::Value;
 use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::state::shared::Shared;
-use crate::state::tree::{SuperVersion, Tree};
+use crate::state::tree::{Peek, SuperVersion, Tree};
 use crate::table::HeldBlock;
 
 /// The value of `key` in the newest state, or in the state at `snapshot`.
@@ -121,10 +121,10 @@ fn in_memtables(current: &SuperVersion, key: &[u8], seq: Seq) -> Option<Option<V
 
 /// What the tables say about `key` at `seq`: runs, newest first.
 #[inline]
-fn on_disk(current: &SuperVersion, key: &[u8], hash: u64, seq: Seq) -> Result<Option<Value>> {
+fn on_disk(current: &Peek, key: &[u8], hash: u64, seq: Seq) -> Result<Option<Value>> {
     for run in current.version.runs_newest_first() {
         let Some(table) = run.find(key) else { continue };
-        if let Some(hit) = table.get(key, hash, seq, Purpose::Foreground)? {
+        if let Some(hit) = table.get_at(current.gate(), (key, hash), seq, Purpose::Foreground)? {
             debug_assert!(hit.seq <= seq, "a hit of {} at the snapshot {seq}", hit.seq);
             return Ok((hit.kind == Kind::Put).then_some(hit.value));
         }
@@ -133,7 +133,7 @@ fn on_disk(current: &SuperVersion, key: &[u8], hash: u64, seq: Seq) -> Result<Op
 }
 
 /// The value of `key` at `seq` in this super-version: memtables, then tables.
-fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Result<Option<Value>> {
+fn get_in(shared: &Shared, current: &Peek, key: &[u8], seq: Seq) -> Result<Option<Value>> {
     if let Some(answer) = in_memtables(current, key, seq) {
         return Ok(answer);
     }
@@ -143,12 +143,7 @@ fn get_in(shared: &Shared, current: &SuperVersion, key: &[u8], seq: Seq) -> Resu
 /// As [`get_in`] at the newest sequence number: memtables, then the row cache if there is one, then
 /// tables.
 #[inline]
-fn get_newest(
-    shared: &Shared,
-    tree: &Tree,
-    current: &SuperVersion,
-    key: &[u8],
-) -> Result<Option<Value>> {
+fn get_newest(shared: &Shared, tree: &Tree, current: &Peek, key: &[u8]) -> Result<Option<Value>> {
     // After the super-version: H45.
     let seq = shared.visible();
     match &shared.rows {
@@ -167,7 +162,7 @@ fn get_newest(
 fn through_rows(
     rows: &RowCache,
     tree: &Tree,
-    current: &SuperVersion,
+    current: &Peek,
     (key, hash): (&[u8], u64),
     seq: Seq,
 ) -> Result<Option<Value>> {

@@ -8,10 +8,14 @@
 //!    under it, so that an older version never replaces a newer one.
 //! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;
 //!    the keyspace's log start on disk never passes that of its oldest memtable (H38).
-//! 5. Before a flushed memtable leaves the super-version, the row cache has forgotten its keys
+//! 5. A door keeps its successor, so that what is given to it is kept until everybody is gone who
+//!    passed it or an earlier one (`table::open_tables`). Looks through a door are short: who keeps
+//!    a super-version keeps no door.
+//! 6. Before a flushed memtable leaves the super-version, the row cache has forgotten its keys
 //!    (H53).
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -28,6 +32,7 @@ use crate::log::LogPosition;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::state::shared::Shared;
+use crate::table::{Closed, Gate, Gates};
 use crate::version::edit::KeyspaceId;
 use crate::version::run::Version;
 
@@ -99,6 +104,53 @@ pub(crate) struct SuperVersion {
     pub(crate) disk_generation: u64,
 }
 
+/// The current super-version as point lookups see it, and what was closed since.
+struct Door {
+    current: Arc<SuperVersion>,
+    /// What tables had open that were closed while this was the newest door.
+    closed: Mutex<Vec<Closed>>,
+    /// The door that replaced it.
+    next: OnceLock<Arc<Door>>,
+}
+
+impl Door {
+    fn new(current: Arc<SuperVersion>) -> Arc<Self> {
+        Arc::new(Self { current, closed: Mutex::default(), next: OnceLock::new() })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // One after the other: a lookup may have kept many.
+        let mut next = self.next.take();
+        while let Some(mut door) = next.and_then(Arc::into_inner) {
+            next = door.next.take();
+        }
+    }
+}
+
+/// A short look at the newest super-version.
+pub(crate) struct Peek(arc_swap::Guard<Arc<Door>>);
+
+impl Peek {
+    /// For looking into the tables of this super-version.
+    #[inline]
+    pub(crate) fn gate(&self) -> Gate<'_> {
+        // SAFETY: what is given to `Tree::keep` from now on is held by this door or by a later one,
+        // which this one keeps, and this one lives as long as the guard.
+        unsafe { Gate::new() }
+    }
+}
+
+impl Deref for Peek {
+    type Target = SuperVersion;
+
+    #[inline]
+    fn deref(&self) -> &SuperVersion {
+        &self.0.current
+    }
+}
+
 /// Units of [`Tree::delay_per_byte`] in a nanosecond.
 pub(crate) const DELAY_UNITS_PER_NANO: u64 = 1024;
 
@@ -108,7 +160,7 @@ pub(crate) struct Tree {
     pub(crate) id: KeyspaceId,
     /// Name of the keyspace.
     pub(crate) name: String,
-    super_version: ArcSwap<SuperVersion>,
+    door: ArcSwap<Door>,
     install: Mutex<()>,
     dropped: AtomicBool,
     /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
@@ -130,7 +182,7 @@ impl Tree {
         Self {
             id,
             name,
-            super_version: ArcSwap::from_pointee(first),
+            door: ArcSwap::new(Door::new(Arc::new(first))),
             install: Mutex::new(()),
             dropped: AtomicBool::new(false),
             disk_generation: AtomicU64::new(0),
@@ -143,15 +195,15 @@ impl Tree {
 
     /// The current super-version, for a short look (a point lookup).
     #[inline]
-    pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<SuperVersion>> {
+    pub(crate) fn peek(&self) -> Peek {
         sched::switch_point();
-        self.super_version.load()
+        Peek(self.door.load())
     }
 
     /// The current super-version, to keep.
     pub(crate) fn pin(&self) -> Arc<SuperVersion> {
         sched::switch_point();
-        self.super_version.load_full()
+        Arc::clone(&self.door.load().current)
     }
 
     /// Bytes in the active memtable, and in those that wait for their flush.
@@ -165,10 +217,24 @@ impl Tree {
     /// Locks: `install`.
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
-        let next = change(&self.super_version.load());
+        let next = change(&self.peek());
         sched::switch_point();
-        self.super_version.store(Arc::new(next));
+        let old = self.replace_door(Arc::new(next), Vec::new());
         drop(guard);
+        // Not under the lock: this may free a version.
+        drop(old);
+    }
+
+    /// Publishes `current` behind a new door, and has the old one keep `closed`.
+    ///
+    /// Requires: `install` is held.
+    fn replace_door(&self, current: Arc<SuperVersion>, closed: Vec<Closed>) -> Arc<Door> {
+        let fresh = Door::new(current);
+        let old = self.door.swap(Arc::clone(&fresh));
+        old.closed.lock().extend(closed);
+        // Only here, once for every door.
+        let _ = old.next.set(fresh);
+        old
     }
 
     /// Freezes the active memtable under `epoch` and puts an empty one in its place, whose entries
@@ -282,6 +348,16 @@ impl Tree {
     pub(crate) fn set_dropped(&self) {
         sched::switch_point();
         self.dropped.store(true, Ordering::Release);
+    }
+}
+
+impl Gates for Tree {
+    /// Locks: `install`.
+    fn keep(&self, closed: Vec<Closed>) {
+        let guard = self.install.lock();
+        let old = self.replace_door(self.pin(), closed);
+        drop(guard);
+        drop(old);
     }
 }
 

@@ -52,6 +52,9 @@ const TABLE_BUFFER_BYTES: usize = 512 << 10;
 /// to do.
 const WRITE_BACK_BYTES: u64 = 1 << 20;
 
+/// Tables that are open at once at least, however few descriptors there are.
+const OPEN_TABLES_MIN: usize = 4;
+
 /// Fewest digits of a number in a name, so that lists sort by number for the first million files.
 const DIGITS_MIN: usize = 6;
 
@@ -609,6 +612,12 @@ impl Storage for Files {
 
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.dir.free_bytes()
+    }
+
+    fn open_tables_max(&self) -> Option<usize> {
+        // The other half is for logs, for what jobs write and for what readers stand in, and for
+        // the rest of the process.
+        self.dir.open_files_max().map(|files| (files / 2).max(OPEN_TABLES_MIN))
     }
 
     fn unlock(&self) {

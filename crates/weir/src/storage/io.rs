@@ -254,6 +254,9 @@ impl Dir for CountedDir {
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.inner.free_bytes()
     }
+    fn open_files_max(&self) -> Option<usize> {
+        self.inner.open_files_max()
+    }
     fn path(&self) -> String {
         self.inner.path()
     }

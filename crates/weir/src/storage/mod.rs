@@ -73,6 +73,10 @@ pub trait Storage: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
+    /// Tables that may be open at once beside everything else; `None` if nobody knows.
+    fn open_tables_max(&self) -> Option<usize> {
+        None
+    }
     /// Lets others open the store. Nothing is written afterwards; what is open can still be read. A
     /// storage that nothing locks has nothing to do.
     fn unlock(&self) {}

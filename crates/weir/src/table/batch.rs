@@ -4,20 +4,24 @@
 //!
 //! Source: Merfeld, "Future work": queries in batches that share loaded pages.
 
+use std::sync::Arc;
+
 use crate::base::error::Result;
 use crate::base::key::Seq;
 use crate::base::value::{Buf, Value};
 use crate::cache::Purpose;
 use crate::table::TableHit;
 use crate::table::block::Layout;
-use crate::table::reader::Table;
+use crate::table::reader::{Opened, Table};
 
-/// The block that the last lookup of a batch looked into. One block at most is held.
+/// The table and the block that the last lookup of a batch looked into: one of each at most.
 #[derive(Default)]
 pub(crate) struct HeldBlock {
     uid: u64,
     block: usize,
     content: Option<(Buf, Layout)>,
+    /// What table `uid` has open.
+    opened: Option<Arc<Opened>>,
 }
 
 impl Table {
@@ -37,18 +41,26 @@ impl Table {
         if snapshot < meta.seq_min {
             return Ok(None);
         }
-        let opened = self.opened()?;
+        let opened = match held.opened.take().filter(|_| held.uid == meta.uid) {
+            Some(opened) => opened,
+            None => {
+                held.content = None;
+                self.pin()?
+            }
+        };
+        held.uid = meta.uid;
+        let opened = &*held.opened.insert(opened);
         if !opened.may_contain(key_hash) {
             return Ok(None);
         }
         let Some(mut block) = opened.index.find(key, snapshot) else { return Ok(None) };
         loop {
-            let here = held.uid == meta.uid && held.block == block;
+            let here = held.block == block;
             let (buf, layout) = match held.content.take().filter(|_| here) {
                 Some(content) => content,
                 None => self.block(opened, block, purpose, true)?,
             };
-            (held.uid, held.block) = (meta.uid, block);
+            held.block = block;
             let (buf, layout) = &*held.content.insert((buf, layout));
             let found = layout.search(buf.bytes(), key, snapshot);
             if found.same_key && found.index < layout.count() {

@@ -32,6 +32,8 @@ const ROWS_AHEAD_BYTES: usize = 4 * LINE_BYTES;
 /// A position in a table. See `base::cursor` for the contract.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
+    /// What the table has open, from the first movement on.
+    opened: Option<Arc<Opened>>,
     options: CursorOptions,
     /// The current block; empty before the first movement.
     buf: Buf,
@@ -57,6 +59,7 @@ impl TableCursor {
     pub(super) fn new(table: Arc<Table>, options: CursorOptions) -> Self {
         Self {
             table,
+            opened: None,
             options,
             buf: Buf::default(),
             layout: Layout::default(),
@@ -81,10 +84,18 @@ impl TableCursor {
         self.error = result.err();
     }
 
+    /// What the table has open, to be put back.
+    fn pinned(&mut self) -> Result<Arc<Opened>> {
+        self.opened.take().map_or_else(|| self.table.pin(), Ok)
+    }
+
     /// Runs a movement that ends with the cursor on an entry (true) or beyond the last (false).
     fn run(&mut self, movement: impl FnOnce(&mut Self, &Opened) -> Result<bool>) {
-        let table = Arc::clone(&self.table);
-        let moved = table.opened().and_then(|opened| movement(self, opened));
+        let moved = self.pinned().and_then(|opened| {
+            let moved = movement(self, &opened);
+            self.opened = Some(opened);
+            moved
+        });
         match moved {
             Ok(true) => {
                 self.error = None;
@@ -269,7 +280,9 @@ impl Cursor for TableCursor {
     fn approach(&mut self, key: &[u8], seq: Seq) {
         self.stop(Ok(()));
         // Whatever goes wrong here goes wrong again in the seek.
-        let (Some(cache), Ok(opened)) = (self.table.cache(), self.table.opened()) else { return };
+        let Ok(pinned) = self.pinned() else { return };
+        let opened = &*self.opened.insert(pinned);
+        let Some(cache) = self.table.cache() else { return };
         let block = opened.index.find(key, seq).unwrap_or(0);
         let here = self.block == block && self.layout.count() > 0;
         if here || self.options.purpose != Purpose::Foreground {

@@ -175,7 +175,7 @@ fn misplaced_bytes_are_errors() {
     let mut swapped = good.clone();
     let table = open_table(&storage, meta.clone(), None);
     storage.put_bytes(1, good.clone());
-    let opened = table.opened().unwrap();
+    let opened = table.pin().unwrap();
     let (a, b) = (opened.index.extent(0), opened.index.extent(1));
     let range = |e: crate::table::index::Extent| e.offset as usize..e.offset as usize + e.bytes;
     let both = [&good[range(b)], &good[range(a)]].concat();
@@ -185,7 +185,7 @@ fn misplaced_bytes_are_errors() {
 
     storage.put_bytes(1, good);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table = Table::new(shared, meta, None, SEED + 1, None);
+    let table = Table::new(shared, meta, None, SEED + 1, None, None);
     assert_names_the_place(&table.may_contain(1).unwrap_err());
 }
 
@@ -230,7 +230,7 @@ fn hostile_tables_with_right_checksums_do_not_panic() {
         let entries = small_entries();
         let meta = write_table(&storage, 1, options_with(compression), &entries);
         let table = open_table(&storage, meta.clone(), None);
-        let index = &table.opened().unwrap().index;
+        let index = &table.pin().unwrap().index;
         let blocks: Vec<_> = (0..index.blocks())
             .map(|b| {
                 (
@@ -310,7 +310,7 @@ fn newer_tables_are_refused_by_name() {
     let first_block = |bytes: &[u8]| {
         let table = open_table(&storage, meta.clone(), None);
         storage.put_bytes(1, bytes.to_vec());
-        let end = table.opened().unwrap().index.extent(0).bytes;
+        let end = table.pin().unwrap().index.extent(0).bytes;
         vec![(0, end)]
     };
     let blocks = first_block(&good);

@@ -166,7 +166,7 @@ pub fn table(data: &[u8]) {
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let Ok(source) = storage.open_table(UID) else { return };
     let Ok(meta) = read_meta(&*source, UID) else { return };
-    let table = Table::new(Arc::new(storage), meta, None, SEED, None);
+    let table = Table::new(Arc::new(storage), meta, None, SEED, None, None);
     let sound = table.verify().is_ok();
     let readahead = match data.first() {
         Some(byte) if byte % 2 == 1 => ReadAhead::Merge { window_bytes: 1 << 10 },

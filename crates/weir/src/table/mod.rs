@@ -12,6 +12,7 @@ mod format;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod index;
+mod open_tables;
 mod reader;
 mod verify;
 
@@ -30,6 +31,7 @@ pub(crate) use ahead::ReadAhead;
 pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
+pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
 
 use crate::base::key::{Kind, Seq};

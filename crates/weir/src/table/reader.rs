@@ -7,16 +7,17 @@
 //! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
 //! description, so that another file under this name is noticed at open; (3) no answer is given
 //! after an error: a damaged block is an error for every key that it may hold; (4) a hit holds the
-//! block that it points into (H32). Locks: `opening` is held while the tail is read; nothing is
-//! locked after the first use but one shard of the cache.
+//! block that it points into (H32). Locks: that of the slot is held while the tail is read; nothing
+//! is locked by a lookup in an open table but one shard of the cache. When tables are closed again:
+//! `open_tables`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
-use crate::base::sched::Mutex;
 use crate::base::table_meta::TableMeta;
 use crate::base::value::{Buf, Value};
 use crate::cache::{BlockCache, Purpose};
@@ -28,6 +29,7 @@ use crate::table::format::{
     BlockPlace, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
 use crate::table::index::{Extent, Index};
+use crate::table::open_tables::{Gate, OpenCount, OpenTables, Slot};
 use crate::table::{CursorOptions, TableHit};
 
 /// One table, shared by all versions and cursors that use it.
@@ -38,8 +40,10 @@ pub(crate) struct Table {
     /// `None`: unknown, so the filter is not asked and not checked.
     hash_seed: Option<u64>,
     accountant: Option<Arc<Accountant>>,
-    opened: OnceLock<Opened>,
-    opening: Mutex<()>,
+    /// Bounds how many tables are open; without it this one stays open.
+    tables: Option<Arc<OpenTables>>,
+    slot: Slot,
+    this: Weak<Self>,
 }
 
 /// What the first use of a table reads.
@@ -47,7 +51,10 @@ pub(super) struct Opened {
     pub(super) source: Arc<dyn TableSource>,
     pub(super) index: Index,
     filter: AlignedBytes,
+    /// Whether it was used since the clock looked last.
+    used: AtomicBool,
     _charge: Option<Charge>,
+    _count: OpenCount,
 }
 
 impl Opened {
@@ -55,6 +62,14 @@ impl Opened {
     #[inline]
     pub(super) fn may_contain(&self, key_hash: u64) -> bool {
         filter::may_contain(self.filter.get(), key_hash)
+    }
+
+    /// Takes note of a use. A store only if nobody has: the line is shared.
+    #[inline]
+    fn note_use(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -99,29 +114,32 @@ impl Table {
         cache: Option<Arc<BlockCache>>,
         hash_seed: u64,
         accountant: Option<Arc<Accountant>>,
+        tables: Option<Arc<OpenTables>>,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
             meta: meta.into(),
             storage,
             cache,
             hash_seed: Some(hash_seed),
             accountant,
-            opened: OnceLock::new(),
-            opening: Mutex::new(()),
+            tables,
+            slot: Slot::empty(),
+            this: Weak::clone(this),
         })
     }
 
     /// A table whose hash seed is not known, for `repair`: to be verified and walked, not to be
     /// asked for single keys.
     pub(crate) fn without_seed(storage: Arc<dyn Storage>, meta: Arc<TableMeta>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
             meta,
             storage,
             cache: None,
             hash_seed: None,
             accountant: None,
-            opened: OnceLock::new(),
-            opening: Mutex::new(()),
+            tables: None,
+            slot: Slot::empty(),
+            this: Weak::clone(this),
         })
     }
 
@@ -151,24 +169,65 @@ impl Table {
         self.hash_seed
     }
 
-    /// Source, index and filter; reads them on first use.
+    /// Where the table keeps what it has open.
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Source, index and filter, for as long as the gate lives; reads them if the table is closed.
     #[inline]
-    pub(super) fn opened(&self) -> Result<&Opened> {
-        match self.opened.get() {
-            Some(opened) => Ok(opened),
+    fn opened<'a>(&'a self, gate: Gate<'a>) -> Result<&'a Opened> {
+        loop {
+            if let Some(opened) = self.slot.get(gate) {
+                opened.note_use();
+                return Ok(opened);
+            }
+            // It may be closed again before the next look.
+            self.open()?;
+        }
+    }
+
+    /// Source, index and filter, shared; reads them if the table is closed.
+    pub(super) fn pin(&self) -> Result<Arc<Opened>> {
+        match self.slot.pin() {
+            Some(opened) => {
+                opened.note_use();
+                Ok(opened)
+            }
             None => self.open(),
         }
     }
 
-    /// Locks: `opening`. A failed open is tried again by the next caller.
+    /// Whether the table was used since this was asked last.
+    pub(super) fn take_used(&self) -> bool {
+        let opened = self.slot.pin();
+        opened.is_some_and(|opened| opened.used.swap(false, Ordering::Relaxed))
+    }
+
+    /// Locks: the slot. A failed open is tried again by the next caller.
     #[cold]
-    fn open(&self) -> Result<&Opened> {
-        let _guard = self.opening.lock();
-        if let Some(opened) = self.opened.get() {
+    fn open(&self) -> Result<Arc<Opened>> {
+        let Some(tables) = &self.tables else { return self.open_slot() };
+        tables.make_room();
+        let opened = match self.open_slot() {
+            Err(error) if error.is_too_many_open_files() => {
+                tables.shed();
+                self.open_slot()?
+            }
+            opened => opened?,
+        };
+        tables.opened(Weak::clone(&self.this));
+        Ok(opened)
+    }
+
+    fn open_slot(&self) -> Result<Arc<Opened>> {
+        let slot = self.slot.lock();
+        if let Some(opened) = slot.get() {
             return Ok(opened);
         }
-        let opened = self.load().map_err(|e| self.with_bounds(e))?;
-        Ok(self.opened.get_or_init(|| opened))
+        let opened = Arc::new(self.load().map_err(|e| self.with_bounds(e))?);
+        slot.put(&opened);
+        Ok(opened)
     }
 
     /// Names the whole table's bounds in a corruption that has no narrower ones.
@@ -216,7 +275,15 @@ impl Table {
         let held = index.memory_bytes() + filter.bytes.memory_bytes();
         let charge =
             self.accountant.as_ref().map(|a| a.charge(Category::TableMetadata, held as u64));
-        Ok(Opened { source, index, filter, _charge: charge })
+        let count = OpenCount::new(self.tables.as_ref());
+        Ok(Opened {
+            source,
+            index,
+            filter,
+            used: AtomicBool::new(true),
+            _charge: charge,
+            _count: count,
+        })
     }
 
     /// Whether the table may hold the key with this hash (`checksum::hash_key` under the store's
@@ -227,14 +294,11 @@ impl Table {
     #[cfg(test)]
     #[inline]
     pub(crate) fn may_contain(&self, key_hash: u64) -> Result<bool> {
-        Ok(self.opened()?.may_contain(key_hash))
+        Ok(self.pin()?.may_contain(key_hash))
     }
 
-    /// The newest entry of `key` with a sequence number of at most `snapshot`, a delete included.
-    ///
-    /// # Errors
-    /// `Corruption` if the block that must hold it is damaged, `Io` if it cannot be read.
-    #[inline]
+    /// As [`get_at`](Self::get_at), for who has no gate.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn get(
         &self,
         key: &[u8],
@@ -245,7 +309,36 @@ impl Table {
         if snapshot < self.meta.seq_min {
             return Ok(None);
         }
-        let opened = self.opened()?;
+        let pinned = self.pin()?;
+        self.get_in(&pinned, (key, key_hash), snapshot, purpose)
+    }
+
+    /// The newest entry of `key` with a sequence number of at most `snapshot`, a delete included.
+    ///
+    /// # Errors
+    /// `Corruption` if the block that must hold it is damaged, `Io` if it cannot be read.
+    #[inline]
+    pub(crate) fn get_at(
+        &self,
+        gate: Gate<'_>,
+        (key, key_hash): (&[u8], u64),
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        if snapshot < self.meta.seq_min {
+            return Ok(None);
+        }
+        self.get_in(self.opened(gate)?, (key, key_hash), snapshot, purpose)
+    }
+
+    #[inline]
+    fn get_in(
+        &self,
+        opened: &Opened,
+        (key, key_hash): (&[u8], u64),
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
         if !opened.may_contain(key_hash) {
             return Ok(None);
         }
@@ -302,9 +395,9 @@ impl Table {
     }
 
     /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: a table
-    /// that was never opened has no cached block.
+    /// that is not open counts as having no cached block.
     pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
-        let (Some(cache), Some(opened)) = (&self.cache, self.opened.get()) else { return false };
+        let (Some(cache), Some(opened)) = (&self.cache, self.slot.pin()) else { return false };
         let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
         let Some(end) = opened.index.find(last, 0) else { return false };
         (start..=end).any(|block| cache.contains(self.meta.uid, block as u32))
@@ -391,7 +484,7 @@ impl Table {
         if compare(key, &self.meta.largest).is_gt() {
             return Ok(self.meta.bytes);
         }
-        let opened = self.opened()?;
+        let opened = self.pin()?;
         let block = opened.index.find(key, SEQ_MAX);
         Ok(block.map_or(0, |block| opened.index.extent(block).offset))
     }

@@ -130,7 +130,7 @@ fn get_speed() {
     }
     let (table, entries) = cached_table(Compression::None);
     let keys = random_keys(&entries);
-    let opened = table.opened().unwrap();
+    let opened = &*table.pin().unwrap();
     let run = |what: &str, body: &dyn Fn(&[u8], u64)| {
         measure(what, BATCH as u64, BATCHES, |batch| {
             keys[batch].iter().for_each(|(key, hash)| body(key, *hash));

@@ -180,7 +180,7 @@ pub(crate) fn open_table(
     meta: TableMeta,
     cache: Option<Arc<BlockCache>>,
 ) -> Arc<Table> {
-    Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, cache, SEED, None)
+    Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, cache, SEED, None, None)
 }
 
 pub(crate) fn scan_options(fill_cache: bool, readahead: ReadAhead) -> CursorOptions {

@@ -249,8 +249,14 @@ fn reads_are_lazy_and_grow() {
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table =
-        Table::new(shared, meta.clone(), Some(Arc::clone(&cache)), SEED, Some(accountant.clone()));
+    let table = Table::new(
+        shared,
+        meta.clone(),
+        Some(Arc::clone(&cache)),
+        SEED,
+        Some(accountant.clone()),
+        None,
+    );
     let reads = || storage.reads.swap(0, Ordering::Relaxed);
     let mut idle = table.cursor(scan_options(true, ReadAhead::Scan));
     assert_eq!((reads(), accountant.used(Category::TableMetadata)), (0, 0));
@@ -303,8 +309,14 @@ fn cached_blocks_do_not_end_a_window() {
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table =
-        Table::new(shared, meta.clone(), Some(Arc::clone(&cache)), SEED, Some(accountant.clone()));
+    let table = Table::new(
+        shared,
+        meta.clone(),
+        Some(Arc::clone(&cache)),
+        SEED,
+        Some(accountant.clone()),
+        None,
+    );
     let fill = || {
         let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
         cursor.seek_to_first();
@@ -460,7 +472,7 @@ fn tables_live_in_a_directory() {
     assert_eq!(read_meta(&*files.open_table(5).unwrap(), 5).unwrap(), meta);
 
     let cache = Some(Arc::new(BlockCache::new(1 << 20)));
-    let table = Table::new(files, meta, cache, SEED, None);
+    let table = Table::new(files, meta, cache, SEED, None, None);
     table.verify().unwrap();
     let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     walk(&mut cursor, &entries, &mut prng, 300, 9);

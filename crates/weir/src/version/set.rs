@@ -32,7 +32,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
 use crate::storage::{LogKind, Storage};
-use crate::table::Table;
+use crate::table::{OpenTables, Table};
 
 /// Why it does not matter if an old version log cannot be removed.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
@@ -48,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) accountant: Option<Arc<Accountant>>,
     /// Bytes of the version log after which a new base is written.
     pub(crate) version_log_bytes: u64,
+    /// Bounds how many tables are open.
+    pub(crate) tables: Option<Arc<OpenTables>>,
 }
 
 impl Context {
@@ -58,6 +60,7 @@ impl Context {
             self.cache.clone(),
             hash_seed,
             self.accountant.clone(),
+            self.tables.clone(),
         )
     }
 }

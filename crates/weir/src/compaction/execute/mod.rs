@@ -220,7 +220,7 @@ fn check_conservation(
 fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
     let storage = Arc::clone(&context.storage);
     let accountant = context.accountant.clone();
-    let table = Table::new(storage, meta.clone(), None, context.hash_seed, accountant);
+    let table = Table::new(storage, meta.clone(), None, context.hash_seed, accountant, None);
     table.verify().map(|_| ())
 }
 

@@ -175,6 +175,7 @@ impl Store {
     fn new(options: Options) -> Self {
         let storage = TestStorage::new();
         let set_context = Context {
+            tables: None,
             storage: storage.clone(),
             cache: None,
             accountant: None,
@@ -494,7 +495,7 @@ fn reopened(store: &Store) -> Version {
         for run in &old.filling.runs {
             let tables = run.tables.iter().map(|(meta, _)| {
                 let storage: Arc<dyn Storage> = store.storage.clone();
-                let table = Table::new(storage, (**meta).clone(), None, HASH_SEED, None);
+                let table = Table::new(storage, (**meta).clone(), None, HASH_SEED, None, None);
                 (Arc::clone(meta), table)
             });
             let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
@@ -616,7 +617,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
                 lie(&mut meta);
             }
             let storage: Arc<dyn Storage> = store.storage.clone();
-            let table = Table::new(storage, meta.clone(), None, HASH_SEED, None);
+            let table = Table::new(storage, meta.clone(), None, HASH_SEED, None, None);
             (Arc::new(meta), table)
         });
         let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");

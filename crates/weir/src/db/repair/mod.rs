@@ -123,6 +123,7 @@ impl Repair {
 
     fn context(&self) -> Context {
         Context {
+            tables: None,
             storage: Arc::clone(&self.storage),
             cache: None,
             accountant: None,

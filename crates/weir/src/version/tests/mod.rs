@@ -27,7 +27,7 @@ const LINEAGE: u64 = 0xabcd;
 const HASH_SEED: u64 = 0x5eed;
 
 fn context(storage: Arc<dyn Storage>, version_log_bytes: u64) -> Context {
-    Context { storage, cache: None, accountant: None, version_log_bytes }
+    Context { storage, cache: None, accountant: None, version_log_bytes, tables: None }
 }
 
 /// A table that holds keys from `smallest` to `largest` and sequences from `seqs.0` to `seqs.1`.

@@ -1,0 +1,146 @@
+//! Few descriptors: a store of many tables or keyspaces works where the process may have 64 files
+//! open.
+//!
+//! Method: the limit is a process's, so that each test runs again as a process of its own with a
+//! lower limit. `WEIR_TABLES` is the number of tables; 10,000 is the long form.
+#![expect(clippy::disallowed_methods, reason = "it starts a process with a limit of its own")]
+
+use std::process::Command;
+
+use weir::{Db, Keyspace, Options};
+
+/// Set in the process that has the low limit.
+const CHILD: &str = "WEIR_OPEN_FILES_CHILD";
+
+fn tables_wanted() -> u32 {
+    std::env::var("WEIR_TABLES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
+}
+
+/// Runs the test of this name again under `ulimit -n 64`; true in that process.
+fn limited(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    // The hard limit too: the engine raises the soft one where it may.
+    let script = format!("ulimit -n 64 && exec '{}' --exact {test} --nocapture", program.display());
+    let status = Command::new("sh").arg("-c").arg(script).env(CHILD, "1").status().unwrap();
+    assert!(status.success(), "{test} under ulimit -n 64: {status}");
+    false
+}
+
+fn options() -> Options {
+    Options {
+        write_buffer_bytes: 64 << 10,
+        table_bytes: 1 << 10,
+        block_bytes: 512,
+        base_level_bytes: 64 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(path: &std::path::Path) -> Db {
+    let builder = Db::builder(path).memory_budget(16 << 20).block_cache_bytes(64 << 10);
+    builder
+        .log_segment_bytes(1 << 20)
+        .log_area_bytes(8 << 20)
+        .default_options(options())
+        .open()
+        .unwrap()
+}
+
+fn value(n: u32, round: u32) -> Vec<u8> {
+    let mut value = n.wrapping_mul(0x9e37_79b9).to_be_bytes().repeat(50);
+    value.push(round as u8);
+    value
+}
+
+/// Reads everything in three ways and compares it with what was written: `round` of each number.
+fn check(space: &Keyspace, count: u32, step: usize, round: &dyn Fn(u32) -> u32) {
+    // A step that visits all numbers out of order.
+    let order = (0..count).map(|n| (u64::from(n) * 7919 % u64::from(count)) as u32);
+    for n in order.step_by(step) {
+        let found = space.get(n.to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(n, round(n))[..]), "get of {n}");
+    }
+    let mut next = 0_u32;
+    for pair in space.iter() {
+        let (key, found) = pair.unwrap();
+        assert_eq!(*key, next.to_be_bytes(), "the key after {next} others");
+        assert_eq!(*found, value(next, round(next))[..], "scan at {next}");
+        next += 1;
+    }
+    assert_eq!(next, count, "entries in a scan");
+    let keys: Vec<[u8; 4]> = (0..count).step_by(3 * step).map(u32::to_be_bytes).collect();
+    for (key, found) in keys.iter().zip(space.multi_get(&keys).unwrap()) {
+        let n = u32::from_be_bytes(*key);
+        assert_eq!(found.as_deref(), Some(&value(n, round(n))[..]), "multi_get of {n}");
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Goal: a store of many more tables than descriptors is filled, overwritten, compacted, reopened
+/// and read, by several threads at once, without an error or a wrong byte.
+#[test]
+fn more_tables_than_descriptors() {
+    if !limited("more_tables_than_descriptors") {
+        return;
+    }
+    // Five entries fill a table.
+    let (tables, dir) = (tables_wanted(), tempfile::tempdir().unwrap());
+    let (count, step) = (tables * 6, 1 + tables as usize / 1000);
+    let db = open(dir.path());
+    (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    let made: u32 = db.property("weir.num-tables").unwrap().parse().unwrap();
+    assert!(made >= tables, "{made} tables");
+    check(db.default_keyspace(), count, step, &|_| 0);
+    assert!(db.metrics().tables_open <= 64, "{} tables are open", db.metrics().tables_open);
+    assert!(descriptors() < 60, "{} descriptors", descriptors());
+    let held = db.metrics().memory.table_metadata;
+    assert!(held < 40 * 4096, "{held} bytes of indexes and filters");
+
+    (0..count).step_by(2).for_each(|n| db.put(n.to_be_bytes(), value(n, 1)).unwrap());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| check(db.default_keyspace(), count, 2 * step, &|n| 1 - n % 2));
+        }
+        db.compact_range(..).unwrap();
+    });
+    db.close().unwrap();
+    let db = open(dir.path());
+    check(db.default_keyspace(), count, step, &|n| 1 - n % 2);
+    assert_eq!(db.property("weir.background-error").unwrap(), "");
+    db.close().unwrap();
+}
+
+/// Goal: the same with a table in each of many keyspaces.
+#[test]
+fn more_keyspaces_than_descriptors() {
+    if !limited("more_keyspaces_than_descriptors") {
+        return;
+    }
+    let (count, dir) = ((tables_wanted() / 4).min(4000), tempfile::tempdir().unwrap());
+    let db = open(dir.path());
+    let spaces: Vec<Keyspace> =
+        (0..count).map(|n| db.create_keyspace(&format!("k{n}"), options()).unwrap()).collect();
+    for (n, space) in spaces.iter().enumerate() {
+        space.put(b"key", value(n as u32, 0)).unwrap();
+    }
+    spaces.iter().for_each(|space| space.flush().unwrap());
+    for _ in 0..2 {
+        for (n, space) in spaces.iter().enumerate() {
+            let found = space.get(b"key").unwrap();
+            assert_eq!(found.as_deref(), Some(&value(n as u32, 0)[..]), "keyspace {n}");
+            assert_eq!(space.iter().count(), 1, "keyspace {n}");
+        }
+    }
+    assert!(descriptors() < 60, "{} descriptors", descriptors());
+    db.drop_keyspace("k7").unwrap();
+    assert_eq!(db.property("weir.background-error").unwrap(), "");
+    db.close().unwrap();
+}
