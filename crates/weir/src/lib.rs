@@ -4,6 +4,9 @@
 //! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
 //! way in.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("Weir needs a 64-bit target: lengths of files and offsets in them are `usize`s");
+
 pub(crate) mod base;
 pub(crate) mod cache;
 pub(crate) mod compaction;

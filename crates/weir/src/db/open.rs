@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::clock;
-use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::Seq;
 use crate::base::limits;
@@ -32,6 +31,7 @@ use crate::db::flushes;
 use crate::db::jobs::{self, Jobs};
 use crate::db::keyspace::Keyspace;
 use crate::db::log_start::LogPins;
+use crate::db::repair::{NO_BATCH, damaged_group};
 use crate::db::syncs::Syncs;
 use crate::db::{Builder, Db};
 use crate::device::real::RealDir;
@@ -41,13 +41,13 @@ use crate::options::{DbOptions, Options};
 use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, SuperVersion, Tree};
-use crate::storage::files::{Files, FilesOptions};
+use crate::storage::files::{Files, FilesOptions, Object, check_ahead};
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Gates, OpenTables};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::set::{Context, VersionSet};
-use crate::write::batch::Records;
+use crate::write::batch::{open_group, record_fault};
 use crate::write::queue::{Committer, FreezeSource, Limits};
 
 /// Segments of earlier openings from which on an opening waits until none is needed any more. Each
@@ -306,18 +306,13 @@ impl Opening {
         if group.count == 0 {
             return Ok(0);
         }
-        let damaged = |what: &str| {
-            Error::corruption(
-                format!("wal segment {} of {}", group.position.segment, self.path),
-                group.position.offset,
-                format_args!("log group {} {what}", group.lsn),
-            )
-        };
-        let mut reader = Reader::new(group.payload);
-        let first = reader.varint().ok_or_else(|| damaged("has no sequence number"))?;
-        let mut records = Records::new(reader.rest());
+        let damaged = |what: &str| damaged_group(&self.storage.path(), group, what);
+        let (first, mut records) = open_group(group.payload, group.count).map_err(damaged)?;
         let mut seq = first;
         for record in records.by_ref() {
+            if let Some(what) = record_fault(&record) {
+                return Err(damaged(what));
+            }
             // Keyspaces that were dropped since are skipped: their ids are never used again (H38).
             if let Some(tree) = trees.get(&record.keyspace)
                 && seq > flushed.get(&record.keyspace).copied().unwrap_or(0)
@@ -327,7 +322,7 @@ impl Opening {
             seq += 1;
         }
         if records.damaged() || seq - first != group.count {
-            return Err(damaged("holds something that is not a batch of this version"));
+            return Err(damaged(NO_BATCH));
         }
         if !self.options.read_only {
             for tree in trees.values() {
@@ -389,6 +384,10 @@ impl Opening {
         // Segments behind the end of the log hold nothing; their numbers are not used again.
         let live: BTreeSet<u64> =
             end.segments_seen.iter().copied().filter(|&n| n >= start).collect();
+        let known = end.chain.segment.max(start);
+        if let Some(&last) = existing.last() {
+            check_ahead(&self.storage.path(), Object::Log(LogKind::Wal, last), known)?;
+        }
         let next_number =
             existing.last().copied().unwrap_or(0).max(start).max(end.chain.segment) + 1;
         let segment_bytes = self.options.log_segment_bytes.min(self.options.log_area_bytes / 4);
@@ -461,7 +460,9 @@ impl Engine {
         let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
         for uid in storage.list_tables()? {
             if !named.contains(&uid) {
-                storage.remove_table(uid)?;
+                storage
+                    .remove_table(uid)
+                    .ignore_error("nobody needs it, and the next opening tries again");
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ pub mod spindle;
 pub trait Dir: Send + Sync {
     /// Creates `name` for reading and writing. Exclusive: an existing name is a `Conflict`.
     fn create(&self, name: &str) -> Result<Arc<dyn File>>;
-    /// Opens an existing file.
+    /// Opens an existing file. What is no regular file (a pipe, a directory) is `Corruption`.
     fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
     /// Gives `from` the name `to`, replacing a file of that name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
@@ -106,6 +106,11 @@ pub trait File: Send + Sync {
     }
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
+    /// The first offset from `offset` on that may hold anything but zeros; the length, or more, if
+    /// there is none. What lies before it is a hole, which reads as zeros.
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        Ok(offset)
+    }
     /// Reserves space for `[0, bytes)` and extends the file to it, so that later writes inside need
     /// no space and no metadata. The new bytes read as zeros.
     fn allocate(&self, bytes: u64) -> Result<()>;

@@ -80,6 +80,13 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             format!("{what}: the file may not grow any further"),
             std::io::Error::from(errno),
         ),
+        Errno::ROFS => Error::with_source(
+            ErrorKind::Io,
+            format!(
+                "{what}: the file system is mounted read-only; open the store with `read_only`"
+            ),
+            std::io::Error::from(errno),
+        ),
         Errno::MFILE | Errno::NFILE => Error::with_source(
             ErrorKind::Io,
             format!("{what}: too many open files; raise the limit (ulimit -n)"),
@@ -97,6 +104,9 @@ impl RealDir {
     /// `NotFound` without `create`, `InvalidArgument` if `path` is not a directory, `Io`.
     pub fn open(path: impl AsRef<Path>, create: bool) -> Result<Arc<dyn Dir>> {
         let path = path.as_ref();
+        if path.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(Error::invalid(format!("{path:?} is no path: it has a zero byte")));
+        }
         if create {
             make_dirs(path)?;
         }
@@ -163,9 +173,21 @@ impl Dir for RealDir {
             Mode::Read => OFlags::RDONLY,
             Mode::ReadWrite => OFlags::RDWR,
         };
-        let flags = access | OFlags::CLOEXEC;
-        let fd = retry(|| fs::openat(&self.fd, name, flags, fs::Mode::empty()))
-            .map_err(|e| failed(format_args!("opening {}", path.display()), e))?;
+        let odd = || {
+            let what = "no regular file but a directory, a pipe or the like: it is not the store's";
+            Error::corruption(path.display().to_string(), 0, what)
+        };
+        // Opening a pipe waits for its other end otherwise.
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = match retry(|| fs::openat(&self.fd, name, flags, fs::Mode::empty())) {
+            Err(Errno::ISDIR | Errno::NXIO | Errno::NODEV) => return Err(odd()),
+            opened => opened.map_err(|e| failed(format_args!("opening {}", path.display()), e))?,
+        };
+        let stat = retry(|| fs::fstat(&fd))
+            .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(odd());
+        }
         Ok(Arc::new(RealFile { fd, path }))
     }
 
@@ -318,6 +340,18 @@ impl File for RealFile {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        let len = self.len()?;
+        match retry(|| fs::seek(&self.fd, fs::SeekFrom::Data(offset))) {
+            Ok(data) => Ok(data),
+            // Nothing but a hole up to the end.
+            Err(Errno::NXIO) => Ok(len.max(offset)),
+            // Not every file system knows its holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(offset),
+            Err(e) => Err(self.fault("looking for data in", offset, e)),
+        }
+    }
+
     fn allocate(&self, bytes: u64) -> Result<()> {
         let old = self.len()?;
         if old >= bytes {
@@ -463,12 +497,12 @@ impl RealLock {
 /// Opens the lock file, creating it if need be. `None` on a read-only file system without one.
 fn open_lock_file(dir: &RealDir, name: &str) -> Result<Option<OwnedFd>> {
     let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let doing = |e| failed(format_args!("opening the lock {}", dir.full(name).display()), e);
     match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
                 Ok(fd) => Ok(Some(fd)),
                 Err(Errno::NOENT) => Ok(None),

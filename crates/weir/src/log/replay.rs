@@ -408,7 +408,7 @@ impl Replay<'_> {
 
     fn path(&self) -> String {
         self.current.as_ref().map_or_else(
-            || format!("the log (segment {}) of {}", self.chain.segment, self.storage.path()),
+            || self.kind.path_of(&self.storage.path(), self.chain.segment),
             |segment| segment.file.path(),
         )
     }
@@ -502,6 +502,8 @@ fn scan_headers(
 ) -> Result<()> {
     let mut offset = from;
     while offset < segment.len {
+        // No header begins in a hole.
+        offset = offset.max(segment.file.next_data(offset)?);
         let window = segment.bytes(offset, WINDOW_BYTES)?;
         // A header that the window cuts off is looked at in the next one, unless there is none.
         let whole = (window.len() as u64) < WINDOW_BYTES;
@@ -542,7 +544,11 @@ pub(crate) struct Peek {
 /// # Errors
 /// `Unsupported` for a newer log format; the device's.
 pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<Option<Peek>> {
-    let mut segment = Segment::open(storage, kind, 0, number)?;
+    let mut segment = match Segment::open(storage, kind, 0, number) {
+        // Something that is no file.
+        Err(error) if error.kind() == ErrorKind::Corruption => return Ok(None),
+        opened => opened?,
+    };
     let bytes = segment.bytes(0, START_BYTES_MAX)?;
     let Some(stated) = stated_start(bytes) else { return Ok(None) };
     let lineage = stated.lineage;
@@ -612,9 +618,13 @@ pub(crate) fn groups_behind(
 /// # Errors
 /// The device's.
 pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<bool> {
-    let mut segment = Segment::open(storage, kind, 0, number)?;
+    let mut segment = match Segment::open(storage, kind, 0, number) {
+        Err(error) if error.kind() == ErrorKind::Corruption => return Ok(false),
+        opened => opened?,
+    };
     let mut offset = 0;
     loop {
+        offset = segment.file.next_data(offset)?;
         let bytes = segment.bytes(offset, WINDOW_BYTES)?;
         if bytes.is_empty() {
             return Ok(true);

@@ -44,6 +44,8 @@ const ROOT_HEADER_BYTES: usize = ROOT_MAGIC.len() + 4 + 4;
 const ROOT_CRC_BYTES: usize = 4;
 /// A root is a few hundred bytes; a larger file is damage, and is not read into memory.
 const ROOT_BYTES_MAX: usize = 1 << 20;
+/// The largest file that a root can be in.
+const ROOT_FILE_BYTES_MAX: u64 = (ROOT_BYTES_MAX + ROOT_HEADER_BYTES + ROOT_CRC_BYTES) as u64;
 
 /// Bytes that a table writer collects before it writes: one request per 512 KiB costs about 1 % of
 /// the time that the copy takes, and a job with two open writers holds 1 MiB.
@@ -115,15 +117,46 @@ fn table_name(uid: u64) -> String {
     format!("{uid:06}.tbl")
 }
 
-fn log_prefix(kind: LogKind) -> &'static str {
+pub(super) fn log_prefix(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Wal => "wal-",
         LogKind::Versions => "versions-",
     }
 }
 
-fn log_name(kind: LogKind, number: u64) -> String {
+pub(super) fn log_name(kind: LogKind, number: u64) -> String {
     format!("{}{number:06}.log", log_prefix(kind))
+}
+
+/// Numbers from here on are no store's: names with them are foreign. At a million files a second,
+/// 2,000 years do not get there.
+const NUMBERS_END: u64 = 1 << 56;
+
+/// How far a file's number may be ahead of what a store records: by what openings that failed have
+/// used up. A file further ahead was not written by the store, and its number must not become the
+/// one that the store counts on from.
+const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+
+/// Refuses a file in whose name a store that has recorded numbers up to `known` cannot have come.
+///
+/// # Errors
+/// `Corruption` that names the file.
+pub(crate) fn check_ahead(path: &str, object: Object, known: u64) -> Result<()> {
+    let number = match object {
+        Object::Root => return Ok(()),
+        Object::Table(number) | Object::Log(_, number) => number,
+    };
+    if number <= known.saturating_add(NUMBERS_AHEAD_MAX) {
+        return Ok(());
+    }
+    Err(Error::corruption(
+        format!("{path}/{}", object.name()),
+        0,
+        format_args!(
+            "a file under a number that the store has not reached, it is at {known}: it belongs to \
+             somebody else; move it away"
+        ),
+    ))
 }
 
 /// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
@@ -132,7 +165,7 @@ fn parse_number(digits: &str) -> Option<u64> {
     if !plain || (digits.len() > DIGITS_MIN && digits.starts_with('0')) {
         return None;
     }
-    digits.parse().ok()
+    digits.parse().ok().filter(|&number| number < NUMBERS_END)
 }
 
 /// The object in `lost-NAME` or `lost-NAME.N`, given what follows the prefix.
@@ -308,27 +341,28 @@ impl Files {
         if !names.contains(&from) {
             return Ok(None);
         }
-        let bytes = self.read_whole(&from)?;
+        let source = match self.dir.open(&from, Mode::Read) {
+            // A pipe or the like, of which there is no copy.
+            Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
+            opened => opened?,
+        };
+        if object == Object::Root && source.len()? > ROOT_FILE_BYTES_MAX {
+            return self.set_aside(object);
+        }
         for name in names.iter().filter(|n| parse_name(n) == Some(Name::Lost(object))) {
-            if self.read_whole(name)? == bytes {
+            if self.dir.open(name, Mode::Read).is_ok_and(|copy| same_bytes(&copy, &source)) {
                 return Ok(Some(name.clone()));
             }
         }
         let to = self.free_lost_name(object)?;
         let file = self.dir.create(&to)?;
         self.fill_new(&to, || {
-            file.write_at(&bytes, 0)?;
+            file.set_len(source.len()?)?;
+            each_piece(&source, |offset, piece| file.write_at(piece, offset))?;
             file.sync()
         })?;
         self.dir.sync()?;
         Ok(Some(to))
-    }
-
-    fn read_whole(&self, name: &str) -> Result<Vec<u8>> {
-        let file = self.dir.open(name, Mode::Read)?;
-        let mut bytes = vec![0; file.len()? as usize];
-        file.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes)
     }
 
     /// What earlier repairs moved aside.
@@ -424,6 +458,40 @@ impl Files {
                 .ignore_error("the first error tells more; recovery removes the file");
         })
     }
+}
+
+/// Hands over what a file holds, in pieces of at most 1 MiB, without its holes.
+fn each_piece(file: &Arc<dyn File>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let len = file.len()?;
+    let mut piece = Vec::new();
+    let mut offset = file.next_data(0)?;
+    while offset < len {
+        piece.resize(PIECE_BYTES.min(len - offset) as usize, 0);
+        file.read_exact_at(&mut piece, offset)?;
+        take(offset, &piece)?;
+        offset = file.next_data(offset + piece.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// Whether two files hold the same; false if one of them cannot be read.
+fn same_bytes(a: &Arc<dyn File>, b: &Arc<dyn File>) -> bool {
+    let covers = |a: &Arc<dyn File>, b: &Arc<dyn File>| {
+        let mut other = Vec::new();
+        let pieces = each_piece(a, |offset, piece| {
+            other.resize(piece.len(), 0);
+            b.read_exact_at(&mut other, offset)?;
+            if other == piece {
+                return Ok(());
+            }
+            Err(Error::corruption(b.path(), offset, "other bytes"))
+        });
+        pieces.is_ok()
+    };
+    let lens = (a.len(), b.len());
+    // Both ways: what is a hole here may hold something there.
+    matches!(lens, (Ok(a), Ok(b)) if a == b) && covers(a, b) && covers(b, a)
 }
 
 fn encode_root(root: &[u8]) -> Vec<u8> {
@@ -576,11 +644,11 @@ impl Storage for Files {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let bytes = usize::try_from(file.len()?).unwrap_or(usize::MAX);
-        if bytes > ROOT_BYTES_MAX + ROOT_HEADER_BYTES + ROOT_CRC_BYTES {
+        let bytes = file.len()?;
+        if bytes > ROOT_FILE_BYTES_MAX {
             return Err(Error::corruption(file.path(), 0, "a root larger than any root"));
         }
-        let mut frame = vec![0; bytes];
+        let mut frame = vec![0; bytes as usize];
         file.read_exact_at(&mut frame, 0)?;
         decode_root(&file.path(), &frame).map(Some)
     }

@@ -295,6 +295,9 @@ impl File for CountedFile {
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        self.inner.next_data(offset)
+    }
     fn allocate(&self, bytes: u64) -> Result<()> {
         // Only new files are allocated, so that all of it is zeros to be written.
         self.inner.allocate(bytes)?;

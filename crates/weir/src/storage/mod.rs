@@ -33,6 +33,16 @@ pub enum LogKind {
     Versions = 2,
 }
 
+impl LogKind {
+    /// Where log `number` of the store at `path` is, for messages.
+    pub(crate) fn path_of(self, path: &str, number: u64) -> String {
+        match number {
+            0 => format!("{path}/{}*.log", files::log_prefix(self)),
+            _ => format!("{path}/{}", files::log_name(self, number)),
+        }
+    }
+}
+
 /// The objects of one store.
 pub trait Storage: Send + Sync {
     /// Starts table `uid`. `bytes_hint` is the expected size, for allocation; 0 if unknown.

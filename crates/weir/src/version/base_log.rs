@@ -185,7 +185,7 @@ pub(super) fn read_prefix(
 ) -> Result<Prefix> {
     let Source { number, lineage, epoch, base_lsn } = source;
     let start = LogPosition { segment: number, offset: 0, lsn: 1, epoch, prev_crc: 0 };
-    let file = format!("version log {number} of {}", storage.path());
+    let file = LogKind::Versions.path_of(&storage.path(), number);
     let mut prefix = Prefix {
         root: Root::empty(lineage, 0),
         places: Places::new(),

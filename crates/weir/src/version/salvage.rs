@@ -136,7 +136,7 @@ fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> 
 }
 
 fn log_file(storage: &dyn Storage, number: u64) -> String {
-    format!("version log {number} of {}", storage.path())
+    LogKind::Versions.path_of(&storage.path(), number)
 }
 
 /// What can be read of a log whose base is marked by itself alone; `None` if its start is not

@@ -31,6 +31,7 @@ use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
+use crate::storage::files::{Object, check_ahead};
 use crate::storage::{LogKind, Storage};
 use crate::table::{OpenTables, Table};
 
@@ -204,8 +205,14 @@ impl VersionSet {
             Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
         })?;
         // A table that no edit names was written after the last one: its uid is spent.
+        let path = context.storage.path();
         if let Some(&uid) = context.storage.list_tables()?.last() {
+            check_ahead(&path, Object::Table(uid), root.next_uid)?;
             root.next_uid = root.next_uid.max(uid.saturating_add(1));
+        }
+        if let Some(&number) = context.storage.list_logs(LogKind::Versions)?.last() {
+            let log = Object::Log(LogKind::Versions, number);
+            check_ahead(&path, log, record.version_log)?;
         }
         Self::start(context, root, places, record.version_log)
     }

@@ -8,7 +8,8 @@
 //! Not here: sequence numbers, checksums (the log's groups carry both).
 
 use crate::base::coding::{self, Reader};
-use crate::base::key::Kind;
+use crate::base::key::{Kind, SEQ_MAX, Seq};
+use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::version::edit::KeyspaceId;
 
 /// One record of a batch.
@@ -74,6 +75,29 @@ impl<'a> Iterator for Records<'a> {
         self.damaged = record.is_none();
         record
     }
+}
+
+/// Takes the payload of a log group apart: the sequence number of its first record, and its
+/// records. `count`: how many the group says there are.
+///
+/// # Errors
+/// What makes this no group that a writer has written.
+pub(crate) fn open_group(payload: &[u8], count: u64) -> Result<(Seq, Records<'_>), &'static str> {
+    let mut reader = Reader::new(payload);
+    let first = reader.varint().ok_or("has no sequence number")?;
+    let last = first.checked_add(count.saturating_sub(1));
+    if last.is_none_or(|last| last > SEQ_MAX) {
+        return Err("has sequence numbers above the greatest there is");
+    }
+    Ok((first, Records::new(reader.rest())))
+}
+
+/// What makes a record of a log group one that no writer has written; `None` if nothing does.
+pub(crate) fn record_fault(record: &Record<'_>) -> Option<&'static str> {
+    if record.key.len() > KEY_BYTES_MAX {
+        return Some("holds a key longer than a key may be");
+    }
+    (record.value.len() > VALUE_BYTES_MAX).then_some("holds a value longer than a value may be")
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use report::{LostLog, LostTable, RepairReport};
+pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -41,7 +42,7 @@ use crate::db::Builder;
 use crate::device::real::RealDir;
 use crate::log::{LogPosition, groups_behind, is_blank};
 use crate::options::{DbOptions, Options};
-use crate::storage::files::{Files, Object};
+use crate::storage::files::{Files, Object, check_ahead};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Table, read_meta};
 use crate::version::edit::{AddedTable, Flushed, KeyspaceId, VersionEdit};
@@ -135,7 +136,7 @@ impl Repair {
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
         if let Some(&number) = segments.foreign(root.lineage).first() {
-            let file = format!("wal segment {number} of {}", self.storage.path());
+            let file = LogKind::Wal.path_of(&self.storage.path(), number);
             return Ok(LogEnd {
                 next: source.start,
                 groups: 0,
@@ -154,7 +155,7 @@ impl Repair {
     fn outdated(&self, salvage: &Salvage, log: &LogEnd) -> Result<Option<Error>> {
         let root = &salvage.root;
         let lost = |what: &str| {
-            let file = format!("version log {} of {}", salvage.log, self.storage.path());
+            let file = LogKind::Versions.path_of(&self.storage.path(), salvage.log);
             Some(Error::corruption(file, 0, format_args!("edits are lost: {what}")))
         };
         if log.keyspaces.iter().any(|&id| id >= root.next_keyspace) {
@@ -236,7 +237,7 @@ impl Repair {
                 kept_as,
             });
         }
-        root.next_uid = root.next_uid.max(self.next_uid()?);
+        root.next_uid = self.next_uid(root.next_uid)?;
         root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         if log.damage.is_some() {
@@ -418,15 +419,17 @@ impl Repair {
         self.options.memory_budget / 4
     }
 
-    /// A uid above all that files have, or had before they were moved aside.
-    fn next_uid(&self) -> Result<u64> {
-        let mut last = self.storage.list_tables()?.last().copied().unwrap_or(0);
-        for object in self.files.list_lost()? {
-            if let Object::Table(uid) = object {
-                last = last.max(uid);
-            }
-        }
-        Ok(last.saturating_add(1))
+    /// A uid above all that files have, or had before they were moved aside, and at least `known`.
+    /// A file whose number is out of reach does not count.
+    fn next_uid(&self, known: u64) -> Result<u64> {
+        let path = self.storage.path();
+        // Without a version log nobody knows how far the store has come.
+        let reached = known.max(1 << 40);
+        let lost = self.files.list_lost()?.into_iter();
+        let lost = lost.filter_map(|o| if let Object::Table(uid) = o { Some(uid) } else { None });
+        let all = self.storage.list_tables()?.into_iter().chain(lost);
+        let near = all.filter(|&uid| check_ahead(&path, Object::Table(uid), reached).is_ok());
+        Ok(near.max().map_or(known, |last| known.max(last + 1)))
     }
 
     /// The number of this opening, above all that are known.

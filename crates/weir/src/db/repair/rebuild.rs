@@ -100,7 +100,7 @@ impl Repair {
         }
         self.report.tables_sound = tables.len() as u64;
         self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
-        let next_uid = self.next_uid()?.max(salvage.root.next_uid);
+        let next_uid = self.next_uid(salvage.root.next_uid)?;
         let uids = tables.iter().map(|table| table.meta().check_uid.saturating_add(1));
         let next_uid = uids.max().unwrap_or(1).max(next_uid);
         let known = salvage.seed_known.then_some(salvage.root.hash_seed);

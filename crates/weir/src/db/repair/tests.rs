@@ -1,13 +1,21 @@
-//! Power cuts during a repair, at every change of the disk.
+//! Power cuts during a repair, at every change of the disk; log groups that no writer has written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::coding::put_varint;
+use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
 use crate::device::Dir;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
+use crate::log::{GroupType, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
+use crate::storage::files::{Files, FilesOptions};
+use crate::storage::{LogKind, Storage};
+use crate::version::set::{Context, VersionSet};
+use crate::write::batch::{Record, encode};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -125,4 +133,53 @@ fn repair_that_rebuilds_survives_power_cuts() {
     let (disk, start) = damaged(&store(), |name, bytes| (!lost(name)).then_some(bytes));
     let changes = cut_at_every_change(&disk, start, "rebuilt");
     assert!(changes > 20, "{changes} changes");
+}
+
+/// Appends a log group with a right checksum to a closed store.
+fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
+    let files = Files::open(disk.dir(), FilesOptions { create: false, read_only: false });
+    let storage: Arc<dyn Storage> = Arc::new(files.expect("opened"));
+    let context = Context {
+        storage: Arc::clone(&storage),
+        cache: None,
+        accountant: None,
+        version_log_bytes: 1 << 20,
+    };
+    let root = VersionSet::open_read_only(context).expect("read").current();
+    let start = root.wal_start().expect("a keyspace");
+    let (durable, lineage) = (root.wal_durable_lsn, root.lineage);
+    let end = replay(&*storage, LogKind::Wal, start, durable, lineage, &mut |_| Ok(()));
+    let end = end.expect("replayed");
+    let segment = storage.list_logs(LogKind::Wal).expect("listed").last().map_or(1, |n| n + 1);
+    let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
+    let epoch = root.log_epoch.max(end.next.epoch);
+    let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, epoch };
+    let mut writer = SegmentWriter::start(file, identity, 0, end.chain, 0).expect("started");
+    let mut payload = Vec::new();
+    put_varint(&mut payload, first);
+    encode(&mut payload, Record { kind: Kind::Put, keyspace: 0, key, value: b"v" });
+    writer.append(GroupType::Full, &[&payload], 1, true, 0).expect("appended");
+    writer.file().sync().expect("synced");
+}
+
+/// Goal: a log group with a right checksum that no writer has written is refused, with file and
+/// offset, by opening and repair alike. The story: with a first sequence number at the end of all
+/// numbers the next write counted from 0 and was lost; with a key that is too long every flush
+/// poisoned the store, at every opening.
+#[test]
+fn impossible_log_groups_are_refused_by_name() {
+    let long = vec![b'k'; KEY_BYTES_MAX + 1];
+    for (first, key) in [(u64::MAX, &b"k"[..]), (SEQ_MAX + 1, b"k"), (100_000, &long)] {
+        let disk = store();
+        let before = contents(&disk.copy());
+        append_group(&disk, first, key);
+        let builder = || Db::builder("simulated").device(disk.dir()).seed(7);
+        let error = builder().open().expect_err("refused");
+        let damage = error.damage().unwrap_or_else(|| panic!("{error}"));
+        assert!(damage.file.contains("/wal-0") && damage.offset > 0, "{error}");
+        let report = builder().repair().expect("repaired");
+        let lost = report.lost_log.first().unwrap_or_else(|| panic!("{report}"));
+        assert_eq!(lost.why.damage(), Some(damage), "{report}");
+        assert!(contents(&disk) == before, "{report}");
+    }
 }

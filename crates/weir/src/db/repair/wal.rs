@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
 use crate::storage::{LogKind, Storage};
 use crate::version::edit::KeyspaceId;
-use crate::write::batch::{Record, Records};
+use crate::write::batch::{Record, Records, open_group, record_fault};
 
 /// How far a log could be read.
 #[derive(Clone, Debug)]
@@ -79,26 +78,35 @@ fn check_group<'a>(
     if group.count == 0 {
         return Ok((0, Records::new(&[])));
     }
-    let damaged = || {
-        Error::corruption(
-            format!("wal segment {} of {}", group.position.segment, storage.path()),
-            group.position.offset,
-            format_args!("log group {} that is not a batch of this version", group.lsn),
-        )
-    };
-    let mut reader = Reader::new(group.payload);
-    let first = reader.varint().ok_or_else(damaged)?;
-    let bytes = reader.rest();
-    let mut records = Records::new(bytes);
-    let mut count = 0;
+    let damaged = |what: &str| damaged_group(&storage.path(), group, what);
+    let (first, mut records) = open_group(group.payload, group.count).map_err(damaged)?;
+    let (mut count, mut fault) = (0, None);
     for record in records.by_ref() {
         keyspaces.insert(record.keyspace);
+        fault = fault.or_else(|| record_fault(&record));
         count += 1;
     }
     if records.damaged() || count != group.count {
-        return Err(damaged());
+        fault = Some(NO_BATCH);
     }
-    Ok((first, Records::new(bytes)))
+    match fault {
+        Some(what) => Err(damaged(what)),
+        None => open_group(group.payload, group.count)
+            .map(|(_, records)| (first, records))
+            .map_err(damaged),
+    }
+}
+
+/// What is wrong with a group whose records cannot be told apart.
+pub(crate) const NO_BATCH: &str = "holds something that is not a batch of this version";
+
+/// The error for a group whose checksum is right and whose content is not.
+pub(crate) fn damaged_group(path: &str, group: &GroupView<'_>, what: &str) -> Error {
+    Error::corruption(
+        LogKind::Wal.path_of(path, group.position.segment),
+        group.position.offset,
+        format_args!("log group {} {what}", group.lsn),
+    )
 }
 
 /// Memtables by keyspace.
@@ -134,7 +142,7 @@ impl Memtables {
 pub(super) struct Segments {
     /// Those that can be read, of whatever store.
     pub(super) readable: BTreeMap<u64, Peek>,
-    /// Those that stand under the number of another one.
+    /// Those that stand under the number of another one, or are no files.
     misplaced: Vec<u64>,
     /// Those that hold something but cannot be read from the start.
     pub(super) unreadable: Vec<u64>,
@@ -148,6 +156,15 @@ impl Segments {
     pub(super) fn read(storage: &dyn Storage) -> Result<Self> {
         let mut segments = Self::default();
         for number in storage.list_logs(LogKind::Wal)? {
+            match storage.open_log(LogKind::Wal, number) {
+                Ok(_) => {}
+                // A pipe or the like.
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    segments.misplaced.push(number);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             match peek(storage, LogKind::Wal, number)? {
                 Some(peeked) if peeked.misplaced => segments.misplaced.push(number),
                 Some(peeked) => drop(segments.readable.insert(number, peeked)),

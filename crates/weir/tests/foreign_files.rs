@@ -1,0 +1,201 @@
+//! Names and bytes in a store's directory that no store has written: refused by name, or left
+//! alone; no panic, no hang, nothing spoiled.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests change the directory behind the store's back"
+)]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use weir::{Db, Durability, Error, ErrorKind, Result};
+
+/// A hole that takes minutes to read.
+const GIANT_BYTES: u64 = 1 << 40;
+
+fn open(path: &Path) -> Result<Db> {
+    Db::builder(path).memory_budget(8 << 20).open()
+}
+
+/// A store with a table, and a write in the log.
+fn store() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = open(dir.path()).expect("opened");
+    db.put(b"a", b"1").expect("put");
+    db.flush().expect("flushed");
+    db.put_with(b"b", b"2", Durability::Sync).expect("put");
+    db.close().expect("closed");
+    dir
+}
+
+fn find(path: &Path, start: &str) -> PathBuf {
+    let list = std::fs::read_dir(path).expect("listed");
+    let mut files: Vec<PathBuf> = list.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|f| f.file_name().is_some_and(|n| n.to_string_lossy().starts_with(start)));
+    files.sort();
+    files.pop().expect("a file of that name")
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+/// The store is as it was, takes writes, and gives its tables small numbers.
+fn check(path: &Path, what: &str) {
+    for round in 0..2u8 {
+        let db = open(path).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(db.get(b"a").expect("got").as_deref(), Some(&b"1"[..]), "{what}");
+        assert_eq!(db.get(b"b").expect("got").as_deref(), Some(&b"2"[..]), "{what}");
+        db.put_with(b"c", [round], Durability::Sync).expect("put");
+        db.flush().expect("flushed");
+        let described = db.describe();
+        let levels = described.keyspaces.iter().flat_map(|k| &k.levels);
+        let tables = levels.flat_map(|l| &l.runs).flat_map(|r| &r.tables);
+        tables.for_each(|t| assert!(t.uid < 1000, "{what}: table {}", t.uid));
+        db.close().expect("closed");
+    }
+}
+
+/// Goal: a number in a file's name that the store cannot have reached neither ends in a panic nor
+/// becomes the number that the store counts on from. The story: each of these was one empty file.
+#[test]
+fn numbers_out_of_reach_spoil_nothing() {
+    for form in ["wal-N.log", "versions-N.log", "N.tbl"] {
+        for number in [u64::MAX, 1 << 56, (1 << 56) - 1, 1 << 40] {
+            let dir = store();
+            let file = dir.path().join(form.replace('N', &number.to_string()));
+            std::fs::write(&file, b"").expect("written");
+            let what = name(&file);
+            if number >= 1 << 56 {
+                check(dir.path(), &what);
+                assert!(file.exists(), "{what} is not ours and was removed");
+                continue;
+            }
+            let error = open(dir.path()).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
+            assert!(error.to_string().contains(&what), "{what}: {error}");
+            assert!(Db::repair(dir.path()).expect("repaired").healthy, "{what}");
+            std::fs::remove_file(&file).expect("removed");
+            check(dir.path(), &what);
+        }
+    }
+}
+
+fn is_told(error: &Error, file: &Path, what: &str) {
+    let named = error.damage().map(|damage| damage.file.clone()).unwrap_or_default();
+    assert!(named.ends_with(&name(file)), "{what}: {named:?} in {error}");
+    assert!(error.to_string().contains(&name(file)), "{what}: {error}");
+}
+
+/// Goal: a pipe or a directory under a store's name is refused, by name, at once. A pipe waited
+/// for its other end, and no signal ended that.
+#[test]
+fn pipes_are_refused_by_name() {
+    for start in ["ROOT", "versions-", "wal-", "0"] {
+        let dir = store();
+        let file = find(dir.path(), start);
+        std::fs::remove_file(&file).expect("removed");
+        mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        match open(dir.path()) {
+            Err(error) => is_told(&error, &file, start),
+            Ok(db) => is_told(&db.get(b"a").expect_err("refused"), &file, start),
+        }
+        let report = Db::repair(dir.path()).expect("repaired");
+        assert!(!report.healthy && find(dir.path(), "lost-").exists(), "{start}: {report}");
+        open(dir.path()).expect("opened").close().expect("closed");
+    }
+}
+
+/// Goal: a refusal says which file is missing.
+#[test]
+fn missing_logs_are_named() {
+    for start in ["versions-", "wal-"] {
+        let dir = store();
+        let file = find(dir.path(), start);
+        // A second segment, which tells that the first one was durable.
+        let file = if start == "wal-" {
+            let db = open(dir.path()).expect("opened");
+            db.close().expect("closed");
+            find_first(dir.path(), "wal-")
+        } else {
+            file
+        };
+        std::fs::remove_file(&file).expect("removed");
+        let error = open(dir.path()).err();
+        if let Some(error) = error {
+            is_told(&error, &file, start);
+        } else {
+            assert_eq!(start, "wal-", "a store without its version log opened");
+        }
+    }
+}
+
+fn find_first(path: &Path, start: &str) -> PathBuf {
+    let list = std::fs::read_dir(path).expect("listed");
+    let files = list.map(|entry| entry.expect("an entry").path());
+    let ours = files.filter(|f| name(f).starts_with(start));
+    ours.min().expect("a file of that name")
+}
+
+/// Goal: a file of a terabyte that is one hole costs neither memory nor time.
+#[test]
+fn holes_are_skipped() {
+    let begun = Instant::now();
+    for start in ["versions-", "wal-", "ROOT"] {
+        for gone in [false, true] {
+            let dir = store();
+            let file = std::fs::OpenOptions::new().write(true).open(find(dir.path(), start));
+            let file = file.expect("opened");
+            if gone {
+                file.set_len(0).expect("emptied");
+            }
+            file.set_len(GIANT_BYTES).expect("extended");
+            let opened = open(dir.path()).map(|db| db.close().expect("closed"));
+            if start == "ROOT" {
+                opened.expect_err("refused");
+            }
+            let report = Db::repair(dir.path()).expect("repaired");
+            let kept = report.kept_files.iter().map(|name| dir.path().join(name));
+            kept.for_each(|name| assert!(name.exists(), "{name:?}"));
+            open(dir.path()).expect("opened").close().expect("closed");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_path_with_a_zero_byte_is_no_path() {
+    let error = open(Path::new("a\0b")).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+/// Goal: a table that nobody needs and that cannot be removed harms nobody.
+#[cfg(feature = "sim")]
+#[test]
+fn an_orphan_that_stays_harms_nobody() {
+    use weir::sim::{Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk};
+    use weir::sim::{SimOptions, Times};
+    let disk = SimDisk::new(SimOptions::default());
+    let builder = || Db::builder("sim").memory_budget(8 << 20).seed(1);
+    let db = builder().device(disk.dir()).open().expect("opened");
+    db.put(b"a", b"1").expect("put");
+    db.close().expect("closed");
+    disk.write_all("000777.tbl", b"half a table");
+    let faulty = FaultyDir::over_disk(&disk);
+    faulty.faults().arm(Fault {
+        op: Some(OpKind::Unlink),
+        class: Some(FileClass::Table),
+        after: 0,
+        times: Times::Forever,
+        effect: Effect::Fail(ErrorCode::Eio),
+    });
+    let db = builder().device(std::sync::Arc::new(faulty)).open().expect("opened");
+    db.put(b"b", b"2").expect("put");
+    db.flush().expect("flushed");
+    db.close().expect("closed");
+    let db = builder().device(disk.dir()).open().expect("opened");
+    assert_eq!(db.get(b"a").expect("got").as_deref(), Some(&b"1"[..]));
+    assert_eq!(db.get(b"b").expect("got").as_deref(), Some(&b"2"[..]));
+}
