@@ -15,11 +15,7 @@ fn open(path: &Path) -> Db {
 }
 
 fn versions(path: &Path) -> Vec<PathBuf> {
-    let list = std::fs::read_dir(path).expect("listed");
-    let mut files: Vec<PathBuf> = list.map(|entry| entry.expect("an entry").path()).collect();
-    files.retain(|f| f.file_name().is_some_and(|n| n.to_string_lossy().starts_with("versions-")));
-    files.sort();
-    files
+    named(path, "versions-")
 }
 
 /// A store with a keyspace, a deleted key and a few openings; root record and version log as they
@@ -103,4 +99,115 @@ fn a_rebuilt_tree_is_not_called_without_loss() {
     assert!(report.rebuilt && report.renamed_keyspaces.len() == 1, "{text}");
     assert!(!text.contains("without loss"), "{text}");
     assert!(text.contains("it is not what the store was"), "{text}");
+}
+
+fn flip(file: &Path, offset: usize) {
+    let mut bytes = std::fs::read(file).expect("read");
+    bytes[offset] ^= 0x10;
+    std::fs::write(file, bytes).expect("written");
+}
+
+fn named(path: &Path, start: &str) -> Vec<PathBuf> {
+    let list = std::fs::read_dir(path).expect("listed");
+    let mut files: Vec<PathBuf> = list.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|f| f.file_name().is_some_and(|n| n.to_string_lossy().starts_with(start)));
+    files.sort();
+    files
+}
+
+/// Goal: two bad bytes cost the entries of two blocks. The story: they cost a table of 30,000.
+/// Method: with the version log, and without it, where the tree is built again.
+#[test]
+fn two_bad_bytes_cost_two_blocks() {
+    const ENTRIES: u32 = 5_000;
+    let key = |i: u32| format!("key {i:06}").into_bytes();
+    for with_log in [true, false] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path();
+        let db = open(path);
+        for i in 0..ENTRIES {
+            db.put(key(i), format!("value {i}")).expect("put");
+        }
+        db.flush().expect("flushed");
+        db.wait_idle().expect("idle");
+        db.close().expect("closed");
+        let table = named(path, "0").remove(0);
+        let len = std::fs::metadata(&table).expect("metadata").len() as usize;
+        flip(&table, len / 4);
+        flip(&table, len / 2);
+        if !with_log {
+            versions(path).iter().for_each(|log| std::fs::remove_file(log).expect("removed"));
+            named(path, "wal-").iter().for_each(|log| std::fs::remove_file(log).expect("removed"));
+        }
+        let report = repair(path);
+        let text = report.to_string();
+        assert_eq!((report.rebuilt, report.lost_tables.len()), (!with_log, 1), "{text}");
+        let lost = &report.lost_tables[0];
+        let entries = lost.entries.expect("known");
+        assert_eq!((lost.lost_ranges.len(), entries), (2, u64::from(ENTRIES)), "{text}");
+        assert!(lost.entries_kept < entries && lost.entries_kept > entries * 3 / 4, "{text}");
+        assert!(text.contains("lost of it: entries between"), "{text}");
+        assert!(text.contains("repaired with losses"), "{text}");
+        let db = open(path);
+        let mut found = 0;
+        for i in 0..ENTRIES {
+            let key = key(i);
+            let inside = lost.lost_ranges.iter().any(|(a, b)| *a <= key && key <= *b);
+            match db.get(&key).expect("got") {
+                Some(value) => {
+                    assert_eq!(&value[..], format!("value {i}").as_bytes());
+                    found += 1;
+                }
+                None => assert!(inside, "{i} is lost: {text}"),
+            }
+        }
+        assert_eq!(found, lost.entries_kept, "{text}");
+        assert!(db.verify().expect("verified").damages.is_empty());
+    }
+}
+
+/// Goal: groups behind a damaged place of the log are kept for keyspaces whose tables cover what is
+/// before them. The story: a `Sync` write was thrown away, although the log behind its keyspace's
+/// start was whole.
+#[test]
+fn groups_behind_a_gap_are_kept_for_who_needs_no_gap() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path();
+    let builder = || {
+        let builder = Db::builder(path).memory_budget(8 << 20).log_segment_bytes(4 << 10);
+        builder.log_area_bytes(4 << 20)
+    };
+    let db = builder().open().expect("opened");
+    let late = db.create_keyspace("late", weir::Options::default()).expect("created");
+    db.put(b"first", b"1").expect("put");
+    for i in 0..200u32 {
+        late.put(format!("flushed {i:04}"), [7; 60]).expect("put");
+    }
+    late.flush().expect("flushed");
+    for i in 0..100u32 {
+        late.put(format!("logged {i:04}"), [8; 60]).expect("put");
+    }
+    db.put(b"behind", b"2").expect("put");
+    late.put_with(b"last", b"3", Durability::Sync).expect("put");
+    drop(late);
+    db.close().expect("closed");
+    let starts: Vec<u64> = {
+        let db = builder().read_only(true).open().expect("opened");
+        db.describe().keyspaces.iter().map(|k| k.log_start_segment).collect()
+    };
+    let gap = u64::midpoint(starts[0].max(1), starts[1]);
+    assert!(starts[0] + 1 < gap && gap < starts[1], "{starts:?}");
+    std::fs::remove_file(path.join(format!("wal-{gap:06}.log"))).expect("removed");
+    builder().open().expect_err("refused");
+    let report = builder().repair().expect("repaired");
+    let text = report.to_string();
+    assert!(!report.rebuilt && report.lost_log.len() == 1, "{text}");
+    // Those before the gap and those behind the start of the other keyspace are none of them.
+    assert!((1..200).contains(&report.lost_log[0].groups), "{text}");
+    let db = builder().open().expect("opened");
+    assert_eq!(db.get(b"first").expect("got").as_deref(), Some(&b"1"[..]), "{text}");
+    assert_eq!(db.get(b"behind").expect("got"), None, "it needs what is in the gap: {text}");
+    let late = db.open_keyspace("late").expect("opened");
+    assert_eq!(late.iter().count(), 301, "{text}");
+    assert_eq!(late.get(b"last").expect("got").as_deref(), Some(&b"3"[..]), "{text}");
 }

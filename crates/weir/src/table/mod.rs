@@ -33,6 +33,7 @@ pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
 pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
+pub(crate) use verify::KeyRanges;
 
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;

@@ -6,7 +6,7 @@
 //! the cache, and nothing that is in memory already is trusted: the tail is read again.
 
 use crate::base::checksum::{hash_entry, hash_key};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, Printable, SEQ_MAX, Seq, compare_entries};
 use crate::base::table_meta::TableMeta;
 use crate::base::value::Buf;
@@ -16,6 +16,12 @@ use crate::table::reader::{Opened, Table};
 
 /// Bytes of one read, unless a single block is larger.
 const READ_BYTES: u64 = 1 << 20;
+
+/// First and last keys of ranges.
+pub(crate) type KeyRanges = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Who takes entries: key, sequence number, kind, value.
+type EntrySink<'a> = &'a mut dyn FnMut(&[u8], Seq, Kind, &[u8]);
 
 impl Table {
     /// Reads all of the table from the device and checks it against itself and its description.
@@ -58,6 +64,52 @@ impl Table {
             entries: self.meta().entries,
             bytes: self.meta().bytes,
         })
+    }
+
+    /// Hands the entries of every block that is sound to `take`, in order. Between which keys the
+    /// others are, neighbours together.
+    ///
+    /// # Errors
+    /// `Corruption` if the tail is damaged, without which no block can be found; the device's.
+    pub(crate) fn read_remains(&self, take: EntrySink<'_>) -> Result<KeyRanges> {
+        let opened = self.load()?;
+        let mut lost = KeyRanges::new();
+        let mut before_is_lost = false;
+        for b in 0..opened.index.blocks() {
+            match self.read_sound_block(&opened, b) {
+                Ok((buf, layout)) => {
+                    let bytes = buf.bytes();
+                    let mut key = layout.common(bytes).to_vec();
+                    for i in 0..layout.count() {
+                        let row = layout.row(bytes, i);
+                        let key_len = layout.write_key(bytes, i, &row, &mut key);
+                        let value = bytes.get(row.value_range()).unwrap_or(&[]);
+                        take(key.get(..key_len).unwrap_or(&[]), row.seq, row.kind, value);
+                    }
+                    before_is_lost = false;
+                }
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    let (first, last) = self.block_bounds(&opened, b);
+                    match lost.last_mut() {
+                        Some(range) if before_is_lost => range.1 = last,
+                        _ => lost.push((first, last)),
+                    }
+                    before_is_lost = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Reads a block and checks it by itself: what is wrong with its neighbours does not count.
+    fn read_sound_block(&self, opened: &Opened, block: usize) -> Result<(Buf, Layout)> {
+        let extent = opened.index.extent(block);
+        let mut stored = vec![0; extent.bytes];
+        opened.source.read_exact_at(&mut stored, extent.offset)?;
+        let (buf, layout) = self.open_block(opened, block, extent, Buf::from(&stored[..]))?;
+        self.verify_block(opened, block, &buf, &layout, &mut Content::new())?;
+        Ok((buf, layout))
     }
 
     fn verify_block(

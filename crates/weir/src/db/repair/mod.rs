@@ -5,8 +5,10 @@
 //!
 //! 1. A store that opens and whose tables are sound is left as it is, whatever unfinished jobs have
 //!    left in the directory.
-//! 2. If the tree's structure can be known, it is kept: damaged tables leave it, the write-ahead
-//!    log is read up to its first damage into tables, and a fresh log starts.
+//! 2. If the tree's structure can be known, it is kept: damaged and missing tables leave it, and
+//!    what can be had of their entries takes their place (`remains`); the write-ahead log is read
+//!    into tables, up to its first damage and for keyspaces that begin behind it from there on
+//!    (`log`); a fresh log starts.
 //! 3. If edits at the end of the version log are lost, the part before them counts, but only if its
 //!    tables and the write-ahead log together hold all that the tables of the directory hold.
 //! 4. Otherwise the tree is rebuilt (`rebuild`): the sound tables of each keyspace are merged into
@@ -19,38 +21,40 @@
 //! at any point leaves a store that can be repaired again; (3) only damage counts as damage: a read
 //! that fails, or a format that is too new, ends the repair.
 
+mod log;
 mod rebuild;
+mod remains;
 mod report;
 #[cfg(all(test, feature = "sim"))]
 mod tests;
 mod wal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use report::{LostLog, LostTable, RepairReport};
 pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::device::real::RealDir;
-use crate::log::{LogPosition, groups_behind, is_blank};
+use crate::log::{LogPosition, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::files::{Files, Object, check_ahead};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Table, read_meta};
-use crate::version::edit::{AddedTable, Flushed, KeyspaceId, VersionEdit};
+use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::Half;
-use wal::{LogEnd, LogSource, Memtables, Segments, read_log};
+use wal::{LogEnd, LogSource, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
 pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
@@ -86,8 +90,8 @@ struct BadTable {
     keyspace: KeyspaceId,
     level: usize,
     half: Half,
-    uid: u64,
-    entries: u64,
+    epoch: u64,
+    table: Arc<Table>,
     why: Error,
 }
 
@@ -177,7 +181,6 @@ impl Repair {
         }
         for &uid in present.difference(&named) {
             match sound_meta(&*self.storage, uid) {
-                Ok(_) if missing => return Ok(lost("there are tables that it does not name")),
                 Ok(meta) if tells_of_lost_edits(&meta, salvage, log) => {
                     return Ok(lost("there are tables that it does not name"));
                 }
@@ -193,19 +196,18 @@ impl Repair {
         let mut bad = Vec::new();
         for (&keyspace, state) in &root.keyspaces {
             for (level, runs) in state.version.levels().iter().enumerate() {
-                let tables = runs
-                    .runs()
-                    .flat_map(|(half, run)| run.tables.iter().map(move |(m, t)| (half, m, t)));
-                for (half, meta, table) in tables {
+                let tables = runs.runs().flat_map(|(half, run)| {
+                    run.tables.iter().map(move |(_, t)| (half, run.epoch, t))
+                });
+                for (half, epoch, table) in tables {
                     match table.verify() {
                         Ok(stats) => {
                             self.report.tables_sound += 1;
                             self.report.entries_sound += stats.entries;
                         }
                         Err(error) => {
-                            let (uid, entries) = (meta.uid, meta.entries);
-                            let why = damage(error)?;
-                            bad.push(BadTable { keyspace, level, half, uid, entries, why });
+                            let (why, table) = (damage(error)?, Arc::clone(table));
+                            bad.push(BadTable { keyspace, level, half, epoch, table, why });
                         }
                     }
                 }
@@ -224,20 +226,10 @@ impl Repair {
     ) -> Result<()> {
         self.copy_structure(&salvage)?;
         let mut root = salvage.root;
+        let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?));
         let mut edit = VersionEdit::default();
-        for table in bad {
-            let kept_as = self.set_aside(Object::Table(table.uid))?;
-            edit.keyspace(table.keyspace).remove_table_from(table.level, table.half, table.uid);
-            let keyspace = root.keyspaces.get(&table.keyspace).map(|state| state.name.to_string());
-            self.report.lost_tables.push(LostTable {
-                uid: table.uid,
-                keyspace,
-                entries: Some(table.entries),
-                why: table.why,
-                kept_as,
-            });
-        }
-        root.next_uid = self.next_uid(root.next_uid)?;
+        self.replace(&root, bad, &uids, &mut edit)?;
+        root.next_uid = uids.load(Ordering::Relaxed);
         root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         if log.damage.is_some() {
@@ -277,113 +269,6 @@ impl Repair {
         Ok(name)
     }
 
-    /// Reads the write-ahead log up to its damage into tables of level 0, and starts a fresh one.
-    fn salvage_log(&mut self, set: &Arc<VersionSet>, segments: &Segments) -> Result<()> {
-        let root = set.current();
-        for number in segments.foreign(root.lineage) {
-            self.set_aside(Object::Log(LogKind::Wal, number))?;
-        }
-        let flushed: BTreeMap<KeyspaceId, Seq> =
-            root.keyspaces.iter().map(|(&id, state)| (id, state.flushed_seq)).collect();
-        let limit = self.memtable_bytes_max();
-        let mut memtables = Memtables::default();
-        let mut last_seq = 0;
-        let end = read_log(&*self.storage, log_source(&root), &mut |group, first, records| {
-            for (seq, record) in (first..).zip(records) {
-                last_seq = last_seq.max(seq);
-                if flushed.get(&record.keyspace).is_some_and(|&flushed| seq > flushed) {
-                    memtables.insert(&record, seq);
-                }
-            }
-            if memtables.bytes() >= limit {
-                self.flush(set, &mut memtables, group.next, last_seq)?;
-            }
-            Ok(())
-        })?;
-        self.flush(set, &mut memtables, end.next, end.last_seq)?;
-        let numbers = self.storage.list_logs(LogKind::Wal)?;
-        let numbers: Vec<u64> = numbers.into_iter().filter(|&n| n >= end.next.segment).collect();
-        let behind = groups_behind(&*self.storage, LogKind::Wal, root.lineage, end.next, &numbers)?;
-        let unreadable = Error::corruption(
-            format!("the write-ahead log of {}", self.storage.path()),
-            0,
-            "a segment that does not belong there",
-        );
-        let why = end.damage.unwrap_or(unreadable);
-        let (groups, entries) = (behind.groups, behind.entries);
-        self.report.lost_log.push(LostLog { why, groups, entries });
-        self.report.groups_sound = end.groups;
-        for number in numbers {
-            if !is_blank(&*self.storage, LogKind::Wal, number)? {
-                self.set_aside(Object::Log(LogKind::Wal, number))?;
-            }
-        }
-        let root = set.current();
-        let last_lsn = (end.next.lsn - 1).max(root.wal_durable_lsn).max(behind.last_lsn);
-        let mut edit = VersionEdit::default();
-        let fresh = Flushed {
-            log_start: self.fresh_log(root.log_epoch, end.next.segment, last_lsn)?,
-            flushed_seq: root.last_seq.max(end.last_seq),
-            durable_lsn: last_lsn,
-        };
-        for &id in root.keyspaces.keys() {
-            edit.keyspace(id).flushed = Some(fresh);
-        }
-        set.apply(edit)?;
-        Ok(())
-    }
-
-    /// Where a log starts that goes on from nothing: behind every number and LSN that was ever
-    /// used, so that no group of the old log can be taken for one of it. The next opening writes
-    /// it.
-    fn fresh_log(&self, epoch: u32, segment: u64, last_lsn: u64) -> Result<LogPosition> {
-        let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
-        for object in self.files.list_lost()? {
-            if let Object::Log(LogKind::Wal, number) = object {
-                last = last.max(number);
-            }
-        }
-        Ok(LogPosition { segment: last + 1, offset: 0, lsn: last_lsn + 1, epoch, prev_crc: 0 })
-    }
-
-    /// Writes memtables out as runs of level 0, in one edit: the log is needed from `next` on.
-    fn flush(
-        &self,
-        set: &Arc<VersionSet>,
-        memtables: &mut Memtables,
-        next: LogPosition,
-        last_seq: Seq,
-    ) -> Result<()> {
-        let root = set.current();
-        let mut edit = VersionEdit::default();
-        for (id, memtable) in memtables.take() {
-            let Some(state) = root.keyspaces.get(&id) else { continue };
-            let uids = Arc::clone(set);
-            let output = Output {
-                keyspace: id,
-                options: &state.options,
-                level: 0,
-                epoch: set.new_epoch(),
-                hash_seed: root.hash_seed,
-                new_uid: Arc::new(move || uids.new_uid()),
-            };
-            edit.keyspace(id).added =
-                self.write(output, memtable.entries(), Box::new(memtable.cursor()))?;
-        }
-        for (&id, state) in &root.keyspaces {
-            // One that was flushed behind the damage needs nothing of what was read.
-            if state.log_start.lsn <= next.lsn {
-                edit.keyspace(id).flushed = Some(Flushed {
-                    log_start: next,
-                    flushed_seq: last_seq.max(state.flushed_seq),
-                    durable_lsn: next.lsn - 1,
-                });
-            }
-        }
-        set.apply(edit)?;
-        Ok(())
-    }
-
     /// Writes the newest version of every key of `entries`, deletes included, into tables.
     fn write(
         &self,
@@ -413,10 +298,6 @@ impl Repair {
         let finished = execute::run(&mut job)?;
         let tables = finished.outputs.into_iter();
         Ok(tables.map(|meta| AddedTable { level, half: Half::Filling, epoch, meta }).collect())
-    }
-
-    fn memtable_bytes_max(&self) -> u64 {
-        self.options.memory_budget / 4
     }
 
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.

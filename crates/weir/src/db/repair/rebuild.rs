@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::remains::read_blocks;
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
-use super::{LostLog, LostTable, Output, Repair, damage, sound_table};
+use super::{LostLog, LostTable, Output, Repair, damage, sound_meta, sound_table};
 use crate::base::error::{Error, IgnoreError, Result};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
+use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::db::engine::DEFAULT_KEYSPACE;
 use crate::log::{Behind, groups_behind};
@@ -20,7 +22,7 @@ use crate::merge::Merge;
 use crate::options::Options;
 use crate::storage::LogKind;
 use crate::storage::files::Object;
-use crate::table::{CursorOptions, ReadAhead, Table};
+use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::run::Run;
@@ -35,7 +37,7 @@ const LEVEL: usize = LEVELS - 1;
 /// What a rebuild has collected so far.
 struct Collected {
     tables: Vec<Arc<Table>>,
-    bad: Vec<(u64, Error)>,
+    bad: Vec<BadFile>,
     next_uid: Arc<AtomicU64>,
     hash_seed: u64,
     /// Greatest LSN and epoch in the log.
@@ -43,6 +45,16 @@ struct Collected {
     last_epoch: u32,
     /// Segments with damage in them or behind it.
     broken: Vec<u64>,
+}
+
+/// A file of a table that is not sound as a whole.
+struct BadFile {
+    uid: u64,
+    why: Error,
+    /// Its description, if that can be read.
+    meta: Option<TableMeta>,
+    kept: u64,
+    lost: KeyRanges,
 }
 
 impl Collected {
@@ -66,14 +78,23 @@ impl Repair {
         }
         self.report.rebuilt = true;
         let lineage = lineage.unwrap_or_else(|| self.prng.next_u64());
+        self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
         let edit = self.merge_all(&salvage.root, &collected)?;
 
         self.copy_structure(&salvage)?;
-        for (uid, why) in std::mem::take(&mut collected.bad) {
-            let kept_as = self.set_aside(Object::Table(uid))?;
-            let table = LostTable { uid, keyspace: None, entries: None, why, kept_as };
-            self.report.lost_tables.push(table);
+        for bad in std::mem::take(&mut collected.bad) {
+            let kept_as = self.set_aside(Object::Table(bad.uid))?;
+            let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(&m.keyspace));
+            self.report.lost_tables.push(LostTable {
+                uid: bad.uid,
+                keyspace: state.map(|state| state.name.to_string()),
+                entries: bad.meta.as_ref().map(|meta| meta.entries),
+                entries_kept: bad.kept,
+                lost_ranges: bad.lost,
+                why: bad.why,
+                kept_as,
+            });
         }
         let broken = collected.broken.iter().chain(&segments.unreadable);
         for &number in broken.collect::<BTreeSet<_>>() {
@@ -95,7 +116,10 @@ impl Repair {
         for uid in self.storage.list_tables()? {
             match sound_table(&self.storage, uid) {
                 Ok(table) => tables.push(table),
-                Err(error) => bad.push((uid, damage(error)?)),
+                Err(error) => {
+                    let (why, lost) = (damage(error)?, KeyRanges::new());
+                    bad.push(BadFile { uid, why, meta: None, kept: 0, lost });
+                }
             }
         }
         self.report.tables_sound = tables.len() as u64;
@@ -115,6 +139,28 @@ impl Repair {
         })
     }
 
+    /// Writes what the sound blocks of damaged tables hold into tables that belong to no level yet.
+    fn collect_remains(&self, root: &Root, collected: &mut Collected) -> Result<()> {
+        let mut bad = std::mem::take(&mut collected.bad);
+        for file in &mut bad {
+            let meta = match sound_meta(&*self.storage, file.uid) {
+                Ok(meta) => meta,
+                Err(error) => {
+                    damage(error)?;
+                    continue;
+                }
+            };
+            let table = Table::without_seed(Arc::clone(&self.storage), Arc::new(meta.clone()));
+            let (memtable, lost) = read_blocks(&table)?;
+            (file.kept, file.lost) = (memtable.entries(), lost);
+            let mut memtables = Memtables::of(meta.keyspace, memtable);
+            file.meta = Some(meta);
+            self.flush_loose(root, &mut memtables, collected)?;
+        }
+        collected.bad = bad;
+        Ok(())
+    }
+
     /// Writes what can be read of the log into tables.
     ///
     /// Where the log starts is not known: every chain of segments counts. One that begins with a
@@ -130,7 +176,7 @@ impl Repair {
             self.set_aside(Object::Log(LogKind::Wal, number))?;
         }
         collected.last_epoch = segments.last_epoch(lineage);
-        let limit = self.memtable_bytes_max();
+        let limit = self.options.memory_budget / 4;
         let mut memtables = Memtables::default();
         for chain in segments.chains(lineage) {
             let Some(peeked) = chain.first().and_then(|number| segments.readable.get(number))
@@ -179,6 +225,9 @@ impl Repair {
         collected: &mut Collected,
     ) -> Result<()> {
         for (keyspace, memtable) in memtables.take() {
+            if memtable.is_empty() {
+                continue;
+            }
             let output = Output {
                 keyspace,
                 options: &options_of(root, keyspace),

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::base::error::Error;
+use crate::base::key::Printable;
 
-/// A table that a repair gave up.
+/// A table that a repair gave up, all of it or some blocks.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LostTable {
@@ -14,13 +15,19 @@ pub struct LostTable {
     pub keyspace: Option<String>,
     /// Entries that it held, if that is known.
     pub entries: Option<u64>,
+    /// Entries that were found in its sound blocks, or elsewhere, and are in the store.
+    pub entries_kept: u64,
+    /// Keys between which entries are lost, if that is known. Where these were deletes, or newer
+    /// versions, older versions of the keys may be back.
+    pub lost_ranges: Vec<(Vec<u8>, Vec<u8>)>,
     /// What is wrong with it.
     pub why: Error,
     /// Name in the store's directory that the file has now; `None` if there was no file.
     pub kept_as: Option<String>,
 }
 
-/// A stretch of the write-ahead log that a repair gave up: everything behind a damaged place.
+/// A stretch of the write-ahead log that a repair gave up: what is behind a damaged place, but for
+/// keyspaces that need nothing before it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LostLog {
@@ -100,6 +107,17 @@ impl fmt::Display for RepairReport {
                 write!(f, " with {entries} entries")?;
             }
             writeln!(f, ": {:#}", table.why)?;
+            if table.entries_kept > 0 {
+                writeln!(f, "  kept of it: {} entries", table.entries_kept)?;
+            }
+            for (first, last) in &table.lost_ranges {
+                let (first, last) = (Printable(first), Printable(last));
+                writeln!(
+                    f,
+                    "  lost of it: entries between {first} and {last}; older versions of these \
+                     keys, or deleted ones, may be back"
+                )?;
+            }
         }
         for log in &self.lost_log {
             let (groups, entries) = (log.groups, log.entries);

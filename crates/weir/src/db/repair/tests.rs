@@ -144,6 +144,7 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
         cache: None,
         accountant: None,
         version_log_bytes: 1 << 20,
+        tables: None,
     };
     let root = VersionSet::open_read_only(context).expect("read").current();
     let start = root.wal_start().expect("a keyspace");

@@ -126,6 +126,11 @@ impl Memtables {
         }
     }
 
+    /// With the one memtable of a keyspace.
+    pub(super) fn of(keyspace: KeyspaceId, memtable: Arc<Memtable>) -> Self {
+        Self { tables: BTreeMap::from([(keyspace, memtable)]) }
+    }
+
     /// Bytes of all.
     pub(super) fn bytes(&self) -> u64 {
         self.tables.values().map(|memtable| memtable.bytes()).sum()

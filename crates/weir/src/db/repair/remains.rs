@@ -1,0 +1,187 @@
+//! Case 2 of a repair, the tables: what can still be had of one that is damaged or missing takes
+//! its place.
+//!
+//! Two sources: the blocks that are sound; and, for what is in none, outputs of unfinished jobs
+//! that hold entries of it. Such an entry is only taken if no table that is there holds its key
+//! with the same or a newer sequence number, so it is the newest that is left, wherever it is put:
+//! the table that it was in is among those whose place it takes.
+//!
+//! A delete may be lost, and then what it hid comes to light: the report says between which keys.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{BadTable, LostTable, Output, Repair, damage, sound_table};
+use crate::base::cursor::Cursor;
+use crate::base::error::Result;
+use crate::base::key::{SEQ_MAX, Seq, compare};
+use crate::base::table_meta::TableMeta;
+use crate::cache::Purpose;
+use crate::memtable::Memtable;
+use crate::storage::files::Object;
+use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
+use crate::version::edit::{AddedTable, VersionEdit};
+use crate::version::root::{KeyspaceVersion, Root};
+
+const CURSOR_OPTIONS: CursorOptions =
+    CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: ReadAhead::Scan };
+
+/// What is left of a table.
+struct Remains {
+    tables: Vec<AddedTable>,
+    entries: u64,
+    /// Keys between which entries may be missing.
+    lost: KeyRanges,
+}
+
+impl Repair {
+    /// Replaces `bad` tables in `edit` by what is left of them, and moves their files aside.
+    pub(super) fn replace(
+        &mut self,
+        root: &Root,
+        bad: Vec<BadTable>,
+        uids: &Arc<AtomicU64>,
+        edit: &mut VersionEdit,
+    ) -> Result<()> {
+        let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root)? };
+        let mut remains = Vec::new();
+        for table in &bad {
+            remains.push(self.remains(root, table, &orphans, uids)?);
+        }
+        // Not before: as long as a table has its name, a repair that is cut off can begin again.
+        for (bad, remains) in bad.into_iter().zip(remains) {
+            let meta = bad.table.meta();
+            let kept_as = self.set_aside(Object::Table(meta.uid))?;
+            let keyspace = root.keyspaces.get(&bad.keyspace).map(|state| state.name.to_string());
+            let changes = edit.keyspace(bad.keyspace);
+            changes.remove_table_from(bad.level, bad.half, meta.uid);
+            changes.added.extend(remains.tables);
+            self.report.lost_tables.push(LostTable {
+                uid: meta.uid,
+                keyspace,
+                entries: Some(meta.entries),
+                entries_kept: remains.entries,
+                lost_ranges: remains.lost,
+                why: bad.why,
+                kept_as,
+            });
+        }
+        Ok(())
+    }
+
+    /// The sound tables that `root` does not name.
+    fn orphans(&self, root: &Root) -> Result<Vec<Arc<Table>>> {
+        let named: BTreeSet<u64> = root.tables().map(|table| table.meta().uid).collect();
+        let mut orphans = Vec::new();
+        for uid in self.storage.list_tables()?.into_iter().filter(|uid| !named.contains(uid)) {
+            match sound_table(&self.storage, uid) {
+                Ok(table) => orphans.push(table),
+                Err(error) => drop(damage(error)?),
+            }
+        }
+        Ok(orphans)
+    }
+
+    fn remains(
+        &self,
+        root: &Root,
+        bad: &BadTable,
+        orphans: &[Arc<Table>],
+        uids: &Arc<AtomicU64>,
+    ) -> Result<Remains> {
+        let meta = bad.table.meta();
+        let (memtable, lost) = read_blocks(&bad.table)?;
+        let Some(keyspace) = root.keyspaces.get(&bad.keyspace) else {
+            return Ok(Remains { tables: Vec::new(), entries: 0, lost });
+        };
+        for orphan in orphans.iter().filter(|orphan| may_share(orphan.meta(), meta)) {
+            take_from(orphan, meta, keyspace, &memtable)?;
+        }
+        let entries = memtable.entries();
+        if entries == 0 {
+            return Ok(Remains { tables: Vec::new(), entries, lost });
+        }
+        let uids = Arc::clone(uids);
+        let output = Output {
+            keyspace: bad.keyspace,
+            options: &keyspace.options,
+            level: bad.level,
+            epoch: bad.epoch,
+            hash_seed: root.hash_seed,
+            new_uid: Arc::new(move || uids.fetch_add(1, Ordering::Relaxed)),
+        };
+        let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
+        let tables = tables.into_iter().map(|table| AddedTable { half: bad.half, ..table });
+        Ok(Remains { tables: tables.collect(), entries, lost })
+    }
+}
+
+/// The entries of all blocks of a table that are sound, and between which keys the others are. All
+/// of a table are gone if its tail is.
+pub(super) fn read_blocks(table: &Table) -> Result<(Arc<Memtable>, KeyRanges)> {
+    const HINT_BYTES: usize = 1 << 20;
+    let memtable = Arc::new(Memtable::new(HINT_BYTES));
+    let read = table.read_remains(&mut |key, seq, kind, value| {
+        memtable.insert(key, seq, kind, value);
+    });
+    let lost = match read {
+        Ok(lost) => lost,
+        Err(error) => {
+            damage(error)?;
+            vec![(table.meta().smallest.clone(), table.meta().largest.clone())]
+        }
+    };
+    Ok((memtable, lost))
+}
+
+/// Whether an entry of the one table may be in the other too.
+fn may_share(a: &TableMeta, b: &TableMeta) -> bool {
+    a.keyspace == b.keyspace
+        && a.seq_min <= b.seq_max
+        && b.seq_min <= a.seq_max
+        && compare(&a.smallest, &b.largest).is_le()
+        && compare(&b.smallest, &a.largest).is_le()
+}
+
+/// Takes over the entries of `orphan` that `lost` may have held and of which nothing newer is left.
+fn take_from(
+    orphan: &Arc<Table>,
+    lost: &TableMeta,
+    keyspace: &KeyspaceVersion,
+    memtable: &Memtable,
+) -> Result<()> {
+    let mut cursor = orphan.cursor(CURSOR_OPTIONS);
+    cursor.seek(&lost.smallest, SEQ_MAX);
+    while cursor.valid() && compare(cursor.key(), &lost.largest).is_le() {
+        let (key, seq) = (cursor.key(), cursor.seq());
+        let known = memtable.get(key, SEQ_MAX).is_some_and(|found| found.seq >= seq);
+        if (lost.seq_min..=lost.seq_max).contains(&seq) && !known && !is_shown(keyspace, key, seq)?
+        {
+            memtable.insert(key, seq, cursor.kind(), cursor.value());
+        }
+        cursor.next();
+    }
+    cursor.status()
+}
+
+/// Whether a table that can be read holds `key` with this sequence number or a newer one.
+fn is_shown(keyspace: &KeyspaceVersion, key: &[u8], seq: Seq) -> Result<bool> {
+    for table in keyspace.version.tables() {
+        let meta = table.meta();
+        let outside = compare(key, &meta.smallest).is_lt() || compare(key, &meta.largest).is_gt();
+        if outside || meta.seq_max < seq {
+            continue;
+        }
+        let mut cursor = table.cursor(CURSOR_OPTIONS);
+        cursor.seek(key, SEQ_MAX);
+        match cursor.status() {
+            Ok(()) if cursor.valid() && cursor.key() == key && cursor.seq() >= seq => {
+                return Ok(true);
+            }
+            Ok(()) => {}
+            Err(error) => drop(damage(error)?),
+        }
+    }
+    Ok(false)
+}
