@@ -38,7 +38,8 @@ fn each_request_has_its_cause() {
     assert!(written.log.writes >= u64::from(KEYS), "a write for each put: {written:?}");
     assert_eq!((written.flush, written.users, written.open), (none, none, opened.open));
     db.put_with(b"k", b"v", Durability::Sync).expect("put");
-    assert_eq!(io().log.syncs, written.log.syncs + 1);
+    // One for the put; segments that are prepared meanwhile have their own.
+    assert!(io().log.syncs > written.log.syncs);
 
     db.flush().expect("flush");
     let flushed = io();
