@@ -50,10 +50,6 @@ pub(crate) struct Buffer {
     charge: Mutex<Charge>,
 }
 
-/// How far the account of a memtable may lag behind: little beside the smallest useful write
-/// buffer.
-const CHARGE_STEP_BYTES: u64 = 64 << 10;
-
 impl Buffer {
     /// An empty, active buffer.
     pub(crate) fn new(hint: u64, log_start: LogPosition, accountant: &Arc<Accountant>) -> Self {
@@ -77,14 +73,14 @@ impl Buffer {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Charges the accountant with what the memtable holds now, once it has grown by
-    /// [`CHARGE_STEP_BYTES`].
+    /// Charges the accountant with what the memtable holds now, to the byte. That changes with its
+    /// chunks, which double: seldom.
     #[inline]
     pub(crate) fn update_charge(&self) {
-        let bytes = self.memtable.bytes();
-        if bytes >= self.charged.load(Ordering::Relaxed) + CHARGE_STEP_BYTES {
+        let bytes = self.memtable.reserved_bytes();
+        if bytes != self.charged.load(Ordering::Relaxed) {
             self.charged.store(bytes, Ordering::Relaxed);
-            self.charge.lock().resize(self.memtable.reserved_bytes());
+            self.charge.lock().resize(bytes);
         }
     }
 }
@@ -206,11 +202,12 @@ impl Tree {
         Arc::clone(&self.door.load().current)
     }
 
-    /// Bytes in the active memtable, and in those that wait for their flush.
+    /// Bytes that the active memtable takes, and those that wait for their flush: as the accountant
+    /// counts them.
     pub(crate) fn memtable_bytes(&self) -> (u64, u64) {
         let current = self.peek();
-        let frozen = current.immutables.iter().map(|buffer| buffer.memtable.bytes()).sum();
-        (current.active.memtable.bytes(), frozen)
+        let frozen = current.immutables.iter().map(|b| b.memtable.reserved_bytes()).sum();
+        (current.active.memtable.reserved_bytes(), frozen)
     }
 
     /// Replaces the super-version by what `change` makes of the current one.

@@ -32,7 +32,7 @@ use crate::options::Durability;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
-use crate::write::limit::MemtableBytes;
+use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::line::{Callback, Committed, Pending, Ticket};
 use crate::write::line::{DueCallback, GROUP_COST_BYTES, Line, Next, SHARE_BYTES, run_callbacks};
 
@@ -358,8 +358,13 @@ pub(crate) struct LeadAccess<'a> {
 
 impl LeadAccess<'_> {
     /// Freezes the keyspace's active memtable if it holds anything.
-    pub(crate) fn freeze(&self, tree: &Tree) -> bool {
-        self.queue.freeze(tree)
+    pub(crate) fn freeze(&self, tree: &Tree) {
+        self.queue.freeze(&[tree]);
+    }
+
+    /// Freezes the keyspaces' active memtables, but for empty ones.
+    pub(crate) fn freeze_all(&self, trees: &[Arc<Tree>]) {
+        self.queue.freeze_all(trees);
     }
 
     /// Settles the log: the LSN to be synced up to before the position of the next group, given
@@ -533,14 +538,14 @@ impl CommitQueue {
             self.stop_while(&[tree], || !tree.is_dropped() && self.room(tree).1)?;
         }
         if self.room(tree).0 {
-            self.freeze(tree);
+            self.freeze(&[tree]);
             self.shared.wake_workers();
         }
         Ok(())
     }
 
     /// Keeps the memtables of all keyspaces within their part of the budget, although none of them
-    /// may be full: freezes the largest one, and waits if flushes do not keep up.
+    /// may be full: freezes the largest ones, and waits if flushes do not keep up.
     #[inline]
     fn bound_memtables(&self) -> Result<()> {
         let max = self.limits.memtable_bytes_max;
@@ -548,9 +553,9 @@ impl CommitQueue {
             return Ok(());
         }
         let trees = (self.source.all_trees)();
-        let held = MemtableBytes::of(&trees);
-        if let Some(largest) = held.largest.filter(|_| held.calls_for_freeze(max)) {
-            self.freeze(largest);
+        if MemtableBytes::of(&trees).calls_for_freeze(max)
+            && self.freeze_all(&limit::largest(&trees, max)) > 0
+        {
             self.shared.wake_workers();
         }
         if MemtableBytes::of(&trees).must_wait(max) {
@@ -631,31 +636,34 @@ impl CommitQueue {
         self.freeze_requested.store(false, Ordering::Release);
         sched::switch_point();
         let requests = std::mem::take(&mut *self.freeze_requests.lock());
-        let frozen = requests.iter().filter(|tree| self.freeze(tree)).count();
-        if frozen > 0 {
+        if self.freeze_all(&requests) > 0 {
             self.shared.wake_workers();
         }
     }
 
-    /// Freezes the active memtable unless it is empty. If it holds entries that are in no log, the
-    /// other keyspaces' memtables are frozen with it: they share its sequence range (H52).
+    fn freeze_all(&self, trees: &[Arc<Tree>]) -> usize {
+        let trees: Vec<&Tree> = trees.iter().map(|tree| &**tree).collect();
+        self.freeze(&trees)
+    }
+
+    /// Freezes active memtables unless they are empty; how many. If one holds entries that are in
+    /// no log, the memtables of all keyspaces are frozen with it: they share its sequence range
+    /// (H52).
     ///
     /// Requires: the caller leads.
-    fn freeze(&self, tree: &Tree) -> bool {
-        let (unlogged, empty) = {
-            let active = &tree.peek().active;
-            (active.holds_unlogged.load(Ordering::Relaxed), active.memtable.is_empty())
-        };
-        if empty && !unlogged {
-            return false;
+    fn freeze(&self, trees: &[&Tree]) -> usize {
+        let unlogged = trees.iter().any(|t| t.peek().active.holds_unlogged.load(Ordering::Relaxed));
+        if !unlogged && trees.iter().all(|tree| tree.peek().active.memtable.is_empty()) {
+            return 0;
         }
         // The flush will say that the log is durable up to here.
         let (_, position) = self.wal.settle();
-        let frozen = self.freeze_one(tree, position);
-        if unlogged || frozen {
-            for sibling in (self.source.all_trees)().iter().filter(|t| t.id != tree.id) {
+        let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
+        if unlogged || frozen > 0 {
+            // One pass for all that are frozen together.
+            for sibling in (self.source.all_trees)() {
                 if unlogged {
-                    self.freeze_one(sibling, position);
+                    self.freeze_one(&sibling, position);
                 }
                 // A keyspace that nothing was written to needs nothing of the log so far (H38).
                 sibling.restart_log_if_empty(position);
