@@ -65,6 +65,8 @@ impl Engine {
 
     /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
     pub(super) fn shape_of(&self, root: &Root, id: KeyspaceId, taken: Taken) -> Option<Shape> {
+        #[cfg(test)]
+        self.jobs.shapes.fetch_add(1, Ordering::Relaxed);
         let state = root.keyspaces.get(&id)?;
         let Taken { mut busy, mut damaged, jobs } = taken;
         if !busy.is_empty() {
@@ -124,26 +126,58 @@ impl Engine {
         state.setbacks.refusal(keyspace).or_else(|| state.setbacks.damage_in(tree.id))
     }
 
+    /// The keyspaces in which something may be due: what was picked from the others last was
+    /// nothing, and they have not changed since. Every one gets its turn: those after the one that
+    /// was served last come first.
+    pub(super) fn candidates(&self) -> Vec<KeyspaceId> {
+        // Deletes become due when no snapshot protects them any more, in any keyspace.
+        let (_, oldest_snapshot) = self.shared.snapshots.summary();
+        let known = self.jobs.state.lock().oldest_snapshot;
+        if known != oldest_snapshot {
+            self.look_at_all();
+        }
+        let mut state = self.jobs.state.lock();
+        state.oldest_snapshot = oldest_snapshot;
+        let last = state.last_compacted;
+        let mut ids: Vec<KeyspaceId> = state.to_look_at.iter().copied().collect();
+        let first = ids.partition_point(|&id| Some(id) <= last);
+        ids.rotate_left(first);
+        ids
+    }
+
+    /// Has all keyspaces looked at again for compactions that are due.
+    pub(crate) fn look_at_all(&self) {
+        let ids: BTreeSet<KeyspaceId> = self.trees.lock().keys().copied().collect();
+        self.jobs.look_at(ids);
+    }
+
     /// Picks a task and reserves its inputs.
     fn claim_compaction(&self) -> Option<Claim> {
-        let mut trees = self.all_trees();
-        // Every keyspace gets its turn: the search begins after the one that was served last.
-        let last = self.jobs.state.lock().last_compacted;
-        let first = trees.partition_point(|t| Some(t.id) <= last);
-        trees.rotate_left(first);
+        let candidates = self.candidates();
+        if candidates.is_empty() {
+            self.note_space(None);
+            return None;
+        }
         let free = self.free_bytes();
         let mut short_of_space = None;
-        for tree in trees {
-            let work = Work::Compaction(tree.id);
+        for id in candidates {
+            let work = Work::Compaction(id);
+            let tree = self.trees.lock().get(&id).cloned();
             let mut state = self.jobs.state.lock();
+            let Some(tree) = tree else {
+                state.to_look_at.remove(&id);
+                continue;
+            };
             if state.retries.rests(work, clock::now_nanos()).is_some() {
                 continue;
             }
+            // Under the lock: an edit is current before its keyspace is to be looked at again.
             let root = self.set.current();
-            let (shape, task) = match self.due(&mut state, &root, tree.id, free) {
+            let (shape, task) = match self.due(&mut state, &root, id, free) {
                 Ok(Some(due)) => due,
                 Ok(None) => {
-                    if !state.runs(tree.id) {
+                    state.to_look_at.remove(&id);
+                    if !state.runs(id) {
                         state.retries.done(work);
                     }
                     continue;
@@ -187,8 +221,9 @@ impl Engine {
             let mut state = self.jobs.state.lock();
             state.give_back(claim.tree.id, &claim.task, claim.job.as_ref());
             state.end(claim.tree.id);
+            state.to_look_at.insert(claim.tree.id);
         }
-        self.update_pressure();
+        self.update_pressure_of(&claim.tree);
         self.shared.announce_progress();
         self.shared.wake_workers();
         result

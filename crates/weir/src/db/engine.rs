@@ -226,13 +226,18 @@ impl Engine {
         }
         let accountant = &self.shared.accountant;
         let budget = self.options.common_budget();
-        let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
         // What memtables may grow to before writers wait, not what they hold at this moment.
-        let wanted = |tree: &Arc<Tree>| {
+        let memtables_max = memtable_bytes_max(budget);
+        let mut memtables = 0;
+        // A few keyspaces make up the whole.
+        for tree in self.trees.lock().values() {
+            if memtables >= memtables_max {
+                break;
+            }
             let options = &tree.peek().options;
-            options.write_buffer_bytes * (options.immutables_max as u64 + 1)
-        };
-        let memtables = trees.iter().map(wanted).sum::<u64>().min(memtable_bytes_max(budget));
+            memtables += options.write_buffer_bytes * (options.immutables_max as u64 + 1);
+        }
+        let memtables = memtables.min(memtables_max);
         let others: u64 = [Category::TableMetadata, Category::Jobs, Category::Pinned]
             .map(|category| accountant.used(category))
             .iter()

@@ -16,6 +16,7 @@ use crate::compaction;
 use crate::compaction::execute::{FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::engine::Engine;
+use crate::db::install::touched_by;
 use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Buffer, Tree, last_seq};
@@ -74,7 +75,7 @@ impl Engine {
             state.flushing.remove(&tree.id);
             state.end(tree.id);
         }
-        self.update_pressure();
+        self.update_pressure_of(&tree);
         self.shared.announce_progress();
         // More memtables may wait, and a new table may make a compaction due.
         self.shared.wake_workers();
@@ -145,8 +146,9 @@ impl Engine {
             let flushed = Flushed { durable_lsn: durable, ..flushed };
             finished.edit.keyspace(id).flushed = Some(flushed);
         }
+        let touched = touched_by(&finished.edit);
         match self.set.apply(finished.edit) {
-            Ok(installed) => self.show(installed, flushed),
+            Ok(installed) => self.show(installed, &touched, flushed),
             // Another keyspace was dropped or flushed meanwhile: its log start is not needed.
             Err(failed)
                 if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
@@ -161,6 +163,19 @@ impl Engine {
         counters.flush_nanos.add(clock::now_nanos() - started);
         self.release_log();
         Ok(())
+    }
+
+    /// Freezes the memtables of all keyspaces together, so that background threads find them all,
+    /// and waits until they are tables.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.shared.health.check_open()?;
+        let trees = self.all_trees();
+        if let Some(writer) = &self.writer {
+            self.shared.health.check_writable()?;
+            writer.committer.exclusively(|lead| lead.freeze_all(&trees))?;
+            self.shared.wake_workers();
+        }
+        trees.iter().try_for_each(|tree| self.flush(tree))
     }
 
     /// Freezes the memtable of a keyspace and waits until it is a table.

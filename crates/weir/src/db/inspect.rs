@@ -211,6 +211,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         }
     }
     if released {
+        engine.look_at_all();
         engine.update_pressure();
         engine.shared.announce_progress();
         engine.shared.wake_workers();

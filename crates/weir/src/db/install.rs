@@ -1,8 +1,10 @@
 //! How the result of a job becomes the tree: its edit is applied, then shown to readers.
 //!
-//! Invariant: the outputs of a job whose edit may have reached the device are never deleted
-//! (docs/hazards.md, bug 32).
+//! Invariants: (1) the outputs of a job whose edit may have reached the device are never deleted
+//! (docs/hazards.md, bug 32); (2) an edit costs what it changes: keyspaces that it does not touch
+//! are not looked at, however many there are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
@@ -10,7 +12,7 @@ use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
 use crate::state::tree::{Buffer, SuperVersion, Tree};
-use crate::version::edit::VersionEdit;
+use crate::version::edit::{KeyspaceId, VersionEdit};
 use crate::version::set::{ApplyError, Installed};
 
 impl Engine {
@@ -22,9 +24,10 @@ impl Engine {
         outputs: &[Arc<TableMeta>],
         flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
     ) -> Result<()> {
+        let touched = touched_by(&edit);
         match self.set.apply(edit) {
             Ok(installed) => {
-                self.show(installed, flushed);
+                self.show(installed, &touched, flushed);
                 Ok(())
             }
             Err(failed) => Err(self.not_installed(failed, outputs)),
@@ -45,11 +48,23 @@ impl Engine {
         failed.error
     }
 
-    /// Shows an installed edit to readers and retires the tables that it removed.
-    pub(super) fn show(&self, installed: Installed, flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>) {
+    /// Shows an installed edit, which has changed the `touched` keyspaces, to readers and retires
+    /// the tables that it removed.
+    pub(super) fn show(
+        &self,
+        installed: Installed,
+        touched: &BTreeSet<KeyspaceId>,
+        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
+    ) {
         // Before the memtable goes: from then on the row cache answers for its keys (H53).
         let generation = flushed.map(|(of, buffer)| of.forget_rows(&self.shared, buffer));
-        for tree in self.all_trees() {
+        let of_flush = flushed.map(|(of, _)| of.id);
+        let ids: BTreeSet<KeyspaceId> = touched.iter().copied().chain(of_flush).collect();
+        let changed: Vec<Arc<Tree>> = {
+            let trees = self.trees.lock();
+            ids.iter().filter_map(|id| trees.get(id)).cloned().collect()
+        };
+        for tree in changed {
             tree.update(|current| {
                 let newest = self.set.current();
                 let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
@@ -70,6 +85,7 @@ impl Engine {
                 }
             });
         }
+        self.jobs.look_at(ids);
         for table in &installed.removed {
             self.reclaimer.retire(table);
         }
@@ -96,3 +112,12 @@ impl Engine {
         error
     }
 }
+
+/// The keyspaces whose trees or options an edit changes.
+pub(super) fn touched_by(edit: &VersionEdit) -> BTreeSet<KeyspaceId> {
+    let touched = edit.keyspaces.iter().filter(|(_, keyspace)| keyspace.changes_tree());
+    touched.map(|(&id, _)| id).collect()
+}
+
+#[cfg(test)]
+mod tests;

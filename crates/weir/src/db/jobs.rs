@@ -11,11 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Seq;
 use crate::base::sched::{self, Mutex};
 use crate::compaction;
 use crate::compaction::execute::{Finished, Job, JobContext, Progress};
@@ -27,6 +28,7 @@ use crate::db::setbacks::Setbacks;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
+use crate::version::root::Root;
 use crate::version::shape::JobShape;
 
 /// How long jobs rest after one found no space, before they try again.
@@ -36,6 +38,11 @@ const RETRY_NANOS: u64 = 200_000_000;
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub(super) state: Mutex<State>,
+    /// How many keyspaces have writers stopped. An estimate from above.
+    stopped: AtomicUsize,
+    /// How often deciders were shown a tree.
+    #[cfg(test)]
+    pub(super) shapes: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -53,6 +60,10 @@ pub(super) struct State {
     closed: BTreeSet<KeyspaceId>,
     /// The keyspace whose compaction was claimed last.
     pub(super) last_compacted: Option<KeyspaceId>,
+    /// Keyspaces that have changed since nothing was due in them.
+    pub(super) to_look_at: BTreeSet<KeyspaceId>,
+    /// The oldest snapshot when they were looked at.
+    pub(super) oldest_snapshot: Option<Seq>,
     /// What compaction could not do.
     pub(super) setbacks: Setbacks,
     /// Why a compaction that is due does not start. Looked at again every [`RETRY_NANOS`].
@@ -102,6 +113,11 @@ impl Jobs {
     /// Takes [`close_keyspace`](Self::close_keyspace) back.
     pub(crate) fn reopen_keyspace(&self, id: KeyspaceId) {
         self.state.lock().closed.remove(&id);
+    }
+
+    /// Has keyspaces looked at again for compactions that are due.
+    pub(super) fn look_at(&self, ids: BTreeSet<KeyspaceId>) {
+        self.state.lock().to_look_at.extend(ids);
     }
 
     pub(super) fn is_closed(&self, id: KeyspaceId) -> bool {
@@ -444,33 +460,58 @@ impl Engine {
         }
     }
 
-    /// Sets the delay of writers by the state of the trees.
+    /// Sets the delay of writers by the state of all trees.
     pub(crate) fn update_pressure(&self) {
         let root = self.set.current();
-        for tree in self.all_trees() {
-            let Some(shape) = self.shape_of(&root, tree.id, Taken::default()) else { continue };
-            let policy = compaction::policy_of(shape.options.compaction);
-            let pressure = policy.pressure(&shape);
-            let current = tree.peek();
-            let memory = Memory {
-                immutables: current.immutables.len(),
-                immutables_max: current.options.immutables_max,
-                active_fill: current.active.memtable.bytes() as f64
-                    / current.options.write_buffer_bytes as f64,
-            };
-            let nanos = pacing::delay_nanos_per_byte(&pressure, &memory);
-            // In 1/1024 ns, so that the gentlest delays are not lost.
-            let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
-            tree.delay_per_byte.store(fixed, Ordering::Relaxed);
-            let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
-            // Before writers are stopped: who waits already looks again after this job.
-            let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
-            tree.set_obstacle(match flush {
-                None if full => self.obstacle(&root, &tree),
-                flush => flush,
-            });
-            tree.stopped.store(full, Ordering::Release);
+        self.all_trees().iter().for_each(|tree| self.set_pressure(&root, tree));
+    }
+
+    /// Sets the delay of a keyspace's writers after a job of it has ended. Where writers of other
+    /// keyspaces are stopped, that may have made room for them.
+    pub(super) fn update_pressure_of(&self, tree: &Arc<Tree>) {
+        let root = self.set.current();
+        self.set_pressure(&root, tree);
+        if self.jobs.stopped.load(Ordering::Acquire) == 0 {
+            return;
         }
+        let is_stopped = |t: &&Arc<Tree>| t.stopped.load(Ordering::Acquire) && t.id != tree.id;
+        for other in self.all_trees().iter().filter(is_stopped) {
+            self.set_pressure(&root, other);
+        }
+    }
+
+    fn set_pressure(&self, root: &Root, tree: &Arc<Tree>) {
+        let Some(shape) = self.shape_of(root, tree.id, Taken::default()) else { return };
+        let policy = compaction::policy_of(shape.options.compaction);
+        let pressure = policy.pressure(&shape);
+        let current = tree.peek();
+        let memory = Memory {
+            immutables: current.immutables.len(),
+            immutables_max: current.options.immutables_max,
+            active_fill: current.active.memtable.bytes() as f64
+                / current.options.write_buffer_bytes as f64,
+        };
+        let nanos = pacing::delay_nanos_per_byte(&pressure, &memory);
+        // In 1/1024 ns, so that the gentlest delays are not lost.
+        let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
+        tree.delay_per_byte.store(fixed, Ordering::Relaxed);
+        let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
+        // Before writers are stopped: who waits already looks again after this job.
+        let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
+        tree.set_obstacle(match flush {
+            None if full => self.obstacle(root, tree),
+            flush => flush,
+        });
+        self.set_stopped(tree, full);
+    }
+
+    /// Stops a keyspace's writers, or lets them go on.
+    pub(super) fn set_stopped(&self, tree: &Tree, stopped: bool) {
+        match (tree.stopped.swap(stopped, Ordering::AcqRel), stopped) {
+            (false, true) => self.jobs.stopped.fetch_add(1, Ordering::AcqRel),
+            (true, false) => self.jobs.stopped.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
     }
 
     /// Why a caller who waits for background work would wait for ever.
@@ -512,16 +553,17 @@ impl Engine {
 
     /// Whether nothing is due or running; the error if something is due and finds no space.
     fn is_idle(&self) -> Result<bool> {
-        let free = self.free_bytes();
+        let (free, candidates) = (self.free_bytes(), self.candidates());
         let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {
             return Ok(false);
         }
+        if self.all_trees().iter().any(|tree| !tree.peek().immutables.is_empty()) {
+            return Ok(false);
+        }
         let root = self.set.current();
-        for tree in self.all_trees() {
-            let due = !tree.peek().immutables.is_empty()
-                || self.due(&mut state, &root, tree.id, free)?.is_some();
-            if due {
+        for id in candidates {
+            if self.due(&mut state, &root, id, free)?.is_some() {
                 return Ok(false);
             }
         }

@@ -65,6 +65,7 @@ impl Engine {
         let mut edit = VersionEdit::default();
         edit.keyspace(tree.id).options = Some(Arc::new(options));
         self.install_outputs(edit, &[], None).map_err(|e| self.note_install_error(e))?;
+        self.update_pressure_of(tree);
         self.shared.wake_workers();
         Ok(())
     }
@@ -168,6 +169,7 @@ impl Engine {
             }
         };
         tree.set_dropped();
+        self.set_stopped(&tree, false);
         self.trees.lock().remove(&tree.id);
         for table in &installed.removed {
             self.reclaimer.retire(table);

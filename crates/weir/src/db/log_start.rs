@@ -94,10 +94,12 @@ impl Engine {
     /// every freeze). Without them a keyspace that is never flushed would pin the log.
     pub(super) fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
         let mut starts = Vec::new();
-        for tree in self.all_trees().iter().filter(|t| t.id != besides.id) {
-            let log_start = tree.oldest_log_start();
-            // After the look at the memtables: what was flushed before it is in this root.
-            let root = self.set.current();
+        let trees = self.all_trees();
+        let others = trees.iter().filter(|tree| tree.id != besides.id);
+        let now: Vec<_> = others.map(|tree| (tree, tree.oldest_log_start())).collect();
+        // After the look at the memtables: what was flushed before it is in this root.
+        let root = self.set.current();
+        for (tree, log_start) in now {
             let Some(state) = root.keyspaces.get(&tree.id) else { continue };
             if state.log_start.segment < log_start.segment {
                 let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };

@@ -347,10 +347,7 @@ impl Db {
     /// # Errors
     /// As [`Keyspace::flush`].
     pub fn flush(&self) -> Result<()> {
-        let engine = &self.handle.engine;
-        engine.shared.health.check_open()?;
-        let trees: Vec<_> = engine.trees.lock().values().cloned().collect();
-        trees.iter().try_for_each(|tree| engine.flush(tree))
+        self.handle.engine.flush_all()
     }
 
     /// Waits until no flush and no compaction is due or running.

@@ -181,6 +181,7 @@ impl Opening {
         });
         engine.remove_orphans()?;
         engine.freeze_replayed()?;
+        engine.look_at_all();
         engine.update_pressure();
         let default =
             engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned().ok_or_else(
@@ -443,11 +444,7 @@ impl Engine {
     fn freeze_replayed(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
-        writer.committer.exclusively(|lead| {
-            for tree in &trees {
-                lead.freeze(tree);
-            }
-        })
+        writer.committer.exclusively(|lead| lead.freeze_all(&trees))
     }
 
     /// Removes tables that no version names: outputs of jobs that a crash interrupted.

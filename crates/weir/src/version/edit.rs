@@ -73,6 +73,16 @@ pub(crate) struct KeyspaceEdit {
     pub(crate) flushed: Option<Flushed>,
 }
 
+impl KeyspaceEdit {
+    /// Whether the tree or its options change: more than what its tables need of the log.
+    pub(crate) fn changes_tree(&self) -> bool {
+        let Self { create, drop, options, rotated, removed, added, cursors, flushed: _ } = self;
+        let fate = create.is_some() || *drop || options.is_some();
+        let tables = !rotated.is_empty() || !removed.is_empty() || !added.is_empty();
+        fate || tables || !cursors.is_empty()
+    }
+}
+
 /// A table that leaves a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemovedTable {
