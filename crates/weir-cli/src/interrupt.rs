@@ -1,7 +1,8 @@
-//! Ctrl-C and SIGTERM as a flag that commands look at, so that stores are closed cleanly.
+//! Ctrl-C and the other signals that ask a program to end, as a flag that commands look at, so that
+//! stores are closed cleanly and temporary ones removed.
 
 use crate::failure::{Failure, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ impl Interrupt {
     /// survives that like any crash.
     pub(crate) fn install() -> Result<Self> {
         let fail = |e: std::io::Error| Failure::new(format_args!("cannot watch for Ctrl-C: {e}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(fail)?;
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(fail)?;
         let flag = Arc::new(AtomicBool::new(false));
         let set = Arc::clone(&flag);
         std::thread::Builder::new()

@@ -108,11 +108,15 @@ fn help_and_usage() {
 #[test]
 fn interrupts_close_cleanly() {
     let dir = temporary();
+    let bench = &["bench", "readrandom", "--num", "1000", "--reads", "1000000000000"][..];
     let cases = [
-        &["bench", "readrandom", "--num", "1000", "--reads", "1000000000000"][..],
-        &["replay", "--dir", "store", "-"],
+        ("-INT", bench),
+        ("-TERM", bench),
+        ("-HUP", bench),
+        ("-QUIT", bench),
+        ("-INT", &["replay", "--dir", "store", "-"]),
     ];
-    for args in cases {
+    for (signal, args) in cases {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(args)
             .current_dir(dir.path())
@@ -134,12 +138,12 @@ fn interrupts_close_cleanly() {
             std::thread::yield_now();
         }
         std::thread::park_timeout(std::time::Duration::from_millis(300));
-        let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(kill.expect("kill can be run").success());
         let output = child.wait_with_output().expect("the program ends");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(130), "{args:?}: {errors}");
-        assert!(errors.contains("closed cleanly"), "{args:?}: {errors}");
+        assert_eq!(output.status.code(), Some(130), "{signal} {args:?}: {errors}");
+        assert!(errors.contains("closed cleanly"), "{signal} {args:?}: {errors}");
         feeder.join().expect("the feeder does not panic");
     }
     let left = entries(dir.path());
