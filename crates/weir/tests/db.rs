@@ -385,3 +385,25 @@ fn a_log_cut_while_closed_is_damage() {
     let error = Db::open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
 }
+
+/// Goal: a keyspace's options are those that were given, also where the memory budget allows less:
+/// giving them again changes nothing.
+#[test]
+fn options_are_what_was_given() {
+    let temp = dir();
+    let open =
+        |budget: u64| Db::builder(temp.path().join("db")).memory_budget(budget).open().unwrap();
+    let given = Options { write_buffer_bytes: 64 << 20, ..Options::default() };
+    let db = open(16 << 20);
+    let keyspace = db.keyspace("k", given.clone()).unwrap();
+    assert_eq!(keyspace.options(), given);
+    let same = db.keyspace("k", keyspace.options()).unwrap();
+    assert_eq!(same.options(), given);
+    db.drop_keyspace("k").unwrap();
+    assert!(keyspace.options().write_buffer_bytes > 0, "a dropped one still answers");
+    db.keyspace("k", given.clone()).unwrap();
+    db.close().unwrap();
+    let db = open(1 << 30);
+    assert_eq!(db.open_keyspace("k").unwrap().options(), given);
+    db.close().unwrap();
+}

@@ -53,10 +53,16 @@ impl Keyspace {
         &self.tree.name
     }
 
-    /// Its options as of now.
+    /// Its options as of now, as they were given: where the memory budget allows less than
+    /// [`Options::write_buffer_bytes`], less is used, but this is what is stored.
     #[must_use]
     pub fn options(&self) -> Options {
-        (*self.tree.peek().options).clone()
+        let root = self.handle.engine.set.current();
+        match root.keyspaces.get(&self.tree.id) {
+            Some(stored) => (*stored.options).clone(),
+            // It was dropped.
+            None => (*self.tree.peek().options).clone(),
+        }
     }
 
     fn check(&self) -> Result<()> {
