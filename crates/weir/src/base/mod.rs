@@ -15,6 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod pages;
 pub(crate) mod prefetch;
 pub(crate) mod prng;
+pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod table_meta;
 pub(crate) mod tagged;

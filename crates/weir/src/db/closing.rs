@@ -39,6 +39,10 @@ impl Handle {
     /// # Errors
     /// `Poisoned` if an earlier failure left the log's state unknown; the device's.
     pub(crate) fn close(&self) -> Result<()> {
+        // A fork has neither the background threads nor the lock; its copy changes nothing.
+        if !self.engine.shared.health.is_own_process() {
+            return Err(crate::state::health::forked_error());
+        }
         let mut workers = self.workers.lock();
         if self.engine.shared.health.is_closed() {
             return Ok(());

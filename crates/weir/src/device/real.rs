@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
 use crate::device::{Advice, Dir, File, Lock, Mode};
 
@@ -443,8 +444,22 @@ static LOCKED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 /// with the same files.
 struct RealLock {
     // Field order is drop order: the claims are given back after the descriptors are closed.
-    _descriptors: Vec<OwnedFd>,
+    descriptors: Vec<OwnedFd>,
     _claims: Vec<Claim>,
+    process: ProcessMark,
+}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing would not do: a fork has the descriptors too, and the lock belongs to what both
+        // share. For the same reason a fork must not give up what its parent holds.
+        if self.process.is_current() {
+            for fd in &self.descriptors {
+                // Closing does it where there is no fork; nothing depends on this failure.
+                let _ = fs::flock(fd, FlockOperation::Unlock);
+            }
+        }
+    }
 }
 
 impl Lock for RealLock {}
@@ -460,7 +475,8 @@ impl Drop for Claim {
 
 impl RealLock {
     fn take(dir: &RealDir, name: &str) -> Result<Self> {
-        let mut lock = Self { _descriptors: Vec::new(), _claims: Vec::new() };
+        let process = ProcessMark::current();
+        let mut lock = Self { descriptors: Vec::new(), _claims: Vec::new(), process };
         let path = dir.full(name);
         // Times that the lock file may vanish between being opened and being locked.
         const ATTEMPTS: usize = 16;
@@ -471,7 +487,7 @@ impl RealLock {
             flock(&fd, &dir.path, &path)?;
             match fs::statat(&dir.fd, name, AtFlags::empty()) {
                 Ok(now) if (now.st_dev, now.st_ino) == identity => {
-                    lock._descriptors.push(fd);
+                    lock.descriptors.push(fd);
                     lock._claims.push(claim);
                     break;
                 }
@@ -484,10 +500,10 @@ impl RealLock {
         let identity = identify(&fd, &dir.path)?;
         lock._claims.push(claim(identity, &dir.path, &dir.path)?);
         match flock(&fd, &dir.path, &dir.path) {
-            Ok(()) => lock._descriptors.push(fd),
+            Ok(()) => lock.descriptors.push(fd),
             Err(e) if e.kind() == ErrorKind::Locked => return Err(e),
             // Not every file system locks directories; the lock file remains.
-            Err(e) if lock._descriptors.is_empty() => return Err(e),
+            Err(e) if lock.descriptors.is_empty() => return Err(e),
             Err(_) => {}
         }
         Ok(lock)

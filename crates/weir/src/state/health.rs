@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
 
 /// The health of a store. Locks: `reasons` is a leaf.
@@ -18,6 +19,8 @@ pub(crate) struct Health {
     stage: AtomicU8,
     full: AtomicBool,
     reasons: Mutex<Reasons>,
+    /// Where the store was opened.
+    process: ProcessMark,
 }
 
 /// Everything is allowed.
@@ -114,6 +117,12 @@ impl Health {
         if self.is_closed() { Err(closed_error()) } else { Ok(()) }
     }
 
+    /// Whether this process opened the store and is no fork of the one that did.
+    #[inline]
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// `Closed` in place of an error that a read ran into while the store was being closed: its
     /// files may be somebody else's by then.
     #[cold]
@@ -126,6 +135,9 @@ impl Health {
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.stage.load(Ordering::Acquire) >= REFUSING {
             return Err(closed_error());
+        }
+        if !self.is_own_process() {
+            return Err(forked_error());
         }
         self.check_sound()
     }
@@ -155,6 +167,15 @@ impl Health {
 /// The error of every call on a closed store.
 pub(crate) fn closed_error() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed; open it again to use it")
+}
+
+/// The error of every change in a fork of the process that opened the store.
+pub(crate) fn forked_error() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the store belongs to the process that opened it, and this one is a fork of that: use it \
+         there, or open it here once it is closed there",
+    )
 }
 
 #[cfg(test)]
