@@ -26,6 +26,10 @@ fn an_edit_costs_what_it_changes() {
     db.flush().unwrap();
     db.wait_idle().unwrap();
     let engine = &db.handle.engine;
+    // Until the background thread has found nothing more to do in any of them.
+    while !engine.jobs.state.lock().to_look_at.is_empty() {
+        std::thread::yield_now();
+    }
     let (one, others) = keyspaces.split_first().unwrap();
     let pins = || -> Vec<Arc<SuperVersion>> { others.iter().map(|k| k.tree.pin()).collect() };
     let check = |what: &str, edits: usize, change: &dyn Fn()| {
