@@ -100,6 +100,9 @@ pub fn unpack(packed: &[u8]) -> std::result::Result<Disk, String> {
             _ => return Err(wrong()),
         }
     }
+    if !rest.is_empty() {
+        return Err("a packed store ends with a whole line".to_owned());
+    }
     for (name, bytes) in files {
         disk.sim.write_all(&name, &bytes);
     }

@@ -33,9 +33,12 @@ fn every_workload() {
     }
     let ran = weir(dir.path(), &["bench", "fillseq", "readrandom", "--num", "1000"]);
     let lines: Vec<&str> = ran.ok().lines().collect();
-    assert_eq!(lines.len(), 4, "{}", ran.out);
-    assert!(lines[0].starts_with("1,000 keys of 16 + 100 bytes"));
-    assert!(lines[2].starts_with("fillseq") && lines[3].starts_with("readrandom"));
+    assert!(lines[0].starts_with("1,000 keys of 16 + 100 bytes"), "{}", ran.out);
+    assert!(lines[2].starts_with("fillseq") && lines[3].starts_with("readrandom"), "{}", ran.out);
+    // The other table: what each workload asked of the device.
+    assert!(lines[4].is_empty() && lines[5].starts_with("workload  cause"), "{}", ran.out);
+    let log = lines[6..].iter().find(|line| line.starts_with("fillseq") && line.contains(" log "));
+    assert!(log.is_some(), "{}", ran.out);
 }
 
 /// Goal: a store stays where it was asked for and is removed only if that was said. Method: twice

@@ -8,7 +8,7 @@ use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::state::shared::Shared;
 use crate::state::tree::{Peek, SuperVersion, Tree};
-use crate::table::HeldBlock;
+use crate::table::{HeldBlock, with_descriptors};
 
 /// The value of `key` in the newest state, or in the state at `snapshot`.
 #[inline]
@@ -18,13 +18,15 @@ pub(crate) fn get(
     key: &[u8],
     snapshot: Option<Seq>,
 ) -> Result<Option<Value>> {
-    let current = tree.peek();
-    let found = match snapshot {
-        Some(seq) => get_in(shared, &current, key, seq)?,
-        None => get_newest(shared, tree, &current, key)?,
-    };
-    count(shared, found.as_ref());
-    Ok(found.map(|value| value.keep(&shared.accountant)))
+    with_descriptors(|| {
+        let current = tree.peek();
+        let found = match snapshot {
+            Some(seq) => get_in(shared, &current, key, seq)?,
+            None => get_newest(shared, tree, &current, key)?,
+        };
+        count(shared, found.as_ref());
+        Ok(found.map(|value| value.keep(&shared.accountant)))
+    })
 }
 
 /// Copies the value of `key` into `buf`; false if it has none.
@@ -36,13 +38,15 @@ pub(crate) fn get_into(
     buf: &mut Vec<u8>,
 ) -> Result<bool> {
     buf.clear();
-    let current = tree.peek();
-    let found = get_newest(shared, tree, &current, key)?;
-    count(shared, found.as_ref());
-    if let Some(value) = &found {
-        buf.extend_from_slice(value);
-    }
-    Ok(found.is_some())
+    with_descriptors(|| {
+        let current = tree.peek();
+        let found = get_newest(shared, tree, &current, key)?;
+        count(shared, found.as_ref());
+        if let Some(value) = &found {
+            buf.extend_from_slice(value);
+        }
+        Ok(found.is_some())
+    })
 }
 
 #[inline]

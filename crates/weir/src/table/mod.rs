@@ -31,7 +31,7 @@ pub(crate) use ahead::ReadAhead;
 pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
-pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
+pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables, with_descriptors};
 pub(crate) use reader::{Table, read_meta};
 pub(crate) use verify::KeyRanges;
 

@@ -12,6 +12,9 @@
 //! which keep it until every lookup is over that may have seen it. So the path of a lookup that
 //! finds its table open is one load, as if tables were never closed.
 //!
+//! A process may have no descriptor left all the same, as what is closed goes late and others open
+//! files too. Who holds no gate then waits a moment and tries again ([`with_descriptors`]).
+//!
 //! Invariants: (1) a slot's pointer changes under its lock alone; (2) a pointer that was taken out
 //! of a slot is handed to the gates *after* that, so that a lookup which passes a later gate does
 //! not see it; (3) no lock of a slot is held while another table is opened or closed.
@@ -25,15 +28,46 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use crate::base::sched::{Mutex, MutexGuard};
+use crate::base::error::{Error, Result};
+use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::table::reader::{Opened, Table};
 
 /// Tables that one opening closes at most, so that nobody pays for what others have pinned.
 const CLOSED_AT_ONCE_MAX: usize = 4;
 
+/// Pauses while others give descriptors back, before it is said that there is none: 0.25 s in all,
+/// many times what a lookup or a piece of a job takes.
+const PAUSES_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 /// Entries of the clock that are gone or closed and stay, before all are looked at.
 const CLOCK_SLACK: usize = 64;
+
+/// The result of `attempt`, made again after a pause for as long as the process has no descriptor.
+///
+/// Requires: the caller holds no gate; what is closed for the attempts would be kept by it.
+#[inline]
+pub(crate) fn with_descriptors<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    match attempt() {
+        Err(error) if error.is_too_many_open_files() => after_pauses(error, &mut attempt),
+        done => done,
+    }
+}
+
+#[cold]
+fn after_pauses<T>(error: Error, attempt: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+    let mut outcome = Err(error);
+    for pause in PAUSES_MS {
+        match outcome {
+            Err(error) if error.is_too_many_open_files() => {}
+            done => return done,
+        }
+        sched::delay(Duration::from_millis(pause));
+        outcome = attempt();
+    }
+    outcome
+}
 
 /// Proof that what is closed from now on stays as long as this lives.
 #[derive(Clone, Copy)]

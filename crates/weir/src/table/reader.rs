@@ -29,7 +29,7 @@ use crate::table::format::{
     BlockPlace, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
 use crate::table::index::{Extent, Index};
-use crate::table::open_tables::{Gate, OpenCount, OpenTables, Slot};
+use crate::table::open_tables::{Gate, OpenCount, OpenTables, Slot, with_descriptors};
 use crate::table::{CursorOptions, TableHit};
 
 /// One table, shared by all versions and cursors that use it.
@@ -188,13 +188,15 @@ impl Table {
     }
 
     /// Source, index and filter, shared; reads them if the table is closed.
+    ///
+    /// Requires: the caller holds no gate.
     pub(super) fn pin(&self) -> Result<Arc<Opened>> {
         match self.slot.pin() {
             Some(opened) => {
                 opened.note_use();
                 Ok(opened)
             }
-            None => self.open(),
+            None => with_descriptors(|| self.open()),
         }
     }
 
