@@ -132,6 +132,13 @@ impl Generator {
         Op::Midway { key, val: Val { len: val.len % 200, ..val }, count }
     }
 
+    fn beside(&mut self) -> Op {
+        let (key, val) = (self.key(), self.val());
+        // Two values for each key beside.
+        self.values += 12;
+        Op::Beside { key, val: Val { len: val.len % 400, ..val }, options: self.options() }
+    }
+
     fn ks(&mut self) -> u8 {
         self.rng.below(u64::from(self.mix.keyspaces)) as u8
     }
@@ -284,13 +291,14 @@ impl Generator {
     }
 
     fn rare(&mut self) -> Op {
-        match self.rng.below(12) {
+        match self.rng.below(14) {
             0 => Op::Everything,
             1 => Op::Verify,
             2 => Op::Inspect,
             3 => Op::List,
             4 => Op::Size { ks: self.ks(), lo: self.bound(), hi: self.bound() },
             5 => Op::Keyspace { ks: self.ks(), options: self.options() },
+            9 => self.beside(),
             6 => Op::OpenStored { ks: self.ks() },
             7 if self.rng.chance(1, 2) => Op::DropKeyspace { ks: self.ks() },
             8 => Op::Create { ks: self.ks(), options: self.options() },

@@ -41,6 +41,16 @@ impl Val {
     }
 }
 
+/// Bytes behind the number in a long key: up to 319; of some, up to the limit of a key.
+fn padding(n: u32) -> usize {
+    match n % 256 {
+        63 => 65_535 - 9,
+        127 => 40_000,
+        191 => 5_000,
+        _ => 20 + (n % 300) as usize,
+    }
+}
+
 /// The bytes of key number `id`. Neighbouring numbers give keys of all kinds: empty, short, long,
 /// sharing eight bytes and more, ending in 0x00 and 0xff, one a prefix of the next. Two numbers may
 /// give one key; nothing depends on it.
@@ -53,7 +63,7 @@ pub fn key_bytes(id: u32) -> Vec<u8> {
         1 => format!("key{n:06}").into_bytes(),
         2 => [b"shared-prefix-of-24-bytes".as_slice(), &n.to_be_bytes()].concat(),
         3 => [format!("key{n:06}").as_bytes(), &[0][..]].concat(),
-        4 => [format!("key{n:06}").as_bytes(), &vec![b'x'; 20 + (n % 300) as usize][..]].concat(),
+        4 => [format!("key{n:06}").as_bytes(), &vec![b'x'; padding(n)][..]].concat(),
         5 => [&[0xff; 7][..], &n.to_be_bytes()[..], &[0xff][..]].concat(),
         6 => vec![(n >> 8) as u8, n as u8],
         _ => [&u64::from(n).to_be_bytes()[..], &[0xff; 3][..]].concat(),
@@ -250,6 +260,13 @@ pub enum Op {
         key: u32,
         val: Val,
         count: u32,
+    },
+    /// A keyspace with options `options` is created by two actors, written to, and dropped while
+    /// others read and flush it. The values are numbered from that of `val` on.
+    Beside {
+        key: u32,
+        val: Val,
+        options: u32,
     },
     /// Waits until nothing is left to do. Every tree must be in the form that its options demand.
     Settle,
@@ -481,6 +498,9 @@ impl fmt::Display for Op {
             Self::Midway { key, val, count } => {
                 write!(f, "midway {key} {}x{} {count}", val.id, val.len)
             }
+            Self::Beside { key, val, options } => {
+                write!(f, "beside {key} {}x{} {options}", val.id, val.len)
+            }
             Self::Settle => f.write_str("settle"),
         }
     }
@@ -492,6 +512,16 @@ impl FromStr for Op {
     fn from_str(line: &str) -> Result<Self, String> {
         parse(line).map_err(|why| format!("{why} in the operation `{line}`"))
     }
+}
+
+fn leave(w: &mut Words<'_>) -> Result<Leave, String> {
+    Ok(match w.word()? {
+        "close" => Leave::Close,
+        "drop" => Leave::Drop,
+        "kill" => Leave::Kill,
+        "power" => Leave::Power(w.num()?, w.num()?),
+        other => return Err(format!("{other} is no way to leave")),
+    })
 }
 
 fn parse(line: &str) -> Result<Op, String> {
@@ -560,18 +590,10 @@ fn parse(line: &str) -> Result<Op, String> {
             let found = MISUSES.iter().find(|m| m.1 == name);
             Op::Misuse { what: found.ok_or_else(|| format!("{name} is no misuse"))?.0 }
         }
-        "reopen" => Op::Reopen {
-            options: w.num()?,
-            leave: match w.word()? {
-                "close" => Leave::Close,
-                "drop" => Leave::Drop,
-                "kill" => Leave::Kill,
-                "power" => Leave::Power(w.num()?, w.num()?),
-                other => return Err(format!("{other} is no way to leave")),
-            },
-        },
+        "reopen" => Op::Reopen { options: w.num()?, leave: leave(&mut w)? },
         "everything" => Op::Everything,
         "midway" => Op::Midway { key: w.num()?, val: val(w.word()?)?, count: w.num()? },
+        "beside" => Op::Beside { key: w.num()?, val: val(w.word()?)?, options: w.num()? },
         "settle" => Op::Settle,
         other => return Err(format!("{other} is no operation")),
     })

@@ -19,6 +19,7 @@ use crate::op::{Item, Leave, Misuse, Op, Val, key_bytes};
 use crate::options;
 use crate::world::Disk;
 
+mod beside;
 pub mod form;
 mod reads;
 
@@ -221,6 +222,7 @@ impl Runner {
             Op::Reopen { leave, options } => self.reopen(*leave, *options),
             Op::Misuse { what } => self.misuse(*what),
             Op::Midway { key, val, count } => self.midway(*key, *val, *count),
+            Op::Beside { key, val, options } => self.beside(*key, *val, *options),
             Op::Settle => self.settle(),
             _ => self.manage(op),
         }
@@ -456,6 +458,8 @@ impl Runner {
             empty => {
                 self.models.push(KeyspaceModel::default());
                 *empty = Some(Space { handle, model: self.models.len() - 1 });
+                // What was acknowledged before a creation or a drop is as durable as it is.
+                self.acknowledge(Durability::Sync);
             }
         }
         Ok(())
@@ -470,6 +474,7 @@ impl Runner {
             (Ok(handle), empty) => {
                 self.models.push(KeyspaceModel::default());
                 *empty = Some(Space { handle, model: self.models.len() - 1 });
+                self.acknowledge(Durability::Sync);
                 Ok(())
             }
             (Err(e), _) => Err(format!("create_keyspace {}: {e}", NAMES[slot])),
@@ -509,6 +514,7 @@ impl Runner {
                 ended(space.handle.get(b"key000001").map(drop), "get")?;
                 ended(space.handle.put(b"key000001", b"v"), "put")?;
                 self.models[model] = KeyspaceModel::default();
+                self.acknowledge(Durability::Sync);
                 Ok(())
             }
         }

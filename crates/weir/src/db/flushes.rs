@@ -199,6 +199,10 @@ impl Engine {
         };
         let failures = self.hurry(|work| work == Work::Flush(tree.id));
         self.shared.wait_until(|| {
+            // A keyspace that was dropped meanwhile has nothing that a flush would keep.
+            if tree.is_dropped() {
+                return Some(Ok(()));
+            }
             let oldest = tree.peek().immutables.last().map(|b| b.epoch());
             if oldest.is_none_or(|oldest| oldest > newest) {
                 return Some(Ok(()));

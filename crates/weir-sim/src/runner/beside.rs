@@ -1,0 +1,142 @@
+//! A keyspace that is created, used and dropped while other actors create, read and flush it, and
+//! while this one writes into the default keyspace.
+//!
+//! Nothing of it is left at the end: the models of the run know the writes to the default keyspace
+//! only. What readers may be told is little: the value, or that the keyspace was dropped.
+
+use std::sync::{Arc, Mutex};
+
+use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot};
+
+use super::{Checked, Runner, lock};
+use crate::op::{Val, key_bytes};
+use crate::world;
+
+/// Its name; no slot has it.
+const NAME: &str = "beside";
+
+/// Keys that are put into it, and about as many into the default keyspace meanwhile.
+const KEYS: u32 = 6;
+
+type Found = weir::Result<Option<Vec<u8>>>;
+
+/// What one key is said to be, in each of the ways to ask.
+fn lookups(space: &Keyspace, snapshot: &Snapshot, key: &[u8]) -> Vec<(&'static str, Found)> {
+    let bytes = |found: Option<weir::Value>| found.map(|v| v.to_vec());
+    let first = |found: Vec<Option<weir::Value>>| found.into_iter().next().and_then(bytes);
+    let mut buffer = Vec::new();
+    let into = space.get_into(key, &mut buffer);
+    let walked = snapshot.prefix(space, key).next().transpose();
+    vec![
+        ("get", space.get(key).map(bytes)),
+        ("get_into", into.map(|found| found.then_some(buffer))),
+        ("multi_get", space.multi_get(&[key]).map(first)),
+        ("get of a snapshot", snapshot.get(space, key).map(bytes)),
+        ("multi_get of a snapshot", snapshot.multi_get(space, &[key]).map(first)),
+        ("walk of a snapshot", walked.map(|kv| kv.map(|(_, value)| value.to_vec()))),
+    ]
+}
+
+/// Reads every key, in each of the ways.
+fn read(space: &Keyspace, snapshot: &Snapshot, keys: &[Vec<u8>], value: &[u8]) -> Checked {
+    for (what, found) in keys.iter().flat_map(|key| lookups(space, snapshot, key)) {
+        match found {
+            Ok(Some(found)) if found == value => {}
+            Err(error) if error.kind() == ErrorKind::Closed => {}
+            other => return Err(format!("{what} beside a drop gives {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+impl Runner {
+    /// See [`Op::Beside`](crate::op::Op::Beside).
+    pub(super) fn beside(&mut self, key: u32, val: Val, number: u32) -> Checked {
+        let db = self.db()?.clone();
+        let space = self.created_twice(&db, key, val, number)?;
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(|n| key_bytes(key + n)).collect();
+        let value = Val { len: val.len % 200, ..val }.bytes();
+        for key in &keys {
+            space.put(key, &value).map_err(|e| format!("put: {e}"))?;
+        }
+        let snapshot = db.snapshot();
+        let failed = Arc::new(Mutex::new(None));
+        let spawn = |name: &str, body: Box<dyn FnOnce() -> Checked + Send>| {
+            let failed = Arc::clone(&failed);
+            world::spawn(name, move || {
+                if let Err(why) = body() {
+                    lock(&failed).get_or_insert(why);
+                }
+            })
+        };
+        let mut actors = Vec::new();
+        for name in ["reader", "second reader"] {
+            let (space, snapshot) = (space.clone(), snapshot.clone());
+            let (keys, value) = (keys.clone(), value.clone());
+            actors.push(spawn(name, Box::new(move || read(&space, &snapshot, &keys, &value)))?);
+        }
+        let flushed = space.clone();
+        let flush = move || match flushed.flush() {
+            Err(error) if error.kind() != ErrorKind::Closed => Err(format!("flush: {error}")),
+            _ => Ok(()),
+        };
+        actors.push(spawn("flusher", Box::new(flush))?);
+        self.put_beside(key + KEYS, Val { id: val.id + KEYS, ..val })?;
+        db.drop_keyspace(NAME).map_err(|e| format!("drop_keyspace: {e}"))?;
+        self.acknowledge(Durability::Sync);
+        for actor in actors {
+            actor.join();
+        }
+        lock(&failed).take().map_or(Ok(()), Err)?;
+        self.log_is_whole(&db)
+    }
+
+    /// Two actors create the keyspace while one of them writes: one must succeed.
+    fn created_twice(&mut self, db: &Db, key: u32, val: Val, number: u32) -> Checked<Keyspace> {
+        let options = crate::options::keyspace(number);
+        let theirs = Arc::new(Mutex::new(None));
+        let (slot, other, theirs_options) = (Arc::clone(&theirs), db.clone(), options.clone());
+        let creator = world::spawn("creator", move || {
+            let created = other.create_keyspace(NAME, theirs_options);
+            *lock(&slot) = Some(created.map(drop));
+        })?;
+        self.put_beside(key, val)?;
+        let mine = db.create_keyspace(NAME, options).map(drop);
+        creator.join();
+        let theirs = lock(&theirs).take().unwrap_or(Ok(()));
+        let lost = |created: &weir::Result<()>| {
+            created.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict)
+        };
+        if !(mine.is_ok() && lost(&theirs) || theirs.is_ok() && lost(&mine)) {
+            return Err(format!("one keyspace was created twice: {mine:?} and {theirs:?}"));
+        }
+        self.log_is_whole(db)?;
+        db.open_keyspace(NAME).map_err(|e| format!("open_keyspace: {e}"))
+    }
+
+    fn put_beside(&mut self, key: u32, val: Val) -> Checked {
+        for n in 0..KEYS {
+            let val = Val { id: val.id + n, ..val };
+            self.put(0, key + n, val, Durability::Buffered)?;
+        }
+        Ok(())
+    }
+
+    /// No keyspace needs a part of the log that is gone. (A store that was never flushed needs it
+    /// from segment 0 on, which never existed.)
+    fn log_is_whole(&self, db: &Db) -> Checked {
+        // Twice, because a flush may let go of a part between two looks: what there was before is
+        // enough for what is needed after.
+        let before = db.describe();
+        let Some(first) = before.log_segments.first().copied() else { return Ok(()) };
+        let described = db.describe();
+        let lacks = |start: u64| start != 0 && start < first;
+        match described.keyspaces.iter().find(|k| lacks(k.log_start_segment)) {
+            None => Ok(()),
+            Some(k) => Err(format!(
+                "keyspace {} needs the log from segment {} on, it begins with {first}",
+                k.name, k.log_start_segment
+            )),
+        }
+    }
+}
