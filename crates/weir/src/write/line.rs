@@ -8,11 +8,14 @@
 //!    have to commit for others: a commit may wait for a flush.
 //! 2. Batches of one thread are committed in the order in which it brought them: unattended tickets
 //!    are served in the order of the line, and all of them before a batch that a thread waits for.
-//! 3. The line holds a bounded number of bytes that nobody waits for ([`Line::may_wait_alone`]),
+//! 3. The lead goes to the oldest who waits, or to one behind it who is awake and needs no waking:
+//!    at most [`PASSED_OVER_MAX`] times in a row, and never past one who brought no batch.
+//! 4. The line holds a bounded number of bytes that nobody waits for ([`Line::may_wait_alone`]),
 //!    and a leader does a bounded amount of others' work ([`SHARE_BYTES`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::base::error::{Error, IgnoreError, Result};
 use crate::base::key::Kind;
@@ -27,6 +30,14 @@ pub(super) const SHARE_BYTES: u64 = 1 << 20;
 /// What a group costs a leader besides its bytes, in bytes: at 1 GB/s the few microseconds that a
 /// small group takes.
 pub(super) const GROUP_COST_BYTES: u64 = 4 << 10;
+
+/// How often in a row somebody who is awake gets the lead before the oldest, who sleeps. A group
+/// takes what waits in front anyway; only what does not fit into it waits longer.
+const PASSED_OVER_MAX: u32 = 8;
+
+/// How many of the oldest are asked whether they are awake: more than there are processors that
+/// could keep them so, on most machines.
+const ASKED_MAX: usize = 16;
 
 /// What a waiting batch costs besides its records: the ticket and its place in the line.
 const TICKET_BYTES: usize = 256;
@@ -80,6 +91,53 @@ pub(crate) struct Ticket {
     bytes: usize,
     pub(super) state: Mutex<TicketState>,
     changed: Condvar,
+    /// Whether the state has what is waited for; a hint for those who look without the lock.
+    answered: AtomicBool,
+    /// Whether the thread that blocks on it has not gone to sleep; a hint.
+    awake: AtomicBool,
+}
+
+/// Whether it pays to wait awake: learned from how such waits ended.
+#[derive(Default)]
+pub(super) struct Patience {
+    possible: bool,
+    waits: AtomicU32,
+    /// Of the last waits, counted down to a half when they are [`PATIENCE_WAITS`], how many slept.
+    slept: AtomicU32,
+    counted: AtomicU32,
+}
+
+/// Waits that are remembered.
+const PATIENCE_WAITS: u32 = 64;
+
+/// Where most waits end asleep, one in so many is tried awake all the same.
+const TRY_EVERY: u32 = 64;
+
+impl Patience {
+    /// `possible`: whether anybody else can run while a thread waits awake.
+    pub(super) fn new(possible: bool) -> Self {
+        Self { possible, ..Self::default() }
+    }
+
+    /// Waits awake for a moment, if that is likely to be enough.
+    fn wait_awake(&self, done: impl Fn() -> bool) {
+        if !self.possible {
+            return;
+        }
+        // Counts of several threads may be lost: they only decide how to wait.
+        let (slept, counted) =
+            (self.slept.load(Ordering::Relaxed), self.counted.load(Ordering::Relaxed));
+        let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
+        self.waits.store(waits, Ordering::Relaxed);
+        // A wait awake that was in vain costs about what one saves that was not.
+        if slept > counted / 2 && !waits.is_multiple_of(TRY_EVERY) {
+            return;
+        }
+        let slept = slept + u32::from(!sched::wait_awake(done));
+        let halve = u32::from(counted + 1 >= PATIENCE_WAITS);
+        self.slept.store(slept >> halve, Ordering::Relaxed);
+        self.counted.store((counted + 1) >> halve, Ordering::Relaxed);
+    }
 }
 
 pub(super) struct TicketState {
@@ -97,6 +155,8 @@ impl Ticket {
             bytes: pending.as_ref().map_or(0, Pending::waiting_bytes),
             state: Mutex::new(TicketState { pending, leads: false, outcome: None, callback: None }),
             changed: Condvar::new(),
+            answered: AtomicBool::new(false),
+            awake: AtomicBool::new(blocking),
         })
     }
 
@@ -120,8 +180,12 @@ impl Ticket {
         ticket
     }
 
-    /// Waits for the outcome, or for the lead (`None`).
-    pub(super) fn wait(&self) -> Option<Result<Committed>> {
+    /// Waits for the outcome, or for the lead (`None`); awake at first, if that pays.
+    pub(super) fn wait(&self, patience: &Patience) -> Option<Result<Committed>> {
+        patience.wait_awake(|| self.answered.load(Ordering::Acquire));
+        // Whether the lead comes while this thread is still awake is the simulation's choice.
+        sched::switch_point();
+        self.awake.store(false, Ordering::Relaxed);
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
@@ -143,6 +207,7 @@ impl Ticket {
             state.outcome = Some(outcome.clone());
             state.callback.take()
         };
+        self.answered.store(true, Ordering::Release);
         self.changed.notify_all();
         callback.map(|callback| DueCallback { callback, outcome })
     }
@@ -154,6 +219,7 @@ impl Ticket {
 
     pub(super) fn give_lead(&self) {
         self.state.lock().leads = true;
+        self.answered.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
@@ -203,6 +269,8 @@ pub(super) struct Line {
     wanting_lead: usize,
     /// A leader has done its share: until another one has caught up, nobody joins unattended.
     weary: bool,
+    /// How often in a row the lead has passed the oldest who waits.
+    passed_over: u32,
 }
 
 /// What a leader does after its own group.
@@ -278,7 +346,21 @@ impl Line {
         self.remove(at)
     }
 
-    /// Who is next: those that cannot lead themselves, then the oldest that can. A leader that has
+    /// The place of the one who leads next: the first who is awake, or the oldest (invariant 3).
+    ///
+    /// Requires: a thread blocks on every ticket.
+    fn successor(&self) -> usize {
+        if self.passed_over >= PASSED_OVER_MAX {
+            return 0;
+        }
+        let asked = self.waiting.iter().take(ASKED_MAX);
+        let brings = asked.take_while(|t| !t.wants_only_the_lead());
+        let mut awake = brings.map(|t| t.awake.load(Ordering::Relaxed));
+        awake.position(|awake| awake).unwrap_or(0)
+    }
+
+    /// Who is next: those that cannot lead themselves, then one that can
+    /// ([`successor`](Self::successor)). A leader that has
     /// done its share gives the lead to the oldest that brings a batch; that one goes on with
     /// [`next_unattended`](Self::next_unattended) before its own batch.
     pub(super) fn next(&mut self, share_done: bool) -> Next {
@@ -294,7 +376,9 @@ impl Line {
         if let Some(ticket) = self.next_unattended() {
             return Next::Serve(ticket);
         }
-        let Some(ticket) = self.remove(0) else {
+        let at = self.successor();
+        self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
+        let Some(ticket) = self.remove(at) else {
             self.leading = false;
             self.exclusive = false;
             return Next::Rest;
@@ -327,5 +411,50 @@ impl Pending {
         self.trees.clear();
         self.count = 0;
         self.deletes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(awake: bool) -> Arc<Ticket> {
+        let ticket = Ticket::new(Some(Pending::default()), true);
+        ticket.awake.store(awake, Ordering::Relaxed);
+        ticket
+    }
+
+    #[track_caller]
+    fn leads(line: &mut Line, expected: &Arc<Ticket>) {
+        let Next::Lead(next) = line.next(false) else { panic!("nobody leads") };
+        assert!(Arc::ptr_eq(&next, expected), "another one leads");
+    }
+
+    /// Goal: the lead goes to who is awake, but the oldest gets it after a bounded number of turns.
+    #[test]
+    fn the_lead_passes_sleepers_a_bounded_number_of_times() {
+        let mut line = Line { leading: true, ..Line::default() };
+        let oldest = waiting(false);
+        line.join(&oldest);
+        for _ in 0..PASSED_OVER_MAX {
+            let awake = waiting(true);
+            line.join(&awake);
+            leads(&mut line, &awake);
+        }
+        line.join(&waiting(true));
+        leads(&mut line, &oldest);
+        assert_eq!(line.passed_over, 0);
+    }
+
+    /// Goal: who wants the lead for something else than a batch keeps its place.
+    #[test]
+    fn nobody_passes_who_wants_only_the_lead() {
+        let mut line = Line { leading: true, ..Line::default() };
+        let alone = Ticket::new(None, true);
+        alone.awake.store(false, Ordering::Relaxed);
+        line.join(&alone);
+        line.join(&waiting(true));
+        leads(&mut line, &alone);
+        assert!(line.exclusive);
     }
 }

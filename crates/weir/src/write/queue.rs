@@ -34,7 +34,9 @@ use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::line::{Callback, Committed, Pending, Ticket};
-use crate::write::line::{DueCallback, GROUP_COST_BYTES, Line, Next, SHARE_BYTES, run_callbacks};
+use crate::write::line::{
+    DueCallback, GROUP_COST_BYTES, Line, Next, Patience, SHARE_BYTES, run_callbacks,
+};
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
 /// little enough that the first writer in it does not wait for long.
@@ -88,6 +90,7 @@ type LeadCell = Mutex<Option<Lead>>;
 pub(crate) struct Committer {
     queue: CommitQueue,
     lead: LeadCell,
+    patience: Patience,
 }
 
 impl Committer {
@@ -110,6 +113,7 @@ impl Committer {
                 freeze_requested: AtomicBool::new(false),
             },
             lead: Mutex::new(Some(Lead { last_seq, owed_nanos: 0, served_bytes: 0 })),
+            patience: Patience::new(sched::can_wait_awake()),
         }
     }
 
@@ -231,7 +235,7 @@ impl Committer {
             }
         };
         if !given {
-            let outcome = ticket.wait();
+            let outcome = ticket.wait(&Patience::default());
             debug_assert!(outcome.is_none(), "a ticket without a batch can only get the lead");
         }
         self.between_groups(body)
@@ -269,7 +273,7 @@ impl Committer {
             }
             line.join(ticket);
         }
-        ticket.wait()
+        ticket.wait(&self.patience)
     }
 
     /// Commits what nobody waits for: a thread that takes over from another one does that first,
