@@ -61,6 +61,13 @@ mod explored {
     atomic!(AtomicU64, atomic::AtomicU64, u64);
     atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
 
+    impl AtomicBool {
+        pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
+            switch_point();
+            self.inner.swap(value, order)
+        }
+    }
+
     impl AtomicU64 {
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             switch_point();
