@@ -62,9 +62,9 @@ const PASSING: [(OpKind, ErrorCode); 5] = [
 #[test]
 fn what_passes_is_tried_again() {
     for (op, code) in PASSING {
-        for compaction in [false, true] {
-            Simulation::run(1, move |sim| {
-                let what = format!("{op:?} {code:?}, compaction: {compaction}");
+        for (compaction, seed) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+            Simulation::run(seed, move |sim| {
+                let what = format!("{op:?} {code:?}, compaction {compaction}, seed {seed}");
                 let disk = SimDisk::default();
                 let (db, faults) = open(&disk);
                 fill(&db, 0, 100).unwrap();
@@ -77,9 +77,12 @@ fn what_passes_is_tried_again() {
                 fill(&db, 50, 60).unwrap();
                 faults.arm(fault(op, FileClass::Table, Times::Once, Effect::Fail(code)));
                 let called = if compaction { db.compact_range(..) } else { db.flush() };
-                // A flush that cannot read its output again fails; so does a merge.
-                let error = called.expect_err(&what);
-                assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
+                // A flush that cannot read its output again fails; so does a merge. A worker may
+                // have been faster: then the call is the second attempt.
+                assert_eq!(db.metrics().jobs_failed, 1, "{what}");
+                if let Err(error) = called {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
+                }
                 db.put_with(b"during", b"it", Durability::Sync).expect(&what);
                 sim.delay(Duration::from_secs(1));
                 db.wait_idle().expect(&what);
