@@ -246,7 +246,7 @@ pub struct DbOptions {
     /// larger is written all the same, and what waits for flushes that are slower than writers
     /// stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
     pub log_area_bytes: u64,
-    /// Tables that are open at once, besides those that readers stand in at the moment, at least 4:
+    /// Tables that are open at once, besides those that are being read at the moment, at least 4:
     /// each takes a descriptor, and its index and filter in memory. One that is closed is opened
     /// again by a read of its end. `None`: half of the descriptors that the process may have; the
     /// soft limit (`ulimit -n`) is raised to the hard one. Default: `None`.

@@ -2,7 +2,8 @@
 //! open.
 //!
 //! Method: the limit is a process's, so that each test runs again as a process of its own with a
-//! lower limit. `WEIR_TABLES` is the number of tables; 10,000 is the long form.
+//! lower limit. `WEIR_TABLES` is the number of tables and `WEIR_KEYSPACES` that of keyspaces;
+//! 10,000 and 4,095 are the long form.
 #![expect(clippy::disallowed_methods, reason = "it starts a process with a limit of its own")]
 
 use std::process::Command;
@@ -12,8 +13,9 @@ use weir::{Db, Keyspace, Options};
 /// Set in the process that has the low limit.
 const CHILD: &str = "WEIR_OPEN_FILES_CHILD";
 
-fn tables_wanted() -> u32 {
-    std::env::var("WEIR_TABLES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
+/// The number that an environment variable gives.
+fn wanted(name: &str, otherwise: u32) -> u32 {
+    std::env::var(name).map_or(otherwise, |n| n.parse().expect("a number"))
 }
 
 /// Runs the test of this name again under `ulimit -n 64`; true in that process.
@@ -90,7 +92,7 @@ fn more_tables_than_descriptors() {
         return;
     }
     // Five entries fill a table.
-    let (tables, dir) = (tables_wanted(), tempfile::tempdir().unwrap());
+    let (tables, dir) = (wanted("WEIR_TABLES", 300), tempfile::tempdir().unwrap());
     let (count, step) = (tables * 6, 1 + tables as usize / 1000);
     let db = open(dir.path());
     (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
@@ -105,26 +107,89 @@ fn more_tables_than_descriptors() {
     assert!(held < 40 * 4096, "{held} bytes of indexes and filters");
 
     (0..count).step_by(2).for_each(|n| db.put(n.to_be_bytes(), value(n, 1)).unwrap());
+    let beside = db.create_keyspace("beside", options()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| check(db.default_keyspace(), count, 2 * step, &|n| 1 - n % 2));
         }
+        for first in 0..2 {
+            let (beside, mine) = (&beside, (first..count / 4).step_by(2));
+            scope.spawn(|| mine.for_each(|n| beside.put(n.to_be_bytes(), value(n, 2)).unwrap()));
+        }
         db.compact_range(..).unwrap();
     });
+    check(&beside, count / 4, step, &|_| 2);
     db.close().unwrap();
     let db = open(dir.path());
     check(db.default_keyspace(), count, step, &|n| 1 - n % 2);
+    check(&db.keyspace("beside", options()).unwrap(), count / 4, step, &|_| 2);
     assert_eq!(db.property("weir.background-error").unwrap(), "");
     db.close().unwrap();
 }
 
-/// Goal: the same with a table in each of many keyspaces.
+/// Goal: many more iterators than descriptors go through as many tables, side by side.
+#[test]
+fn more_iterators_than_descriptors() {
+    if !limited("more_iterators_than_descriptors") {
+        return;
+    }
+    let (count, iterators, dir) = (1500_u32, 150, tempfile::tempdir().unwrap());
+    let db = open(dir.path());
+    (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
+    db.flush().unwrap();
+    let starts = (0..iterators).map(|i| i * (count / iterators));
+    let mut standing: Vec<_> = starts.map(|n| (n, db.range(n.to_be_bytes()..))).collect();
+    for _ in 0..count / iterators {
+        for (n, entries) in &mut standing {
+            let (key, found) = entries.next().unwrap().unwrap();
+            assert_eq!((&*key, &*found), (&n.to_be_bytes()[..], &value(*n, 0)[..]));
+            *n += 1;
+        }
+        assert!(descriptors() < 60, "{} descriptors", descriptors());
+    }
+    drop(standing);
+    db.close().unwrap();
+}
+
+/// Goal: `open_files_max` bounds the open tables at every moment, but for those that somebody reads
+/// or opens just then.
+#[test]
+fn open_files_max_bounds_descriptors() {
+    const OPEN_MAX: usize = 8;
+    const READERS: usize = 4;
+    let (count, dir) = (1000_u32, tempfile::tempdir().unwrap());
+    let builder = Db::builder(dir.path()).default_options(options()).open_files_max(OPEN_MAX);
+    let db = builder.block_cache_bytes(64 << 10).memory_budget(16 << 20).open().unwrap();
+    (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    let tables_open_max = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                for n in (0..count).map(|n| n * 397 % count) {
+                    let found = db.get(n.to_be_bytes()).unwrap();
+                    assert_eq!(found.as_deref(), Some(&value(n, 0)[..]), "get of {n}");
+                    let open = db.metrics().tables_open as usize;
+                    tables_open_max.fetch_max(open, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let most = tables_open_max.into_inner();
+    // One for each reader, and one for each background thread.
+    assert!(most <= OPEN_MAX + READERS + 2, "{most} tables were open");
+    assert!(most >= OPEN_MAX, "only {most} tables were ever open");
+    db.close().unwrap();
+}
+
+/// Goal: a store of many more keyspaces than descriptors, with a table in each, works too.
 #[test]
 fn more_keyspaces_than_descriptors() {
     if !limited("more_keyspaces_than_descriptors") {
         return;
     }
-    let (count, dir) = ((tables_wanted() / 4).min(4000), tempfile::tempdir().unwrap());
+    let (count, dir) = (wanted("WEIR_KEYSPACES", 75), tempfile::tempdir().unwrap());
     let db = open(dir.path());
     let spaces: Vec<Keyspace> =
         (0..count).map(|n| db.create_keyspace(&format!("k{n}"), options()).unwrap()).collect();

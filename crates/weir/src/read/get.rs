@@ -8,7 +8,7 @@ use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::state::shared::Shared;
 use crate::state::tree::{Peek, SuperVersion, Tree};
-use crate::table::{HeldBlock, with_descriptors};
+use crate::table::HeldBlock;
 
 /// The value of `key` in the newest state, or in the state at `snapshot`.
 #[inline]
@@ -18,15 +18,13 @@ pub(crate) fn get(
     key: &[u8],
     snapshot: Option<Seq>,
 ) -> Result<Option<Value>> {
-    with_descriptors(|| {
-        let current = tree.peek();
-        let found = match snapshot {
-            Some(seq) => get_in(shared, &current, key, seq)?,
-            None => get_newest(shared, tree, &current, key)?,
-        };
-        count(shared, found.as_ref());
-        Ok(found.map(|value| value.keep(&shared.accountant)))
-    })
+    let current = tree.peek();
+    let found = match snapshot {
+        Some(seq) => get_in(shared, &current, key, seq)?,
+        None => get_newest(shared, tree, &current, key)?,
+    };
+    count(shared, found.as_ref());
+    Ok(found.map(|value| value.keep(&shared.accountant)))
 }
 
 /// Copies the value of `key` into `buf`; false if it has none.
@@ -38,15 +36,13 @@ pub(crate) fn get_into(
     buf: &mut Vec<u8>,
 ) -> Result<bool> {
     buf.clear();
-    with_descriptors(|| {
-        let current = tree.peek();
-        let found = get_newest(shared, tree, &current, key)?;
-        count(shared, found.as_ref());
-        if let Some(value) = &found {
-            buf.extend_from_slice(value);
-        }
-        Ok(found.is_some())
-    })
+    let current = tree.peek();
+    let found = get_newest(shared, tree, &current, key)?;
+    count(shared, found.as_ref());
+    if let Some(value) = &found {
+        buf.extend_from_slice(value);
+    }
+    Ok(found.is_some())
 }
 
 #[inline]

@@ -683,8 +683,8 @@ impl Storage for Files {
     }
 
     fn open_tables_max(&self) -> Option<usize> {
-        // The other half is for logs, for what jobs write and for what readers stand in, and for
-        // the rest of the process.
+        // The other half is for logs, for what jobs write and what is read just when it is closed,
+        // and for the rest of the process.
         self.dir.open_files_max().map(|files| (files / 2).max(OPEN_TABLES_MIN))
     }
 

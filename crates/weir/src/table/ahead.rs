@@ -114,10 +114,10 @@ impl Ahead {
             (start, end, taken) = (next_start, next_end, taken + 1);
         }
         self.window_blocks = taken.max(SCAN_BLOCKS_FIRST);
-        self.read(table, opened, start, end, Category::Pinned)?;
+        self.read(table, start, end, Category::Pinned)?;
         if direction == Direction::Forward && end - start > SCAN_BYTES_MAX / 2 {
             // A long scan: let the device work while this window is consumed.
-            opened.source.advise(end, SCAN_BYTES_MAX, Advice::WillNeed);
+            table.advise(end, SCAN_BYTES_MAX, Advice::WillNeed);
         }
         Ok(())
     }
@@ -133,30 +133,23 @@ impl Ahead {
     ) -> Result<()> {
         let start = opened.index.extent(block).offset;
         let (end, next) = window_of(table, opened, block, window_bytes);
-        self.read(table, opened, start, end, Category::Jobs)?;
+        self.read(table, start, end, Category::Jobs)?;
         // The device works while this window is consumed.
         if let Some(next) = next {
             let start = opened.index.extent(next).offset;
             let (end, _) = window_of(table, opened, next, window_bytes);
-            opened.source.advise(start, end - start, Advice::WillNeed);
+            table.advise(start, end - start, Advice::WillNeed);
         }
         Ok(())
     }
 
     /// Reads the bytes from `start` to `end` of the file, in place of what was there.
-    fn read(
-        &mut self,
-        table: &Table,
-        opened: &Opened,
-        start: u64,
-        end: u64,
-        category: Category,
-    ) -> Result<()> {
+    fn read(&mut self, table: &Table, start: u64, end: u64, category: Category) -> Result<()> {
         // Not cleared before: only what is longer than the last window is filled with zeros.
         self.bytes.resize((end - start) as usize, 0);
         self.offset = start;
         self.keep_account(table.accountant(), category);
-        opened.source.read_exact_at(&mut self.bytes, start).inspect_err(|_| {
+        table.read_exact_at(&mut self.bytes, start).inspect_err(|_| {
             self.bytes.clear();
             self.window_blocks = 0;
         })

@@ -21,6 +21,8 @@ mod damage_tests;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod open_tests;
+#[cfg(test)]
 mod speed;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -31,7 +33,7 @@ pub(crate) use ahead::ReadAhead;
 pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
-pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables, with_descriptors};
+pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
 pub(crate) use verify::KeyRanges;
 

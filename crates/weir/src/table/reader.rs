@@ -7,11 +7,10 @@
 //! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
 //! description, so that another file under this name is noticed at open; (3) no answer is given
 //! after an error: a damaged block is an error for every key that it may hold; (4) a hit holds the
-//! block that it points into (H32). Locks: that of the slot is held while the tail is read; nothing
-//! is locked by a lookup in an open table but one shard of the cache. When tables are closed again:
-//! `open_tables`.
+//! block that it points into (H32); (5) nobody keeps the slot's file but for one read. Locks: that
+//! of the slot is held while the tail is read; nothing is locked by a lookup in an open table but
+//! one shard of the cache. When tables are closed again: `open_tables`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Result};
@@ -29,7 +28,7 @@ use crate::table::format::{
     BlockPlace, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
 use crate::table::index::{Extent, Index};
-use crate::table::open_tables::{Gate, OpenCount, OpenTables, Slot, with_descriptors};
+use crate::table::open_tables::{Gate, LockedSlot, OpenFile, OpenTables, Place, Slot};
 use crate::table::{CursorOptions, TableHit};
 
 /// One table, shared by all versions and cursors that use it.
@@ -48,13 +47,11 @@ pub(crate) struct Table {
 
 /// What the first use of a table reads.
 pub(super) struct Opened {
-    pub(super) source: Arc<dyn TableSource>,
+    /// The file, for messages.
+    path: Box<str>,
     pub(super) index: Index,
     filter: AlignedBytes,
-    /// Whether it was used since the clock looked last.
-    used: AtomicBool,
     _charge: Option<Charge>,
-    _count: OpenCount,
 }
 
 impl Opened {
@@ -64,12 +61,9 @@ impl Opened {
         filter::may_contain(self.filter.get(), key_hash)
     }
 
-    /// Takes note of a use. A store only if nobody has: the line is shared.
-    #[inline]
-    fn note_use(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
+    /// The file, for messages.
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 }
 
@@ -174,62 +168,101 @@ impl Table {
         &self.slot
     }
 
-    /// Source, index and filter, for as long as the gate lives; reads them if the table is closed.
-    #[inline]
-    fn opened<'a>(&'a self, gate: Gate<'a>) -> Result<&'a Opened> {
-        loop {
-            if let Some(opened) = self.slot.get(gate) {
-                opened.note_use();
-                return Ok(opened);
-            }
-            // It may be closed again before the next look.
-            self.open()?;
-        }
-    }
-
-    /// Source, index and filter, shared; reads them if the table is closed.
-    ///
-    /// Requires: the caller holds no gate.
+    /// Index and filter, shared; reads them if the table is closed.
     pub(super) fn pin(&self) -> Result<Arc<Opened>> {
         match self.slot.pin() {
             Some(opened) => {
-                opened.note_use();
+                self.slot.note_use();
                 Ok(opened)
             }
-            None => with_descriptors(|| self.open()),
+            None => self.open(),
         }
     }
 
-    /// Whether the table was used since this was asked last.
-    pub(super) fn take_used(&self) -> bool {
-        let opened = self.slot.pin();
-        opened.is_some_and(|opened| opened.used.swap(false, Ordering::Relaxed))
-    }
-
+    /// Opens the file if it is closed, and reads index and filter if they are not in memory.
     /// Locks: the slot. A failed open is tried again by the next caller.
     #[cold]
     fn open(&self) -> Result<Arc<Opened>> {
-        let Some(tables) = &self.tables else { return self.open_slot() };
-        tables.make_room();
-        let opened = match self.open_slot() {
-            Err(error) if error.is_too_many_open_files() => {
-                tables.shed();
-                self.open_slot()?
+        self.opening(|slot, place| {
+            if let Some(opened) = slot.get() {
+                return Ok((opened, false));
             }
-            opened => opened?,
+            let (file, is_new) = match slot.file() {
+                Some(file) => (file, false),
+                None => (self.open_file(place)?, true),
+            };
+            let opened = Arc::new(self.load(file.source())?);
+            if is_new {
+                slot.put_file(&file);
+            }
+            slot.put(&opened);
+            Ok((opened, is_new))
+        })
+    }
+
+    /// Opens the file if it is closed. Locks: the slot.
+    #[cold]
+    fn reopen_file(&self) -> Result<Arc<OpenFile>> {
+        self.opening(|slot, place| {
+            if let Some(file) = slot.file() {
+                return Ok((file, false));
+            }
+            let file = self.open_file(place)?;
+            slot.put_file(&file);
+            Ok((file, true))
+        })
+    }
+
+    /// What `open` gives with the slot locked, and whether it put a file into it.
+    fn opening<T>(
+        &self,
+        mut open: impl FnMut(&LockedSlot<'_>, Option<Place>) -> Result<(T, bool)>,
+    ) -> Result<T> {
+        let Some(tables) = &self.tables else {
+            return open(&self.slot.lock(), None).map(|(opened, _)| opened);
         };
-        tables.opened(Weak::clone(&self.this));
+        let (opened, is_new) = tables.opening(|place| open(&self.slot.lock(), Some(place)))?;
+        if is_new {
+            tables.opened(Weak::clone(&self.this));
+        }
         Ok(opened)
     }
 
-    fn open_slot(&self) -> Result<Arc<Opened>> {
-        let slot = self.slot.lock();
-        if let Some(opened) = slot.get() {
-            return Ok(opened);
+    /// The file, opened beside the slot, for who reads all of it.
+    pub(super) fn open_apart(&self) -> Result<Arc<OpenFile>> {
+        match &self.tables {
+            Some(tables) => tables.opening(|place| self.open_file(Some(place))),
+            None => self.open_file(None),
         }
-        let opened = Arc::new(self.load().map_err(|e| self.with_bounds(e))?);
-        slot.put(&opened);
-        Ok(opened)
+    }
+
+    fn open_file(&self, place: Option<Place>) -> Result<Arc<OpenFile>> {
+        let source = self.storage.open_table(self.meta.uid)?;
+        if source.len() != self.meta.bytes {
+            let (found, expected) = (source.len(), self.meta.bytes);
+            let what = format_args!("a table of {expected} bytes that is {found} bytes long");
+            let error = Error::corruption(source.path(), found.min(expected), what);
+            return Err(self.with_bounds(error));
+        }
+        // Scans read ahead by themselves; point reads must not make the system do it.
+        source.advise(0, 0, Advice::Random);
+        Ok(Arc::new(OpenFile::new(source, place)))
+    }
+
+    /// Reads from the file, which is opened again if it was closed.
+    pub(super) fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.slot.note_use();
+        if let Some(file) = &*self.slot.file() {
+            return file.source().read_exact_at(buf, offset);
+        }
+        self.reopen_file()?.source().read_exact_at(buf, offset)
+    }
+
+    /// Hints at the access pattern of a range of the file, if it is open.
+    pub(super) fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        if let Some(file) = &*self.slot.file() {
+            file.source().advise(offset, bytes, advice);
+        }
     }
 
     /// Names the whole table's bounds in a corruption that has no narrower ones.
@@ -238,25 +271,17 @@ impl Table {
     }
 
     /// Reads and checks the tail with one read.
-    pub(super) fn load(&self) -> Result<Opened> {
-        let source = self.storage.open_table(self.meta.uid)?;
-        let meta = &self.meta;
-        let path = source.path();
-        if source.len() != meta.bytes {
-            let (found, expected) = (source.len(), meta.bytes);
-            return Err(Error::corruption(
-                path,
-                found.min(expected),
-                format_args!("a table of {expected} bytes that is {found} bytes long"),
-            ));
-        }
+    pub(super) fn load(&self, source: &dyn TableSource) -> Result<Opened> {
+        self.load_tail(source).map_err(|e| self.with_bounds(e))
+    }
+
+    fn load_tail(&self, source: &dyn TableSource) -> Result<Opened> {
+        let (meta, path) = (&self.meta, source.path());
         let tail_start = meta.bytes.checked_sub(meta.tail_bytes);
         let tail_start = tail_start.ok_or_else(|| {
             Error::corruption(&path, 0, "a table whose tail is longer than its file")
         })?;
         let mut tail = PageVec::filled(meta.tail_bytes as usize, 0);
-        // Scans read ahead by themselves; point reads must not make the system do it.
-        source.advise(0, 0, Advice::Random);
         source.read_exact_at(&mut tail, tail_start)?;
         let sections = Sections::split(&tail, meta.bytes, &path)?;
         let footer = &sections.footer;
@@ -277,15 +302,7 @@ impl Table {
         let held = index.memory_bytes() + filter.bytes.memory_bytes();
         let charge =
             self.accountant.as_ref().map(|a| a.charge(Category::TableMetadata, held as u64));
-        let count = OpenCount::new(self.tables.as_ref());
-        Ok(Opened {
-            source,
-            index,
-            filter,
-            used: AtomicBool::new(true),
-            _charge: charge,
-            _count: count,
-        })
+        Ok(Opened { path: path.into(), index, filter, _charge: charge })
     }
 
     /// Whether the table may hold the key with this hash (`checksum::hash_key` under the store's
@@ -330,7 +347,24 @@ impl Table {
         if snapshot < self.meta.seq_min {
             return Ok(None);
         }
-        self.get_in(self.opened(gate)?, (key, key_hash), snapshot, purpose)
+        match self.slot.get(gate) {
+            Some(opened) => {
+                self.slot.note_use();
+                self.get_in(opened, (key, key_hash), snapshot, purpose)
+            }
+            None => self.get_in_closed((key, key_hash), snapshot, purpose),
+        }
+    }
+
+    #[cold]
+    fn get_in_closed(
+        &self,
+        (key, key_hash): (&[u8], u64),
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        // Shared: it may be closed again before the gate could be asked.
+        self.get_in(&*self.open()?, (key, key_hash), snapshot, purpose)
     }
 
     #[inline]
@@ -429,7 +463,7 @@ impl Table {
         let extent = opened.index.extent(block);
         let mut stored = Buf::zeroed(extent.bytes);
         if let Some(bytes) = stored.get_mut() {
-            opened.source.read_exact_at(bytes, extent.offset)?;
+            self.read_exact_at(bytes, extent.offset)?;
         }
         let (buf, layout) = self.open_block(opened, block, extent, stored)?;
         if fill_cache && let Some(cache) = &self.cache {
@@ -450,7 +484,7 @@ impl Table {
             check_uid: self.meta.check_uid,
             ordinal: block as u32,
             raw_bytes_max: self.raw_block_bytes_max(),
-            file: &|| opened.source.path(),
+            file: &|| opened.path().to_owned(),
             offset: extent.offset,
         };
         place.open(stored).map_err(|error| {

@@ -23,7 +23,6 @@ pub(crate) type Entry = (Vec<u8>, Seq, Kind, Vec<u8>);
 pub(crate) const SEED: u64 = 0x5eed;
 
 /// Tables of a store in memory.
-#[derive(Default)]
 pub(crate) struct MemoryTables {
     tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
     /// Reads since the beginning.
@@ -32,6 +31,25 @@ pub(crate) struct MemoryTables {
     pub(crate) bytes_read: Arc<AtomicU64>,
     /// The read with this number fails; 0: none does.
     pub(crate) failing_read: Arc<AtomicU64>,
+    /// Files that may be open at once.
+    pub(crate) descriptors: AtomicU64,
+    /// Most files that were.
+    pub(crate) files_open_max: AtomicU64,
+    files_open: Arc<AtomicU64>,
+}
+
+impl Default for MemoryTables {
+    fn default() -> Self {
+        Self {
+            tables: Arc::default(),
+            reads: Arc::default(),
+            bytes_read: Arc::default(),
+            failing_read: Arc::default(),
+            descriptors: AtomicU64::new(u64::MAX),
+            files_open_max: AtomicU64::new(0),
+            files_open: Arc::default(),
+        }
+    }
 }
 
 impl MemoryTables {
@@ -71,6 +89,13 @@ struct MemorySource {
     reads: Arc<AtomicU64>,
     bytes_read: Arc<AtomicU64>,
     failing_read: Arc<AtomicU64>,
+    files_open: Arc<AtomicU64>,
+}
+
+impl Drop for MemorySource {
+    fn drop(&mut self) {
+        self.files_open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl TableSource for MemorySource {
@@ -111,9 +136,16 @@ impl Storage for MemoryTables {
     fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
         let bytes = self.tables.lock().get(&uid).cloned();
         let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such table"))?;
+        let files_open = Arc::clone(&self.files_open);
+        let now_open = files_open.fetch_add(1, Ordering::Relaxed) + 1;
+        if now_open > self.descriptors.load(Ordering::Relaxed) {
+            files_open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::io("opening a table", std::io::Error::from_raw_os_error(24)));
+        }
+        self.files_open_max.fetch_max(now_open, Ordering::Relaxed);
         let (reads, bytes_read) = (Arc::clone(&self.reads), Arc::clone(&self.bytes_read));
         let failing_read = Arc::clone(&self.failing_read);
-        Ok(Arc::new(MemorySource { uid, bytes, reads, bytes_read, failing_read }))
+        Ok(Arc::new(MemorySource { uid, bytes, reads, bytes_read, failing_read, files_open }))
     }
     fn remove_table(&self, uid: u64) -> Result<()> {
         self.tables.lock().remove(&uid);

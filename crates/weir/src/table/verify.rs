@@ -12,6 +12,7 @@ use crate::base::table_meta::TableMeta;
 use crate::base::value::Buf;
 use crate::table::VerifyStats;
 use crate::table::block::Layout;
+use crate::table::open_tables::OpenFile;
 use crate::table::reader::{Opened, Table};
 
 /// Bytes of one read, unless a single block is larger.
@@ -29,7 +30,8 @@ impl Table {
     /// # Errors
     /// The first thing that is wrong: `Corruption` with file, offset and key range, or `Io`.
     pub(crate) fn verify(&self) -> Result<VerifyStats> {
-        let opened = self.load().map_err(|e| self.with_bounds(e))?;
+        let file = self.open_apart()?;
+        let opened = self.load(file.source())?;
         let blocks = opened.index.blocks();
         let mut content = Content::new();
         let mut chunk = Vec::new();
@@ -48,7 +50,7 @@ impl Table {
             }
             chunk.clear();
             chunk.resize((end - start) as usize, 0);
-            opened.source.read_exact_at(&mut chunk, start)?;
+            file.source().read_exact_at(&mut chunk, start)?;
             for b in block..end_block {
                 let extent = opened.index.extent(b);
                 let at = (extent.offset - start) as usize;
@@ -72,11 +74,12 @@ impl Table {
     /// # Errors
     /// `Corruption` if the tail is damaged, without which no block can be found; the device's.
     pub(crate) fn read_remains(&self, take: EntrySink<'_>) -> Result<KeyRanges> {
-        let opened = self.load()?;
+        let file = self.open_apart()?;
+        let opened = self.load(file.source())?;
         let mut lost = KeyRanges::new();
         let mut before_is_lost = false;
         for b in 0..opened.index.blocks() {
-            match self.read_sound_block(&opened, b) {
+            match self.read_sound_block(&file, &opened, b) {
                 Ok((buf, layout)) => {
                     let bytes = buf.bytes();
                     let mut key = layout.common(bytes).to_vec();
@@ -103,10 +106,15 @@ impl Table {
     }
 
     /// Reads a block and checks it by itself: what is wrong with its neighbours does not count.
-    fn read_sound_block(&self, opened: &Opened, block: usize) -> Result<(Buf, Layout)> {
+    fn read_sound_block(
+        &self,
+        file: &OpenFile,
+        opened: &Opened,
+        block: usize,
+    ) -> Result<(Buf, Layout)> {
         let extent = opened.index.extent(block);
         let mut stored = vec![0; extent.bytes];
-        opened.source.read_exact_at(&mut stored, extent.offset)?;
+        file.source().read_exact_at(&mut stored, extent.offset)?;
         let (buf, layout) = self.open_block(opened, block, extent, Buf::from(&stored[..]))?;
         self.verify_block(opened, block, &buf, &layout, &mut Content::new())?;
         Ok((buf, layout))
@@ -123,12 +131,8 @@ impl Table {
         let damaged = |what: &str| {
             let offset = opened.index.extent(block).offset;
             let (first, last) = self.block_bounds(opened, block);
-            Error::corruption(
-                opened.source.path(),
-                offset,
-                format_args!("data block {block} {what}"),
-            )
-            .with_key_range(&first, &last)
+            Error::corruption(opened.path(), offset, format_args!("data block {block} {what}"))
+                .with_key_range(&first, &last)
         };
         let bytes = buf.bytes();
         let (separator, separator_seq) = opened.index.separator_key(block);
@@ -177,7 +181,7 @@ impl Table {
             return Ok(());
         }
         Err(Error::corruption(
-            opened.source.path(),
+            opened.path(),
             0,
             format_args!(
                 "a table of {} entries, {} to {}, whose description says {} entries, {} to {}",
