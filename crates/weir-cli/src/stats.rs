@@ -110,11 +110,12 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     let memory = &m.memory;
     writeln!(
         out,
-        "memory: {} of {}: memtables {}, block cache {}, indexes and filters {}, jobs {}, \
-         pinned {}, row cache {}, retained {}\n",
+        "memory: {} of {}: memtables {} and {} spare, block cache {}, indexes and filters {}, \
+         jobs {}, pinned {}, row cache {}, retained {}\n",
         Bytes(memory.total()),
         Bytes(memory.budget),
         Bytes(memory.memtables),
+        Bytes(memory.spare_memtables),
         Bytes(memory.block_cache),
         Bytes(memory.table_metadata),
         Bytes(memory.jobs),

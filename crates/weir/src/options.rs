@@ -223,7 +223,8 @@ pub struct DbOptions {
     pub error_if_exists: bool,
     /// Open for reading only: no recovery is written, no background work runs. Default: false.
     pub read_only: bool,
-    /// Memory for memtables, caches, indexes, filters, jobs and pinned blocks together, in bytes.
+    /// Memory for memtables, caches, indexes, filters, jobs and pinned blocks together, in bytes. A
+    /// process keeps up to 8 MiB of freed buffers beside it.
     /// At least [`MIN_MEMORY_BUDGET`]. Default: [`DEFAULT_MEMORY_BUDGET`].
     pub memory_budget: u64,
     /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a

@@ -26,10 +26,12 @@ pub(crate) enum Category {
     /// lie between others: an allocator keeps them for the next ones. An upper bound, which no one
     /// may use: the cache grows back into it.
     Retained = 6,
+    /// Memory of flushed memtables, kept for the next ones.
+    SpareMemtables = 7,
 }
 
 /// Number of categories.
-pub(crate) const CATEGORIES: usize = 7;
+pub(crate) const CATEGORIES: usize = 8;
 
 /// Counts bytes held per category against one budget.
 #[derive(Debug)]

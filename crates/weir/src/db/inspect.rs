@@ -357,11 +357,12 @@ fn stats(engine: &Engine) -> String {
             m.cache_foreground.hits + m.cache_foreground.misses
         ),
         format!(
-            "memory {:.1} of {:.1} MiB: memtables {:.1}, cache {:.1} and {:.1} retained, indexes \
-             and filters {:.1}, jobs {:.1}, pinned {:.1}",
+            "memory {:.1} of {:.1} MiB: memtables {:.1} and {:.1} spare, cache {:.1} and \
+             {:.1} retained, indexes and filters {:.1}, jobs {:.1}, pinned {:.1}",
             m.memory.total() as f64 / MIB,
             m.memory.budget as f64 / MIB,
             m.memory.memtables as f64 / MIB,
+            m.memory.spare_memtables as f64 / MIB,
             m.memory.block_cache as f64 / MIB,
             m.memory.retained as f64 / MIB,
             m.memory.table_metadata as f64 / MIB,

@@ -124,7 +124,8 @@ impl Engine {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
         })?;
         let options = self.effective(&state.options);
-        let buffer = Buffer::new(options.write_buffer_bytes, position, &self.shared.accountant);
+        let buffer =
+            Buffer::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
         let tree = Arc::new(Tree::new(
             id,
             name.to_owned(),

@@ -178,6 +178,9 @@ pub struct MemoryMetrics {
     pub budget: u64,
     /// Memtables.
     pub memtables: u64,
+    /// Memory of flushed memtables, kept for the next ones: at most a write buffer, and together
+    /// with memtables never more than half of the budget.
+    pub spare_memtables: u64,
     /// Block cache.
     pub block_cache: u64,
     /// Indexes and filters.
@@ -198,6 +201,7 @@ impl MemoryMetrics {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.memtables
+            + self.spare_memtables
             + self.block_cache
             + self.table_metadata
             + self.jobs
@@ -294,6 +298,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         memory: MemoryMetrics {
             budget: shared.accountant.budget_bytes(),
             memtables: used(Category::Memtables),
+            spare_memtables: used(Category::SpareMemtables),
             block_cache: used(Category::BlockCache),
             table_metadata: used(Category::TableMetadata),
             jobs: used(Category::Jobs),
@@ -501,6 +506,7 @@ impl Metrics {
         let memory = &self.memory;
         for (holder, bytes) in [
             ("memtables", memory.memtables),
+            ("spare_memtables", memory.spare_memtables),
             ("block_cache", memory.block_cache),
             ("table_metadata", memory.table_metadata),
             ("jobs", memory.jobs),

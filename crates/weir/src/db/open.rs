@@ -37,6 +37,7 @@ use crate::db::{Builder, Db};
 use crate::device::real::RealDir;
 use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
+use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
 use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
@@ -111,7 +112,10 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         }
     };
     let set = Arc::new(set);
-    let opening = Opening { options, storage, io, accountant, cache, tables, set, path };
+    let memtables_max = memtable_bytes_max(options.common_budget());
+    let memtable_memory = ChunkPool::new(Arc::clone(&accountant), memtables_max);
+    let opening =
+        Opening { options, storage, io, accountant, memtable_memory, cache, tables, set, path };
     opening.run(builder.default_options)
 }
 
@@ -129,6 +133,7 @@ struct Opening {
     storage: Arc<dyn Storage>,
     io: Arc<IoCounters>,
     accountant: Arc<Accountant>,
+    memtable_memory: Arc<ChunkPool>,
     cache: Arc<BlockCache>,
     tables: Arc<OpenTables>,
     set: Arc<VersionSet>,
@@ -150,9 +155,9 @@ impl Opening {
         }));
         let root = self.set.current();
         let last_seq = root.last_seq.max(replayed.last_seq);
-        let accountant = Arc::clone(&self.accountant);
+        let memory = Arc::clone(&self.memtable_memory);
         let rows = self.options.row_cache_bytes;
-        let shared = Arc::new(Shared::new(accountant, root.hash_seed, last_seq, rows));
+        let shared = Arc::new(Shared::new(memory, root.hash_seed, last_seq, rows));
         let writer = if self.options.read_only {
             None
         } else {
@@ -222,7 +227,8 @@ impl Opening {
         let root = self.set.current();
         let tree = |state: &Arc<crate::version::root::KeyspaceVersion>| {
             let options = effective_options(&self.options, &state.options);
-            let active = Buffer::new(options.write_buffer_bytes, state.log_start, &self.accountant);
+            let active =
+                Buffer::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);
             let first = SuperVersion {
                 active: Arc::new(active),
                 immutables: Vec::new(),
@@ -342,7 +348,7 @@ impl Opening {
         let buffer = Arc::clone(&tree.peek().active);
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
-        tree.freeze(epoch, next, limit, &self.accountant);
+        tree.freeze(epoch, next, limit, &self.memtable_memory);
         let set = Arc::clone(&self.set);
         let context = JobContext {
             storage: Arc::clone(&self.storage),

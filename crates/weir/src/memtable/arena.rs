@@ -6,9 +6,8 @@
 //! another one; (2) memory is freed only when the arena is dropped, so a pointer into it is good as
 //! long as the arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of
 //! its own, so that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of
-//! it; (4) at most [`SPARE_BYTES_MAX`] of freed memory are kept, for the next arena of any store in
-//! the process. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays
-//! small.
+//! it. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small; the
+//! largest go to the store's [`ChunkPool`] when the arena is dropped.
 //!
 //! Source: LevelDB's `util/arena.h`; concurrent bump as in RocksDB's `ConcurrentArena`, with one
 //! atomic add instead of per-core shards.
@@ -17,20 +16,15 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use crate::base::pages::{self, MAPPED_BYTES_MIN, PAGE_BYTES};
+use crate::memtable::pool::{CHUNK_BYTES_MAX, ChunkPool};
 
 /// Size of the first chunk, in bytes: one page.
 const CHUNK_BYTES_MIN: usize = 4096;
-
-/// Size of the largest ordinary chunk, in bytes: a huge page.
-const CHUNK_BYTES_MAX: usize = 2 << 20;
-
-/// Bytes of freed chunks that are kept for the next arena: those of a memtable of about 20,000
-/// small entries. A fresh page costs its first writer a fault (1 to 3 us), and giving it back
-/// interrupts the other cores. No account counts them, so they are few.
-const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// Alignment of chunks, in bytes: a cache line.
 const CHUNK_ALIGN: usize = 64;
@@ -58,36 +52,40 @@ impl Chunk {
     }
 
     /// A chunk of `bytes` uninitialised bytes, of which the first `used` are handed out already.
-    fn new(bytes: usize, used: usize) -> NonNull<Self> {
+    fn new(bytes: usize, used: usize, pool: Option<&ChunkPool>) -> NonNull<Self> {
         assert!(bytes > 0 && used <= bytes, "chunk of {bytes} bytes with {used} in use");
-        let base = if let Some(spare) = SPARE.lock().take(bytes) {
-            spare
-        } else if bytes >= MAPPED_BYTES_MIN {
-            // Most of it goes back to the system at once when the memtable has been flushed.
-            pages::take(bytes, Self::align(bytes))
-                .unwrap_or_else(|| handle_alloc_error(Self::layout(bytes)))
-        } else {
-            let layout = Self::layout(bytes);
-            // SAFETY: the layout's size is not zero (asserted above).
-            let base = unsafe { alloc(layout) };
-            NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout))
-        };
-        if bytes == CHUNK_BYTES_MAX {
-            advise_huge_page(base, bytes);
-        }
+        let spare = pool.filter(|_| bytes == CHUNK_BYTES_MAX).and_then(ChunkPool::take);
+        let base = spare.unwrap_or_else(|| Self::memory(bytes));
         let chunk = Box::new(Self { base, bytes, used: AtomicUsize::new(used) });
         NonNull::from(Box::leak(chunk))
     }
 
-    /// Frees the chunk and its memory.
+    /// Memory for a chunk of `bytes`, of any content.
+    fn memory(bytes: usize) -> NonNull<u8> {
+        let layout = Self::layout(bytes);
+        if bytes >= MAPPED_BYTES_MIN {
+            // Most of it goes back to the system when the memtable has been flushed.
+            let base = pages::take(bytes, Self::align(bytes));
+            let base = base.unwrap_or_else(|| handle_alloc_error(layout));
+            if bytes == CHUNK_BYTES_MAX {
+                advise_huge_page(base, bytes);
+            }
+            return base;
+        }
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc(layout) };
+        NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// Frees the chunk and its memory; `keep` may take the memory of one of [`CHUNK_BYTES_MAX`].
     ///
     /// # Safety
     /// `chunk` came from [`Chunk::new`], is not freed twice, and nobody uses it or its memory
     /// after.
-    unsafe fn free(chunk: NonNull<Self>) {
+    unsafe fn free(chunk: NonNull<Self>, keep: impl FnOnce(NonNull<u8>) -> bool) {
         // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
         let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
-        if SPARE.lock().keep(chunk.base, chunk.bytes) {
+        if chunk.bytes == CHUNK_BYTES_MAX && keep(chunk.base) {
             return;
         }
         if chunk.bytes >= MAPPED_BYTES_MIN {
@@ -97,42 +95,6 @@ impl Chunk {
             // SAFETY: `base` was allocated in `new` with the layout of the same size.
             unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
         }
-    }
-}
-
-/// Chunks that were freed and not given back to the system.
-struct Spare {
-    chunks: Vec<(usize, NonNull<u8>)>,
-    bytes: usize,
-}
-
-// SAFETY: the memory of its chunks is the list's own: whoever freed them uses it no more.
-unsafe impl Send for Spare {}
-
-static SPARE: Mutex<Spare> = Mutex::new(Spare { chunks: Vec::new(), bytes: 0 });
-
-impl Spare {
-    /// Whether chunks of `bytes` are kept: those that arenas double through, mapped and without a
-    /// huge page. A chunk for one large value has any size.
-    fn fits(bytes: usize) -> bool {
-        bytes.is_power_of_two() && (MAPPED_BYTES_MIN..CHUNK_BYTES_MAX).contains(&bytes)
-    }
-
-    /// The memory of a chunk of `bytes`, if there is one.
-    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let at = self.chunks.iter().rposition(|chunk| chunk.0 == bytes)?;
-        self.bytes -= bytes;
-        Some(self.chunks.swap_remove(at).1)
-    }
-
-    /// Keeps the memory of a chunk that nobody uses any more, unless there is enough already.
-    fn keep(&mut self, base: NonNull<u8>, bytes: usize) -> bool {
-        let keeps = Self::fits(bytes) && self.bytes + bytes <= SPARE_BYTES_MAX;
-        if keeps {
-            self.chunks.push((bytes, base));
-            self.bytes += bytes;
-        }
-        keeps
     }
 }
 
@@ -163,6 +125,9 @@ pub(super) struct Arena<const ALIGN: usize> {
     current: AtomicPtr<Chunk>,
     chunks: Mutex<Chunks>,
     chunk_bytes_max: usize,
+    /// Bytes of use that are expected: of so many the memory is kept for the next arena.
+    bytes_hint: usize,
+    pool: Option<Arc<ChunkPool>>,
     /// Bytes handed out from chunks other than `current`.
     retired_bytes: AtomicU64,
     reserved_bytes: AtomicU64,
@@ -177,8 +142,9 @@ unsafe impl<const ALIGN: usize> Sync for Arena<ALIGN> {}
 impl<const ALIGN: usize> Arena<ALIGN> {
     const ALIGN_FITS: () = assert!(ALIGN.is_power_of_two() && ALIGN <= CHUNK_ALIGN);
 
-    /// An arena that expects about `bytes_hint` bytes of use; it allocates nothing yet.
-    pub(super) fn new(bytes_hint: usize) -> Self {
+    /// An arena that expects about `bytes_hint` bytes of use; it allocates nothing yet. Large
+    /// chunks come from `pool` and return to it.
+    pub(super) fn new(bytes_hint: usize, pool: Option<Arc<ChunkPool>>) -> Self {
         const { Self::ALIGN_FITS };
         // A sixteenth keeps the untouched end of the last chunk small against the whole.
         let chunk_bytes_max =
@@ -187,6 +153,8 @@ impl<const ALIGN: usize> Arena<ALIGN> {
             current: AtomicPtr::new(null_mut()),
             chunks: Mutex::new(Chunks { all: Vec::new(), next_bytes: CHUNK_BYTES_MIN }),
             chunk_bytes_max,
+            bytes_hint,
+            pool,
             retired_bytes: AtomicU64::new(0),
             reserved_bytes: AtomicU64::new(0),
         }
@@ -226,7 +194,7 @@ impl<const ALIGN: usize> Arena<ALIGN> {
     fn allocate_slow(&self, bytes: usize) -> NonNull<u8> {
         let mut chunks = self.chunks.lock();
         if bytes > self.chunk_bytes_max / 4 {
-            let own = Chunk::new(bytes, bytes);
+            let own = Chunk::new(bytes, bytes, None);
             chunks.all.push(own);
             self.retired_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             self.reserved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -246,7 +214,7 @@ impl<const ALIGN: usize> Arena<ALIGN> {
         }
         let size = chunks.next_bytes.max(bytes.next_power_of_two() * 4).min(self.chunk_bytes_max);
         chunks.next_bytes = (size * 2).min(self.chunk_bytes_max);
-        let chunk = Chunk::new(size, bytes);
+        let chunk = Chunk::new(size, bytes, self.pool.as_deref());
         chunks.all.push(chunk);
         self.reserved_bytes.fetch_add(size as u64, Ordering::Relaxed);
         self.current.store(chunk.as_ptr(), Ordering::Release);
@@ -275,10 +243,12 @@ impl<const ALIGN: usize> Arena<ALIGN> {
 
 impl<const ALIGN: usize> Drop for Arena<ALIGN> {
     fn drop(&mut self) {
+        let (pool, kept_max) = (self.pool.as_deref(), self.bytes_hint as u64);
         for chunk in self.chunks.get_mut().all.drain(..) {
+            let keep = |base| pool.is_some_and(|pool| pool.keep(base, kept_max));
             // SAFETY: each chunk is in the list once, and `&mut self` means that nobody uses the
             // arena's memory any more (invariant 2).
-            unsafe { Chunk::free(chunk) };
+            unsafe { Chunk::free(chunk, keep) };
         }
     }
 }
@@ -291,7 +261,7 @@ mod tests {
     /// each with its own byte and read all back at the end.
     #[test]
     fn allocations_do_not_overlap() {
-        let arena = Arena::<8>::new(1 << 16);
+        let arena = Arena::<8>::new(1 << 16, None);
         let mut places = Vec::new();
         for i in 0..if cfg!(miri) { 60 } else { 2000usize } {
             let bytes = 1 + (i * 37) % 200 + if i % 50 == 0 { 10_000 } else { 0 };
@@ -311,28 +281,9 @@ mod tests {
         }
     }
 
-    /// Goal: what a flushed memtable frees is there for the next one, but never more than a little.
-    /// Method: a list of its own, filled with more than it may keep.
-    #[test]
-    fn freed_chunks_are_kept_up_to_a_bound() {
-        let mut spare = Spare { chunks: Vec::new(), bytes: 0 };
-        let address = |i: usize| std::ptr::without_provenance_mut(i * CHUNK_BYTES_MAX);
-        let place = |i: usize| NonNull::new(address(i)).expect("not 0");
-        assert!(!spare.keep(place(1), MAPPED_BYTES_MIN / 2), "that is the allocator's");
-        assert!(!spare.keep(place(1), MAPPED_BYTES_MIN + PAGE_BYTES), "one large value");
-        assert!(!spare.keep(place(1), CHUNK_BYTES_MAX), "a huge page");
-        let kept = (1..=40).filter(|&i| spare.keep(place(i), 128 << 10)).count();
-        assert_eq!(kept * (128 << 10), SPARE_BYTES_MAX);
-        assert_eq!(spare.take(64 << 10), None);
-        assert_eq!(spare.take(128 << 10), Some(place(kept)));
-        assert!(spare.keep(place(99), 64 << 10));
-        assert_eq!(spare.take(64 << 10), Some(place(99)));
-        assert_eq!(spare.bytes, (kept - 1) * (128 << 10));
-    }
-
     #[test]
     fn a_new_arena_holds_nothing() {
-        let arena = Arena::<64>::new(64 << 20);
+        let arena = Arena::<64>::new(64 << 20, None);
         assert_eq!((arena.used_bytes(), arena.reserved_bytes()), (0, 0));
     }
 }

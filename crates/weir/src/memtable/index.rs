@@ -27,11 +27,13 @@
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ptr;
+use std::sync::Arc;
 
 use crate::base::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
 use crate::memtable::entry::{Entry, Target, head_after, is_before, read};
+use crate::memtable::pool::ChunkPool;
 
 /// Slots of a page: heads and header fill four cache lines, entries another four.
 const SLOTS: usize = 31;
@@ -294,8 +296,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new(bytes_hint: usize) -> Self {
-        Self { root: AtomicPtr::new(ptr::null_mut()), arena: Arena::new(bytes_hint) }
+    pub(super) fn new(bytes_hint: usize, pool: Option<Arc<ChunkPool>>) -> Self {
+        Self { root: AtomicPtr::new(ptr::null_mut()), arena: Arena::new(bytes_hint, pool) }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {

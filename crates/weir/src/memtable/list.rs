@@ -27,6 +27,7 @@
 //! there), a get 0.65 us instead of 1.7, for the same memory.
 
 use std::ptr;
+use std::sync::Arc;
 
 use crate::base::atomic::{AtomicPtr, AtomicU64, LeafMutex, Ordering};
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::base::prefetch::prefetch;
 use crate::memtable::arena::Arena;
 use crate::memtable::entry::{ENTRY_ALIGN, Entry, EntryRef, Target, is_before, new_entry, read};
 use crate::memtable::index::{Index, Page, PageRef, Place};
+use crate::memtable::pool::ChunkPool;
 
 /// Searches that the index may mislead before a reader waits for the writer.
 const TRIES_MAX: usize = 4;
@@ -71,7 +73,7 @@ unsafe impl Sync for List {}
 
 impl List {
     /// An empty list that expects about `bytes_hint` bytes of entries.
-    pub(super) fn new(bytes_hint: usize) -> Self {
+    pub(super) fn new(bytes_hint: usize, pool: Option<&Arc<ChunkPool>>) -> Self {
         let (last, page) = (ptr::null(), ptr::null());
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
@@ -79,8 +81,8 @@ impl List {
             seq_min: AtomicU64::new(u64::MAX),
             seq_max: AtomicU64::new(0),
             writer: LeafMutex::new(Writer { last, page, slot: 0, ascending: false }),
-            index: Index::new(bytes_hint),
-            entries: Arena::new(bytes_hint),
+            index: Index::new(bytes_hint, pool.cloned()),
+            entries: Arena::new(bytes_hint, pool.cloned()),
         }
     }
 

@@ -17,6 +17,7 @@
 //! mod     what others use              cursor  the way through, both directions
 //! list    sorted entries: the truth    index   a B+-tree of hints into the list
 //! entry   an entry in memory           arena   memory, given back all at once
+//! pool    memory of flushed memtables, for the next ones
 //! ```
 
 mod arena;
@@ -24,6 +25,7 @@ mod cursor;
 mod entry;
 mod index;
 mod list;
+mod pool;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +36,7 @@ use crate::memtable::entry::EntryRef;
 use crate::memtable::list::List;
 
 pub(crate) use crate::memtable::cursor::MemtableCursor;
+pub(crate) use crate::memtable::pool::ChunkPool;
 
 /// An entry found by [`Memtable::get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,12 @@ impl Memtable {
     /// An empty memtable that expects to be frozen at about `arena_bytes_hint` bytes. It starts
     /// with a few KiB whatever the hint, and may grow beyond it.
     pub(crate) fn new(arena_bytes_hint: usize) -> Self {
-        Self { list: List::new(arena_bytes_hint) }
+        Self { list: List::new(arena_bytes_hint, None) }
+    }
+
+    /// As [`Memtable::new`], with memory from `pool` and back to it.
+    pub(crate) fn in_pool(arena_bytes_hint: usize, pool: &Arc<ChunkPool>) -> Self {
+        Self { list: List::new(arena_bytes_hint, Some(pool)) }
     }
 
     /// Adds an entry: about 40 ns in ascending order, 0.5 us at a random place among 0.5 M. Any

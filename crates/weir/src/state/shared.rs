@@ -7,6 +7,7 @@ use crate::base::error::Error;
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
+use crate::memtable::ChunkPool;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
 use crate::state::snapshots::SnapshotList;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Who holds memory.
     pub(crate) accountant: Arc<Accountant>,
+    /// Where memtables have their memory from.
+    pub(crate) memtable_memory: Arc<ChunkPool>,
     /// Seed of key hashes in filters and in the row cache.
     pub(crate) hash_seed: u64,
     /// The row cache, if the store has one.
@@ -51,11 +54,12 @@ impl Shared {
     /// Shared state of a store whose last sequence number is `visible`, with a row cache of
     /// `row_cache_bytes` unless that is 0.
     pub(crate) fn new(
-        accountant: Arc<Accountant>,
+        memtable_memory: Arc<ChunkPool>,
         hash_seed: u64,
         visible: u64,
         row_cache_bytes: u64,
     ) -> Self {
+        let accountant = Arc::clone(memtable_memory.accountant());
         let rows =
             (row_cache_bytes > 0).then(|| RowCache::new(row_cache_bytes, Arc::clone(&accountant)));
         Self {
@@ -65,6 +69,7 @@ impl Shared {
             health: Health::default(),
             counters: Counters::default(),
             accountant,
+            memtable_memory,
             hash_seed,
             release_calls: AtomicU64::new(0),
             work: Signal::default(),

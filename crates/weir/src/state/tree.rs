@@ -25,11 +25,11 @@ use crate::base::cursor::Cursor;
 use crate::base::error::Error;
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
-use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::memory::{Category, Charge};
 use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
 use crate::log::LogPosition;
-use crate::memtable::Memtable;
+use crate::memtable::{ChunkPool, Memtable};
 use crate::options::Options;
 use crate::state::shared::Shared;
 use crate::table::{Closed, Gate, Gates};
@@ -38,6 +38,8 @@ use crate::version::run::Version;
 
 /// A memtable with what its flush needs to know.
 pub(crate) struct Buffer {
+    /// Given back first: what is not charged any more may be kept for the next memtable.
+    charge: Mutex<Charge>,
     /// The entries.
     pub(crate) memtable: Arc<Memtable>,
     /// First log group that can hold its entries. It moves on while the buffer is empty.
@@ -47,19 +49,18 @@ pub(crate) struct Buffer {
     /// Data epoch; 0 until it is frozen.
     epoch: AtomicU64,
     charged: AtomicU64,
-    charge: Mutex<Charge>,
 }
 
 impl Buffer {
     /// An empty, active buffer.
-    pub(crate) fn new(hint: u64, log_start: LogPosition, accountant: &Arc<Accountant>) -> Self {
+    pub(crate) fn new(hint: u64, log_start: LogPosition, pool: &Arc<ChunkPool>) -> Self {
         Self {
-            memtable: Arc::new(Memtable::new(hint as usize)),
+            charge: Mutex::new(pool.accountant().charge(Category::Memtables, 0)),
+            memtable: Arc::new(Memtable::in_pool(hint as usize, pool)),
             log_start: Mutex::new(log_start),
             holds_unlogged: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             charged: AtomicU64::new(0),
-            charge: Mutex::new(accountant.charge(Category::Memtables, 0)),
         }
     }
 
@@ -243,9 +244,9 @@ impl Tree {
         epoch: u64,
         log_start: LogPosition,
         hint: u64,
-        accountant: &Arc<Accountant>,
+        pool: &Arc<ChunkPool>,
     ) {
-        let fresh = Arc::new(Buffer::new(hint, log_start, accountant));
+        let fresh = Arc::new(Buffer::new(hint, log_start, pool));
         self.update(|current| {
             current.active.epoch.store(epoch, Ordering::Release);
             current.active.update_charge();
@@ -287,7 +288,7 @@ impl Tree {
             generation
         });
         self.update(|current| SuperVersion {
-            active: Arc::new(Buffer::new(0, current.active.log_start(), &shared.accountant)),
+            active: Arc::new(Buffer::new(0, current.active.log_start(), &shared.memtable_memory)),
             immutables: Vec::new(),
             version: Arc::new(Version::default()),
             options: Arc::clone(&current.options),

@@ -553,6 +553,10 @@ impl CommitQueue {
     #[inline]
     fn bound_memtables(&self) -> Result<()> {
         let max = self.limits.memtable_bytes_max;
+        if self.shared.memtable_memory.bytes() <= max {
+            return Ok(());
+        }
+        self.shared.memtable_memory.shrink();
         if self.shared.accountant.used(Category::Memtables) <= max {
             return Ok(());
         }
@@ -684,7 +688,7 @@ impl CommitQueue {
         if empty {
             return false;
         }
-        tree.freeze((self.source.next_epoch)(), position, hint, &self.shared.accountant);
+        tree.freeze((self.source.next_epoch)(), position, hint, &self.shared.memtable_memory);
         true
     }
 }
