@@ -8,8 +8,9 @@
 //! writers. Where nobody syncs, nothing is zeroed and a large segment costs nothing. Groups larger
 //! than that get segments of [`GROUPS_PER_SEGMENT`] of them.
 //!
-//! Invariants: (1) a number is handed out once; (2) only a segment that was zeroed is recycled: all
-//! its blocks have been written, so that no later write needs space or metadata.
+//! Invariants: (1) a number is handed out once; (2) where writers sync, only a segment that was
+//! zeroed is recycled: all its blocks have been written, so that no later write needs space or
+//! metadata.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +56,19 @@ pub(super) struct Area {
 /// A segment that the appender may take.
 pub(super) struct Ready {
     pub(super) area: Area,
+    /// Whether it holds groups of an obsolete segment.
+    pub(super) recycled: bool,
     pub(super) file: Arc<dyn File>,
+}
+
+/// What is to be done for the next segment.
+pub(super) struct Preparation {
+    /// Segments to be removed: made for writers that did not sync.
+    pub(super) unfit: Vec<u64>,
+    /// The obsolete segment to be recycled.
+    pub(super) spare: Option<Area>,
+    /// The place of the new one.
+    pub(super) area: Area,
 }
 
 /// The segments of a log.
@@ -125,21 +138,23 @@ impl Ring {
     /// Bytes of free space that the segment that is prepared next may need: its own, if it is not
     /// a recycled one, and those of the table of what it carries.
     pub(super) fn next_reserve(&self, synced: bool) -> u64 {
-        self.spare.last().map_or(self.new_bytes(synced).saturating_mul(2), |spare| spare.bytes)
+        let spare = self.spare.iter().rfind(|spare| spare.zeroed || !synced);
+        spare.map_or(self.new_bytes(synced).saturating_mul(2), |spare| spare.bytes)
     }
 
-    /// Begins to prepare a segment: a ready one to be removed, an obsolete one to be recycled, and
-    /// the place of the new one. `None` if nothing is to be done.
-    pub(super) fn begin(&mut self, synced: bool) -> Option<(Option<Ready>, Option<Area>, Area)> {
+    /// Begins to prepare a segment. `None` if nothing is to be done.
+    pub(super) fn begin(&mut self, synced: bool) -> Option<Preparation> {
         if self.preparing || !self.lacks_ready(synced) {
             return None;
         }
         self.preparing = true;
         let number = self.next_number;
         self.next_number += 1;
-        let unfit = self.ready.take();
+        let ready = self.ready.take().map(|ready| ready.area.number);
+        let unfit_spare = self.spare.extract_if(.., |spare| synced && !spare.zeroed);
+        let unfit = ready.into_iter().chain(unfit_spare.map(|spare| spare.number)).collect();
         if let Some(spare) = self.spare.pop() {
-            return Some((unfit, Some(spare), Area { number, ..spare }));
+            return Some(Preparation { unfit, spare: Some(spare), area: Area { number, ..spare } });
         }
         // The first one always: its zeros cost less than a sync that needs metadata.
         let zeroed = synced || self.last_bytes == 0;
@@ -148,7 +163,7 @@ impl Ring {
         if zeroed {
             self.zeroed_bytes += bytes;
         }
-        Some((unfit, None, Area { number, bytes, zeroed }))
+        Some(Preparation { unfit, spare: None, area: Area { number, bytes, zeroed } })
     }
 
     /// Bytes of the segments from `start` on, but for the last.
@@ -173,14 +188,17 @@ impl Ring {
         released
     }
 
-    /// Whether the obsolete `area` is kept for reuse: if it was zeroed, is not small beside those
-    /// that could be made, and not too many wait already.
-    pub(super) fn keep(&mut self, area: Area) -> bool {
+    /// Whether the obsolete `area` is kept for reuse: if it was zeroed, should writers sync, is not
+    /// small beside those that could be made, and not too many wait already.
+    pub(super) fn keep(&mut self, area: Area, synced: bool) -> bool {
         let waiting: u64 = self.spare.iter().map(|spare| spare.bytes).sum();
         let waiting_max = SPARE_BYTES_MAX.min(self.segment_bytes_max.saturating_mul(2));
         let few = self.spare.is_empty() || waiting + area.bytes <= waiting_max;
-        let large = area.bytes >= STEP_BYTES.min(self.segment_bytes_max);
-        let keeps = area.zeroed && few && large;
+        let large = match synced {
+            true => area.bytes >= STEP_BYTES.min(self.segment_bytes_max),
+            false => area.bytes >= self.new_bytes(false),
+        };
+        let keeps = (area.zeroed || !synced) && few && large;
         if keeps {
             self.spare.push(area);
         }
@@ -195,9 +213,9 @@ mod tests {
     /// The sizes of the next `n` segments.
     fn sizes(ring: &mut Ring, synced: bool, n: usize) -> Vec<u64> {
         let size = |_| {
-            let (_, _, area) = ring.begin(synced).expect("none is ready");
+            let next = ring.begin(synced).expect("none is ready");
             ring.preparing = false;
-            area.bytes >> 10
+            next.area.bytes >> 10
         };
         (0..n).map(size).collect()
     }
@@ -218,17 +236,34 @@ mod tests {
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
     }
 
-    /// Only zeroed segments of today's size are kept, and not without end.
+    /// Only segments of today's size are kept, zeroed ones where writers sync, and not without end.
     #[test]
     fn what_is_kept_for_reuse() {
         let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
         sizes(&mut ring, true, 6);
         let area = |number, bytes, zeroed| Area { number, bytes, zeroed };
-        assert!(!ring.keep(area(3, 256 << 10, true)));
-        assert!(!ring.keep(area(1, 4 << 20, false)));
-        let kept = (10..30).filter(|&number| ring.keep(area(number, 4 << 20, true))).count();
+        assert!(!ring.keep(area(3, 256 << 10, true), true));
+        assert!(!ring.keep(area(1, 4 << 20, false), true));
+        let kept = (10..30).filter(|&number| ring.keep(area(number, 4 << 20, true), true)).count();
         assert_eq!(kept as u64, SPARE_BYTES_MAX / (4 << 20));
-        let (_, spare, area) = ring.begin(true).expect("none is ready");
-        assert!(spare.is_some_and(|spare| spare.number >= 10) && area.number == 7);
+        let next = ring.begin(true).expect("none is ready");
+        assert!(next.spare.is_some_and(|spare| spare.number >= 10) && next.area.number == 7);
+    }
+
+    /// What was kept while nobody synced is no good for those who do.
+    #[test]
+    fn unsynced_segments_are_kept_until_writers_sync() {
+        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        sizes(&mut ring, false, 3);
+        let area = |number, bytes| Area { number, bytes, zeroed: false };
+        assert!(!ring.keep(area(1, 4 << 20), false), "small beside what is made now");
+        assert!(ring.keep(area(2, 64 << 20), false));
+        assert!(!ring.keep(area(3, 64 << 20), false), "one is enough");
+        let next = ring.begin(false).expect("none is ready");
+        assert!(next.spare.is_some_and(|spare| spare.number == 2) && next.unfit.is_empty());
+        ring.preparing = false;
+        assert!(ring.keep(area(3, 64 << 20), false));
+        let next = ring.begin(true).expect("none is ready");
+        assert!(next.spare.is_none() && next.unfit == [3] && next.area.zeroed);
     }
 }

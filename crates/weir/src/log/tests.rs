@@ -31,7 +31,8 @@ fn segment(
     prev: Chain,
 ) -> SegmentWriter {
     let file = storage.create_log(LogKind::Wal, number, bytes).unwrap();
-    SegmentWriter::start(file, identity(number, epoch), bytes, prev, 0).unwrap()
+    let room = Room { bytes, recycled: false };
+    SegmentWriter::start(file, identity(number, epoch), room, prev, 0).unwrap()
 }
 
 /// Payloads and end of a replay from `start`.
@@ -119,7 +120,7 @@ fn worked_example() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, 7, 0).unwrap();
     let prev = Chain { segment: 6, lsn: 41, crc: 0xaabb_ccdd };
-    let mut writer = SegmentWriter::start(file, identity(7, 3), 0, prev, 41).unwrap();
+    let mut writer = SegmentWriter::start(file, identity(7, 3), Room::GROWS, prev, 41).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
     writer.append(GroupType::Full, &[b"abc"], 1, true, 41).unwrap();
@@ -280,10 +281,10 @@ fn missing_middle_segment() {
 
 /// Goal: what a recycled segment still holds never comes back (bug 20). Method: recycle a full
 /// segment and stop after every group, with payloads of equal length so that old groups lie at the
-/// offsets where new ones would.
+/// offsets where new ones would; with and without zeros up to the end of the page.
 #[test]
 fn stale_tail_of_a_recycled_segment_is_harmless() {
-    for stop in 0..6 {
+    for (stop, recycled) in (0..6).flat_map(|stop| [(stop, false), (stop, true)]) {
         let storage = MemStorage::default();
         let mut writer = segment(&storage, 1, 1, 4096, Chain::ORIGIN);
         for i in 0..6 {
@@ -293,8 +294,9 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
         second.append(GroupType::Full, &[b"second"], 1, false, 6).unwrap();
         let start = second.position();
         let file = storage.recycle_log(LogKind::Wal, 1, 3).unwrap();
+        let room = Room { bytes: 4096, recycled };
         let mut third =
-            SegmentWriter::start(file, identity(3, 1), 4096, second.chain(), 0).unwrap();
+            SegmentWriter::start(file, identity(3, 1), room, second.chain(), 0).unwrap();
         let mut expected = Vec::new();
         for i in 0..stop {
             let bytes = payload(100 + i, 50);
@@ -307,6 +309,33 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
         // A recycled segment that was never started is no part of the log and no damage.
         storage.recycle_log(LogKind::Wal, 3, 4).unwrap();
         assert_eq!(read_from(&storage, start, 7).unwrap().0, Vec::<Vec<u8>>::new());
+    }
+}
+
+/// Goal: the first write into a page of a recycled segment covers the page, and no other page is
+/// touched. Method: groups of random sizes into a file of ones; what lies behind each.
+#[test]
+fn a_recycled_segment_is_written_in_whole_pages() {
+    let storage = MemStorage::default();
+    let file = storage.create_log(LogKind::Wal, 1, 40_000).unwrap();
+    file.write_at(&[0xff; 40_000], 0).unwrap();
+    let room = Room { bytes: 40_000, recycled: true };
+    let mut writer =
+        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, Chain::ORIGIN, 0).unwrap();
+    let mut prng = Prng::new(1);
+    loop {
+        let mut rest = vec![0; 40_000];
+        file.read_exact_at(&mut rest, 0).unwrap();
+        let end = writer.position().offset as usize;
+        let page_end = end.next_multiple_of(4096).min(rest.len());
+        assert!(rest[end..page_end].iter().all(|&byte| byte == 0), "up to the page's end at {end}");
+        assert!(rest[page_end..].iter().all(|&byte| byte == 0xff), "behind the page of {end}");
+        let bytes = payload(prng.next_u64(), prng.below(6000) as usize);
+        if bytes.len() as u64 > writer.room() {
+            assert!(end > 30_000);
+            return;
+        }
+        writer.append(GroupType::Full, &[&bytes], 1, prng.chance(1, 5), 0).unwrap();
     }
 }
 
@@ -461,7 +490,7 @@ fn failed_start_is_tried_again_under_a_new_number() {
     let fault =
         Fault { at: storage.calls(), times: 1, kind: ErrorKind::NoSpace, effect: Effect::All };
     storage.set_fault(Some(fault));
-    assert!(SegmentWriter::start(file, identity(2, 1), 0, writer.chain(), 0).is_err());
+    assert!(SegmentWriter::start(file, identity(2, 1), Room::GROWS, writer.chain(), 0).is_err());
     let mut third = segment(&storage, 3, 1, 0, writer.chain());
     third.append(GroupType::Full, &[b"x"], 1, false, 0).unwrap();
     let (got, end) = read(&storage, 0).unwrap();
@@ -628,6 +657,7 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
         let mut durable = 0;
         let mut spare: Option<u64> = None;
         let mut number = 0;
+        let bytes_max = if seed % 3 == 0 { 10_000 } else { 2048 };
         for epoch in 1..=4 {
             let (got, end) = read(&storage, durable).unwrap_or_else(|error| {
                 panic!("seed {seed}, epoch {epoch}, durable {durable}: {error}")
@@ -644,13 +674,15 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
             storage.crash_at(storage.calls() + prng.below(60));
             'run: loop {
                 number += 1;
+                let recycled = spare.is_some() && prng.chance(1, 2);
                 let file = match spare.take() {
                     Some(old) => storage.recycle_log(LogKind::Wal, old, number),
-                    None => storage.create_log(LogKind::Wal, number, 2048),
+                    None => storage.create_log(LogKind::Wal, number, bytes_max),
                 };
                 let Ok(file) = file else { break };
+                let room = Room { bytes: bytes_max, recycled };
                 let started =
-                    SegmentWriter::start(file, identity(number, epoch), 2048, prev, durable);
+                    SegmentWriter::start(file, identity(number, epoch), room, prev, durable);
                 let Ok(mut writer) = started else { break };
                 loop {
                     let bytes = payload(prng.next_u64(), prng.below(300) as usize);

@@ -4,11 +4,11 @@
 //! written to leaves the log as it found it. The next segments are created off the write path by
 //! [`Wal::prepare`], each a step larger (`ring`); the appender only takes the one that is ready.
 //!
-//! Where writers sync, segments are files of their own zeros, synced before they are taken, and
-//! recycled when they are obsolete: a sync then finds nothing but the blocks of its groups and is
-//! one flush of the device (H36). Where nobody syncs, space is only reserved, an obsolete segment
-//! is removed and the next one is a new file: a small write into a page of a recycled file that the
-//! page cache has dropped reads the page first. Not here: framing (`writer`), replay (`replay`).
+//! Where writers sync, segments are files of their own zeros, synced before they are taken: a sync
+//! then finds nothing but the blocks of its groups and is one flush of the device (H36). Where
+//! nobody syncs, space is only reserved. Obsolete segments are recycled: their pages are in the
+//! page cache already, and a write finds them in half the time that a new one takes. Not here:
+//! framing (`writer`), replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
-use crate::log::ring::{Area, Ready, Ring};
-use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
+use crate::log::ring::{Area, Preparation, Ready, Ring};
+use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
 
 /// How the log is laid out.
@@ -273,12 +273,12 @@ impl Wal {
         if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
             self.prepare().map_err(as_verdict)?;
         }
-        let Ready { area, file } = self.take_ready()?;
+        let Ready { area, recycled, file } = self.take_ready()?;
         self.wanted.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
             Arc::clone(&file),
             self.options.identity(area.number),
-            area.bytes,
+            Room { bytes: area.bytes, recycled },
             active.chain(),
             self.durable_lsn(),
         );
@@ -344,12 +344,11 @@ impl Wal {
     /// The device's; a waiting appender gets the same error.
     pub(crate) fn prepare(&self) -> Result<()> {
         let synced = self.synced_once.load(Ordering::Relaxed);
-        let Some((unfit, spare, area)) = self.ring.lock().begin(synced) else {
+        let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced) else {
             return Ok(());
         };
         let make = || {
-            // It was made before writers began to sync.
-            unfit.into_iter().for_each(|unfit| self.let_go(unfit.area.number));
+            unfit.into_iter().for_each(|number| self.let_go(number));
             match spare {
                 Some(old) => self.recycle(old.number, area.number),
                 None if area.zeroed => {
@@ -363,7 +362,7 @@ impl Wal {
         ring.preparing = false;
         let result = match made {
             Ok(file) => {
-                ring.ready = Some(Ready { area, file });
+                ring.ready = Some(Ready { area, recycled: spare.is_some(), file });
                 Ok(())
             }
             Err(error) => {
@@ -515,7 +514,7 @@ impl Wal {
         self.sync.lock().dirty.retain(|&(number, _)| number > last);
         let synced = self.synced_once.load(Ordering::Relaxed);
         for area in released {
-            if !(synced && self.ring.lock().keep(area)) {
+            if !self.ring.lock().keep(area, synced) {
                 self.let_go(area.number);
             }
         }

@@ -1,5 +1,9 @@
 //! Appending groups to one segment.
 //!
+//! A write into a part of a page that the page cache does not hold reads the page first. In a
+//! recycled segment that could be any page, so the first write into each covers it, with zeros
+//! behind the group that the next one replaces.
+//!
 //! Invariants: (1) one group is one write; (2) after a write that failed nothing is appended to the
 //! segment any more, unless `rollback` has cut the file back; (3) `chain` is always the last group
 //! that was written whole.
@@ -33,12 +37,28 @@ pub(crate) struct SegmentIdentity {
     pub(crate) epoch: u32,
 }
 
+/// What a segment may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The allocated length of the file; 0 if it grows.
+    pub(crate) bytes: u64,
+    /// Whether the file holds groups of an obsolete segment.
+    pub(crate) recycled: bool,
+}
+
+impl Room {
+    /// That of a file which grows.
+    pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
+}
+
 /// Appends groups to one segment of a log.
 pub(crate) struct SegmentWriter {
     file: Arc<dyn File>,
     identity: SegmentIdentity,
     /// Bytes that the segment may take; 0: it grows as it is written.
     capacity: u64,
+    /// Whether whole pages are written.
+    recycled: bool,
     seed: u32,
     offset: u64,
     appended_bytes: u64,
@@ -48,9 +68,8 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before. `capacity`
-    /// is the allocated length of `file`, 0 if it grows; `durable_lsn` as in
-    /// [`append`](Self::append).
+    /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before;
+    /// `durable_lsn` as in [`append`](Self::append).
     ///
     /// On an error the segment's number must not be used again: the next attempt takes a new one
     /// and the same `prev`. Nothing may be appended to the segment of `prev` any more, because the
@@ -61,10 +80,11 @@ impl SegmentWriter {
     pub(crate) fn start(
         file: Arc<dyn File>,
         identity: SegmentIdentity,
-        capacity: u64,
+        room: Room,
         prev: Chain,
         durable_lsn: u64,
     ) -> Result<Self> {
+        let Room { bytes: capacity, recycled } = room;
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
         let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES) as u64;
         if capacity != 0 && capacity < smallest {
@@ -83,6 +103,7 @@ impl SegmentWriter {
             file,
             identity,
             capacity,
+            recycled,
             seed: seed(identity.lineage, identity.kind, identity.segment),
             offset: 0,
             appended_bytes: 0,
@@ -230,6 +251,12 @@ impl SegmentWriter {
         let checksum = header.encode(self.seed, &mut self.buf);
         let end = self.offset + header.group_bytes();
         let mut padded_end = header.next_offset(self.offset);
+        if self.recycled
+            && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES)
+        {
+            // It begins a page.
+            padded_end = end.next_multiple_of(PAD_BYTES);
+        }
         if self.capacity != 0 {
             padded_end = padded_end.min(self.capacity);
         }

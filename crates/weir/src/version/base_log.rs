@@ -14,7 +14,7 @@ use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
-use crate::log::{Chain, GroupType, LogPosition, SegmentIdentity, SegmentWriter, replay};
+use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, replay};
 use crate::storage::{LogKind, Storage};
 use crate::table::Table;
 
@@ -39,7 +39,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         epoch: root.log_epoch,
     };
     let file = storage.create_log(LogKind::Versions, number, 0)?;
-    let mut writer = SegmentWriter::start(file, identity, 0, Chain::ORIGIN, 0)?;
+    let mut writer = SegmentWriter::start(file, identity, Room::GROWS, Chain::ORIGIN, 0)?;
     let mut buf = Vec::new();
     let mut append = |edit: &VersionEdit, last: bool| {
         buf.clear();

@@ -10,7 +10,7 @@ use crate::db::Db;
 use crate::device::Dir;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::log::{GroupType, SegmentIdentity, SegmentWriter, replay};
+use crate::log::{GroupType, Room, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, Storage};
@@ -155,7 +155,8 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
     let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
     let epoch = root.log_epoch.max(end.next.epoch);
     let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, epoch };
-    let mut writer = SegmentWriter::start(file, identity, 0, end.chain, 0).expect("started");
+    let mut writer =
+        SegmentWriter::start(file, identity, Room::GROWS, end.chain, 0).expect("started");
     let mut payload = Vec::new();
     put_varint(&mut payload, first);
     encode(&mut payload, Record { kind: Kind::Put, keyspace: 0, key, value: b"v" });
