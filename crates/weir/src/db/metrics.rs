@@ -96,7 +96,8 @@ pub struct Metrics {
     pub tables_open: u64,
     /// Tables whose bytes were freed.
     pub tables_freed: u64,
-    /// Tables that were removed and are still held by a reader.
+    /// Tables that nobody needs but a reader, or that could not be removed; the property
+    /// `weir.background-error` says why then.
     pub tables_waiting: u64,
     /// Tables that compaction could not read and leaves alone; the property `weir.quarantine` says
     /// what is wrong with each.

@@ -453,7 +453,8 @@ impl Engine {
         writer.committer.exclusively(|lead| lead.freeze_all(&trees))
     }
 
-    /// Removes tables that no version names: outputs of jobs that a crash interrupted.
+    /// Removes tables that no version names: outputs of jobs that a crash interrupted. One that the
+    /// device does not let go of harms nobody: the reclaimer tries again.
     fn remove_orphans(&self) -> Result<()> {
         if self.writer.is_none() {
             return Ok(());
@@ -463,11 +464,10 @@ impl Engine {
         let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
         for uid in storage.list_tables()? {
             if !named.contains(&uid) {
-                storage
-                    .remove_table(uid)
-                    .ignore_error("nobody needs it, and the next opening tries again");
+                self.reclaimer.take_orphan(uid);
             }
         }
+        self.reclaim();
         Ok(())
     }
 }

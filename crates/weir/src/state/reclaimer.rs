@@ -2,12 +2,12 @@
 //!
 //! Invariants: (1) a table is handed over only after the edit that removed it is durable; (2) its
 //! bytes are freed only when its last holder (version, cursor, job) is gone: the reclaimer holds it
-//! weakly and asks; (3) a table whose removal fails is kept in the list and tried again; recovery
-//! removes what a crash leaves behind (H14, H30).
+//! weakly and asks; (3) a table whose removal fails is kept in the list and tried again, and why it
+//! failed can be asked; an opening hands over what a crash left behind (H14, H30).
 
 use std::sync::{Arc, Weak};
 
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind};
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::storage::Storage;
@@ -17,6 +17,8 @@ use crate::table::Table;
 #[derive(Default)]
 pub(crate) struct Reclaimer {
     waiting: Mutex<Vec<Waiting>>,
+    /// Why the last run could not remove one.
+    failed: Mutex<Option<Error>>,
 }
 
 struct Waiting {
@@ -36,16 +38,26 @@ impl Reclaimer {
         });
     }
 
+    /// Takes over a table that no version names and nobody has open.
+    pub(crate) fn take_orphan(&self, uid: u64) {
+        self.waiting.lock().push(Waiting { uid, blocks: 0, table: Weak::new() });
+    }
+
+    /// Why a table that nobody needs is still there, if the device did not let go of it.
+    pub(crate) fn error(&self) -> Option<Error> {
+        // Two runs at once may note what they met in either order.
+        let failed = self.failed.lock().clone();
+        failed.filter(|_| self.waiting() > 0)
+    }
+
     /// Number of tables that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.lock().len()
     }
 
-    /// Frees every table whose last holder is gone; the number freed.
-    ///
-    /// # Errors
-    /// The first error of the device; the tables that could not be removed stay in the list.
-    pub(crate) fn run(&self, storage: &dyn Storage, cache: &BlockCache) -> Result<u64> {
+    /// Frees every table whose last holder is gone; the number freed. Those that could not be
+    /// removed stay in the list.
+    pub(crate) fn run(&self, storage: &dyn Storage, cache: &BlockCache) -> u64 {
         let due: Vec<Waiting> = {
             let mut waiting = self.waiting.lock();
             let (due, rest) = std::mem::take(&mut *waiting)
@@ -67,6 +79,7 @@ impl Reclaimer {
                 }
             }
         }
-        first_error.map_or(Ok(freed), Err)
+        *self.failed.lock() = first_error;
+        freed
     }
 }
