@@ -258,7 +258,7 @@ fn unclosed(disk: &Disk) -> Result<Db> {
 /// What went wrong, for people.
 pub fn build(name: &str) -> std::result::Result<(Disk, String), String> {
     let name = name.to_owned();
-    let schedule = Schedule { seed: 1, switch_every: 16 };
+    let schedule = Schedule::new(1, 16);
     let built = world::simulate(schedule, move || -> Result<(Disk, String)> {
         let disk = Disk::new();
         let disk = match name.as_str() {
@@ -333,7 +333,7 @@ pub fn write(dir: &Path) -> std::result::Result<Vec<&'static str>, String> {
 pub fn check(packed: &[u8], expected: &str) -> std::result::Result<(), String> {
     let disk = unpack(packed)?;
     let expected = expected.to_owned();
-    let schedule = Schedule { seed: 3, switch_every: 16 };
+    let schedule = Schedule::new(3, 16);
     let checked = world::simulate(schedule, move || -> Result<std::result::Result<(), String>> {
         let same = |how: &str, db: &Db| -> Result<std::result::Result<(), String>> {
             let damages = db.verify()?.damages;

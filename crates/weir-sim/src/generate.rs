@@ -31,6 +31,8 @@ pub struct Mix {
     pub reopens: u32,
     /// Out of 1,000 operations, how many flush, compact, or wait for either.
     pub maintenance: u32,
+    /// Out of 1,000 operations, how many have keyspaces made and dropped beside other actors.
+    pub besides: u32,
     /// Whether writes without a log occur.
     pub unlogged: bool,
     /// Whether power is ever lost.
@@ -49,6 +51,7 @@ impl Mix {
             writes: 300 + rng.below(500) as u32,
             reopens: [0, 1, 3, 20][rng.below(4) as usize],
             maintenance: [2, 10, 40][rng.below(3) as usize],
+            besides: 0,
             unlogged: rng.chance(1, 4),
             power: rng.chance(3, 4),
             keyspaces: 1 + rng.below(u64::from(KEYSPACES)) as u8,
@@ -134,8 +137,7 @@ impl Generator {
 
     fn beside(&mut self) -> Op {
         let (key, val) = (self.key(), self.val());
-        // Two values for each key beside.
-        self.values += 12;
+        self.values += crate::runner::VALUES_BESIDE;
         Op::Beside { key, val: Val { len: val.len % 400, ..val }, options: self.options() }
     }
 
@@ -224,6 +226,7 @@ impl Generator {
             (self.mix.writes, Self::write as fn(&mut Self) -> Op),
             (self.mix.reopens, Self::reopen),
             (self.mix.maintenance, Self::maintenance),
+            (self.mix.besides, Self::beside),
             (60, Self::handles),
             (8, Self::rare),
         ] {

@@ -261,8 +261,9 @@ pub enum Op {
         val: Val,
         count: u32,
     },
-    /// A keyspace with options `options` is created by two actors, written to, and dropped while
-    /// others read and flush it. The values are numbered from that of `val` on.
+    /// A keyspace with options `options` is created by two actors while all others are written to
+    /// and flushed, and then written to and dropped while others read and flush it. The values are
+    /// numbered from that of `val` on.
     Beside {
         key: u32,
         val: Val,

@@ -23,6 +23,8 @@ mod beside;
 pub mod form;
 mod reads;
 
+pub use beside::VALUES_BESIDE;
+
 /// Never held across a call into the engine.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

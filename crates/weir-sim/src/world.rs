@@ -116,6 +116,16 @@ pub struct Schedule {
     pub seed: u64,
     /// Mean number of switch points from one possible switch to the next.
     pub switch_every: u64,
+    /// One place of a protocol in so many puts its actor off for a while; 0: none.
+    pub pause_one_in: u64,
+}
+
+impl Schedule {
+    /// A schedule that puts nobody off.
+    #[must_use]
+    pub const fn new(seed: u64, switch_every: u64) -> Self {
+        Self { seed, switch_every, pause_one_in: 0 }
+    }
 }
 
 /// Runs `body` as the first actor of a simulation.
@@ -129,6 +139,7 @@ pub fn simulate<T: Send + 'static>(
     let settings = Settings {
         seed: schedule.seed,
         switch_every: schedule.switch_every,
+        pause_one_in: schedule.pause_one_in,
         virtual_limit: VIRTUAL_LIMIT,
         ..Settings::new(schedule.seed)
     };

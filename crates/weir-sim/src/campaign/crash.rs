@@ -284,8 +284,7 @@ fn draw_options(rng: &mut Prng, cell: Option<Cell>) -> (DbOptions, Options) {
 pub fn record(seed: u64, steps: u64, cell: Option<Cell>) -> Result<Recording, String> {
     let mut rng = Prng::new(seed);
     let writers = [1, 1, 2, 3][rng.below(4) as usize];
-    let schedule =
-        Schedule { seed: rng.next_u64() >> 1, switch_every: [1, 4, 16][rng.below(3) as usize] };
+    let schedule = Schedule::new(rng.next_u64() >> 1, [1, 4, 16][rng.below(3) as usize]);
     let options = draw_options(&mut rng, cell);
     let unlogged = rng.chance(1, 4);
     // Flushes of a store with one keyspace leave the log unsynced.
@@ -457,7 +456,7 @@ fn examine(
     look: Look,
 ) -> Result<Examined, String> {
     let Look { number, record, repair } = look;
-    let schedule = Schedule { seed: number, switch_every: 16 };
+    let schedule = Schedule::new(number, 16);
     let (image, recording) = (image.clone(), Arc::clone(recording));
     world::simulate(schedule, move || {
         let (seed, options) = (recording.seed, &recording.options);

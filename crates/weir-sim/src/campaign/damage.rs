@@ -157,7 +157,7 @@ const GETS: usize = 4;
 
 /// Builds the store.
 fn specimen(seed: u64) -> Result<Specimen, String> {
-    let schedule = Schedule { seed, switch_every: 16 };
+    let schedule = Schedule::new(seed, 16);
     world::simulate(schedule, move || -> weir::Result<Specimen> {
         let disk = Disk::new();
         let db = open(&disk, seed)?;
@@ -291,7 +291,7 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[Damage]) -> Vec<(Damage, Verdi
             (damage.clone(), damage.apply(&disk).then_some(disk))
         })
         .collect();
-    let schedule = Schedule { seed: 1, switch_every: 64 };
+    let schedule = Schedule::new(1, 64);
     let all = world::simulate(schedule, move || {
         let each = |(damage, disk): (Damage, Option<Disk>)| {
             let Some(disk) = disk else {

@@ -595,7 +595,7 @@ fn run_one(
 ) -> Result<Ran, String> {
     let injected = Arc::clone(injected);
     let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
-    let schedule = Schedule { seed: number % 5, switch_every: 8 };
+    let schedule = Schedule::new(number % 5, 8);
     world::simulate(schedule, move || {
         let mut scene = Scene::new(disk, ledger);
         if !opens_under_faults(scenario) {
@@ -671,7 +671,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         if settings.only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        let schedule = Schedule { seed: settings.seed, switch_every: 8 };
+        let schedule = Schedule::new(settings.seed, 8);
         let prepared = world::simulate(schedule, move || prepare(scenario))?
             .map_err(|e| format!("scenario {name}: {e}"))?;
         let clean = run_one(scenario, &prepared, None, 0, &Injected::default())

@@ -50,7 +50,8 @@ impl std::fmt::Display for Failure {
         writeln!(f, "# {}", self.why.replace('\n', "\n# "))?;
         let (from, tries) = self.reduced_from;
         writeln!(f, "# reduced from {from} operations in {tries} runs")?;
-        writeln!(f, "schedule {} {}", self.schedule.seed, self.schedule.switch_every)?;
+        let Schedule { seed, switch_every, pause_one_in } = self.schedule;
+        writeln!(f, "schedule {seed} {switch_every} {pause_one_in}")?;
         self.ops.iter().try_for_each(|op| writeln!(f, "{op}"))
     }
 }
@@ -60,7 +61,7 @@ impl std::fmt::Display for Failure {
 /// # Errors
 /// The line that is neither.
 pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
-    let mut schedule = Schedule { seed: 0, switch_every: 16 };
+    let mut schedule = Schedule::new(0, 16);
     let mut ops = Vec::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
         if let Some(numbers) = line.strip_prefix("schedule ") {
@@ -68,7 +69,11 @@ pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
             let (Some(Ok(seed)), Some(Ok(switch_every))) = (numbers.next(), numbers.next()) else {
                 return Err(format!("{line} is no schedule"));
             };
-            schedule = Schedule { seed, switch_every };
+            // Older ones put nobody off.
+            let Some(Ok(pause_one_in)) = numbers.next().or(Some(Ok(0))) else {
+                return Err(format!("{line} is no schedule"));
+            };
+            schedule = Schedule { seed, switch_every, pause_one_in };
         } else {
             ops.push(line.parse()?);
         }
@@ -110,11 +115,16 @@ pub fn episode(root: u64, number: u64) -> (Schedule, Vec<Op>) {
 /// The operations of episode `number`, with options of one cell only.
 fn episode_of(root: u64, number: u64, cell: Option<Cell>) -> (Schedule, Vec<Op>) {
     let mut rng = Prng::new(root ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mix = Mix::random(&mut rng);
+    let mut mix = Mix::random(&mut rng);
     let count = [100, 600, 3_000, 12_000][rng.below(4) as usize];
     let seed = seed_where(&mut rng, |options| cell.is_none_or(|cell| cell.has(options)));
-    let schedule = Schedule { seed, switch_every: [1, 4, 16, 64][rng.below(4) as usize] };
-    (schedule, Generator::of_cell(rng.next_u64(), mix, cell).list(count))
+    let mut schedule = Schedule::new(seed, [1, 4, 16, 64][rng.below(4) as usize]);
+    let list_seed = rng.next_u64();
+    schedule.pause_one_in = [0, 8, 24, 72][rng.below(4) as usize];
+    // What is wrong only if two actors are put off in the right places is seen only if there is
+    // much of it (H38).
+    mix.besides = [0, 0, 0, 300][rng.below(4) as usize];
+    (schedule, Generator::of_cell(list_seed, mix, cell).list(count))
 }
 
 /// A seed for a schedule with which the default keyspace begins with options that `fit`.

@@ -86,7 +86,7 @@ fn violation(
 /// # Errors
 /// The first violation, with the number of entries before it.
 pub fn run(seed: u64, puts: u64) -> Result<Report, String> {
-    let schedule = Schedule { seed, switch_every: 64 };
+    let schedule = Schedule::new(seed, 64);
     world::simulate(schedule, move || {
         let disk = Disk::new();
         let text = |error: weir::Error| error.to_string();

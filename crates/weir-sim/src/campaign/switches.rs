@@ -40,7 +40,7 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
     let seed = metamorphic::seed_where(&mut rng, |options| {
         options.compaction == all[from as usize] && is_busy(options)
     });
-    let schedule = Schedule { seed, switch_every: [1, 4, 16][rng.below(3) as usize] };
+    let schedule = Schedule::new(seed, [1, 4, 16][rng.below(3) as usize]);
     let keyspaces = 1 + rng.below(2) as u8;
     let writing = Mix {
         keys: [80, 400, 2000][rng.below(3) as usize],
@@ -48,6 +48,7 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
         writes: 900,
         reopens: 0,
         maintenance: 4,
+        besides: 0,
         unlogged: rng.chance(1, 8),
         power: true,
         keyspaces,

@@ -1,5 +1,5 @@
 //! A keyspace that is created, used and dropped while other actors create, read and flush it, and
-//! while this one writes into the default keyspace.
+//! while this one writes into the default keyspace and flushes all that there is.
 //!
 //! Nothing of it is left at the end: the models of the run know the writes to the default keyspace
 //! only. What readers may be told is little: the value, or that the keyspace was dropped.
@@ -15,8 +15,14 @@ use crate::world;
 /// Its name; no slot has it.
 const NAME: &str = "beside";
 
-/// Keys that are put into it, and about as many into the default keyspace meanwhile.
+/// Keys that are put into it, and into the default keyspace at a time.
 const KEYS: u32 = 6;
+
+/// How many times all keyspaces are flushed while it is created, at most.
+const FLUSHES_MAX: u32 = 6;
+
+/// Values that one such operation writes.
+pub const VALUES_BESIDE: u32 = KEYS * (FLUSHES_MAX + 1);
 
 type Found = weir::Result<Option<Vec<u8>>>;
 
@@ -81,7 +87,8 @@ impl Runner {
             _ => Ok(()),
         };
         actors.push(spawn("flusher", Box::new(flush))?);
-        self.put_beside(key + KEYS, Val { id: val.id + KEYS, ..val })?;
+        let val = Val { id: val.id + KEYS * FLUSHES_MAX, ..val };
+        self.put_beside(key + KEYS, val, Durability::Buffered)?;
         db.drop_keyspace(NAME).map_err(|e| format!("drop_keyspace: {e}"))?;
         self.acknowledge(Durability::Sync);
         for actor in actors {
@@ -91,33 +98,50 @@ impl Runner {
         self.log_is_whole(&db)
     }
 
-    /// Two actors create the keyspace while one of them writes: one must succeed.
+    /// Two actors create the keyspace: one must succeed. Meanwhile this one fills log segments and
+    /// flushes every keyspace, so that nobody but the new one needs the log where it begins (H38).
     fn created_twice(&mut self, db: &Db, key: u32, val: Val, number: u32) -> Checked<Keyspace> {
-        let options = crate::options::keyspace(number);
-        let theirs = Arc::new(Mutex::new(None));
-        let (slot, other, theirs_options) = (Arc::clone(&theirs), db.clone(), options.clone());
-        let creator = world::spawn("creator", move || {
-            let created = other.create_keyspace(NAME, theirs_options);
-            *lock(&slot) = Some(created.map(drop));
-        })?;
-        self.put_beside(key, val)?;
-        let mine = db.create_keyspace(NAME, options).map(drop);
-        creator.join();
-        let theirs = lock(&theirs).take().unwrap_or(Ok(()));
+        let create = |name| {
+            let created = Arc::new(Mutex::new(None));
+            let (slot, db) = (Arc::clone(&created), db.clone());
+            let actor = world::spawn(name, move || {
+                let created = db.create_keyspace(NAME, crate::options::keyspace(number));
+                *lock(&slot) = Some(created.map(drop));
+            });
+            actor.map(|actor| (actor, created))
+        };
+        let creators = [create("creator")?, create("second creator")?];
+        for n in 0..FLUSHES_MAX {
+            // Synced, each of them takes a page of the log.
+            let val = Val { id: val.id + KEYS * n, ..val };
+            self.put_beside(key, val, Durability::Sync)?;
+            db.flush().map_err(|e| format!("flush: {e}"))?;
+            // A flush lets go of the log after it is shown to be through, and the next one may make
+            // good what this one did wrong.
+            db.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
+            self.log_is_whole(db)?;
+            if creators.iter().all(|(_, created)| lock(created).is_some()) {
+                break;
+            }
+        }
+        let [first, second] = creators.map(|(actor, created)| {
+            actor.join();
+            lock(&created).take().unwrap_or(Ok(()))
+        });
         let lost = |created: &weir::Result<()>| {
             created.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict)
         };
-        if !(mine.is_ok() && lost(&theirs) || theirs.is_ok() && lost(&mine)) {
-            return Err(format!("one keyspace was created twice: {mine:?} and {theirs:?}"));
+        if !(first.is_ok() && lost(&second) || second.is_ok() && lost(&first)) {
+            return Err(format!("one keyspace was created twice: {first:?} and {second:?}"));
         }
         self.log_is_whole(db)?;
         db.open_keyspace(NAME).map_err(|e| format!("open_keyspace: {e}"))
     }
 
-    fn put_beside(&mut self, key: u32, val: Val) -> Checked {
+    fn put_beside(&mut self, key: u32, val: Val, durability: Durability) -> Checked {
         for n in 0..KEYS {
             let val = Val { id: val.id + n, ..val };
-            self.put(0, key + n, val, Durability::Buffered)?;
+            self.put(0, key + n, val, durability)?;
         }
         Ok(())
     }

@@ -295,7 +295,9 @@ impl VersionSet {
     #[inline]
     pub(crate) fn current(&self) -> Arc<Root> {
         sched::switch_point();
-        Arc::clone(&self.current.read())
+        let root = Arc::clone(&self.current.read());
+        sched::pause_point();
+        root
     }
 
     /// A table uid that was never given out before, in this or an earlier opening.

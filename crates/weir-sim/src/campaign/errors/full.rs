@@ -11,12 +11,12 @@ const WRITES_MAX: u32 = 4000;
 
 /// Runs at this many distances.
 pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result<(), String> {
-    let schedule = Schedule { seed: settings.seed, switch_every: 8 };
+    let schedule = Schedule::new(settings.seed, 8);
     let prepared = world::simulate(schedule, || prepare(Scenario::Write))?
         .map_err(|e| format!("full device: {e}"))?;
     for number in 0..runs {
         let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
-        let schedule = Schedule { seed: settings.seed.wrapping_add(number), switch_every: 8 };
+        let schedule = Schedule::new(settings.seed.wrapping_add(number), 8);
         let extra = (16 << 10) + number * 3777;
         report.runs += 1;
         let ran = world::simulate(schedule, move || one(Scene::new(disk, ledger), extra, number));

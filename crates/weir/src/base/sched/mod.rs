@@ -238,3 +238,11 @@ pub(crate) fn switch_point() {
     #[cfg(feature = "sim")]
     sim::switch_point();
 }
+
+/// A place behind such a load, before its result is relied on: it may be an old one by then. Only a
+/// simulation that puts actors off (`sim::Settings::pause_one_in`) stops here.
+#[inline]
+pub(crate) fn pause_point() {
+    #[cfg(feature = "sim")]
+    sim::pause_point();
+}

@@ -31,6 +31,12 @@ use crate::base::sched::Condvar;
 /// Where the virtual clock starts: 1 s, so that code may subtract from it.
 const CLOCK_START_NANOS: u64 = 1_000_000_000;
 
+/// Longest pause of an actor (see [`Settings::pause_one_in`]): 32 ms, some hundred syncs.
+const PAUSE_NANOS_MAX: u64 = 1 << 25;
+
+/// Shortest pause: 1 µs.
+const PAUSE_NANOS_MIN: u64 = 1 << 10;
+
 /// How a simulation runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -39,6 +45,11 @@ pub struct Settings {
     /// Mean number of switch points from one possible switch to the next; at least 1. A switch that
     /// moves the baton costs about 10 µs of real time, the others a few nanoseconds.
     pub switch_every: u64,
+    /// One in so many places where a protocol between threads reads or writes (`switch_point`) puts
+    /// its actor off for up to 32 ms of virtual time: what a busy machine does to threads. 0: none;
+    /// then an actor waits as long as chance chooses others, which is rarely more than a few
+    /// switches, and what another actor needs a hundred for is not done meanwhile.
+    pub pause_one_in: u64,
     /// Keeps all actors on one processor, this one of those that the process may use (counted
     /// round): the baton then moves without waking another processor. `None`: the operating system
     /// chooses. Changes nothing that can be observed.
@@ -58,6 +69,7 @@ impl Settings {
         Self {
             seed,
             switch_every: 16,
+            pause_one_in: 0,
             processor: None,
             virtual_limit: Duration::from_secs(86_400),
             stuck_after: Duration::from_secs(60),
@@ -252,6 +264,8 @@ struct Shared {
     /// Actors that wait for a mutex: while there are none, unlocking costs nothing.
     waiting_for_mutex: AtomicU64,
     stuck_after: Duration,
+    /// Whether any actor is ever put off.
+    pauses: bool,
     decisions: AtomicU64,
     /// Switch points passed, for the watchdog.
     passed: AtomicU64,
@@ -280,7 +294,7 @@ fn with_actor<R>(f: impl FnOnce(&Actor) -> R) -> Option<R> {
 impl Shared {
     fn new(mut settings: Settings) -> Self {
         settings.switch_every = settings.switch_every.max(1);
-        let stuck_after = settings.stuck_after;
+        let (stuck_after, pauses) = (settings.stuck_after, settings.pause_one_in > 0);
         let mut state = State {
             prng: Prng::new(settings.seed),
             settings,
@@ -298,6 +312,7 @@ impl Shared {
             countdown: AtomicU64::new(state.draw_countdown()),
             waiting_for_mutex: AtomicU64::new(0),
             stuck_after,
+            pauses,
             decisions: AtomicU64::new(0),
             passed: AtomicU64::new(0),
             state: parking_lot::Mutex::new(state),
@@ -342,6 +357,18 @@ impl State {
     /// Switch points until the next possible switch: uniform with the wanted mean.
     fn draw_countdown(&mut self) -> u64 {
         1 + self.prng.below(2 * self.settings.switch_every - 1)
+    }
+
+    /// How long the actor at a place of a protocol is put off, if it is: every magnitude is as
+    /// likely as any other.
+    fn draw_pause(&mut self) -> Option<Duration> {
+        let one_in = self.settings.pause_one_in;
+        if one_in == 0 || !self.prng.chance(1, one_in) {
+            return None;
+        }
+        let magnitudes = u64::from((PAUSE_NANOS_MAX / PAUSE_NANOS_MIN).ilog2());
+        let least = PAUSE_NANOS_MIN << self.prng.below(magnitudes);
+        Some(Duration::from_nanos(least + self.prng.below(least)))
     }
 
     fn make_runnable(&mut self, id: usize, timed_out: bool) {
@@ -523,6 +550,19 @@ impl Actor {
         self.maybe_switch();
     }
 
+    /// A place of a protocol: puts the actor off, if chance says so. Whether it did.
+    #[inline]
+    fn pause(&self) -> bool {
+        if !self.shared.pauses {
+            return false;
+        }
+        let pause = self.shared.state.lock().draw_pause();
+        if let Some(pause) = pause {
+            self.block(Wait::Time, Some(self.deadline(pause)), Location::caller());
+        }
+        pause.is_some()
+    }
+
     #[cold]
     fn maybe_switch(&self) {
         let shared = &*self.shared;
@@ -623,7 +663,17 @@ pub(crate) fn is_actor() -> bool {
 /// See [`Simulation::switch_point`]. Does nothing outside a simulation.
 #[inline]
 pub fn switch_point() {
-    with_actor(Actor::pass);
+    with_actor(|me| {
+        if !me.pause() {
+            me.pass();
+        }
+    });
+}
+
+/// Puts the calling actor off, if the simulation does that and chance says so.
+#[inline]
+pub(super) fn pause_point() {
+    with_actor(Actor::pause);
 }
 
 /// Moves the virtual clock by the cost of something that the caller did, without waiting for it:
