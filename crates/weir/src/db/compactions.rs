@@ -129,20 +129,25 @@ impl Engine {
     /// The keyspaces in which something may be due: what was picked from the others last was
     /// nothing, and they have not changed since. Every one gets its turn: those after the one that
     /// was served last come first.
-    pub(super) fn candidates(&self) -> Vec<KeyspaceId> {
-        // Deletes become due when no snapshot protects them any more, in any keyspace.
-        let (_, oldest_snapshot) = self.shared.snapshots.summary();
-        let known = self.jobs.state.lock().oldest_snapshot;
-        if known != oldest_snapshot {
-            self.look_at_all();
-        }
-        let mut state = self.jobs.state.lock();
-        state.oldest_snapshot = oldest_snapshot;
+    fn candidates(&self) -> Vec<KeyspaceId> {
+        self.look_at_snapshots();
+        let state = self.jobs.state.lock();
         let last = state.last_compacted;
         let mut ids: Vec<KeyspaceId> = state.to_look_at.iter().copied().collect();
         let first = ids.partition_point(|&id| Some(id) <= last);
         ids.rotate_left(first);
         ids
+    }
+
+    /// Has all keyspaces looked at again if the oldest snapshot has gone: deletes become due when
+    /// no snapshot protects them any more, in any keyspace.
+    pub(super) fn look_at_snapshots(&self) {
+        let (_, oldest_snapshot) = self.shared.snapshots.summary();
+        let known = self.jobs.state.lock().oldest_snapshot;
+        if known != oldest_snapshot {
+            self.look_at_all();
+        }
+        self.jobs.state.lock().oldest_snapshot = oldest_snapshot;
     }
 
     /// Has all keyspaces looked at again for compactions that are due.

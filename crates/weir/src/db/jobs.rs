@@ -552,7 +552,8 @@ impl Engine {
 
     /// Whether nothing is due or running; the error if something is due and finds no space.
     fn is_idle(&self) -> Result<bool> {
-        let (free, candidates) = (self.free_bytes(), self.candidates());
+        let free = self.free_bytes();
+        self.look_at_snapshots();
         let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {
             return Ok(false);
@@ -561,7 +562,8 @@ impl Engine {
             return Ok(false);
         }
         let root = self.set.current();
-        for id in candidates {
+        // After it is known that no job runs: one that has just ended says here what it changed.
+        for id in state.to_look_at.clone() {
             if self.due(&mut state, &root, id, free)?.is_some() {
                 return Ok(false);
             }
