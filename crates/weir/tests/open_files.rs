@@ -137,6 +137,9 @@ fn more_iterators_than_descriptors() {
     let db = open(dir.path());
     (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
     db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    let made: u32 = db.property("weir.num-tables").unwrap().parse().unwrap();
+    assert!(made >= iterators, "{made} tables");
     let starts = (0..iterators).map(|i| i * (count / iterators));
     let mut standing: Vec<_> = starts.map(|n| (n, db.range(n.to_be_bytes()..))).collect();
     for _ in 0..count / iterators {
