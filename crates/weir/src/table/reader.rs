@@ -367,7 +367,7 @@ impl Table {
         self.get_in(&*self.open()?, (key, key_hash), snapshot, purpose)
     }
 
-    #[inline]
+    #[inline(always)]
     fn get_in(
         &self,
         opened: &Opened,
@@ -386,7 +386,7 @@ impl Table {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn get_in_block(
         &self,
         opened: &Opened,
