@@ -220,6 +220,12 @@ fn errors(args: &Args) -> Result<(), String> {
     let report = errors::run(&settings)?;
     println!("{} runs; {} left the store poisoned", report.runs, report.poisoned);
     println!("writes refused by a full device: {}", report.full_refused);
+    let errors::Report { panics, callbacks: (glad, sad), .. } = &report;
+    println!(
+        "panics: {} on users' threads, {} on the store's; {} poisoned it, these came out: {:?}",
+        panics.users, panics.background, panics.poisoned, panics.came_out
+    );
+    println!("callbacks: {glad} were told of success, {sad} of failure");
     println!("device calls by scenario:");
     report.calls.iter().for_each(|(name, n)| println!("  {n:>6}  {name}"));
     println!("hits by site and error:      once   for ever");
@@ -229,7 +235,8 @@ fn errors(args: &Args) -> Result<(), String> {
     for (site, effect) in rows {
         let n = |forever| report.hits.get(&(site, effect, forever)).copied().unwrap_or(0);
         println!("  {:>6} {:>10}   {site}, {effect:?}", n(false), n(true));
-        if n(false) == 0 || n(true) == 0 {
+        let forever = effect != weir::sim::Effect::Panic;
+        if n(false) == 0 || forever && n(true) == 0 {
             missed.push(format!("{site}, {effect:?}"));
         }
     }

@@ -36,7 +36,9 @@ pub use base::error::{Error, ErrorKind, Result};
 #[cfg(feature = "sim")]
 pub mod sim {
     pub use crate::base::prng::Prng;
-    pub use crate::base::sched::sim::{ActorHandle, Settings, Simulation, switch_point};
+    pub use crate::base::sched::sim::{
+        ActorHandle, PlannedPanic, Settings, Simulation, panic_as_planned, switch_point,
+    };
     pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     pub use crate::device::real::RealDir;
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};

@@ -6,10 +6,15 @@
 //! there, and "once" and "for ever", the action is run again with that fault. Afterwards the device
 //! is healed, the store is used, left, opened again and compared with the ledger.
 //!
+//! Besides, every call panics once in place of an error (`panics`), while other actors write, read
+//! and wait beside the action; and callbacks write, close the store and panic (`callbacks`).
+//!
 //! Violations: a store that is poisoned, or is not, against the table in `verdicts`; a wrong
 //! answer; an acknowledgement after a failed log sync; a store that does not take writes after the
 //! device is healed although it is not poisoned, or does not open; a hang (a deadlock, or an hour
-//! of virtual time); a panic; files that nobody needs after reopening, or open files.
+//! of virtual time); a panic that was not injected, or is not told of; a callback that is told
+//! something else than what happened, or not called; files that nobody needs after reopening, or
+//! open files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +23,16 @@ use weir::sim::{Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Site, Times
 use weir::{Db, DbOptions, Durability, ErrorKind, Keyspace, Options, WriteBatch};
 
 use crate::campaign::crash::read_all;
+use crate::history::Content;
 use crate::ledger::{Entry, Item, Ledger};
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
-use verdicts::{Verdict, verdict};
+use panics::{Beside, Caught, Known, caught};
+use verdicts::{Verdict, judge};
 
+mod callbacks;
 mod full;
+mod panics;
 mod verdicts;
 
 /// How a run of the campaign is set up.
@@ -52,6 +61,10 @@ pub struct Report {
     pub calls: BTreeMap<&'static str, u64>,
     /// Writes that a full device refused.
     pub full_refused: u64,
+    /// Where panics were injected, and what became of them.
+    pub panics: panics::Panics,
+    /// Callbacks that were told of a success, and of a failure.
+    pub callbacks: (u64, u64),
     /// Violations; the campaign goes on after them.
     pub violations: Vec<String>,
 }
@@ -74,9 +87,10 @@ enum Scenario {
     Iterate,
     Verify,
     Close,
+    Callbacks(callbacks::Reaction),
 }
 
-const SCENARIOS: [(Scenario, &str); 15] = [
+const SCENARIOS: [(Scenario, &str); 18] = [
     (Scenario::Create, "create"),
     (Scenario::OpenClean, "open"),
     (Scenario::OpenCrashed, "open after a crash"),
@@ -92,6 +106,9 @@ const SCENARIOS: [(Scenario, &str); 15] = [
     (Scenario::Iterate, "get and iterate"),
     (Scenario::Verify, "verify"),
     (Scenario::Close, "close"),
+    (Scenario::Callbacks(callbacks::Reaction::Write), "callbacks that write"),
+    (Scenario::Callbacks(callbacks::Reaction::Close), "callbacks that close"),
+    (Scenario::Callbacks(callbacks::Reaction::Panic), "callbacks that panic"),
 ];
 
 /// The effects that make sense for a kind of request.
@@ -158,6 +175,12 @@ struct Scene {
     read_only: bool,
     /// The disk is full: `NoSpace` needs no fault.
     full: bool,
+    /// What other actors do beside the action, if they do.
+    beside: Option<Arc<Beside>>,
+    /// The call that a panic came out of.
+    panicked_in: Option<&'static str>,
+    /// Callbacks that were told of a success, and of a failure.
+    callbacks: (u64, u64),
 }
 
 type Outcome<T = ()> = Result<T, String>;
@@ -176,6 +199,9 @@ impl Scene {
             sync_failed: false,
             read_only: false,
             full: false,
+            beside: None,
+            panicked_in: None,
+            callbacks: (0, 0),
         }
     }
 
@@ -199,11 +225,16 @@ impl Scene {
     }
 
     /// A call that may fail because of the fault, but only as such a call may.
-    fn tolerate<T>(&mut self, what: &str, result: weir::Result<T>) -> Outcome<Option<T>> {
+    fn tolerate<T>(&mut self, what: &'static str, result: Caught<T>) -> Outcome<Option<T>> {
         match result {
-            Ok(value) => Ok(Some(value)),
-            Err(error) => {
+            Caught::Panic => {
+                self.panicked_in = Some(what);
+                Ok(None)
+            }
+            Caught::Returned(Ok(value)) => Ok(Some(value)),
+            Caught::Returned(Err(error)) => {
                 self.poisoned |= error.kind() == ErrorKind::Poisoned;
+                panics::check_reason(self.faults().panicked().len(), &error)?;
                 if self.full && error.kind() == ErrorKind::NoSpace {
                     return Ok(None);
                 }
@@ -243,7 +274,7 @@ impl Scene {
             }
         }
         let refused_before = self.poisoned || self.sync_failed;
-        let result = db.write(batch, durability);
+        let result = caught(|| db.write(batch, durability));
         let acknowledged = result.is_ok();
         if acknowledged && refused_before {
             return Err("a write was acknowledged after a failed log sync".into());
@@ -283,8 +314,13 @@ impl Scene {
     /// The store as far as it can be read. An error of a faulty device is tolerated.
     fn look(&mut self) -> Outcome {
         let db = self.db()?;
-        match read_all(&db) {
-            Ok(content) => self.ledger.check_live(&content),
+        let known = self.known(false);
+        let Some(read) = panics::survived(|| read_all(&db)) else {
+            self.panicked_in = Some("reading");
+            return Ok(());
+        };
+        match read {
+            Ok(content) => self.check_live(&known, content),
             Err(_) if self.faults().injected_total() > 0 => Ok(()),
             Err(why) => Err(why),
         }
@@ -292,7 +328,7 @@ impl Scene {
 
     fn close(&mut self) -> Outcome {
         if let Some(db) = self.db.take() {
-            let result = db.close();
+            let result = caught(|| db.close());
             if self.tolerate("close", result)?.is_some() {
                 self.ledger.closed();
             }
@@ -356,7 +392,7 @@ fn opens_under_faults(scenario: Scenario) -> bool {
 fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
     if opens_under_faults(scenario) {
         scene.read_only = scenario == Scenario::OpenReadOnly;
-        let opened = scene.open();
+        let opened = caught(|| scene.open());
         if scene.tolerate("open", opened)?.is_some() {
             scene.look()?;
         }
@@ -370,7 +406,7 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         Scenario::WriteSync => {
             scene.writes(12, Durability::Sync)?;
             scene.writes(3, Durability::Buffered)?;
-            let result = db.sync();
+            let result = caught(|| db.sync());
             match scene.tolerate("sync", result)? {
                 Some(()) => scene.ledger.all_durable(),
                 None => scene.sync_failed = true,
@@ -385,26 +421,26 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         }
         Scenario::Flush => {
             scene.writes(10, Durability::Buffered)?;
-            let result = db.flush();
+            let result = caught(|| db.flush());
             scene.tolerate("flush", result)?;
             scene.writes(3, Durability::Buffered)?;
         }
         Scenario::Compact => {
-            let result = db.compact_range(all.clone());
+            let result = caught(|| db.compact_range(all.clone()));
             scene.tolerate("compact", result)?;
             let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
-            let result = second.compact_range(all);
+            let result = caught(|| second.compact_range(all));
             scene.tolerate("compact", result)?;
         }
         Scenario::Load => {
             scene.writes(180, Durability::Buffered)?;
-            let result = db.wait_idle();
+            let result = caught(|| db.wait_idle());
             scene.tolerate("wait_idle", result)?;
         }
         Scenario::BaseRewrite => {
             for n in 0..60u64 {
                 let changed = Options { level_ratio: 2 + (n % 8) as u32, ..options().1 };
-                let result = db.keyspace("second", changed);
+                let result = caught(|| db.keyspace("second", changed));
                 scene.tolerate("set options", result)?;
             }
         }
@@ -416,7 +452,7 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
             }
         }
         Scenario::Verify => {
-            let result = db.verify();
+            let result = caught(|| db.verify());
             scene.tolerate("verify", result)?;
         }
         Scenario::Close => {
@@ -426,6 +462,10 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
             drop(db);
             return scene.close();
         }
+        Scenario::Callbacks(reaction) => {
+            drop(db);
+            return callbacks::act(scene, reaction);
+        }
         _ => {}
     }
     scene.look()
@@ -433,7 +473,7 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
 
 fn keyspaces(scene: &mut Scene, db: &Db) -> Outcome {
     for name in ["x", "y"] {
-        let made = db.create_keyspace(name, options().1);
+        let made = caught(|| db.create_keyspace(name, options().1));
         match scene.tolerate("create keyspace", made)? {
             Some(_) => {
                 scene.ledger.spaces.insert(name);
@@ -448,7 +488,7 @@ fn keyspaces(scene: &mut Scene, db: &Db) -> Outcome {
         }
     }
     if scene.ledger.spaces.contains("x") {
-        let dropped = db.drop_keyspace("x");
+        let dropped = caught(|| db.drop_keyspace("x"));
         match scene.tolerate("drop keyspace", dropped)? {
             Some(()) => {
                 scene.ledger.spaces.remove("x");
@@ -464,13 +504,13 @@ fn keyspaces(scene: &mut Scene, db: &Db) -> Outcome {
 
 /// Point reads: right or an error.
 fn points(scene: &mut Scene, db: &Db) -> Outcome {
-    let mut content = crate::history::Content::new();
+    let mut content = Content::new();
     for name in ["default", "second"] {
         let space = db.open_keyspace(name).map_err(|e| e.to_string())?;
         let mut pairs = Vec::new();
         for id in 0..64 {
             let key = key_bytes(id);
-            match scene.tolerate("get", space.get(&key))? {
+            match scene.tolerate("get", caught(|| space.get(&key)))? {
                 Some(Some(value)) => pairs.push((key, value.to_vec())),
                 Some(None) => {}
                 None => return Ok(()),
@@ -490,8 +530,9 @@ fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
     if let Some(db) = scene.db.clone().filter(|_| !scene.read_only) {
         // Jobs that failed are tried again after a while.
         world::delay_millis(60_000);
+        let known = scene.known(false);
         let content = read_all(&db).map_err(|e| format!("healed, but reads fail: {e}"))?;
-        scene.ledger.check_live(&content).map_err(|e| format!("healed: {e}"))?;
+        scene.check_live(&known, content).map_err(|e| format!("healed: {e}"))?;
         let items = scene.some_items(2, 50, &["default", "second"]);
         let spaces = ["default", "second"].iter().all(|s| scene.ledger.spaces.contains(s));
         let items = if spaces { items } else { vec![("default", b"k".to_vec(), Some(vec![1]))] };
@@ -528,7 +569,10 @@ fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
     scene.read_only = false;
     scene.open().map_err(|e| format!("the store does not open again: {e}"))?;
     let db = scene.db()?;
-    let content = read_all(&db)?;
+    let mut content = read_all(&db)?;
+    if let Some(beside) = &scene.beside {
+        beside.check(&scene.known(power), &mut content)?;
+    }
     if power {
         scene.ledger.check_power_loss(&content).map_err(|e| format!("after a power loss: {e}"))?;
     } else {
@@ -562,6 +606,19 @@ fn finish(scene: &mut Scene, db: Db) -> Outcome {
 }
 
 impl Scene {
+    /// What others beside the action were told so far.
+    fn known(&self, power_loss: bool) -> Known {
+        self.beside.as_ref().map_or_else(Known::default, |beside| beside.known(power_loss))
+    }
+
+    /// Compares what an open store showed after `known`.
+    fn check_live(&self, known: &Known, mut content: Content) -> Outcome {
+        if let Some(beside) = &self.beside {
+            beside.check(known, &mut content)?;
+        }
+        self.ledger.check_live(&content)
+    }
+
     fn writes_if(&mut self, both: bool, count: u32) -> Outcome {
         if !both {
             return Ok(());
@@ -580,16 +637,19 @@ impl Scene {
 struct Ran {
     poisoned: bool,
     sites: Vec<(Site, u64)>,
+    callbacks: (u64, u64),
+    /// Threads that a panic hit, and the call that one came out of.
+    panicked: (Vec<String>, Option<&'static str>),
 }
 
 /// The faults that hit in a run, known also if it ends badly.
 type Injected = Arc<Mutex<Vec<(Site, Effect, u64)>>>;
 
-/// One run of a scenario, with or without a fault.
+/// One run of a scenario, with or without a fault; with panics it runs among others.
 fn run_one(
     scenario: Scenario,
     prepared: &(Disk, Ledger),
-    fault: Option<Fault>,
+    (fault, crowded): (Option<Fault>, bool),
     number: u64,
     injected: &Injected,
 ) -> Result<Ran, String> {
@@ -608,57 +668,97 @@ fn run_one(
         if let Some(fault) = fault {
             scene.faults().arm(fault);
         }
-        let acted = act(&mut scene, scenario);
+        let acted = match crowded {
+            true => panics::act_among_others(&mut scene, scenario),
+            false => act(&mut scene, scenario),
+        };
         *lock(&injected) = scene.faults().injected();
         acted?;
         let hit = scene.faults().injected_total() > 0;
+        let panicked = scene.faults().panicked();
         let mut sites = count(&scene);
         for (site, n) in &mut sites {
             *n -= before.get(site).copied().unwrap_or(0);
         }
         aftermath(&mut scene, number)?;
         if let Some(fault) = fault.filter(|_| hit) {
-            judge(scenario, fault, scene.poisoned)?;
+            judge(scenario, fault, &scene)?;
         }
-        Ok(Ran { poisoned: scene.poisoned, sites })
+        let panicked = (panicked, scene.came_out_of());
+        Ok(Ran { poisoned: scene.poisoned, sites, callbacks: scene.callbacks, panicked })
     })?
-}
-
-/// Compares what became of a store with what had to.
-fn judge(scenario: Scenario, fault: Fault, poisoned: bool) -> Outcome {
-    let (Some(op), Some(class)) = (fault.op, fault.class) else { return Ok(()) };
-    let stays_open = !opens_under_faults(scenario) && scenario != Scenario::Close;
-    match verdict(Site { op, class }, fault.effect) {
-        Verdict::Heals if poisoned => {
-            Err("the store is poisoned although nothing is unknown".into())
-        }
-        Verdict::Poisons if !poisoned && stays_open => {
-            Err("the store takes writes although it is unknown what is on the device".into())
-        }
-        _ => Ok(()),
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The faults of one scenario.
-fn plan(sites: &[(Site, u64)], calls_max: Option<u64>) -> Vec<Fault> {
+/// The faults of one scenario; panics only, or all others.
+fn plan(sites: &[(Site, u64)], calls_max: Option<u64>, panics: bool) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (site, calls) in sites {
         let wanted = calls_max.unwrap_or(*calls).min(*calls);
         for n in 0..wanted {
             let after = n * calls / wanted.max(1);
+            let (op, class) = (Some(site.op), Some(site.class));
+            if panics {
+                let (times, effect) = (Times::Once, Effect::Panic);
+                faults.push(Fault { op, class, after, times, effect });
+                continue;
+            }
             for effect in effects(site.op) {
                 for times in [Times::Once, Times::Forever] {
-                    let (op, class) = (Some(site.op), Some(site.class));
                     faults.push(Fault { op, class, after, times, effect });
                 }
             }
         }
     }
     faults
+}
+
+/// Runs a scenario once for each fault.
+fn run_faults(
+    (scenario, name): (Scenario, &'static str),
+    prepared: &(Disk, Ledger),
+    faults: &[Fault],
+    jobs: usize,
+    report: &Mutex<Report>,
+) -> Result<(), String> {
+    let next = Mutex::new(0usize);
+    world::parallel(jobs, |_| -> Result<(), String> {
+        loop {
+            let at = {
+                let mut next = lock(&next);
+                *next += 1;
+                *next - 1
+            };
+            let Some(fault) = faults.get(at) else { return Ok(()) };
+            let injected = Injected::default();
+            let how = (Some(*fault), fault.effect == Effect::Panic);
+            let ran = run_one(scenario, prepared, how, at as u64, &injected);
+            let mut report = lock(report);
+            report.runs += 1;
+            let forever = fault.times == Times::Forever;
+            for (site, effect, n) in lock(&injected).drain(..) {
+                *report.hits.entry((site, effect, forever)).or_default() += n;
+            }
+            match ran {
+                Ok(ran) => {
+                    report.poisoned += u64::from(ran.poisoned);
+                    report.callbacks.0 += ran.callbacks.0;
+                    report.callbacks.1 += ran.callbacks.1;
+                    report.panics.add(&ran.panicked.0, ran.panicked.1, ran.poisoned);
+                }
+                Err(why) => {
+                    let (op, class) = (fault.op, fault.class);
+                    report.violations.push(format!(
+                        "{name}: call {} of {op:?} x {class:?}, {:?} {:?} (run {at}): {why}",
+                        fault.after, fault.effect, fault.times
+                    ));
+                }
+            }
+        }
+    })
 }
 
 /// Runs the campaign.
@@ -674,40 +774,14 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let schedule = Schedule::new(settings.seed, 8);
         let prepared = world::simulate(schedule, move || prepare(scenario))?
             .map_err(|e| format!("scenario {name}: {e}"))?;
-        let clean = run_one(scenario, &prepared, None, 0, &Injected::default())
-            .map_err(|e| format!("scenario {name} without faults: {e}"))?;
-        let calls = clean.sites.iter().map(|s| s.1).sum();
-        lock(&report).calls.insert(name, calls);
-        let faults = plan(&clean.sites, settings.calls_max);
-        let next = Mutex::new(0usize);
-        world::parallel(settings.jobs, |_| -> Result<(), String> {
-            loop {
-                let at = {
-                    let mut next = lock(&next);
-                    *next += 1;
-                    *next - 1
-                };
-                let Some(fault) = faults.get(at) else { return Ok(()) };
-                let injected = Injected::default();
-                let ran = run_one(scenario, &prepared, Some(*fault), at as u64, &injected);
-                let mut report = lock(&report);
-                report.runs += 1;
-                let forever = fault.times == Times::Forever;
-                for (site, effect, n) in lock(&injected).drain(..) {
-                    *report.hits.entry((site, effect, forever)).or_default() += n;
-                }
-                match ran {
-                    Ok(ran) => report.poisoned += u64::from(ran.poisoned),
-                    Err(why) => {
-                        let (op, class) = (fault.op, fault.class);
-                        report.violations.push(format!(
-                            "{name}: call {} of {op:?} x {class:?}, {:?} {:?} (run {at}): {why}",
-                            fault.after, fault.effect, fault.times
-                        ));
-                    }
-                }
-            }
-        })?;
+        for panics in [false, true] {
+            let clean = run_one(scenario, &prepared, (None, panics), 0, &Injected::default())
+                .map_err(|e| format!("scenario {name} without faults: {e}"))?;
+            let calls = clean.sites.iter().map(|s| s.1).sum();
+            lock(&report).calls.entry(name).or_insert(calls);
+            let faults = plan(&clean.sites, settings.calls_max, panics);
+            run_faults((scenario, name), &prepared, &faults, settings.jobs, &report)?;
+        }
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     if settings.only.as_ref().is_none_or(|only| only == "full device") {

@@ -128,13 +128,13 @@ impl Engine {
     /// The end of the log of a clean close.
     fn finish_log(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        if self.shared.health.is_poisoned() {
-            return Err(Error::new(
-                ErrorKind::Poisoned,
+        self.shared.health.check_sound().map_err(|cause| {
+            let what = format!(
                 "the store was closed after a failure; what was not acknowledged as durable before \
-                 it may be missing when it is opened again",
-            ));
-        }
+                 it may be missing when it is opened again: {cause}"
+            );
+            Error::with_source(ErrorKind::Poisoned, what, cause)
+        })?;
         writer.committer.exclusively(|_| writer.wal.finish())??;
         // The version log says how far the log was durable: a tail that is lost while the store is
         // closed is then told from a crash.

@@ -116,6 +116,7 @@ struct Shared {
     counters: SiteCounters,
     calls: AtomicU64,
     injected: Mutex<BTreeMap<(Site, Effect), u64>>,
+    panicked: Mutex<Vec<String>>,
 }
 
 impl Faults {
@@ -158,6 +159,12 @@ impl Faults {
         self.shared.injected.lock().values().sum()
     }
 
+    /// Names of the threads that [`Effect::Panic`] has hit, in order.
+    #[must_use]
+    pub fn panicked(&self) -> Vec<String> {
+        self.shared.panicked.lock().clone()
+    }
+
     /// Counts a request; the effect that it must suffer, if any.
     fn request(&self, op: OpKind, class: FileClass, bytes: usize) -> Option<Effect> {
         self.shared.counters.count(op, class, bytes);
@@ -184,6 +191,9 @@ impl Faults {
         if let Some(effect) = hit {
             let key = (Site { op, class }, effect);
             *self.shared.injected.lock().entry(key).or_insert(0) += 1;
+            if effect == Effect::Panic {
+                self.shared.panicked.lock().push(this_thread());
+            }
         }
         hit
     }
@@ -203,6 +213,10 @@ impl Faults {
     }
 }
 
+fn this_thread() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
+}
+
 /// The general meaning of an effect.
 fn suffer<T>(
     effect: Effect,
@@ -212,8 +226,7 @@ fn suffer<T>(
 ) -> Result<T> {
     let what = format!("{op:?} of");
     match effect {
-        #[expect(clippy::panic, reason = "this is what was asked for")]
-        Effect::Panic => panic!("{what} {} (injected)", path()),
+        Effect::Panic => sched::sim::panic_as_planned(format!("{what} {} (injected)", path())),
         Effect::Fail(code) | Effect::ShortWrite(code, _) => Err(code.error(&what, &path())),
         Effect::LoseDirty(_) => Err(ErrorCode::Eio.error(&what, &path())),
         Effect::FailButDone(code) => {

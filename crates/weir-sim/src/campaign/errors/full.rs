@@ -49,7 +49,7 @@ fn one(mut scene: Scene, extra: u64, number: u64) -> Outcome<u64> {
     scene.look()?;
     let db = scene.db()?;
     points(&mut scene, &db)?;
-    let flushed = db.flush();
+    let flushed = caught(|| db.flush());
     scene.tolerate("flush", flushed)?;
     if scene.poisoned {
         return Err("a full device poisons the store".into());

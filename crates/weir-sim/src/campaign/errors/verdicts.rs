@@ -17,7 +17,9 @@
 //! "Poisons" is asked only of stores that are open and stay open while the fault is there: an
 //! opening or a closing that fails gives its error and leaves no store to be poisoned.
 
-use weir::sim::{Effect, ErrorCode, FileClass, OpKind, Site};
+use weir::sim::{Effect, ErrorCode, Fault, FileClass, OpKind, Site};
+
+use super::{Outcome, Scenario, Scene, opens_under_faults};
 
 /// What must become of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +32,28 @@ pub(super) enum Verdict {
     Either,
 }
 
+/// Compares what became of a store with what had to.
+pub(super) fn judge(scenario: Scenario, fault: Fault, scene: &Scene) -> Outcome {
+    let (Some(op), Some(class)) = (fault.op, fault.class) else { return Ok(()) };
+    let closes = matches!(scenario, Scenario::Close | Scenario::Callbacks(_));
+    let stays_open = !opens_under_faults(scenario) && !closes;
+    let verdict = match fault.effect {
+        Effect::Panic => scene.panic_verdict(),
+        effect => verdict(Site { op, class }, effect),
+    };
+    match verdict {
+        Verdict::Heals if scene.poisoned => {
+            Err("the store is poisoned although nothing is unknown".into())
+        }
+        Verdict::Poisons if !scene.poisoned && stays_open => {
+            Err("the store takes writes although it is unknown what is on the device".into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The verdict on a fault at a site.
-pub(super) fn verdict(site: Site, effect: Effect) -> Verdict {
+fn verdict(site: Site, effect: Effect) -> Verdict {
     use FileClass::{Root, Table, Versions};
     use OpKind::{
         Allocate, Create, Len, List, Lock, Open, Read, Rename, Sync, SyncDir, Unlink, Write,
@@ -42,7 +64,7 @@ pub(super) fn verdict(site: Site, effect: Effect) -> Verdict {
         Effect::Fail(code) | Effect::FailButDone(code) | Effect::ShortWrite(code, _) => code,
         Effect::LoseDirty(_) => ErrorCode::Eio,
         Effect::FlipBit(_) | Effect::PretendDone => return Verdict::Either,
-        // Injected outside of simulations, which a panic ends.
+        // What counts is where it comes out: see `panics`.
         Effect::Panic => return Verdict::Either,
     };
     let no_space = matches!(code, ErrorCode::Enospc | ErrorCode::Edquot);

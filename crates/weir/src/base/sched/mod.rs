@@ -156,19 +156,18 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
 }
 
 /// Runs `body`; a panic in it becomes an error, so that nobody waits for ever for the thread that
-/// it would have ended. In a simulation it goes on and ends the run: no campaign overlooks it.
+/// it would have ended. In a simulation a panic that nobody has planned goes on and ends the run:
+/// no campaign overlooks it.
 ///
 /// # Errors
 /// What `body` returns; `Poisoned` with the panic's text.
 pub(crate) fn catch_panic<T>(what: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
-    #[cfg(feature = "sim")]
-    if sim::is_actor() {
-        return body();
-    }
     let payload = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => return result,
         Err(payload) => payload,
     };
+    #[cfg(feature = "sim")]
+    let payload = sim::only_planned(payload);
     let text = payload.downcast_ref::<&str>().copied().map(str::to_owned);
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
     Err(Error::new(ErrorKind::Poisoned, format!("{what} panicked, which is a bug: {text}")))

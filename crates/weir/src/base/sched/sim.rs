@@ -12,9 +12,9 @@
 //! in `waiting` under what it waits for and/or in `timers`, or has ended; (3) nothing observable
 //! depends on addresses, thread ids or real time: addresses are compared for equality only.
 //!
-//! Failure: a panic in an actor, a deadlock, or a run beyond its limits ends the run with a
-//! message. The other actors' threads stay parked for ever, because unwinding them would run engine
-//! code outside the rules; a failed run leaks them.
+//! Failure: a panic in an actor (but for one that was planned and is caught), a deadlock, or a run
+//! beyond its limits ends the run with a message. The other actors' threads stay parked for ever,
+//! because unwinding them would run engine code outside the rules; a failed run leaks them.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -169,6 +169,29 @@ impl Simulation {
     #[must_use]
     pub fn schedule(&self) -> (u64, u64) {
         (self.shared.decisions.load(Ordering::Relaxed), self.shared.state.lock().schedule_hash)
+    }
+}
+
+/// What a planned panic carries in a simulation, where it is told from a bug by it.
+pub struct PlannedPanic(String);
+
+/// Panics because a test or a campaign wants it. In a simulation nothing is printed, and the engine
+/// treats it as it treats every panic on a real machine.
+#[expect(clippy::panic, reason = "this is what was asked for")]
+pub fn panic_as_planned(what: String) -> ! {
+    if is_actor() {
+        std::panic::resume_unwind(Box::new(PlannedPanic(what)));
+    }
+    panic!("{what}")
+}
+
+/// What a panic carries, as text in place of a [`PlannedPanic`]. In a simulation every other panic
+/// goes on.
+pub(super) fn only_planned(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    match payload.downcast::<PlannedPanic>() {
+        Ok(planned) => Box::new(planned.0),
+        Err(bug) if is_actor() => std::panic::resume_unwind(bug),
+        Err(real) => real,
     }
 }
 
@@ -635,6 +658,7 @@ fn end_actor(shared: &Arc<Shared>, id: usize, ended: Result<(), Box<dyn Any + Se
             .downcast_ref::<&str>()
             .map(|s| (*s).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
+            .or_else(|| payload.downcast_ref::<PlannedPanic>().map(|planned| planned.0.clone()))
             .unwrap_or_else(|| "(no text)".to_owned());
         let name = &state.actors[id].name;
         shared.end(Err(format!("actor {id} \"{name}\" panicked: {text}")));
