@@ -3,16 +3,20 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
+mod hooked;
+
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Dir, Effect, ErrorCode, Fault, FaultyDir, File, FileClass, Lock, Mode, OpKind,
-    SimDisk, SimOptions, Simulation, Times,
+    CrashPolicy, Dir, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
+    Simulation, Times,
 };
 use weir::{Builder, Commit, Db, Durability, ErrorKind, Options, Result, WriteBatch};
+
+use hooked::Hooked;
 
 /// Longer than anything here takes, shorter than for ever.
 const LONG: Duration = Duration::from_secs(20);
@@ -269,46 +273,6 @@ fn a_callback_may_close_another_store() {
     in_time("the closing", move || one.close().unwrap());
 }
 
-/// A directory that holds readers back where they open a table, and has lost it by then.
-struct Gate {
-    inner: Arc<dyn Dir>,
-    armed: Arc<AtomicBool>,
-    reached: mpsc::Sender<()>,
-    go: std::sync::Mutex<mpsc::Receiver<()>>,
-}
-
-impl Dir for Gate {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.inner.create(name)
-    }
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        if self.armed.load(Ordering::SeqCst) && name.ends_with(".tbl") {
-            self.reached.send(()).unwrap();
-            self.go.lock().unwrap().recv().unwrap();
-            self.inner.unlink(name)?;
-        }
-        self.inner.open(name, mode)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn unlink(&self, name: &str) -> Result<()> {
-        self.inner.unlink(name)
-    }
-    fn list(&self) -> Result<Vec<String>> {
-        self.inner.list()
-    }
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
-        self.inner.lock(name)
-    }
-    fn path(&self) -> String {
-        self.inner.path()
-    }
-}
-
 /// Goal: a read that is under way while the store is closed gets its bytes or `Closed`, and no
 /// error about files that are not the store's any more.
 /// Method: readers that are held back where they open a table until the store is closed, and its
@@ -338,13 +302,15 @@ fn a_read_beside_close_gets_its_bytes_or_closed() {
         let (reached, is_there) = mpsc::channel();
         let (open, go) = mpsc::channel();
         let armed = Arc::new(AtomicBool::new(false));
-        let gate = Gate {
-            inner: disk.dir(),
-            armed: Arc::clone(&armed),
-            reached,
-            go: std::sync::Mutex::new(go),
+        let (inner, is_armed, go) = (disk.dir(), Arc::clone(&armed), std::sync::Mutex::new(go));
+        let before = move |op, name: &str| {
+            if op == OpKind::Open && is_armed.load(Ordering::SeqCst) && name.ends_with(".tbl") {
+                reached.send(()).unwrap();
+                go.lock().unwrap().recv().unwrap();
+                inner.unlink(name).unwrap();
+            }
         };
-        let db = builder(Arc::new(gate)).open().unwrap();
+        let db = builder(Arc::new(Hooked { inner: disk.dir(), before })).open().unwrap();
         armed.store(true, Ordering::SeqCst);
         let reader = db.clone();
         let answer = std::thread::spawn(move || read(&reader));

@@ -2,14 +2,18 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
+mod hooked;
+
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir::sim::{
-    Dir, Effect, ErrorCode, Fault, FaultyDir, File, FileClass, Lock, Mode, OpKind, SimDisk,
-    SimOptions, Simulation, Times,
+    Dir, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation,
+    Times,
 };
 use weir::{Builder, Db, Durability, ErrorKind, Keyspace, Options, Result, WriteBatch};
+
+use hooked::Hooked;
 
 /// Longer than anything here takes, shorter than for ever.
 const LONG: Duration = Duration::from_secs(30);
@@ -33,40 +37,6 @@ fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'sta
     receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
 }
 
-/// A directory that does something before it creates a file.
-struct Hooked<F> {
-    inner: Arc<dyn Dir>,
-    before_create: F,
-}
-
-impl<F: Fn(&str) + Send + Sync> Dir for Hooked<F> {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        (self.before_create)(name);
-        self.inner.create(name)
-    }
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        self.inner.open(name, mode)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn unlink(&self, name: &str) -> Result<()> {
-        self.inner.unlink(name)
-    }
-    fn list(&self) -> Result<Vec<String>> {
-        self.inner.list()
-    }
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-    fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
-        self.inner.lock(name)
-    }
-    fn path(&self) -> String {
-        self.inner.path()
-    }
-}
-
 /// Goal: a background thread that panics poisons the store; nobody waits for it for ever.
 /// Method: the device panics where a table, or a log segment, is created.
 #[test]
@@ -75,11 +45,11 @@ fn a_panic_in_the_background_poisons_the_store() {
         let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let inner = SimDisk::new(SimOptions::default()).dir();
         let is_armed = Arc::clone(&armed);
-        let before_create = move |name: &str| {
+        let before = move |op, name: &str| {
             let armed = is_armed.load(std::sync::atomic::Ordering::SeqCst);
-            assert!(!(armed && name.ends_with(suffix)), "as planned");
+            assert!(!(armed && op == OpKind::Create && name.ends_with(suffix)), "as planned");
         };
-        let db = builder(Arc::new(Hooked { inner, before_create })).open().unwrap();
+        let db = builder(Arc::new(Hooked { inner, before })).open().unwrap();
         let other = db.keyspace("other", Options::default()).unwrap();
         other.put(b"k", b"v").unwrap();
         armed.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -190,12 +160,12 @@ fn a_panic_in_a_commit_ends_the_waiting_for_a_flush() {
     let closed = gate.lock().unwrap();
     let passing = Arc::clone(&gate);
     let inner = SimDisk::new(SimOptions::default()).dir();
-    let before_create = move |name: &str| {
-        if name == "wal-000002.log" {
+    let before = move |op, name: &str| {
+        if op == OpKind::Create && name == "wal-000002.log" {
             drop(passing.lock().unwrap());
         }
     };
-    let faulty = FaultyDir::new(Arc::new(Hooked { inner, before_create }));
+    let faulty = FaultyDir::new(Arc::new(Hooked { inner, before }));
     let faults = faulty.faults();
     let db = builder(Arc::new(faulty)).open().unwrap();
     db.put(b"k", b"v").unwrap();
