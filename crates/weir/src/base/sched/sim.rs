@@ -120,7 +120,7 @@ impl Simulation {
             return Err(format!("simulation with seed {seed}: {why}"));
         }
         let threads = std::mem::take(&mut shared.state.lock().threads);
-        for thread in threads {
+        for thread in threads.into_iter().flatten() {
             // Its panic, if any, is in the outcome already.
             let _ = thread.join();
         }
@@ -208,7 +208,15 @@ impl ActorHandle {
     pub fn join(self) -> bool {
         let location = Location::caller();
         loop {
-            if matches!(self.shared.state.lock().actors[self.id].status, Status::Ended) {
+            let ended = {
+                let mut state = self.shared.state.lock();
+                let ended = matches!(state.actors[self.id].status, Status::Ended);
+                ended.then(|| state.threads[self.id].take())
+            };
+            if let Some(thread) = ended {
+                // It needs nothing of the simulation any more. A panic in it would have ended the
+                // run.
+                thread.map(std::thread::JoinHandle::join);
                 return true;
             }
             let wait = Wait::End(self.id);
@@ -277,7 +285,8 @@ struct State {
     timers_set: u64,
     main_ended: bool,
     schedule_hash: u64,
-    threads: Vec<std::thread::JoinHandle<()>>,
+    /// By actor, until they are joined: one that has ended keeps its stack until then.
+    threads: Vec<Option<std::thread::JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -624,7 +633,7 @@ fn start_actor(
     })?;
     // The thread sleeps until it gets the baton, which it cannot before it is listed.
     let _ = parker.thread.set(thread.thread().clone());
-    state.threads.push(thread);
+    state.threads.push(Some(thread));
     state.actors.push(ActorState {
         name: name.to_owned(),
         status: Status::Runnable,
