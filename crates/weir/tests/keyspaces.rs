@@ -150,3 +150,25 @@ fn one_of_two_creators_succeeds() {
         });
     }
 }
+
+/// Goal: who opens or creates a keyspace beside a drop of it gets it: the one that is going, or a
+/// new one. (The options of the one that was going could not be changed: it said `Closed`.)
+#[test]
+fn opening_beside_a_drop_succeeds() {
+    for seed in 0..60 {
+        Simulation::run(seed, move |sim| {
+            sim.set_switch_every(1 + seed % 4);
+            let disk = SimDisk::new(SimOptions::default());
+            let db = builder().device(disk.dir()).open().unwrap();
+            drop(db.create_keyspace("x", options()).unwrap());
+            let other = db.clone();
+            let opener = sim.spawn("opener", move || {
+                let wanted = Options { l0_trigger: 7, ..options() };
+                let opened = other.keyspace("x", wanted).map(drop);
+                assert!(opened.is_ok(), "seed {seed}: {opened:?}");
+            });
+            db.drop_keyspace("x").unwrap();
+            opener.unwrap().join();
+        });
+    }
+}
