@@ -123,7 +123,7 @@ fn episode_of(root: u64, number: u64, cell: Option<Cell>) -> (Schedule, Vec<Op>)
     schedule.pause_one_in = [0, 8, 24, 72][rng.below(4) as usize];
     // What is wrong only if two actors are put off in the right places is seen only if there is
     // much of it (H38).
-    mix.besides = [0, 0, 0, 300][rng.below(4) as usize];
+    mix.besides = [0, 0, 0, 60][rng.below(4) as usize];
     (schedule, Generator::of_cell(list_seed, mix, cell).list(count))
 }
 
