@@ -54,8 +54,8 @@ pub struct History {
     pub spaces: Vec<String>,
     /// Creations and drops in order; they never overlap each other.
     pub changes: Vec<Change>,
-    /// Acknowledged calls that made everything before them durable, with the number of commits of
-    /// each writer that had been acknowledged when they began.
+    /// Acknowledged calls that made everything before them durable, or a keyspace and all that is
+    /// older, with the number of commits of each writer that this covers.
     pub barriers: Vec<(Span, Vec<Index>)>,
 }
 
@@ -100,6 +100,14 @@ impl History {
     pub fn acknowledged(&self) -> Vec<Index> {
         let count = |w: &Writer| w.commits.partition_point(|c| c.0.end != usize::MAX) as Index;
         self.writers.iter().map(count).collect()
+    }
+
+    /// Commits of each writer up to the last acknowledged one that wrote to a space: what a flush of
+    /// that keyspace makes durable. It says nothing of what others were given later.
+    #[must_use]
+    pub fn acknowledged_in(&self, space: usize) -> Vec<Index> {
+        let last = |(w, acknowledged): (&Writer, Index)| w.models[space].last_write(acknowledged);
+        self.writers.iter().zip(self.acknowledged()).map(last).collect()
     }
 
     /// A keyspace is about to come; the new space's number. `ends` when it is acknowledged.
@@ -286,6 +294,21 @@ mod tests {
         let barrier = (Span { start: 13, end: 15 }, h.acknowledged());
         h.barriers.push(barrier);
         assert!(h.check(20, &holds(&[(0, 1)])).is_err(), "a sync covered A2 and B1");
+    }
+
+    /// A2 and A3 write to different keyspaces.
+    #[test]
+    fn a_flush_covers_its_keyspace_and_what_is_older() {
+        let mut h = History::new(1, &["default", "x"]);
+        put(&mut h, 0, 0, 0, 2, false);
+        put(&mut h, 0, 1, 3, 4, false);
+        put(&mut h, 0, 0, 5, 6, false);
+        assert_eq!(h.acknowledged_in(0), [3]);
+        assert_eq!(h.acknowledged_in(1), [2]);
+        let index = h.begin(0, 7, vec![(1, b"A4".to_vec(), None)], true, false);
+        assert_eq!(h.acknowledged_in(1), [2], "not acknowledged yet");
+        h.end(0, index, 8);
+        assert_eq!(h.acknowledged_in(1), [4]);
     }
 
     #[test]

@@ -54,6 +54,13 @@ impl KeyspaceModel {
         versions.push(Version { index, value, logged });
     }
 
+    /// The last commit, of those up to `at`, that wrote here and is not forgotten; 0 if none did.
+    #[must_use]
+    pub fn last_write(&self, at: Index) -> Index {
+        let indexes = self.keys.values().flatten().map(|v| v.index);
+        indexes.filter(|index| *index <= at).max().unwrap_or(0)
+    }
+
     /// The value of `key` as of commit `at`.
     #[must_use]
     pub fn get(&self, key: &[u8], at: Index) -> Option<&Bytes> {

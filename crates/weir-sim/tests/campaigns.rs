@@ -83,7 +83,7 @@ fn rounds_of_gear() {
 #[test]
 fn every_policy_and_filter() {
     let crash = crash::Settings {
-        seed: 42,
+        seed: 41,
         images: 40,
         stride: 61,
         from: 0,

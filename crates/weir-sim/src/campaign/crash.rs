@@ -185,10 +185,18 @@ impl Writer {
         Ok(())
     }
 
-    /// A call that makes everything before it durable.
-    fn barrier(&mut self, call: impl FnOnce(&Self) -> weir::Result<()>) -> Result<(), String> {
+    /// A call that makes everything before it durable, or what it does to one keyspace and all
+    /// that is older.
+    fn barrier(
+        &mut self,
+        space: Option<usize>,
+        call: impl FnOnce(&Self) -> weir::Result<()>,
+    ) -> Result<(), String> {
         let start = self.shared.now();
-        let covered = lock(&self.shared.history).acknowledged();
+        let covered = {
+            let history = lock(&self.shared.history);
+            space.map_or_else(|| history.acknowledged(), |space| history.acknowledged_in(space))
+        };
         call(self).map_err(|e| format!("sync or flush: {e}"))?;
         let span = Span { start, end: self.shared.now() };
         lock(&self.shared.history).barriers.push((span, covered));
@@ -230,13 +238,14 @@ impl Writer {
     fn step(&mut self) -> Result<(), String> {
         let first = self.number == 0;
         match self.rng.below(40) {
-            0 => self.barrier(|me| me.db.sync()),
+            0 => self.barrier(None, |me| me.db.sync()),
             1 => {
                 let space = self.rng.below(PERMANENT.len() as u64) as usize;
                 if self.spaces.get(space).is_none_or(Option::is_none) {
                     return Ok(());
                 }
-                self.barrier(|me| me.spaces[space].as_ref().map_or(Ok(()), Keyspace::flush))
+                let flush = |me: &Self| me.spaces[space].as_ref().map_or(Ok(()), Keyspace::flush);
+                self.barrier(Some(space), flush)
             }
             2 if first => {
                 let space = self.rng.below(2) as usize;

@@ -223,7 +223,9 @@ impl Keyspace {
         }
     }
 
-    /// Writes the memtable out as a table and waits until that is durable.
+    /// Writes the memtable out as a table and waits until that is durable, with all that was
+    /// committed before the memtable's last entry. What other keyspaces were given later is not
+    /// covered: [`Db::sync`](crate::Db::sync) makes everything durable.
     ///
     /// # Errors
     /// `NoSpace`, `Poisoned`, `Io`, `Closed`.
