@@ -102,8 +102,8 @@ impl History {
         self.writers.iter().map(count).collect()
     }
 
-    /// Commits of each writer up to the last acknowledged one that wrote to a space: what a flush of
-    /// that keyspace makes durable. It says nothing of what others were given later.
+    /// Commits of each writer up to the last acknowledged one that wrote to a space: what a flush
+    /// of that keyspace makes durable. It says nothing of what others were given later.
     #[must_use]
     pub fn acknowledged_in(&self, space: usize) -> Vec<Index> {
         let last = |(w, acknowledged): (&Writer, Index)| w.models[space].last_write(acknowledged);
