@@ -67,7 +67,7 @@ impl Engine {
     pub(super) fn shape_of(&self, root: &Root, id: KeyspaceId, taken: Taken) -> Option<Shape> {
         #[cfg(test)]
         self.jobs.shapes.fetch_add(1, Ordering::Relaxed);
-        let state = root.keyspaces.get(&id)?;
+        let state = root.keyspaces.get(id)?;
         let Taken { mut busy, mut damaged, jobs } = taken;
         if !busy.is_empty() {
             // Tables of other keyspaces do not concern this tree: its deciders ask whether anything
@@ -94,7 +94,7 @@ impl Engine {
         id: KeyspaceId,
         free: Option<u64>,
     ) -> Result<Option<(Shape, Task)>> {
-        let Some(keyspace) = root.keyspaces.get(&id) else { return Ok(None) };
+        let Some(keyspace) = root.keyspaces.get(id) else { return Ok(None) };
         if state.setbacks.refusal(keyspace).is_some() {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Why no compaction will make room in a keyspace, as things are.
     pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
-        let keyspace = root.keyspaces.get(&tree.id)?;
+        let keyspace = root.keyspaces.get(tree.id)?;
         let free = self.free_bytes();
         let mut state = self.jobs.state.lock();
         if state.runs(tree.id) {
@@ -254,7 +254,7 @@ impl Engine {
     /// to read one, which says nothing about the table.
     fn quarantine(&self, claim: &Claim, error: Error) -> Result<Ended> {
         let id = claim.tree.id;
-        let Some(keyspace) = claim.root.keyspaces.get(&id) else { return Err(error) };
+        let Some(keyspace) = claim.root.keyspaces.get(id) else { return Err(error) };
         let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
         let mut first = None;
         for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
@@ -277,7 +277,7 @@ impl Engine {
     }
 
     fn set_refused_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
-        let Some(keyspace) = claim.root.keyspaces.get(&claim.tree.id) else { return Err(error) };
+        let Some(keyspace) = claim.root.keyspaces.get(claim.tree.id) else { return Err(error) };
         self.shared.counters.compactions_refused.add(1);
         let refused = Error::with_source(
             ErrorKind::Conflict,
@@ -295,7 +295,7 @@ impl Engine {
 
     fn execute(&self, claim: &Claim) -> Result<()> {
         let id = claim.tree.id;
-        let Some(state) = claim.root.keyspaces.get(&id) else { return Ok(()) };
+        let Some(state) = claim.root.keyspaces.get(id) else { return Ok(()) };
         let counters = &self.shared.counters;
         let merge = match &claim.task {
             Task::Move(task) => {

@@ -34,7 +34,7 @@ pub(crate) fn flush_job(
 ) -> FlushJob<MemtableCursor> {
     let current = tree.peek();
     let root = set.current();
-    let shape = root.keyspaces.get(&tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
+    let shape = root.keyspaces.get(tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
     let policy = compaction::policy_of(current.options.compaction);
     let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
     let level = placement.level;

@@ -119,7 +119,7 @@ pub struct VerifyReport {
 pub(crate) fn describe(engine: &Engine) -> Description {
     let root = engine.set.current();
     let trees = engine.trees.lock().clone();
-    let keyspaces = root.keyspaces.values().map(|state| {
+    let keyspaces = root.keyspaces.iter().map(|state| {
         let memtable_bytes = trees.get(&state.id).map_or(0, |tree| {
             let current = tree.pin();
             let buffers = std::iter::once(&current.active).chain(&current.immutables);
@@ -199,7 +199,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
             }
         }
         let root = engine.set.current();
-        if let Some(state) = root.keyspaces.get(&tree.id) {
+        if let Some(state) = root.keyspaces.get(tree.id) {
             let shape = state.shape(BTreeSet::new(), Vec::new());
             let policy = compaction::policy_of(shape.options.compaction);
             // A tree that has work to do is on its way to its form, from another policy's perhaps.

@@ -67,7 +67,7 @@ impl Engine {
         for tree in changed {
             tree.update(|current| {
                 let newest = self.set.current();
-                let Some(state) = newest.keyspaces.get(&tree.id) else { return current.clone() };
+                let Some(state) = newest.keyspaces.get(tree.id) else { return current.clone() };
                 let mut immutables = current.immutables.clone();
                 let mut disk_generation = current.disk_generation;
                 if let Some((of, buffer)) = flushed

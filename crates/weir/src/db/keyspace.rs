@@ -58,7 +58,7 @@ impl Keyspace {
     #[must_use]
     pub fn options(&self) -> Options {
         let root = self.handle.engine.set.current();
-        match root.keyspaces.get(&self.tree.id) {
+        match root.keyspaces.get(self.tree.id) {
             Some(stored) => (*stored.options).clone(),
             // It was dropped.
             None => (*self.tree.peek().options).clone(),

@@ -56,7 +56,7 @@ impl Engine {
         options.validate()?;
         let stored = {
             let root = self.set.current();
-            root.keyspaces.get(&tree.id).map(|k| Arc::clone(&k.options))
+            root.keyspaces.get(tree.id).map(|k| Arc::clone(&k.options))
         };
         if stored.is_some_and(|s| *s == options) || self.writer.is_none() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Engine {
                 return Err(self.note_install_error(failed.error));
             }
         };
-        let state = installed.root.keyspaces.get(&id).ok_or_else(|| {
+        let state = installed.root.keyspaces.get(id).ok_or_else(|| {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
         })?;
         let options = self.effective(&state.options);

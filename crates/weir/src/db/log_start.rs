@@ -100,7 +100,7 @@ impl Engine {
         // After the look at the memtables: what was flushed before it is in this root.
         let root = self.set.current();
         for (tree, log_start) in now {
-            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
+            let Some(state) = root.keyspaces.get(tree.id) else { continue };
             if state.log_start.segment < log_start.segment {
                 let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };
                 starts.push((tree.id, flushed));
@@ -126,7 +126,7 @@ impl Engine {
         if bytes <= SHORT_LOG_BYTES || bytes / PADDED_LOG_RATIO <= memtables {
             return false;
         }
-        let levels = root.keyspaces.values().flat_map(|keyspace| keyspace.version.levels());
+        let levels = root.keyspaces.iter().flat_map(|keyspace| keyspace.version.levels());
         let runs = levels.flat_map(|level| level.runs());
         let tables: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
         bytes / PADDED_LOG_TABLES > tables
@@ -143,7 +143,7 @@ impl Engine {
         if !is_long && !self.log_is_padding(&root, writer, oldest) {
             return;
         }
-        let pinning = root.keyspaces.values().filter(|k| k.log_start.segment == oldest.segment);
+        let pinning = root.keyspaces.iter().filter(|k| k.log_start.segment == oldest.segment);
         let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
         let pins = |t: &Arc<Tree>| ids.contains(&t.id) && t.peek().immutables.is_empty();
         for tree in self.all_trees().into_iter().filter(pins) {

@@ -238,7 +238,7 @@ impl Opening {
             };
             Arc::new(Tree::new(state.id, state.name.to_string(), first))
         };
-        root.keyspaces.iter().map(|(&id, state)| (id, tree(state))).collect()
+        root.keyspaces.iter().map(|state| (state.id, tree(state))).collect()
     }
 
     /// Replays the write-ahead log into the memtables.
@@ -254,7 +254,7 @@ impl Opening {
         }
         let mut last_seq = root.last_seq;
         let flushed: BTreeMap<KeyspaceId, Seq> =
-            root.keyspaces.iter().map(|(&id, k)| (id, k.flushed_seq)).collect();
+            root.keyspaces.iter().map(|k| (k.id, k.flushed_seq)).collect();
         let mut on_group = |group: GroupView<'_>| {
             last_seq = last_seq.max(self.replay_group(trees, &flushed, &group)?);
             Ok(())
@@ -290,7 +290,7 @@ impl Opening {
             }
             tree.restart_log_if_empty(next);
             let root = self.set.current();
-            let Some(state) = root.keyspaces.get(&tree.id) else { continue };
+            let Some(state) = root.keyspaces.get(tree.id) else { continue };
             if state.log_start.segment < next.segment {
                 let flushed_seq = state.flushed_seq;
                 edit.keyspace(tree.id).flushed =
@@ -316,6 +316,7 @@ impl Opening {
         let damaged = |what: &str| damaged_group(&self.storage.path(), group, what);
         let (first, mut records) = open_group(group.payload, group.count).map_err(damaged)?;
         let mut seq = first;
+        let mut full = BTreeSet::new();
         for record in records.by_ref() {
             if let Some(what) = record_fault(&record) {
                 return Err(damaged(what));
@@ -324,7 +325,11 @@ impl Opening {
             if let Some(tree) = trees.get(&record.keyspace)
                 && seq > flushed.get(&record.keyspace).copied().unwrap_or(0)
             {
-                tree.peek().active.memtable.insert(record.key, seq, record.kind, record.value);
+                let current = tree.peek();
+                current.active.memtable.insert(record.key, seq, record.kind, record.value);
+                if current.active.memtable.bytes() >= current.options.write_buffer_bytes {
+                    full.insert(record.keyspace);
+                }
             }
             seq += 1;
         }
@@ -332,11 +337,8 @@ impl Opening {
             return Err(damaged(NO_BATCH));
         }
         if !self.options.read_only {
-            for tree in trees.values() {
-                let current = tree.peek();
-                if current.active.memtable.bytes() >= current.options.write_buffer_bytes {
-                    self.flush_replayed(tree, group.next, group.lsn)?;
-                }
+            for tree in full.iter().filter_map(|id| trees.get(id)) {
+                self.flush_replayed(tree, group.next, group.lsn)?;
             }
         }
         Ok(seq - 1)
@@ -366,7 +368,7 @@ impl Opening {
             durable_lsn: lsn,
         });
         let root = self.set.apply(edit)?.root;
-        let Some(state) = root.keyspaces.get(&tree.id) else { return Ok(()) };
+        let Some(state) = root.keyspaces.get(tree.id) else { return Ok(()) };
         tree.update(|current| SuperVersion {
             active: Arc::clone(&current.active),
             immutables: Vec::new(),

@@ -55,7 +55,7 @@ impl Engine {
             let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
             bytes.min(batch.saturating_add(options.base_level_bytes))
         };
-        root.keyspaces.values().map(of).max().unwrap_or(0)
+        root.keyspaces.iter().map(of).max().unwrap_or(0)
     }
 
     /// Refuses a log segment whose entries might find no space.

@@ -48,7 +48,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
     };
     // First, because tables are opened with it.
     append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
-    for keyspace in root.keyspaces.values() {
+    for keyspace in root.keyspaces.iter() {
         append(&keyspace_edit(keyspace), false)?;
         for (level_index, level) in keyspace.version.levels().iter().enumerate() {
             // A draining part comes about as it does in life: it fills, and is rotated.

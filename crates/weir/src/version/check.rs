@@ -43,8 +43,8 @@ pub(super) fn check(
 ) -> Result<()> {
     check_tables(new, changes)?;
     for (id, keyspace_edit) in &edit.keyspaces {
-        let Some(keyspace) = new.keyspaces.get(id) else { continue };
-        if let Some(old_keyspace) = old.keyspaces.get(id) {
+        let Some(keyspace) = new.keyspaces.get(*id) else { continue };
+        if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_rotations(old_keyspace, keyspace_edit)?;
         }
         if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn check(
         check_level_0(keyspace)?;
         let added = changes.added.iter().filter(|arrival| arrival.place.keyspace == *id);
         let added: Vec<&Arrival> = added.collect();
-        if let Some(old_keyspace) = old.keyspaces.get(id) {
+        if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_flush(old_keyspace, keyspace_edit)?;
         }
         for removed in &keyspace_edit.removed {
@@ -70,7 +70,7 @@ pub(super) fn check(
 /// # Errors
 /// As [`check`].
 pub(super) fn check_root(root: &Root) -> Result<()> {
-    root.keyspaces.values().try_for_each(|keyspace| {
+    root.keyspaces.iter().try_for_each(|keyspace| {
         check_level_0(keyspace)?;
         let tables = &mut keyspace.version.tables();
         tables.try_for_each(|table| check_table(root, keyspace.id, table.meta()))

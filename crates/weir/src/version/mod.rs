@@ -9,6 +9,7 @@
 mod base_log;
 mod check;
 pub(crate) mod edit;
+pub(crate) mod keyspaces;
 pub(crate) mod options;
 pub(crate) mod record;
 pub(crate) mod root;

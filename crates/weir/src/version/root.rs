@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
+use super::keyspaces::Keyspaces;
 use super::run::{Level, Part, Run, Version};
 use super::shape::{Half, Shape};
 use super::tables::{Overlap, TableList};
@@ -50,7 +51,7 @@ impl KeyspaceVersion {
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     /// The keyspaces by id.
-    pub(crate) keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceVersion>>,
+    pub(crate) keyspaces: Keyspaces,
     /// Uids below are used or reserved.
     pub(crate) next_uid: u64,
     /// Data epochs below are used or reserved.
@@ -73,7 +74,7 @@ impl Root {
     /// The root of a store without keyspaces.
     pub(crate) fn empty(lineage: u64, hash_seed: u64) -> Self {
         Self {
-            keyspaces: BTreeMap::new(),
+            keyspaces: Keyspaces::default(),
             next_uid: 1,
             next_epoch: 1,
             next_keyspace: 0,
@@ -87,20 +88,20 @@ impl Root {
 
     /// The keyspace called `name`.
     pub(crate) fn keyspace_named(&self, name: &str) -> Option<&Arc<KeyspaceVersion>> {
-        self.keyspaces.values().find(|keyspace| &*keyspace.name == name)
+        self.keyspaces.iter().find(|keyspace| &*keyspace.name == name)
     }
 
     /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs;
     /// `None` if there is no keyspace. Segments before its segment are needed by nobody.
     pub(crate) fn wal_start(&self) -> Option<LogPosition> {
-        let starts = self.keyspaces.values().map(|keyspace| keyspace.log_start);
-        starts.min_by_key(|start| (start.lsn, start.segment))
+        self.keyspaces.log_start()
     }
 
     /// Where every table is.
     pub(super) fn places(&self) -> Places {
         let mut places = Places::new();
-        for (&keyspace, state) in &self.keyspaces {
+        for state in self.keyspaces.iter() {
+            let keyspace = state.id;
             for (level, runs) in state.version.levels().iter().enumerate() {
                 for (_, run) in runs.runs() {
                     for (meta, table) in run.tables.iter() {
@@ -116,7 +117,7 @@ impl Root {
 
     /// All tables of all keyspaces.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables())
+        self.keyspaces.iter().flat_map(|keyspace| keyspace.version.tables())
     }
 }
 
@@ -194,7 +195,7 @@ impl Root {
             if keyspace_edit.create.is_some() {
                 next.create_keyspace(id, keyspace_edit)?;
             }
-            let Some(keyspace) = next.keyspaces.get(&id).cloned() else {
+            let Some(keyspace) = next.keyspaces.get(id).cloned() else {
                 return Err(Error::new(
                     ErrorKind::Closed,
                     format!("keyspace {id} does not exist (any more); it was dropped"),
@@ -205,7 +206,7 @@ impl Root {
                 continue;
             }
             let changed = change_keyspace(&keyspace, keyspace_edit, places, open, &mut changes)?;
-            next.keyspaces.insert(id, Arc::new(changed));
+            next.keyspaces.insert(Arc::new(changed));
         }
         next.raise_to_content(edit, &changes);
         Ok((next, changes))
@@ -230,7 +231,7 @@ impl Root {
         if self.keyspace_named(name).is_some() {
             return Err(refused(format_args!("there is already a keyspace {name:?}")));
         }
-        if self.keyspaces.contains_key(&id) {
+        if self.keyspaces.contains(id) {
             return Err(refused(format_args!("keyspace id {id} is in use")));
         }
         if self.keyspaces.len() >= KEYSPACES_MAX {
@@ -244,17 +245,19 @@ impl Root {
         self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
         // It has no entry before its creation, so it needs no more of the write-ahead log than any
         // other keyspace does.
-        let starts = self.keyspaces.values().map(|keyspace| keyspace.log_start);
-        let log_start = starts.max_by_key(|start| (start.lsn, start.segment));
+        let latest = || {
+            let starts = self.keyspaces.iter().map(|keyspace| keyspace.log_start);
+            starts.max_by_key(|start| (start.lsn, start.segment))
+        };
         let keyspace = KeyspaceVersion {
             id,
             name: name.into(),
             options,
             version: Arc::default(),
-            log_start: edit.flushed.map(|f| f.log_start).or(log_start).unwrap_or(ORIGIN),
+            log_start: edit.flushed.map(|f| f.log_start).or_else(latest).unwrap_or(ORIGIN),
             flushed_seq: 0,
         };
-        self.keyspaces.insert(id, Arc::new(keyspace));
+        self.keyspaces.insert(Arc::new(keyspace));
         Ok(())
     }
 
@@ -273,7 +276,7 @@ impl Root {
         }
         let tables = keyspace.version.tables();
         changes.removed.extend(tables.filter_map(|t| places.get(&t.meta().uid)).cloned());
-        self.keyspaces.remove(&keyspace.id);
+        self.keyspaces.remove(keyspace.id);
         Ok(())
     }
 }

@@ -213,7 +213,7 @@ impl Store {
     }
 
     fn version(&self) -> Arc<Version> {
-        Arc::clone(&self.set.current().keyspaces[&KEYSPACE].version)
+        Arc::clone(&self.set.current().keyspaces.get(KEYSPACE).unwrap().version)
     }
 
     fn busy(&self) -> BTreeSet<u64> {
@@ -221,7 +221,7 @@ impl Store {
     }
 
     fn shape(&self) -> Shape {
-        let keyspace = Arc::clone(&self.set.current().keyspaces[&KEYSPACE]);
+        let keyspace = Arc::clone(self.set.current().keyspaces.get(KEYSPACE).unwrap());
         let jobs = self.jobs.iter().filter_map(|running| running.shape.clone()).collect();
         Shape { jobs, ..keyspace.shape(self.busy(), self.snapshots.clone()) }
     }

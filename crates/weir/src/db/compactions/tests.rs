@@ -239,7 +239,7 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
         {
             let mut state = engine.jobs.state.lock();
             state.setbacks.quarantine(id, 7, crate::Error::corruption("table 7", 0, "a test"));
-            let keyspace = engine.set.current().keyspaces.get(&id).cloned().unwrap();
+            let keyspace = engine.set.current().keyspaces.get(id).cloned().unwrap();
             state.setbacks.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
             state.end(id);
         }

@@ -91,8 +91,8 @@ impl Repair {
             flushed_seq: root.last_seq.max(last_seq),
             durable_lsn: last_lsn,
         };
-        for &id in root.keyspaces.keys() {
-            edit.keyspace(id).flushed = Some(fresh);
+        for state in root.keyspaces.iter() {
+            edit.keyspace(state.id).flushed = Some(fresh);
         }
         set.apply(edit)?;
         Ok(())
@@ -145,7 +145,7 @@ impl Repair {
         let root = set.current();
         let mut edit = VersionEdit::default();
         for (id, memtable) in memtables.take() {
-            let Some(state) = root.keyspaces.get(&id) else { continue };
+            let Some(state) = root.keyspaces.get(id) else { continue };
             let uids = Arc::clone(set);
             let output = Output {
                 keyspace: id,
@@ -158,10 +158,10 @@ impl Repair {
             edit.keyspace(id).added =
                 self.write(output, memtable.entries(), Box::new(memtable.cursor()))?;
         }
-        for (&id, state) in &root.keyspaces {
+        for state in root.keyspaces.iter() {
             // One that was flushed behind the damage needs nothing of what was read.
             if pass.takes(state) && state.log_start.lsn <= next.lsn {
-                edit.keyspace(id).flushed = Some(Flushed {
+                edit.keyspace(state.id).flushed = Some(Flushed {
                     log_start: next,
                     flushed_seq: last_seq.max(state.flushed_seq),
                     durable_lsn: next.lsn - 1,
@@ -175,7 +175,7 @@ impl Repair {
 
 /// The next pass, for keyspaces that begin behind the group that a pass has stopped before.
 fn next_pass(root: &Root, reached: u64) -> Option<Pass> {
-    let starts = root.keyspaces.values().map(|keyspace| keyspace.log_start);
+    let starts = root.keyspaces.iter().map(|keyspace| keyspace.log_start);
     let behind = starts.filter(|start| start.lsn > reached);
     let start = behind.min_by_key(|start| (start.lsn, start.segment))?;
     Some(Pass { start, from: start.lsn })
@@ -192,7 +192,7 @@ fn take_group(
     let mut lost = 0;
     for (seq, record) in (first..).zip(records) {
         counts.last_seq = counts.last_seq.max(seq);
-        let Some(keyspace) = root.keyspaces.get(&record.keyspace) else { continue };
+        let Some(keyspace) = root.keyspaces.get(record.keyspace) else { continue };
         match pass.takes(keyspace) {
             true if seq > keyspace.flushed_seq => memtables.insert(&record, seq),
             true => {}

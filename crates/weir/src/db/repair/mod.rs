@@ -194,7 +194,8 @@ impl Repair {
     /// Reads every table that `root` names; those that are not sound.
     fn check_tables(&mut self, root: &Root) -> Result<Vec<BadTable>> {
         let mut bad = Vec::new();
-        for (&keyspace, state) in &root.keyspaces {
+        for state in root.keyspaces.iter() {
+            let keyspace = state.id;
             for (level, runs) in state.version.levels().iter().enumerate() {
                 let tables = runs.runs().flat_map(|(half, run)| {
                     run.tables.iter().map(move |(_, t)| (half, run.epoch, t))
@@ -329,7 +330,7 @@ impl Repair {
 /// sound version log and a sound write-ahead log they prove nothing.
 fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> bool {
     let root = &salvage.root;
-    let Some(keyspace) = root.keyspaces.get(&meta.keyspace) else {
+    let Some(keyspace) = root.keyspaces.get(meta.keyspace) else {
         return meta.keyspace >= root.next_keyspace;
     };
     if meta.seq_max <= keyspace.flushed_seq {

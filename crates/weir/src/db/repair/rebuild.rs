@@ -85,7 +85,7 @@ impl Repair {
         self.copy_structure(&salvage)?;
         for bad in std::mem::take(&mut collected.bad) {
             let kept_as = self.set_aside(Object::Table(bad.uid))?;
-            let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(&m.keyspace));
+            let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(m.keyspace));
             self.report.lost_tables.push(LostTable {
                 uid: bad.uid,
                 keyspace: state.map(|state| state.name.to_string()),
@@ -249,8 +249,8 @@ impl Repair {
     fn merge_all(&mut self, root: &Root, collected: &Collected) -> Result<VersionEdit> {
         let mut by_keyspace: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
         by_keyspace.entry(0).or_default();
-        for &id in root.keyspaces.keys() {
-            by_keyspace.entry(id).or_default();
+        for state in root.keyspaces.iter() {
+            by_keyspace.entry(state.id).or_default();
         }
         for table in &collected.tables {
             let tables = by_keyspace.entry(table.meta().keyspace).or_default();
@@ -288,7 +288,7 @@ impl Repair {
 
     /// The name of a keyspace, a new one if it is lost.
     fn name_of(&mut self, root: &Root, id: KeyspaceId) -> String {
-        if let Some(state) = root.keyspaces.get(&id) {
+        if let Some(state) = root.keyspaces.get(id) {
             return state.name.to_string();
         }
         if id == 0 {
@@ -332,7 +332,7 @@ impl Repair {
 }
 
 fn options_of(root: &Root, keyspace: KeyspaceId) -> Arc<Options> {
-    root.keyspaces.get(&keyspace).map(|state| Arc::clone(&state.options)).unwrap_or_default()
+    root.keyspaces.get(keyspace).map(|state| Arc::clone(&state.options)).unwrap_or_default()
 }
 
 /// Sorts tables into as few runs as their ranges allow: a merge has one cursor for each.

@@ -53,7 +53,7 @@ impl Repair {
         for (bad, remains) in bad.into_iter().zip(remains) {
             let meta = bad.table.meta();
             let kept_as = self.set_aside(Object::Table(meta.uid))?;
-            let keyspace = root.keyspaces.get(&bad.keyspace).map(|state| state.name.to_string());
+            let keyspace = root.keyspaces.get(bad.keyspace).map(|state| state.name.to_string());
             let changes = edit.keyspace(bad.keyspace);
             changes.remove_table_from(bad.level, bad.half, meta.uid);
             changes.added.extend(remains.tables);
@@ -92,7 +92,7 @@ impl Repair {
     ) -> Result<Remains> {
         let meta = bad.table.meta();
         let (memtable, lost) = read_blocks(&bad.table)?;
-        let Some(keyspace) = root.keyspaces.get(&bad.keyspace) else {
+        let Some(keyspace) = root.keyspaces.get(bad.keyspace) else {
             return Ok(Remains { tables: Vec::new(), entries: 0, lost });
         };
         for orphan in orphans.iter().filter(|orphan| may_share(orphan.meta(), meta)) {

@@ -70,7 +70,9 @@ fn sound_edits_pass() {
     // A table moves down, past nothing.
     let set = tree();
     let before = Arc::clone(
-        set.current().keyspaces[&0].version.levels()[1].filling.runs[0].find(b"n").unwrap(),
+        set.current().keyspaces.get(0).unwrap().version.levels()[1].filling.runs[0]
+            .find(b"n")
+            .unwrap(),
     );
     let moved = meta(11, "m", "p", (1, 99));
     let installed = apply(&set, |part| {
@@ -79,8 +81,9 @@ fn sound_edits_pass() {
     })
     .unwrap();
     assert!(installed.removed.is_empty());
-    let after =
-        installed.root.keyspaces[&0].version.levels()[2].filling.runs[0].find(b"n").cloned();
+    let after = installed.root.keyspaces.get(0).unwrap().version.levels()[2].filling.runs[0]
+        .find(b"n")
+        .cloned();
     assert!(Arc::ptr_eq(&before, &after.unwrap()), "a moved table keeps its reader");
     // The next flush.
     apply(&tree(), |part| {

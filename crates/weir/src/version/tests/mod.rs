@@ -61,8 +61,8 @@ fn dump(root: &Root) -> String {
         "lineage {:x} seed {:x} last_seq {} wal {} next_keyspace {}\n",
         root.lineage, root.hash_seed, root.last_seq, root.wal_durable_lsn, root.next_keyspace
     );
-    for (id, keyspace) in &root.keyspaces {
-        assert_eq!(*id, keyspace.id);
+    for keyspace in root.keyspaces.iter() {
+        let id = keyspace.id;
         writeln!(
             text,
             "keyspace {id} {:?} trigger {} log_start {:?} flushed {}",
@@ -196,7 +196,7 @@ fn flush(
 fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let root = set.current();
     let mut edit = VersionEdit::default();
-    let ids: Vec<KeyspaceId> = root.keyspaces.keys().copied().collect();
+    let ids: Vec<KeyspaceId> = root.keyspaces.iter().map(|keyspace| keyspace.id).collect();
     let choice = prng.below(20);
     if ids.is_empty() || (choice == 0 && ids.len() < 4) {
         let id = set.new_keyspace_id().unwrap();
@@ -207,7 +207,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
         return edit;
     }
     let id = ids[prng.below(ids.len() as u64) as usize];
-    let keyspace = &root.keyspaces[&id];
+    let keyspace = &root.keyspaces.get(id).unwrap();
     let part = match choice {
         1 => KeyspaceEdit { drop: ids.len() > 1, ..KeyspaceEdit::default() },
         2 => {
@@ -224,7 +224,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     if choice == 15 && ids.len() > 1 {
         // One atomic change of two keyspaces.
         let other = ids[(ids.iter().position(|&i| i == id).unwrap() + 1) % ids.len()];
-        edit.keyspaces.insert(other, compaction(set, prng, &root.keyspaces[&other], 0));
+        edit.keyspaces.insert(other, compaction(set, prng, root.keyspaces.get(other).unwrap(), 0));
     }
     for (&id, part) in &mut edit.keyspaces {
         for table in &mut part.added {

@@ -53,7 +53,7 @@ fn tree(set: &VersionSet) {
 
 fn order(set: &VersionSet) -> Vec<u64> {
     let root = set.current();
-    let version = &root.keyspaces[&0].version;
+    let version = &root.keyspaces.get(0).unwrap().version;
     version.tables().map(|table| table.meta().uid).collect()
 }
 
@@ -64,7 +64,7 @@ fn filling_is_read_before_draining() {
     tree(&set);
     assert_eq!(order(&set), [6, 7, 3, 4, 2]);
     let root = set.current();
-    let level = &root.keyspaces[&0].version.levels()[1];
+    let level = &root.keyspaces.get(0).unwrap().version.levels()[1];
     let part = level.part(Half::Draining).unwrap();
     assert_eq!((part.rotated_bytes, part.rotated_entries), (2007, 20));
     assert_eq!(level.part(Half::Filling).unwrap().runs.len(), 1);
@@ -120,7 +120,10 @@ fn data_keeps_its_order_through_a_round() {
     .unwrap();
     let draining = |set: &VersionSet| {
         let root = set.current();
-        root.keyspaces[&0].version.levels()[1].draining.as_ref().map(|part| part.rotated_bytes)
+        root.keyspaces.get(0).unwrap().version.levels()[1]
+            .draining
+            .as_ref()
+            .map(|part| part.rotated_bytes)
     };
     assert_eq!(draining(&set), Some(2007));
     // Its last table goes back to the filling part, below what is there: the round is over, and the

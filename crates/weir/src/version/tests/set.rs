@@ -210,11 +210,11 @@ fn numbers_are_never_used_twice() {
     for _ in 0..20 {
         set.apply(random_edit(&set, &mut prng)).unwrap();
     }
-    let id = *set.current().keyspaces.keys().next().unwrap();
+    let id = set.current().keyspaces.iter().next().unwrap().id;
     let mut edit = VersionEdit::default();
     edit.keyspace(id).drop = true;
     let installed = set.apply(edit).unwrap();
-    assert!(!installed.root.keyspaces.contains_key(&id));
+    assert!(!installed.root.keyspaces.contains(id));
     let (uid, epoch, keyspace) = (set.new_uid(), set.new_epoch(), set.new_keyspace_id().unwrap());
     // The next edit says what is reserved; a table that nobody names spends its uid all the same.
     set.apply(random_edit(&set, &mut prng)).unwrap();

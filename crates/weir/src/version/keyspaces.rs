@@ -1,0 +1,133 @@
+//! The keyspaces of a root, in chunks that roots share.
+//!
+//! A root never changes, so every edit makes a new one. Here it copies the chunk of the keyspace
+//! that it changes and the list of chunks: with 4,096 keyspaces 64 pointers twice in place of 4,096
+//! (ids that were dropped leave chunks with fewer; at worst there is one keyspace in each). Each
+//! chunk knows the earliest log start in it, which is asked for after every flush.
+//!
+//! Invariants: (1) chunks are ascending and none is empty; (2) the keyspaces of a chunk are
+//! ascending by id, and their ids differ in the last `CHUNK_BITS` bits only; (3) `log_start` of a
+//! chunk is the earliest of its keyspaces'.
+
+use std::sync::Arc;
+
+use super::edit::KeyspaceId;
+use super::root::KeyspaceVersion;
+use crate::log::LogPosition;
+
+/// A chunk holds the keyspaces whose ids differ in so many of the last bits only.
+const CHUNK_BITS: u32 = 6;
+
+#[derive(Debug)]
+struct Chunk {
+    keyspaces: Vec<Arc<KeyspaceVersion>>,
+    log_start: LogPosition,
+}
+
+impl Chunk {
+    /// `None` without a keyspace.
+    fn new(keyspaces: Vec<Arc<KeyspaceVersion>>) -> Option<Arc<Self>> {
+        let starts = keyspaces.iter().map(|keyspace| keyspace.log_start);
+        let log_start = starts.min_by_key(by_time)?;
+        Some(Arc::new(Self { keyspaces, log_start }))
+    }
+
+    fn number(&self) -> Option<KeyspaceId> {
+        self.keyspaces.first().map(|keyspace| keyspace.id >> CHUNK_BITS)
+    }
+
+    fn find(&self, id: KeyspaceId) -> Result<usize, usize> {
+        self.keyspaces.binary_search_by_key(&id, |keyspace| keyspace.id)
+    }
+}
+
+fn by_time(start: &LogPosition) -> (u64, u64) {
+    (start.lsn, start.segment)
+}
+
+/// Keyspaces by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keyspaces {
+    chunks: Vec<Arc<Chunk>>,
+}
+
+impl Keyspaces {
+    /// The chunk of `id`, or where it would be.
+    fn chunk(&self, id: KeyspaceId) -> Result<usize, usize> {
+        let number = Some(id >> CHUNK_BITS);
+        self.chunks.binary_search_by_key(&number, |chunk| chunk.number())
+    }
+
+    /// The keyspace with this id.
+    pub(crate) fn get(&self, id: KeyspaceId) -> Option<&Arc<KeyspaceVersion>> {
+        let chunk = &self.chunks[self.chunk(id).ok()?];
+        chunk.keyspaces.get(chunk.find(id).ok()?)
+    }
+
+    /// Whether there is a keyspace with this id.
+    pub(crate) fn contains(&self, id: KeyspaceId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.keyspaces.len()).sum()
+    }
+
+    /// All, ascending by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<KeyspaceVersion>> {
+        self.chunks.iter().flat_map(|chunk| &chunk.keyspaces)
+    }
+
+    /// Puts a keyspace in, in place of the one with its id if there is one.
+    pub(super) fn insert(&mut self, keyspace: Arc<KeyspaceVersion>) {
+        let id = keyspace.id;
+        match self.chunk(id) {
+            Ok(at) => {
+                let mut keyspaces = self.chunks[at].keyspaces.clone();
+                match self.chunks[at].find(id) {
+                    Ok(there) => keyspaces[there] = keyspace,
+                    Err(before) => keyspaces.insert(before, keyspace),
+                }
+                self.replace(at, keyspaces);
+            }
+            Err(before) => {
+                if let Some(chunk) = Chunk::new(vec![keyspace]) {
+                    self.chunks.insert(before, chunk);
+                }
+            }
+        }
+    }
+
+    /// Takes the keyspace with this id out.
+    pub(super) fn remove(&mut self, id: KeyspaceId) {
+        let Ok(at) = self.chunk(id) else { return };
+        let Ok(there) = self.chunks[at].find(id) else { return };
+        let mut keyspaces = self.chunks[at].keyspaces.clone();
+        keyspaces.remove(there);
+        self.replace(at, keyspaces);
+    }
+
+    fn replace(&mut self, at: usize, keyspaces: Vec<Arc<KeyspaceVersion>>) {
+        match Chunk::new(keyspaces) {
+            Some(chunk) => self.chunks[at] = chunk,
+            None => drop(self.chunks.remove(at)),
+        }
+    }
+
+    /// The earliest log start of all.
+    pub(crate) fn log_start(&self) -> Option<LogPosition> {
+        self.chunks.iter().map(|chunk| chunk.log_start).min_by_key(by_time)
+    }
+
+    /// The keyspaces whose log start is in `segment`, if that is the segment where the log starts
+    /// ([`log_start`](Self::log_start)): those that keep it.
+    pub(crate) fn starting_in(&self, segment: u64) -> impl Iterator<Item = &Arc<KeyspaceVersion>> {
+        let chunks = self.chunks.iter().filter(move |chunk| chunk.log_start.segment == segment);
+        let keyspaces = chunks.flat_map(|chunk| &chunk.keyspaces);
+        keyspaces.filter(move |keyspace| keyspace.log_start.segment == segment)
+    }
+}
+
+#[cfg(test)]
+mod tests;

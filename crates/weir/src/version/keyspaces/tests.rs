@@ -1,0 +1,66 @@
+//! Tests of the shared chunks of keyspaces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::base::prng::Prng;
+use crate::version::run::Version;
+
+fn keyspace(id: KeyspaceId, segment: u64, lsn: u64) -> Arc<KeyspaceVersion> {
+    Arc::new(KeyspaceVersion {
+        id,
+        name: format!("keyspace {id}").into(),
+        options: Arc::default(),
+        version: Arc::new(Version::default()),
+        log_start: LogPosition { segment, lsn, ..LogPosition::ORIGIN },
+        flushed_seq: 0,
+    })
+}
+
+/// Goal: a map that is changed in place by random insertions, replacements and removals is what a
+/// `BTreeMap` is, also its earliest log start; and what was cloned before stays as it was.
+#[test]
+fn agrees_with_a_map() {
+    for seed in 0..20 {
+        let mut prng = Prng::new(seed);
+        let mut keyspaces = Keyspaces::default();
+        let mut model: BTreeMap<KeyspaceId, u64> = BTreeMap::new();
+        let mut kept: Vec<(Keyspaces, BTreeMap<KeyspaceId, u64>)> = Vec::new();
+        let ids = [70, 300, 5000][prng.below(3) as usize];
+        for step in 0..400 {
+            let id = prng.below(ids) as KeyspaceId;
+            if prng.chance(1, 3) {
+                keyspaces.remove(id);
+                model.remove(&id);
+            } else {
+                let lsn = prng.below(1000);
+                keyspaces.insert(keyspace(id, lsn / 100, lsn));
+                model.insert(id, lsn);
+            }
+            if step % 50 == 0 {
+                kept.push((keyspaces.clone(), model.clone()));
+            }
+            agree(&keyspaces, &model, &format!("seed {seed} step {step}"));
+        }
+        for (keyspaces, model) in &kept {
+            agree(keyspaces, model, &format!("seed {seed}, kept"));
+        }
+    }
+}
+
+fn agree(keyspaces: &Keyspaces, model: &BTreeMap<KeyspaceId, u64>, when: &str) {
+    let all = |k: &Arc<KeyspaceVersion>| (k.id, k.log_start.lsn);
+    assert!(keyspaces.iter().map(all).eq(model.iter().map(|(k, v)| (*k, *v))), "{when}");
+    assert_eq!(keyspaces.len(), model.len(), "{when}");
+    let first = model.values().min().copied();
+    assert_eq!(keyspaces.log_start().map(|start| start.lsn), first, "{when}");
+    if let Some(segment) = first.map(|lsn| lsn / 100) {
+        let expected = model.iter().filter(|(_, lsn)| **lsn / 100 == segment).map(|(id, _)| *id);
+        assert!(keyspaces.starting_in(segment).map(|k| k.id).eq(expected), "{when}");
+    }
+    for id in 0..80 {
+        assert_eq!(keyspaces.contains(id), model.contains_key(&id), "{when}");
+        assert_eq!(keyspaces.get(id).map(|k| k.log_start.lsn), model.get(&id).copied(), "{when}");
+    }
+}
