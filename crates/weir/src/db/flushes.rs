@@ -6,6 +6,7 @@
 //! the only one.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::clock;
@@ -21,7 +22,7 @@ use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Buffer, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
-use crate::version::edit::Flushed;
+use crate::version::edit::{Flushed, KeyspaceId};
 use crate::version::set::VersionSet;
 
 /// The job that makes tables of a frozen memtable.
@@ -75,6 +76,7 @@ impl Engine {
             state.flushing.remove(&tree.id);
             state.end(tree.id);
         }
+        self.shared.note_frozen(tree.id);
         self.update_pressure_of(&tree);
         self.shared.announce_progress();
         // More memtables may wait, and a new table may make a compaction due.
@@ -86,30 +88,38 @@ impl Engine {
 
     /// Claims the frozen memtable that begins first in the log, of those that are the oldest of
     /// their keyspaces. It is the one that keeps the log long, and no keyspace waits for ever: what
-    /// others freeze later begins later.
+    /// others freeze later begins later. Costs what has been frozen since, not what there is.
     fn claim_flush(&self) -> Option<(Arc<Tree>, Arc<Buffer>)> {
-        let waiting = self.all_trees().into_iter().filter_map(|tree| {
-            let buffer = tree.peek().immutables.last().cloned()?;
-            Some((tree, buffer))
-        });
-        let mut waiting: Vec<(Arc<Tree>, Arc<Buffer>)> = waiting.collect();
         let now = clock::now_nanos();
         let mut state = self.jobs.state.lock();
-        waiting.retain(|(tree, _)| {
-            let rests = state.retries.rests(Work::Flush(tree.id), now).is_some();
-            !rests && !state.flushing.contains(&tree.id)
-        });
-        while !waiting.is_empty() {
-            // The epoch decides between those that hold entries of one group.
-            let begins = |(_, buffer): &(_, Arc<Buffer>)| (buffer.log_start().lsn, buffer.epoch());
-            let first = (0..waiting.len()).min_by_key(|&at| begins(&waiting[at]))?;
-            let (tree, buffer) = waiting.swap_remove(first);
-            if state.begin(tree.id) {
-                state.flushing.insert(tree.id);
-                return Some((tree, buffer));
+        for id in self.shared.take_frozen() {
+            if let Some((_, oldest)) = self.oldest_frozen(id) {
+                state.frozen.insert((oldest.log_start().lsn, oldest.epoch(), id));
             }
         }
-        None
+        let mut behind = Bound::Unbounded;
+        loop {
+            let entry = *state.frozen.range((behind, Bound::Unbounded)).next()?;
+            behind = Bound::Excluded(entry);
+            let (_, epoch, id) = entry;
+            let oldest = self.oldest_frozen(id).filter(|(_, buffer)| buffer.epoch() == epoch);
+            let Some(claimed) = oldest else {
+                // What is the oldest now is noted when the flush that made it so has ended.
+                state.frozen.remove(&entry);
+                continue;
+            };
+            let rests = state.retries.rests(Work::Flush(id), now).is_some();
+            if !rests && !state.flushing.contains(&id) && state.begin(id) {
+                state.flushing.insert(id);
+                return Some(claimed);
+            }
+        }
+    }
+
+    fn oldest_frozen(&self, id: KeyspaceId) -> Option<(Arc<Tree>, Arc<Buffer>)> {
+        let tree = self.trees.lock().get(&id).cloned()?;
+        let oldest = tree.peek().immutables.last().cloned()?;
+        Some((tree, oldest))
     }
 
     /// Makes a table of a frozen memtable and installs it.

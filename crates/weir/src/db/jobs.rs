@@ -54,6 +54,9 @@ pub(super) struct State {
     compacting: Vec<(KeyspaceId, JobShape)>,
     /// Keyspaces whose oldest memtable is being flushed.
     pub(super) flushing: BTreeSet<KeyspaceId>,
+    /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
+    /// Some may be flushed already.
+    pub(super) frozen: BTreeSet<(u64, u64, KeyspaceId)>,
     /// Running jobs per keyspace.
     running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.

@@ -8,9 +8,6 @@
 //! A keyspace that exists needs no pin: its log start in the root holds until the next one is
 //! there.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use crate::base::memory::Category;
 use crate::base::sched::Mutex;
 use crate::db::engine::{Engine, Writer};
@@ -92,18 +89,36 @@ impl Engine {
     /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they
     /// were recorded: those of keyspaces that nothing was written to (`write::queue` moves them at
     /// every freeze). Without them a keyspace that is never flushed would pin the log.
+    ///
+    /// They matter when the flush of `besides` frees the first segment of the log; so all are looked
+    /// at only then, once for every segment and not at every flush.
     pub(super) fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
-        let mut starts = Vec::new();
-        let trees = self.all_trees();
+        let before = self.set.current();
+        let Some(first) = before.wal_start() else { return Vec::new() };
+        // Those that are flushed beside this one do not keep the segment for long.
+        let ending = self.jobs.state.lock().flushing.clone();
+        let mut moved = Vec::new();
+        let mut is_kept = false;
+        for keyspace in before.keyspaces.starting_in(first.segment) {
+            let Some(tree) = self.trees.lock().get(&keyspace.id).cloned() else { continue };
+            if tree.oldest_log_start().segment > first.segment {
+                moved.push(tree);
+            } else if tree.id != besides.id && !ending.contains(&tree.id) {
+                is_kept = true;
+                break;
+            }
+        }
+        let trees = if is_kept { moved } else { self.all_trees() };
         let others = trees.iter().filter(|tree| tree.id != besides.id);
-        let now: Vec<_> = others.map(|tree| (tree, tree.oldest_log_start())).collect();
+        let now: Vec<_> = others.map(|tree| (tree.id, tree.oldest_log_start())).collect();
         // After the look at the memtables: what was flushed before it is in this root.
         let root = self.set.current();
-        for (tree, log_start) in now {
-            let Some(state) = root.keyspaces.get(tree.id) else { continue };
+        let mut starts = Vec::new();
+        for (id, log_start) in now {
+            let Some(state) = root.keyspaces.get(id) else { continue };
             if state.log_start.segment < log_start.segment {
                 let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };
-                starts.push((tree.id, flushed));
+                starts.push((id, flushed));
             }
         }
         starts
@@ -143,11 +158,11 @@ impl Engine {
         if !is_long && !self.log_is_padding(&root, writer, oldest) {
             return;
         }
-        let pinning = root.keyspaces.iter().filter(|k| k.log_start.segment == oldest.segment);
-        let ids: BTreeSet<KeyspaceId> = pinning.map(|k| k.id).collect();
-        let pins = |t: &Arc<Tree>| ids.contains(&t.id) && t.peek().immutables.is_empty();
-        for tree in self.all_trees().into_iter().filter(pins) {
-            writer.committer.request_freeze(&tree);
+        for keyspace in root.keyspaces.starting_in(oldest.segment) {
+            let tree = self.trees.lock().get(&keyspace.id).cloned();
+            if let Some(tree) = tree.filter(|tree| tree.peek().immutables.is_empty()) {
+                writer.committer.request_freeze(&tree);
+            }
         }
     }
 }

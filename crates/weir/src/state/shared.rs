@@ -11,6 +11,7 @@ use crate::memtable::ChunkPool;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
 use crate::state::snapshots::SnapshotList;
+use crate::version::edit::KeyspaceId;
 
 /// Shared state of a store. Locks: `signal` is a leaf.
 pub(crate) struct Shared {
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) rows: Option<RowCache>,
     /// How often readers were asked to let go of memtables that the tree has done with.
     release_calls: AtomicU64,
+    /// Keyspaces whose oldest frozen memtable may be another one than before.
+    frozen: Mutex<Vec<KeyspaceId>>,
     work: Signal,
     progress: Signal,
 }
@@ -72,6 +75,7 @@ impl Shared {
             memtable_memory,
             hash_seed,
             release_calls: AtomicU64::new(0),
+            frozen: Mutex::default(),
             work: Signal::default(),
             progress: Signal::default(),
         }
@@ -114,6 +118,17 @@ impl Shared {
     #[inline]
     pub(crate) fn release_calls(&self) -> u64 {
         self.release_calls.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a memtable of a keyspace was frozen, or that the flush of one has ended. Before
+    /// the background threads are woken for it.
+    pub(crate) fn note_frozen(&self, id: KeyspaceId) {
+        self.frozen.lock().push(id);
+    }
+
+    /// The keyspaces that were noted since the last call.
+    pub(crate) fn take_frozen(&self) -> Vec<KeyspaceId> {
+        std::mem::take(&mut *self.frozen.lock())
     }
 
     /// Tells the background threads that there may be work.

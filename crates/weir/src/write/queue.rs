@@ -17,7 +17,7 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
@@ -66,6 +66,8 @@ pub(crate) struct CommitQueue {
     limits: Limits,
     freeze_requests: Mutex<Vec<Arc<Tree>>>,
     freeze_requested: AtomicBool,
+    /// The log segment in which empty memtables were last let begin.
+    restarted_in: AtomicU64,
 }
 
 /// What bounds the memory of writers.
@@ -111,6 +113,7 @@ impl Committer {
                 limits,
                 freeze_requests: Mutex::default(),
                 freeze_requested: AtomicBool::new(false),
+                restarted_in: AtomicU64::new(u64::MAX),
             },
             lead: Mutex::new(Some(Lead { last_seq, owed_nanos: 0, served_bytes: 0 })),
             patience: Patience::new(sched::can_wait_awake()),
@@ -667,15 +670,17 @@ impl CommitQueue {
         // The flush will say that the log is durable up to here.
         let (_, position) = self.wal.settle();
         let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
-        if unlogged || frozen > 0 {
-            // One pass for all that are frozen together.
+        // A keyspace that nothing was written to needs nothing of the log so far (H38). Only whole
+        // segments are let go of, so one pass for each of them is enough.
+        let is_new = self.restarted_in.load(Ordering::Relaxed) != position.segment;
+        if unlogged || (frozen > 0 && is_new) {
             for sibling in (self.source.all_trees)() {
                 if unlogged {
                     self.freeze_one(&sibling, position);
                 }
-                // A keyspace that nothing was written to needs nothing of the log so far (H38).
                 sibling.restart_log_if_empty(position);
             }
+            self.restarted_in.store(position.segment, Ordering::Relaxed);
         }
         frozen
     }
@@ -689,6 +694,7 @@ impl CommitQueue {
             return false;
         }
         tree.freeze((self.source.next_epoch)(), position, hint, &self.shared.memtable_memory);
+        self.shared.note_frozen(tree.id);
         true
     }
 }
