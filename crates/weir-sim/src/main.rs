@@ -22,7 +22,9 @@ weir-sim: Weir simulated from a seed, compared with an oracle
                                               power lost at every device call; each image is also
                                               opened read-only and repaired, which changes nothing
   weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
-  weir-sim b [--sample N] [--no-blocks]       every bit inverted; sectors, files, names damaged
+  weir-sim b [--sample N] [--no-blocks] [--repair-every 200]
+                                              every bit inverted; sectors, files, names damaged;
+                                              one bit in 200 and all of those repaired, too
   weir-sim policies [--ops 100000] [--images 5000] [--switches 1000] [--seed 1] [--steps 100]
                     [--stride 11] [--deep-every 400] [--repair-every 4]
                                               m and c for every policy and division of filter bits,
@@ -255,6 +257,7 @@ fn damage(args: &Args) -> Result<(), String> {
         seed: args.number("--seed", 1)?,
         sample: args.value("--sample").map(|_| args.number("--sample", 0)).transpose()?,
         blocks: !args.flag("--no-blocks"),
+        repair_every: args.number("--repair-every", 200)?,
         jobs: args.jobs()?,
     };
     let report = damage::run(&settings)?;
@@ -269,9 +272,21 @@ fn damage(args: &Args) -> Result<(), String> {
             [Right, Error, Wrong, Missing].map(|v| verdicts.get(&v).copied().unwrap_or(0));
         println!("{kind:>22} {file:>16}  {a:>8} {b:>8} {c:>8} {d:>8}");
     }
+    println!(
+        "{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8} {:>8}  keys kept in lossy ones",
+        "repairs after", "file", "healthy", "whole", "rebuilt", "lossy", "refused"
+    );
+    for ((kind, file), r) in &report.repairs {
+        println!(
+            "{kind:>22} {file:>16}  {:>8} {:>8} {:>8} {:>8} {:>8}  {} of {}",
+            r.healthy, r.whole, r.rebuilt, r.lossy, r.refused, r.kept.0, r.kept.1
+        );
+    }
     report.bad.iter().take(30).for_each(|bad| println!("BAD {bad}"));
+    report.bad_repairs.iter().take(30).for_each(|bad| println!("BAD repair: {bad}"));
     match report.count(Wrong) + report.count(Missing) {
-        0 => Ok(()),
+        0 if report.bad_repairs.is_empty() => Ok(()),
+        0 => Err(format!("{} repairs did what they must not", report.bad_repairs.len())),
         n => Err(format!("{n} damages led to wrong or missing answers")),
     }
 }
@@ -428,7 +443,7 @@ fn short(args: &Args) -> Result<(), String> {
             ],
         ),
         ("e", errors, &["--calls-max", "2"]),
-        ("b", damage, &["--sample", "6000"]),
+        ("b", damage, &["--sample", "6000", "--repair-every", "2000"]),
         ("soak", soak, &["--keys", "40000"]),
         ("kill", kill_processes, &["--kills", "20"]),
     ];

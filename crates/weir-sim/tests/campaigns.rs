@@ -114,9 +114,13 @@ fn failing_calls() {
 /// Goal: damaged bytes give the right answer or an error. Method: bits spread over a whole store.
 #[test]
 fn damaged_bytes() {
-    let settings = damage::Settings { seed: 1, sample: Some(1_000), blocks: true, jobs: 2 };
+    let settings =
+        damage::Settings { seed: 1, sample: Some(1_000), blocks: true, repair_every: 10, jobs: 2 };
     let report = damage::run(&settings).unwrap_or_else(|why| panic!("{why}"));
     assert!(report.bad.is_empty(), "{:#?}", report.bad);
+    assert!(report.bad_repairs.is_empty(), "{:#?}", report.bad_repairs);
+    let repairs: u64 = report.repairs.values().map(|r| r.total()).sum();
+    assert!(repairs > 500, "{report:?}");
     assert!(report.count(damage::Verdict::Error) > 100, "{report:?}");
 }
 

@@ -8,17 +8,21 @@
 //! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
 //! answers right), *wrong* (an answer that never was, a panic, a hang), *missing* (something is
 //! silently not there). The last two must never occur (reliability.md 4.0, P6 and P7).
+//!
+//! Some of the damaged stores are repaired, in a copy, too: see `repairs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir::sim::Prng;
-use weir::{Compression, Db, DbOptions, Durability, Options};
+use weir::{Compression, Db, DbOptions, Durability, LostTable, Options, RepairReport};
 
 use crate::history::Content;
 use crate::model::show;
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
+
+mod repairs;
 
 /// How a run of the campaign is set up.
 #[derive(Clone, Debug)]
@@ -29,6 +33,9 @@ pub struct Settings {
     pub sample: Option<u64>,
     /// Whether sectors, files and names are damaged too.
     pub blocks: bool,
+    /// Every so many-th bit is repaired too, and every 200th part of that of the other damages;
+    /// 0: none.
+    pub repair_every: u64,
     /// Threads.
     pub jobs: usize,
 }
@@ -57,6 +64,10 @@ pub struct Report {
     pub bytes: u64,
     /// Levels with tables, tables, logs, of the store.
     pub shape: String,
+    /// What repairs came to, by kind of damage and class of file.
+    pub repairs: BTreeMap<(String, String), repairs::Repairs>,
+    /// Repairs that did what they must not, for people.
+    pub bad_repairs: Vec<String>,
 }
 
 impl Report {
@@ -119,6 +130,10 @@ struct Specimen {
     seed: u64,
     disk: Disk,
     content: Content,
+    /// All that each key of a keyspace ever was, in order; the last is what it is.
+    versions: BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>>,
+    /// Keys of writes that no table holds.
+    in_log: std::collections::BTreeSet<(String, Vec<u8>)>,
     shape: String,
 }
 
@@ -165,15 +180,25 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let mut rng = Prng::new(seed);
         let mut content = Content::new();
         let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
+        let mut versions: BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>> = BTreeMap::new();
+        let mut in_log = std::collections::BTreeSet::new();
         let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
             let key = key_bytes(rng.below([520, 60][space]) as u32);
             let handle = if space == 0 { db.default_keyspace() } else { &second };
+            let entry = (["default", "second"][space].to_owned(), key.clone());
+            // Only what is written last is synced.
+            if durability == Durability::Sync {
+                in_log.insert(entry.clone());
+            }
+            let versions = versions.entry(entry).or_default();
             if rng.chance(1, 6) {
                 model[space].remove(&key);
+                versions.push(None);
                 return handle.delete_with(&key, durability);
             }
             let value = Val { id, len: rng.below(70) as u32 }.bytes();
             handle.put_with(&key, &value, durability)?;
+            versions.push(Some(value.clone()));
             model[space].insert(key, value);
             Ok(())
         };
@@ -206,7 +231,7 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
         let shape = format!("{levels} levels, {tables} tables {tree:?}; files: {:?}", disk.names());
         assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
-        Ok(Specimen { seed, disk, content, shape })
+        Ok(Specimen { seed, disk, content, versions, in_log, shape })
     })?
     .map_err(|e| format!("building the store: {e}"))
 }
@@ -279,37 +304,51 @@ fn judge(disk: &Disk, specimen: &Specimen, turn: usize) -> (Verdict, String) {
     worst
 }
 
-/// Applies damages one after the other to copies of the store, in one simulation.
-fn judge_all(specimen: &Arc<Specimen>, damages: &[Damage]) -> Vec<(Damage, Verdict, String)> {
+/// A damage, what it led to, and what its repair came to, if it was repaired.
+struct Judged {
+    damage: Damage,
+    verdict: Verdict,
+    what: String,
+    repaired: Option<Result<repairs::Repairs, String>>,
+}
+
+/// Applies damages one after the other to copies of the store, in one simulation; those with a flag
+/// are repaired too.
+fn judge_all(specimen: &Arc<Specimen>, damages: &[(Damage, bool)]) -> Vec<Judged> {
     let mine = Arc::clone(specimen);
     // Made here and not by the actor: other simulations use the specimen at the same time, and an
     // actor must not wait for a lock of theirs.
-    let damaged: Vec<(Damage, Option<Disk>)> = damages
+    let damaged: Vec<(Damage, bool, Option<Disk>)> = damages
         .iter()
-        .map(|damage| {
+        .map(|(damage, repair)| {
             let disk = mine.disk.power_loss(1, 0);
-            (damage.clone(), damage.apply(&disk).then_some(disk))
+            (damage.clone(), *repair, damage.apply(&disk).then_some(disk))
         })
         .collect();
     let schedule = Schedule::new(1, 64);
     let all = world::simulate(schedule, move || {
-        let each = |(damage, disk): (Damage, Option<Disk>)| {
+        let each = |(damage, repair, disk): (Damage, bool, Option<Disk>)| {
             let Some(disk) = disk else {
-                return (damage, Verdict::Right, "nothing to damage".to_owned());
+                let what = "nothing to damage".to_owned();
+                return Judged { damage, verdict: Verdict::Right, what, repaired: None };
             };
             let turn = match &damage {
                 Damage::Flip { bit, .. } => *bit as usize,
                 _ => 0,
             };
+            let copy = repair.then(|| disk.kill());
             let (verdict, what) = judge(&disk, &mine, turn);
-            (damage, verdict, what)
+            let repaired = copy.map(|copy| repairs::examine(&copy, &mine));
+            Judged { damage, verdict, what, repaired }
         };
         damaged.into_iter().map(each).collect::<Vec<_>>()
     });
     match all {
         Ok(verdicts) => verdicts,
         Err(why) if damages.len() == 1 => {
-            vec![(damages[0].clone(), Verdict::Wrong, format!("panic or hang: {why}"))]
+            let what = format!("panic or hang: {why}");
+            let (damage, _) = damages[0].clone();
+            vec![Judged { damage, verdict: Verdict::Wrong, what, repaired: None }]
         }
         // One of them panicked and took the others with it.
         Err(_) => {
@@ -387,9 +426,24 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
     if settings.blocks {
         damages.extend(block_damages(&files, settings.seed));
     }
-    let control = judge_all(&specimen, &[Damage::Nothing]);
-    if control.iter().any(|c| c.1 != Verdict::Right) {
-        return Err(format!("the undamaged store is not right: {control:?}"));
+    // Spread over all bits of a byte, whatever the number.
+    let is_repaired = |(at, damage): (usize, Damage)| {
+        let every = settings.repair_every;
+        let at = at as u64;
+        let chosen = match &damage {
+            _ if every == 0 => false,
+            Damage::Flip { .. } => at % every == at / every % every.min(8),
+            _ => at % (every / 200).max(1) == 0,
+        };
+        (damage, chosen)
+    };
+    let damages: Vec<(Damage, bool)> = damages.into_iter().enumerate().map(is_repaired).collect();
+    for control in judge_all(&specimen, &[(Damage::Nothing, true)]) {
+        let repaired = control.repaired.map_or(Ok(1), |repaired| repaired.map(|r| r.healthy));
+        if control.verdict != Verdict::Right || repaired != Ok(1) {
+            let what = control.what;
+            return Err(format!("the undamaged store is not right: {what}; repair: {repaired:?}"));
+        }
     }
     let report = Mutex::new(Report {
         bytes: files.iter().map(|f| f.1).sum(),
@@ -411,9 +465,14 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
             let chunk = &damages[from..damages.len().min(from + CHUNK)];
             let verdicts = judge_all(&specimen, chunk);
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-            for (damage, verdict, what) in verdicts {
+            for Judged { damage, verdict, what, repaired } in verdicts {
                 let (kind, file) = damage.kind();
                 let key = (kind.to_owned(), class(file));
+                match repaired {
+                    Some(Ok(one)) => report.repairs.entry(key.clone()).or_default().add(one),
+                    Some(Err(why)) => report.bad_repairs.push(format!("{damage:?}: {why}")),
+                    None => {}
+                }
                 *report.verdicts.entry(key).or_default().entry(verdict).or_default() += 1;
                 if verdict >= Verdict::Missing && report.bad.len() < 200 {
                     report.bad.push(format!("{damage:?}: {verdict:?}: {what}"));
