@@ -1,10 +1,11 @@
 //! The museum: historical bugs of other engines, put back into Weir one at a time, to grade the
 //! tests.
 //!
-//! Each `museum/*.patch` begins with lines `bug:`, `story:` and `run:` (the campaigns to try, in
-//! order, as arguments of this program), followed by a diff against the engine. The runner applies
-//! it to a copy of the tree, builds, runs the campaigns until one fails, and reports which and
-//! after how long. A bug that nothing catches is a hole in the tests.
+//! Each `museum/*.patch` begins with lines `bug:`, `story:`, `run:` (the campaigns to try, in
+//! order, as arguments of this program) and `test:` (tests to try after them, as arguments of
+//! `cargo test`), followed by a diff against the engine. The runner applies it to a copy of the
+//! tree, builds, runs the campaigns and tests until one fails, and reports which and after how
+//! long. A bug that nothing catches is a hole in the tests.
 //!
 //! Source: reliability.md section 3 and section 4.3, campaign T.
 
@@ -38,6 +39,8 @@ pub struct Exhibit {
     pub story: String,
     /// The campaigns to try, in order.
     pub runs: Vec<String>,
+    /// The tests to try after them.
+    pub tests: Vec<String>,
     /// The file.
     pub path: PathBuf,
 }
@@ -67,15 +70,16 @@ pub fn parse(path: &Path, text: &str) -> Result<Exhibit, String> {
     let first = |key: &str| {
         lines(key).into_iter().next().ok_or_else(|| format!("{}: no `{key}`", path.display()))
     };
-    let runs = lines("run:");
-    if runs.is_empty() {
-        return Err(format!("{}: no `run:`", path.display()));
+    let (runs, tests) = (lines("run:"), lines("test:"));
+    if runs.is_empty() && tests.is_empty() {
+        return Err(format!("{}: no `run:` and no `test:`", path.display()));
     }
     Ok(Exhibit {
         name: path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
         bug: first("bug:")?,
         story: lines("story:").join(" "),
         runs,
+        tests,
         path: path.to_owned(),
     })
 }
@@ -120,13 +124,19 @@ fn require(program: &str, args: &[&str], dir: &Path) -> Result<String, String> {
     }
 }
 
-/// Runs one campaign; `None` if it finds nothing, else what it says first.
-fn campaign(program: &Path, words: &str, limit: Duration) -> Result<Option<String>, String> {
+/// Runs one campaign or test; `None` if it finds nothing, else what it says first.
+fn attempt(
+    program: &Path,
+    words: &str,
+    dir: &Path,
+    limit: Duration,
+) -> Result<Option<String>, String> {
     let log = std::env::temp_dir().join(format!("weir-museum-{}.log", std::process::id()));
     let file = std::fs::File::create(&log).map_err(|e| e.to_string())?;
     let also = file.try_clone().map_err(|e| e.to_string())?;
     let mut child = Command::new(program)
         .args(words.split_whitespace())
+        .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(file)
         .stderr(also)
@@ -150,7 +160,8 @@ fn campaign(program: &Path, words: &str, limit: Duration) -> Result<Option<Strin
             let line = text
                 .lines()
                 .find(|l| {
-                    l.contains("FAILED") || l.starts_with("BAD") || l.starts_with("VIOLATION")
+                    let starts = ["BAD", "VIOLATION", "seed "];
+                    l.contains("FAILED after") || starts.iter().any(|start| l.starts_with(start))
                 })
                 .or_else(|| text.lines().last());
             Ok(Some(line.unwrap_or("(nothing)").chars().take(300).collect()))
@@ -191,8 +202,8 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
         }
         let patch = exhibit.path.to_string_lossy().into_owned();
         require("git", &["apply", "--whitespace=nowarn", &patch], &copy)?;
-        let built = require("cargo", &["build", "--quiet", "-p", "weir-sim"], &copy);
-        let row = built.and_then(|_| exhibit_row(settings, exhibit, &copy));
+        let built = build(&exhibit, &copy);
+        let row = built.and_then(|()| exhibit_row(settings, exhibit, &copy));
         require("git", &["checkout", "--quiet", "--force", "."], &copy)?;
         let row = row?;
         println!(
@@ -207,13 +218,28 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
+/// Builds what the bug's campaigns and tests need: a patch that does not build is not caught.
+fn build(exhibit: &Exhibit, copy: &Path) -> Result<(), String> {
+    if !exhibit.runs.is_empty() {
+        require("cargo", &["build", "--quiet", "-p", "weir-sim"], copy)?;
+    }
+    for words in &exhibit.tests {
+        let all = format!("test --quiet --no-run {words}");
+        require("cargo", &all.split_whitespace().collect::<Vec<_>>(), copy)?;
+    }
+    Ok(())
+}
+
 fn exhibit_row(settings: &Settings, exhibit: Exhibit, copy: &Path) -> Result<Row, String> {
     let program = copy.join("target/debug/weir-sim");
+    let program = std::path::absolute(program).map_err(|e| e.to_string())?;
     let begun = Instant::now();
-    for words in exhibit.runs.clone() {
+    let campaigns = exhibit.runs.iter().map(|words| (program.clone(), words.clone()));
+    let tests = exhibit.tests.iter().map(|words| ("cargo".into(), format!("test -q {words}")));
+    for (program, words) in campaigns.chain(tests).collect::<Vec<_>>() {
         let started = Instant::now();
         let left = Duration::from_secs(settings.seconds_max).saturating_sub(begun.elapsed());
-        if let Some(said) = campaign(&program, &words, left)? {
+        if let Some(said) = attempt(&program, &words, copy, left)? {
             let seconds = started.elapsed().as_secs_f64();
             return Ok(Row { exhibit, caught_by: Some(words), seconds, said });
         }
