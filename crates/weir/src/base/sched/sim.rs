@@ -31,12 +31,6 @@ use crate::base::sched::Condvar;
 /// Where the virtual clock starts: 1 s, so that code may subtract from it.
 const CLOCK_START_NANOS: u64 = 1_000_000_000;
 
-/// Longest pause of an actor (see [`Settings::pause_one_in`]): 32 ms, some hundred syncs.
-const PAUSE_NANOS_MAX: u64 = 1 << 25;
-
-/// Shortest pause: 1 µs.
-const PAUSE_NANOS_MIN: u64 = 1 << 10;
-
 /// How a simulation runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -50,6 +44,10 @@ pub struct Settings {
     /// then an actor waits as long as chance chooses others, which is rarely more than a few
     /// switches, and what another actor needs a hundred for is not done meanwhile.
     pub pause_one_in: u64,
+    /// The same in turns instead of time, for what costs no virtual time (memory only): one in so
+    /// many switches takes the baton from its actor for up to 4,096 turns of the others, or until
+    /// nobody else can run; one actor at a time. 0: none.
+    pub hold_one_in: u64,
     /// Keeps all actors on one processor, this one of those that the process may use (counted
     /// round): the baton then moves without waking another processor. `None`: the operating system
     /// chooses. Changes nothing that can be observed.
@@ -70,6 +68,7 @@ impl Settings {
             seed,
             switch_every: 16,
             pause_one_in: 0,
+            hold_one_in: 0,
             processor: None,
             virtual_limit: Duration::from_secs(86_400),
             stuck_after: Duration::from_secs(60),
@@ -279,6 +278,8 @@ struct State {
     actors: Vec<ActorState>,
     /// Who could run, in no order that means anything.
     runnable: Vec<usize>,
+    /// Who is held back, and until which decision, unless nobody else can run.
+    held: Option<(usize, u64)>,
     waiting: BTreeMap<Wait, Vec<usize>>,
     /// (when, in which order set, who).
     timers: BTreeSet<(u64, u64, usize)>,
@@ -332,6 +333,7 @@ impl Shared {
             settings,
             actors: Vec::new(),
             runnable: Vec::new(),
+            held: None,
             waiting: BTreeMap::new(),
             timers: BTreeSet::new(),
             timers_set: 0,
@@ -389,18 +391,6 @@ impl State {
     /// Switch points until the next possible switch: uniform with the wanted mean.
     fn draw_countdown(&mut self) -> u64 {
         1 + self.prng.below(2 * self.settings.switch_every - 1)
-    }
-
-    /// How long the actor at a place of a protocol is put off, if it is: every magnitude is as
-    /// likely as any other.
-    fn draw_pause(&mut self) -> Option<Duration> {
-        let one_in = self.settings.pause_one_in;
-        if one_in == 0 || !self.prng.chance(1, one_in) {
-            return None;
-        }
-        let magnitudes = u64::from((PAUSE_NANOS_MAX / PAUSE_NANOS_MIN).ilog2());
-        let least = PAUSE_NANOS_MIN << self.prng.below(magnitudes);
-        Some(Duration::from_nanos(least + self.prng.below(least)))
     }
 
     fn make_runnable(&mut self, id: usize, timed_out: bool) {
@@ -473,7 +463,7 @@ impl State {
             };
             shared.clock.store(when, Ordering::Relaxed);
         }
-        let at = self.prng.below(self.runnable.len() as u64) as usize;
+        let at = self.draw_runnable(shared.decisions.load(Ordering::Relaxed));
         let id = self.runnable.swap_remove(at);
         self.actors[id].status = Status::Running;
         shared.decisions.fetch_add(1, Ordering::Relaxed);
@@ -601,6 +591,7 @@ impl Actor {
         let mut state = shared.state.lock();
         shared.countdown.store(state.draw_countdown(), Ordering::Relaxed);
         state.make_runnable(self.id, false);
+        state.maybe_hold(self.id, shared.decisions.load(Ordering::Relaxed));
         self.switch(state);
     }
 
@@ -792,5 +783,6 @@ pub(super) fn notify(condvar: &Condvar, all: bool) -> bool {
     with_actor(|me| me.shared.state.lock().wake(Wait::Condvar(address(condvar)), all)).is_some()
 }
 
+mod put_off;
 #[cfg(test)]
 mod tests;
