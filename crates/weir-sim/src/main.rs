@@ -366,7 +366,7 @@ fn soak(args: &Args) -> Result<(), String> {
 fn museum(args: &Args) -> Result<(), String> {
     let settings = museum::Settings {
         only: args.value("--only").map(str::to_owned),
-        seconds_max: args.number("--seconds", 600)?,
+        seconds_max: args.number("--seconds", 300)?,
         root: PathBuf::from(args.value("--root").unwrap_or(".")),
         work: args.value("--work").map_or_else(std::env::temp_dir, PathBuf::from),
     };

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Settings {
     /// Only the patches whose file name contains this.
     pub only: Option<String>,
-    /// Seconds that one bug may take in all its campaigns.
+    /// Seconds that one bug may take in all its campaigns and tests.
     pub seconds_max: u64,
     /// The root of the repository.
     pub root: PathBuf,
@@ -236,12 +236,15 @@ fn exhibit_row(settings: &Settings, exhibit: Exhibit, copy: &Path) -> Result<Row
     let begun = Instant::now();
     let campaigns = exhibit.runs.iter().map(|words| (program.clone(), words.clone()));
     let tests = exhibit.tests.iter().map(|words| ("cargo".into(), format!("test -q {words}")));
-    for (program, words) in campaigns.chain(tests).collect::<Vec<_>>() {
+    let attempts: Vec<(PathBuf, String)> = campaigns.chain(tests).collect();
+    for (at, (program, words)) in attempts.iter().enumerate() {
         let started = Instant::now();
+        // Its share of what is left: those behind it have their turn, too.
         let left = Duration::from_secs(settings.seconds_max).saturating_sub(begun.elapsed());
-        if let Some(said) = attempt(&program, &words, copy, left)? {
+        let left = left / (attempts.len() - at) as u32;
+        if let Some(said) = attempt(program, words, copy, left)? {
             let seconds = started.elapsed().as_secs_f64();
-            return Ok(Row { exhibit, caught_by: Some(words), seconds, said });
+            return Ok(Row { exhibit, caught_by: Some(words.clone()), seconds, said });
         }
     }
     let seconds = begun.elapsed().as_secs_f64();
