@@ -125,13 +125,16 @@ fn class(file: &str) -> String {
     file.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
+/// By keyspace and key: the values, `None` where it was deleted.
+type Versions = BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>>;
+
 /// The store to be damaged and what it holds.
 struct Specimen {
     seed: u64,
     disk: Disk,
     content: Content,
     /// All that each key of a keyspace ever was, in order; the last is what it is.
-    versions: BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>>,
+    versions: Versions,
     /// Keys of writes that no table holds.
     in_log: std::collections::BTreeSet<(String, Vec<u8>)>,
     shape: String,
@@ -180,7 +183,7 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let mut rng = Prng::new(seed);
         let mut content = Content::new();
         let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
-        let mut versions: BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>> = BTreeMap::new();
+        let mut versions = Versions::new();
         let mut in_log = std::collections::BTreeSet::new();
         let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
             let key = key_bytes(rng.below([520, 60][space]) as u32);
@@ -433,7 +436,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let chosen = match &damage {
             _ if every == 0 => false,
             Damage::Flip { .. } => at % every == at / every % every.min(8),
-            _ => at % (every / 200).max(1) == 0,
+            _ => at.is_multiple_of((every / 200).max(1)),
         };
         (damage, chosen)
     };
