@@ -90,8 +90,8 @@ impl Engine {
     /// were recorded: those of keyspaces that nothing was written to (`write::queue` moves them at
     /// every freeze). Without them a keyspace that is never flushed would pin the log.
     ///
-    /// They matter when the flush of `besides` frees the first segment of the log; so all are looked
-    /// at only then, once for every segment and not at every flush.
+    /// They matter when the flush of `besides` frees the first segment of the log; so all are
+    /// looked at only then, once for every segment and not at every flush.
     pub(super) fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
         let before = self.set.current();
         let Some(first) = before.wal_start() else { return Vec::new() };
