@@ -55,6 +55,7 @@ pub(crate) fn varint_len(value: u64) -> usize {
 }
 
 /// Appends a varint length and then the bytes.
+#[inline]
 pub(crate) fn put_bytes(buf: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(buf, bytes.len() as u64);
     buf.extend_from_slice(bytes);

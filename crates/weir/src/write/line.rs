@@ -323,6 +323,7 @@ impl Line {
     }
 
     /// The oldest ticket's batch, if it is taken by `fits`.
+    #[inline]
     pub(super) fn take_oldest(
         &mut self,
         fits: impl FnOnce(&Pending) -> bool,
@@ -363,6 +364,7 @@ impl Line {
     /// ([`successor`](Self::successor)). A leader that has
     /// done its share gives the lead to the oldest that brings a batch; that one goes on with
     /// [`next_unattended`](Self::next_unattended) before its own batch.
+    #[inline]
     pub(super) fn next(&mut self, share_done: bool) -> Next {
         self.weary |= share_done && self.unattended > 0;
         let relief = |t: &Arc<Ticket>| t.blocking && !t.wants_only_the_lead();

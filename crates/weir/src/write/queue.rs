@@ -440,6 +440,7 @@ impl CommitQueue {
     /// lead, and at a batch for the log behind one that is not: inside a group the logged ones come
     /// first, and no batch may overtake an earlier one. Where writers of a keyspace are stopped, a
     /// batch goes alone: what becomes of it is nobody else's outcome.
+    #[inline]
     fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
         let is_logged = |p: &Pending| p.durability != Durability::None;
         let is_stopped = |p: &Pending| p.trees.iter().any(|t| t.stopped.load(Ordering::Acquire));
