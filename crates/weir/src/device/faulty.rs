@@ -316,6 +316,9 @@ impl Dir for FaultyDir {
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.inner.free_bytes()
     }
+    fn free_files(&self) -> Result<Option<u64>> {
+        self.inner.free_files()
+    }
     fn path(&self) -> String {
         self.inner.path()
     }

@@ -44,6 +44,11 @@ pub trait Dir: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
+    /// Files that may still be created; `None` if nobody knows, or there is no limit but the space.
+    /// Others may create them first.
+    fn free_files(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// Files that this process may have open at once, as far as the device knows.
     fn open_files_max(&self) -> Option<usize> {
         None

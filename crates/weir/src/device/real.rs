@@ -248,6 +248,14 @@ impl Dir for RealDir {
         Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
     }
 
+    fn free_files(&self) -> Result<Option<u64>> {
+        let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
+            failed(format_args!("asking for the free inodes of {}", self.path.display()), e)
+        })?;
+        // File systems without a table of inodes (btrfs) say that they have none at all.
+        Ok((stat.f_files > 0).then_some(stat.f_favail))
+    }
+
     /// The soft limit of the process, raised to the hard one if that is allowed.
     fn open_files_max(&self) -> Option<usize> {
         let limit = getrlimit(Resource::Nofile);

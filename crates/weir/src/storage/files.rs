@@ -27,6 +27,7 @@ use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::storage::io::Removals;
 use crate::storage::{LogKind, Storage, TableSource, TableWriter};
 
 const LOCK: &str = "LOCK";
@@ -75,6 +76,7 @@ pub struct Files {
     read_only: bool,
     root_in_work: Mutex<()>,
     lock: Mutex<Option<Box<dyn Lock>>>,
+    removals: Arc<Removals>,
 }
 
 /// What a name in the directory stands for.
@@ -282,6 +284,7 @@ impl Files {
             read_only: options.read_only,
             root_in_work: Mutex::new(()),
             lock: Mutex::new(Some(lock)),
+            removals: Arc::default(),
         })
     }
 
@@ -301,7 +304,8 @@ impl Files {
             _ => {}
         }
         let lock = Mutex::new(Some(dir.lock(LOCK)?));
-        Ok(Self { dir, read_only: false, root_in_work: Mutex::new(()), lock })
+        let (root_in_work, removals) = (Mutex::new(()), Arc::default());
+        Ok(Self { dir, read_only: false, root_in_work, lock, removals })
     }
 
     /// A name that nobody has, for what is to be moved aside from the name of `object`.
@@ -436,7 +440,7 @@ impl Files {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.writable()?;
-        self.dir.unlink(name)
+        self.dir.unlink(name).inspect(|()| self.removals.note())
     }
 
     /// Creates a file. One that was made although the device reports an error does not stay.
@@ -566,6 +570,7 @@ impl Storage for Files {
         let file = self.create_new(&name)?;
         Ok(Box::new(FileTableWriter {
             dir: Arc::clone(&self.dir),
+            removals: Arc::clone(&self.removals),
             file,
             name,
             buffer: PageVec::with_capacity(TABLE_BUFFER_BYTES),
@@ -678,8 +683,16 @@ impl Storage for Files {
         self.dir.sync()
     }
 
+    fn settle_removals(&self) -> Result<()> {
+        self.removals.settle(&*self.dir)
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.dir.free_bytes()
+    }
+
+    fn free_files(&self) -> Result<Option<u64>> {
+        self.dir.free_files()
     }
 
     fn open_tables_max(&self) -> Option<usize> {
@@ -700,6 +713,7 @@ impl Storage for Files {
 /// A table file being written.
 struct FileTableWriter {
     dir: Arc<dyn Dir>,
+    removals: Arc<Removals>,
     file: Arc<dyn File>,
     name: String,
     buffer: PageVec<u8>,
@@ -754,6 +768,7 @@ impl TableWriter for FileTableWriter {
 
     fn abandon(self: Box<Self>) {
         self.dir.unlink(&self.name).ignore_error("recovery removes tables that no version names");
+        self.removals.note();
     }
 }
 

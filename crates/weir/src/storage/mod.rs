@@ -79,8 +79,17 @@ pub trait Storage: Send + Sync {
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
+    /// Has the device give back what removed tables and logs took, if it keeps that until their
+    /// removal is durable.
+    fn settle_removals(&self) -> Result<()> {
+        Ok(())
+    }
     /// Bytes that new tables and logs may take; `None` if nobody knows.
     fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+    /// Tables and logs that may still be created; `None` if nobody knows, or there is no limit.
+    fn free_files(&self) -> Result<Option<u64>> {
         Ok(None)
     }
     /// Tables that may be open at once beside everything else; `None` if nobody knows.

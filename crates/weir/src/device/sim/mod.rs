@@ -74,6 +74,8 @@ pub struct SimOptions {
     pub timing: Timing,
     /// Most bytes of all files together; `None`: no limit. See [`SimDisk::set_capacity`].
     pub capacity_bytes: Option<u64>,
+    /// Most files; `None`: no limit. See [`SimDisk::set_files_max`].
+    pub files_max: Option<u64>,
     /// Whether changes are recorded for a [`Replayer`].
     pub record: bool,
 }
@@ -97,6 +99,7 @@ struct State {
     trace: Option<Trace>,
     locks: BTreeSet<String>,
     capacity_bytes: Option<u64>,
+    files_max: Option<u64>,
 }
 
 impl State {
@@ -124,8 +127,9 @@ impl SimDisk {
     fn from_model(model: Model, options: SimOptions) -> Self {
         let initial = || Trace { initial: model.detached(), ops: Vec::new() };
         let trace = options.record.then(initial);
-        let (locks, capacity_bytes) = (BTreeSet::new(), options.capacity_bytes);
-        let state = Mutex::new(State { model, trace, locks, capacity_bytes });
+        let (capacity_bytes, files_max) = (options.capacity_bytes, options.files_max);
+        let state = State { model, trace, locks: BTreeSet::new(), capacity_bytes, files_max };
+        let state = Mutex::new(state);
         Self { shared: Arc::new(Shared { options, state, counters: SiteCounters::default() }) }
     }
 
@@ -194,6 +198,13 @@ impl SimDisk {
         self.shared.state.lock().model.used_bytes()
     }
 
+    /// Files on the disk: those with a name, those that a power cut may bring back, and those
+    /// without a name that are in use.
+    #[must_use]
+    pub fn used_files(&self) -> u64 {
+        self.shared.state.lock().model.inodes.len() as u64
+    }
+
     /// A sync that failed (fsync-gate): the un-synced changes of `name` are never written.
     /// `revert`: they cannot be read any more either.
     pub fn lose_dirty(&self, name: &str, revert: bool) {
@@ -239,6 +250,21 @@ impl SimDisk {
         self.shared.state.lock().capacity_bytes = bytes;
     }
 
+    /// Lets the disk have more files or fewer, as a file system has a table of inodes; what is
+    /// there stays.
+    pub fn set_files_max(&self, files: Option<u64>) {
+        self.shared.state.lock().files_max = files;
+    }
+
+    fn room_for_file(&self, state: &State, what: &str) -> Result<()> {
+        match state.files_max {
+            Some(files_max) if state.model.inodes.len() as u64 >= files_max => {
+                Err(Error::io(what, std::io::ErrorKind::StorageFull.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn room_for(&self, state: &State, more: u64, what: &str) -> Result<()> {
         match state.capacity_bytes {
             Some(capacity) if state.model.used_bytes() + more > capacity => {
@@ -260,6 +286,7 @@ impl Dir for SimDisk {
             let what = format!("creating sim:{name}: the name is taken");
             return Err(Error::new(ErrorKind::Conflict, what));
         }
+        self.room_for_file(&state, &format!("creating sim:{name}"))?;
         let inode = state.model.next_inode;
         state.change(Op::Create { name: name.into(), inode });
         Ok(self.handle(&state, name, inode, Mode::ReadWrite))
@@ -301,15 +328,17 @@ impl Dir for SimDisk {
 
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
         let mut state = self.request(OpKind::Lock, FileClass::of(name), 0);
-        if !state.locks.insert(name.to_owned()) {
+        if state.locks.contains(name) {
             let what =
                 format!("the store sim: is open already (it holds {name}); close it there first");
             return Err(Error::new(ErrorKind::Locked, what));
         }
         if !state.model.names.contains_key(name) {
+            self.room_for_file(&state, &format!("creating sim:{name}"))?;
             let inode = state.model.next_inode;
             state.change(Op::Create { name: name.into(), inode });
         }
+        state.locks.insert(name.to_owned());
         Ok(Box::new(SimLock { disk: self.clone(), name: name.to_owned() }))
     }
 
@@ -317,6 +346,12 @@ impl Dir for SimDisk {
         let state = self.shared.state.lock();
         let used = state.model.used_bytes();
         Ok(state.capacity_bytes.map(|capacity| capacity.saturating_sub(used)))
+    }
+
+    fn free_files(&self) -> Result<Option<u64>> {
+        let state = self.shared.state.lock();
+        let used = state.model.inodes.len() as u64;
+        Ok(state.files_max.map(|files_max| files_max.saturating_sub(used)))
     }
 
     fn path(&self) -> String {

@@ -251,6 +251,27 @@ fn lost_dirty_data_stays_lost() {
     }
 }
 
+/// A disk with a number of files: creating one more fails, and a removal gives its place back when
+/// it is durable and nobody has the file open.
+#[test]
+fn files_run_out() {
+    let disk = SimDisk::new(SimOptions { files_max: Some(2), ..SimOptions::default() });
+    let a = file(&disk, "a");
+    file(&disk, "b");
+    assert_eq!((disk.used_files(), disk.free_files().ok()), (2, Some(Some(0))));
+    assert_eq!(disk.create("c").map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::NoSpace));
+    assert_eq!(disk.lock("l").map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::NoSpace));
+    disk.unlink("a").expect("removed");
+    disk.sync().expect("synced");
+    assert_eq!(disk.used_files(), 2, "it is open");
+    drop(a);
+    disk.sync().expect("synced");
+    drop(disk.lock("l").expect("there is a place for the lock file now"));
+    disk.set_files_max(None);
+    file(&disk, "c");
+    assert_eq!(disk.free_files().ok(), Some(None));
+}
+
 /// Goal: open files outlive their names; a full disk says so; locks are exclusive; damage is done.
 #[test]
 fn the_rest_of_a_disk() {
