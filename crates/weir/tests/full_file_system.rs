@@ -1,4 +1,4 @@
-//! A real file system that is full: 64 MiB of ext4 in a loop device.
+//! A real file system that is full: 64 MiB of ext4 in a loop device, out of blocks or of inodes.
 //!
 //! Needs root, `mkfs.ext4` and loop devices; without them it says so and passes.
 #![expect(clippy::disallowed_methods, reason = "makes and fills a file system, by the clock")]
@@ -28,14 +28,15 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn new(bytes: u64) -> Result<Self, String> {
+    /// A file system of so many bytes, made with `options`.
+    fn new(bytes: u64, options: &[&str]) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let (image, at) = (dir.path().join("image"), dir.path().join("mount"));
         let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
         file.set_len(bytes).map_err(|e| e.to_string())?;
         std::fs::create_dir(&at).map_err(|e| e.to_string())?;
         let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a strange path");
-        run("mkfs.ext4", &["-q", "-F", &text(&image)?])?;
+        run("mkfs.ext4", &[&["-q", "-F"], options, &[&text(&image)?]].concat())?;
         // The loop device goes with the mount.
         run("mount", &["-o", "loop", &text(&image)?, &text(&at)?])?;
         Ok(Self { at, _dir: dir })
@@ -118,7 +119,7 @@ fn check(db: &Db, below: u32) {
 /// program takes everything, to the last block, in the middle of the work.
 #[test]
 fn a_full_file_system() {
-    let mounted = match Mounted::new(64 << 20) {
+    let mounted = match Mounted::new(64 << 20, &[]) {
         Ok(mounted) => mounted,
         Err(why) => {
             println!("skipped: {why}");
@@ -161,5 +162,75 @@ fn a_full_file_system() {
     db.close().unwrap();
     let db = open(&mounted.at);
     check(&db, next);
+    db.close().unwrap();
+}
+
+/// Goal: a file system without inodes refuses writes as one without blocks does, in time, and says
+/// how many files it lacks; when so many are free, writes resume. They did not: nothing looked at
+/// inodes, so that the compaction that was due found none.
+/// Method: ext4 with 160 inodes, most of them taken by foreign files, of which exactly those that
+/// the refusal names are removed.
+#[test]
+fn a_file_system_without_inodes() {
+    let mounted = match Mounted::new(64 << 20, &["-N", "160"]) {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let foreign = |n: u64| mounted.at.join(format!("foreign.{n}"));
+    let mut files = (0..60).inspect(|&n| std::fs::write(foreign(n), b"").unwrap()).count() as u64;
+    let options = Options {
+        write_buffer_bytes: 128 << 10,
+        table_bytes: 32 << 10,
+        base_level_bytes: 256 << 10,
+        ..Options::default()
+    };
+    let db = Db::builder(mounted.at.join("db"))
+        .default_options(options)
+        .memory_budget(8 << 20)
+        .log_segment_bytes(128 << 10)
+        .log_area_bytes(1 << 20)
+        .open()
+        .unwrap();
+    let mut next = 0;
+    let refusal = |db: &Db, next: &mut u32| loop {
+        match db.put(next.wrapping_mul(0x9E37_79B1).to_be_bytes(), value(*next)) {
+            Ok(()) => *next += 1,
+            Err(error) => return error,
+        }
+        assert!(*next < 10_000, "40 MB in tables of 32 KiB, with 160 inodes");
+    };
+    for _ in 0..3 {
+        let first = refusal(&db, &mut next);
+        assert_eq!(first.kind(), ErrorKind::NoSpace, "{first}");
+        // What still fits runs first.
+        std::thread::sleep(Duration::from_secs(1));
+        let error = refusal(&db, &mut next);
+        println!("{next} values: {error}");
+        let text = error.to_string();
+        let number = |text: &str| text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        let needed = text.split(" may need ").nth(1).and_then(number).unwrap();
+        let left = text.split(" has ").nth(1).and_then(number).unwrap();
+        assert!(text.contains("files (inodes)") && left < needed, "{text}");
+        for _ in left..needed {
+            files = files.checked_sub(1).expect("the store lives with 100 inodes");
+            std::fs::remove_file(foreign(files)).unwrap();
+        }
+        let (started, before) = (Instant::now(), next);
+        while next < before + 8 {
+            let again = refusal(&db, &mut next);
+            assert!(started.elapsed() < LONG, "freed for: {error}; but now: {again}");
+        }
+        if files < 20 {
+            break;
+        }
+    }
+    for key in 0..next {
+        let found = db.get(key.wrapping_mul(0x9E37_79B1).to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(key)[..]), "key {key}");
+    }
+    assert!(db.verify().unwrap().damages.is_empty());
     db.close().unwrap();
 }

@@ -18,6 +18,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::jobs::{State, Taken};
 use crate::db::retries::Work;
+use crate::db::space::{Free, Space, Spending};
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;
@@ -32,19 +33,21 @@ struct Claim {
     job: Option<JobShape>,
     shape: Shape,
     root: Arc<Root>,
+    /// What it takes of the device.
+    spending: Arc<Spending>,
 }
+
+/// A task that fits the device, with what it was picked from and what it needs.
+type Due = (Shape, Task, Space);
 
 impl Claim {
     /// Reserves the inputs of a task. Requires: `state` has not changed since it was picked.
-    fn new(
-        state: &mut State,
-        tree: Arc<Tree>,
-        (shape, task): (Shape, Task),
-        root: Arc<Root>,
-    ) -> Self {
+    fn new(state: &mut State, tree: Arc<Tree>, (shape, task, need): Due, root: Arc<Root>) -> Self {
         let job = running_job(&shape, &task);
         state.take(tree.id, &task, job.as_ref());
-        Self { tree, task, job, shape, root }
+        let spending = Spending::new(need);
+        state.spending.push(Arc::clone(&spending));
+        Self { tree, task, job, shape, root, spending }
     }
 }
 
@@ -59,8 +62,9 @@ impl Engine {
     /// Runs the most urgent compaction of some keyspace; false if none is due.
     pub(super) fn compact_one(&self) -> Result<bool> {
         let Some(claim) = self.claim_compaction() else { return Ok(false) };
-        let ended = self.run_claim(&claim);
-        self.noting_retries(Work::Compaction(claim.tree.id), ended).map(|_| true)
+        let work = Work::Compaction(claim.tree.id);
+        let ended = self.run_claim(claim);
+        self.noting_retries(work, ended).map(|_| true)
     }
 
     /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
@@ -83,7 +87,7 @@ impl Engine {
         Some(Shape { damaged, jobs, ..shape })
     }
 
-    /// The most urgent task of a keyspace that can be done now, with `free` bytes on the device.
+    /// The most urgent task of a keyspace that can be done now, with so much `free` on the device.
     ///
     /// # Errors
     /// `NoSpace` if something is due and nothing of it fits.
@@ -92,8 +96,8 @@ impl Engine {
         state: &mut State,
         root: &Root,
         id: KeyspaceId,
-        free: Option<u64>,
-    ) -> Result<Option<(Shape, Task)>> {
+        free: Free,
+    ) -> Result<Option<Due>> {
         let Some(keyspace) = root.keyspaces.get(id) else { return Ok(None) };
         if state.setbacks.refusal(keyspace).is_some() {
             return Ok(None);
@@ -101,18 +105,21 @@ impl Engine {
         let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Ok(None) };
         let mut too_large = None;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
-            match self.check_space_for_task(free, root, &shape, &task) {
-                Ok(()) => return Ok(Some((shape, task))),
-                Err(error) => too_large = too_large.or(Some(error)),
+            match self.fit(free, root, &shape, &task) {
+                Ok(need) => return Ok(Some((shape, task, need))),
+                Err(needed) => too_large = too_large.or(Some(needed)),
             }
         }
-        too_large.map_or(Ok(None), Err)
+        match too_large {
+            Some(needed) => Err(self.does_not_fit(state, free, root, needed)),
+            None => Ok(None),
+        }
     }
 
     /// Why no compaction will make room in a keyspace, as things are.
     pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(tree.id)?;
-        let free = self.free_bytes();
+        let free = self.free_space();
         let mut state = self.jobs.state.lock();
         if state.runs(tree.id) {
             return None;
@@ -163,7 +170,7 @@ impl Engine {
             self.note_space(None);
             return None;
         }
-        let free = self.free_bytes();
+        let free = self.free_space();
         let mut short_of_space = None;
         for id in candidates {
             let work = Work::Compaction(id);
@@ -178,7 +185,7 @@ impl Engine {
             }
             // Under the lock: an edit is current before its keyspace is to be looked at again.
             let root = self.set.current();
-            let (shape, task) = match self.due(&mut state, &root, id, free) {
+            let due = match self.due(&mut state, &root, id, free) {
                 Ok(Some(due)) => due,
                 Ok(None) => {
                     state.to_look_at.remove(&id);
@@ -196,7 +203,7 @@ impl Engine {
                 continue;
             }
             state.last_compacted = Some(tree.id);
-            return Some(Claim::new(&mut state, tree, (shape, task), root));
+            return Some(Claim::new(&mut state, tree, due, root));
         }
         self.note_space(short_of_space);
         None
@@ -214,24 +221,32 @@ impl Engine {
     }
 
     /// Runs a claimed task and gives its inputs free.
-    fn run_claim(&self, claim: &Claim) -> Result<Ended> {
+    fn run_claim(&self, claim: Claim) -> Result<Ended> {
         let _cause = on_behalf_of(Cause::Compaction);
         // There may be more to do beside this task.
         self.shared.wake_workers();
-        let result = match sched::catch_panic("a compaction", || self.execute(claim)) {
+        let result = match sched::catch_panic("a compaction", || self.execute(&claim)) {
             Ok(()) => Ok(Ended::Done),
-            Err(error) => self.set_aside(claim, error),
+            Err(error) => self.set_aside(&claim, error),
         };
+        let Claim { tree, task, job, root, spending, .. } = claim;
+        // Its inputs give back what it took.
+        drop(root);
+        let reclaimed = sched::catch_panic("the removal of a compaction's inputs", || {
+            self.reclaim();
+            Ok(())
+        });
         {
             let mut state = self.jobs.state.lock();
-            state.give_back(claim.tree.id, &claim.task, claim.job.as_ref());
-            state.end(claim.tree.id);
-            state.to_look_at.insert(claim.tree.id);
+            state.spending.retain(|merge| !Arc::ptr_eq(merge, &spending));
+            state.give_back(tree.id, &task, job.as_ref());
+            state.end(tree.id);
+            state.to_look_at.insert(tree.id);
         }
-        self.update_pressure_of(&claim.tree);
+        self.update_pressure_of(&tree);
         self.shared.announce_progress();
         self.shared.wake_workers();
-        result
+        reclaimed.and(result)
     }
 
     /// Sets a task aside that failed with `error`, if trying again would not help.
@@ -326,7 +341,8 @@ impl Engine {
             warm_up: state.options.warm_up,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
-        let finished = self.run_job(&mut job, &|| self.jobs.is_closed(id))?;
+        let finished =
+            self.run_job(&mut job, Some(&claim.spending), &|| self.jobs.is_closed(id))?;
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
         counters.compactions.add(1);
@@ -352,7 +368,7 @@ impl Engine {
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
         loop {
-            let free = self.free_bytes();
+            let free = self.free_space();
             let seen = self.shared.progress_generation();
             if let Some(error) = self.cannot_go_on() {
                 return Err(error);
@@ -373,16 +389,18 @@ impl Engine {
                         None
                     }
                     RangePick::Task(task) => {
-                        self.check_space_for_task(free, &root, &shape, &task)?;
+                        let need = self.fit(free, &root, &shape, &task);
+                        let need = need
+                            .map_err(|needed| self.does_not_fit(&mut state, free, &root, needed))?;
                         if !state.begin(tree.id) {
                             return Err(crate::state::health::closed_error());
                         }
-                        Some(Claim::new(&mut state, Arc::clone(tree), (shape, task), root))
+                        Some(Claim::new(&mut state, Arc::clone(tree), (shape, task, need), root))
                     }
                 }
             };
             match claim {
-                Some(claim) => match self.run_claim(&claim) {
+                Some(claim) => match self.run_claim(claim) {
                     Ok(Ended::Done) => self.note_job(Ok(())),
                     Ok(Ended::SetAside(error)) => return Err(error),
                     Err(error) => {

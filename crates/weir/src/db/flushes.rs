@@ -147,7 +147,7 @@ impl Engine {
             let snapshots = self.shared.snapshots.live();
             flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
         };
-        let mut finished = self.run_job(&mut job, &|| false)?;
+        let mut finished = self.run_job(&mut job, None, &|| false)?;
         finished.edit.keyspace(tree.id).flushed =
             Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
         let flushed = Some((tree, buffer));

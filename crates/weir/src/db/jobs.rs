@@ -25,6 +25,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::{Engine, Writer};
 use crate::db::retries::{Retries, Work};
 use crate::db::setbacks::Setbacks;
+use crate::db::space::Spending;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
@@ -57,6 +58,8 @@ pub(super) struct State {
     /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
     /// Some may be flushed already.
     pub(super) frozen: BTreeSet<(u64, u64, KeyspaceId)>,
+    /// What running compactions take of the device.
+    pub(super) spending: Vec<Arc<Spending>>,
     /// Running jobs per keyspace.
     running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.
@@ -273,6 +276,12 @@ impl Engine {
         if self.jobs.rest().is_some() {
             return false;
         }
+        if self.jobs.short_of_space().is_some()
+            && let Err(error) = self.storage().and_then(|storage| storage.settle_removals())
+        {
+            self.note_job(Err(error));
+            return true;
+        }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
         if self.may_prepare_segment(writer) {
@@ -397,7 +406,7 @@ impl Engine {
             Err(error) => {
                 match error.kind() {
                     ErrorKind::Closed => return self.shared.announce_progress(),
-                    ErrorKind::NoSpace => self.shared.health.set_full(&error),
+                    ErrorKind::NoSpace => self.shared.health.set_full(&self.naming_need(&error)),
                     _ if error.leaves_unknown() => self.shared.health.poison(&error),
                     // This work alone rests: `noting_retries`.
                     _ => {}
@@ -445,11 +454,14 @@ impl Engine {
     pub(super) fn run_job(
         &self,
         job: &mut dyn Job,
+        spending: Option<&Spending>,
         give_up: &dyn Fn() -> bool,
     ) -> Result<Finished> {
         let is_merge = job.stats().tables_read > 0;
         loop {
-            match job.step()? {
+            let progress = job.step()?;
+            spending.iter().for_each(|spending| spending.note(&job.stats()));
+            match progress {
                 Progress::Done(finished) => return Ok(*finished),
                 Progress::Continue if give_up() => {
                     job.abandon();
@@ -555,7 +567,7 @@ impl Engine {
 
     /// Whether nothing is due or running; the error if something is due and finds no space.
     fn is_idle(&self) -> Result<bool> {
-        let free = self.free_bytes();
+        let free = self.free_space();
         self.look_at_snapshots();
         let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {

@@ -1,22 +1,34 @@
 //! Space that is kept back, so that a full device is noticed while something is prepared and never
 //! in the middle of it.
 //!
-//! A log segment is only prepared if what it will carry can become a table, that table can be
-//! compacted once, and both edits can be recorded; a compaction only starts if its outputs fit
-//! beside that flush. So writes end with `NoSpace` while there is still room to get out: flushes
-//! and compactions go on, and a keyspace can be dropped.
+//! A log segment is only prepared if what it will carry can become tables, these can be compacted
+//! with what is due already, and all edits can be recorded; a compaction only starts if its outputs
+//! fit beside the next flush. So writes end with `NoSpace` while there is still room to get out:
+//! flushes and compactions go on, and a keyspace can be dropped. Files are counted as bytes are:
+//! a file system may run out of inodes first.
 //!
 //! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
 //! with `NoSpace`, removes what it wrote, and is repeated (`jobs`): later, but as safe. A device
-//! that does not know its free space is taken as having enough.
+//! that does not know what it has left is taken as having enough.
+//!
+//! Invariants: (1) what is kept back for a log segment is at least what the most urgent compaction
+//! of every keyspace needs; (2) a refusal names what both the refused work and the next log segment
+//! need: once so much is free, writes go on; (3) while a merge writes its outputs, what the next
+//! log segment needs falls by as much, so that it is refused only if it was before.
 //!
 //! Source: ARCHITECTURE §8.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
-use crate::compaction::task::Task;
+use crate::compaction::execute::JobStats;
+use crate::compaction::policy_of;
+use crate::compaction::task::{Merge, Task};
 use crate::db::engine::Engine;
-use crate::version::root::Root;
+use crate::db::jobs::{State, Taken};
+use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::shape::Shape;
 
 /// Bytes of the version log that the next edits may take: a flush and a compaction have edits of
@@ -27,89 +39,302 @@ const EDITS_BYTES: u64 = 32 << 10;
 /// bytes.
 const BASE_BYTES_PER_TABLE: u64 = 400;
 
+/// Files that a new base of the version log takes: the log, and the root before it replaces the old
+/// one.
+const BASE_FILES: u64 = 2;
+
+/// What the refusal of a log segment is about.
+const SEGMENT: &str = "the next log segment, its flush and the compaction that is due";
+
+/// What the refusal of a compaction is about.
+const COMPACTION: &str = "a compaction, the next flush and the next log segment";
+
+/// Bytes, and files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Space {
+    bytes: u64,
+    files: u64,
+}
+
+impl Space {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            files: self.files.saturating_add(other.files),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            files: self.files.saturating_sub(other.files),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+    }
+
+    fn min(self, other: Self) -> Self {
+        Self { bytes: self.bytes.min(other.bytes), files: self.files.min(other.files) }
+    }
+}
+
+/// What a device has left; `None` if nobody knows, or nothing limits it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Free {
+    bytes: Option<u64>,
+    files: Option<u64>,
+}
+
+impl Free {
+    fn is_unlimited(self) -> bool {
+        self.bytes.is_none() && self.files.is_none()
+    }
+
+    fn covers(self, needed: Space) -> bool {
+        self.bytes.is_none_or(|free| free >= needed.bytes)
+            && self.files.is_none_or(|free| free >= needed.files)
+    }
+
+    /// Why work is refused that does not fit. Requires: `needed` is not covered.
+    fn refusal(self, needed: Space, what: &str, path: &str) -> String {
+        let short = |free: Option<u64>, needed: u64| free.filter(|&free| free < needed);
+        let bytes = short(self.bytes, needed.bytes);
+        let files = short(self.files, needed.files);
+        let bytes = bytes.map(|free| {
+            format!(
+                "{what} may need {} bytes and {path} has {free} left; reads go on: free space, \
+                 drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes",
+                needed.bytes
+            )
+        });
+        let files = files.map(|free| {
+            format!(
+                "{what} may need {} files (inodes) and {path} has {free} left; reads go on: remove \
+                 files, drop a keyspace, or choose larger table_bytes",
+                needed.files
+            )
+        });
+        let lines: Vec<String> = bytes.into_iter().chain(files).collect();
+        lines.join("; besides, ")
+    }
+}
+
+/// A merge that runs: what it may need in all, and what it has taken of that.
+pub(super) struct Spending {
+    need: Space,
+    bytes: AtomicU64,
+    files: AtomicU64,
+}
+
+impl Spending {
+    pub(super) fn new(need: Space) -> Arc<Self> {
+        Arc::new(Self { need, bytes: AtomicU64::new(0), files: AtomicU64::new(0) })
+    }
+
+    /// Notes what the merge has cost so far.
+    pub(super) fn note(&self, stats: &JobStats) {
+        self.bytes.store(stats.bytes_written, Ordering::Relaxed);
+        self.files.store(stats.tables_written, Ordering::Relaxed);
+    }
+
+    /// What it has taken: no more than what was kept back for it.
+    fn taken(&self) -> Space {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let files = self.files.load(Ordering::Relaxed);
+        Space { bytes, files }.min(self.need)
+    }
+}
+
+/// Tables that `bytes` may be cut into: `tables` by their size, and a quarter more because a table
+/// may end a fifth before it, to end with one of the level below. An estimate from above.
+fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
+    let tables = bytes.div_ceil(table_bytes.max(1));
+    tables.saturating_add(tables / 4).saturating_add(1)
+}
+
+/// What a merge of all tables of a keyspace would write: no compaction of it writes more.
+fn whole(keyspace: &KeyspaceVersion) -> Space {
+    let runs = keyspace.version.levels().iter().flat_map(|level| level.runs());
+    let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
+    let table_bytes = keyspace.options.table_bytes;
+    // Once more for outputs that end because they overlap many tables below.
+    Space { bytes, files: tables_of(bytes, table_bytes).saturating_mul(2) }
+}
+
+/// What a merge writes: no more than it reads.
+fn merge_need(shape: &Shape, merge: &Merge) -> Space {
+    let inputs = merge.inputs.iter().map(|slice| {
+        let uids: std::collections::BTreeSet<u64> = slice.uids.iter().copied().collect();
+        let level = shape.levels.get(slice.level);
+        let runs = level.into_iter().flat_map(|l| l.runs());
+        let tables = runs.flat_map(|(_, run)| run.tables.iter());
+        let taken = tables.filter(|(table, ())| uids.contains(&table.uid));
+        taken.map(|(table, ())| table.bytes).sum::<u64>()
+    });
+    let bytes = inputs.sum();
+    let plan = policy_of(shape.options.compaction).plan(shape, merge);
+    let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
+    let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
+    Space { bytes, files }
+}
+
 impl Engine {
-    /// Bytes that the device has left; `None` if nobody knows.
-    pub(super) fn free_bytes(&self) -> Option<u64> {
+    /// What the device has left.
+    pub(super) fn free_space(&self) -> Free {
         // A device that cannot say is treated as one that does not know: the write will tell.
-        self.storage().and_then(|storage| storage.free_bytes()).ok().flatten()
+        let Ok(storage) = self.storage() else { return Free::default() };
+        Free {
+            bytes: storage.free_bytes().ok().flatten(),
+            files: storage.free_files().ok().flatten(),
+        }
     }
 
     /// What the version log may need: the next edits, and a base beside the old log.
-    fn versions_reserve(root: &Root) -> u64 {
-        EDITS_BYTES + BASE_BYTES_PER_TABLE * root.tables().count() as u64
+    fn versions_need(root: &Root) -> Space {
+        let bytes = EDITS_BYTES + BASE_BYTES_PER_TABLE * root.tables().count() as u64;
+        Space { bytes, files: BASE_FILES }
     }
 
-    /// What flushing all memtables would write. An estimate from above: memtables are larger than
-    /// their tables.
-    fn flush_reserve(&self) -> u64 {
-        self.shared.accountant.used(Category::Memtables)
+    /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate
+    /// from above: memtables are larger than their tables.
+    fn flush_need(&self, carried_bytes: u64) -> Space {
+        let bytes = self.shared.accountant.used(Category::Memtables).saturating_add(carried_bytes);
+        let (mut memtables, mut memtable_bytes, mut table_bytes) = (0, u64::MAX, u64::MAX);
+        for tree in self.all_trees() {
+            let current = tree.peek();
+            let options = &current.options;
+            memtables += current.immutables.len() as u64 + 1;
+            memtable_bytes = memtable_bytes.min(options.write_buffer_bytes);
+            // No policy cuts a flush into smaller tables.
+            table_bytes = table_bytes.min(options.table_bytes);
+        }
+        memtables += carried_bytes / memtable_bytes.max(1);
+        Space { bytes, files: memtables + bytes / table_bytes.max(1) }
     }
 
-    /// What one merge of level 0 into a base level that is in shape would write, in the keyspace
-    /// where that is most.
-    fn merge_reserve(root: &Root) -> u64 {
-        let of = |keyspace: &std::sync::Arc<crate::version::root::KeyspaceVersion>| {
-            let runs = keyspace.version.levels().iter().flat_map(|level| level.runs());
-            let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
-            let options = &keyspace.options;
-            let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
-            bytes.min(batch.saturating_add(options.base_level_bytes))
+    /// What the next log segment needs besides the compactions that are due: itself, the tables of
+    /// what it carries and of all memtables, a compaction of these tables, and the edits.
+    fn segment_base_need(&self, root: &Root) -> Space {
+        let segment =
+            self.writer.as_ref().map(|writer| writer.wal.next_segment_need()).unwrap_or_default();
+        let flush = self.flush_need(segment.carried_bytes);
+        let table_bytes = root.keyspaces.iter().map(|keyspace| keyspace.options.table_bytes);
+        let compacted = Space {
+            bytes: flush.bytes,
+            files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
         };
-        root.keyspaces.iter().map(of).max().unwrap_or(0)
+        Space { bytes: segment.own_bytes, files: 1 }
+            .plus(flush)
+            .plus(compacted)
+            .plus(Self::versions_need(root))
+    }
+
+    /// What the compaction that is due in a keyspace needs; if none is, that of level 0 as it
+    /// stands, or one of a full level 0 into a base level that is in shape.
+    fn due_need_of(&self, state: &mut State, root: &Root, keyspace: &KeyspaceVersion) -> Space {
+        let options = &keyspace.options;
+        let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
+        let of_bytes = |bytes| Space { bytes, files: tables_of(bytes, options.table_bytes) };
+        let full_level_0 = of_bytes(batch.saturating_add(options.base_level_bytes));
+        if state.setbacks.refusal(keyspace).is_some() {
+            return full_level_0;
+        }
+        // Also what runs: it is due, and what it has taken already is known.
+        let damaged = state.setbacks.damaged();
+        let taken = Taken { busy: damaged.clone(), damaged, jobs: Vec::new() };
+        let Some(shape) = self.shape_of(root, keyspace.id, taken) else { return full_level_0 };
+        let policy = policy_of(options.compaction);
+        let due = policy.pick(&shape).into_iter().find_map(|task| match task {
+            Task::Merge(merge) => Some(merge_need(&shape, &merge)),
+            Task::Move(_) | Task::Rotate(_) => None,
+        });
+        let level_0 = of_bytes(policy.level_0_merge_bytes(&shape));
+        full_level_0.max(level_0).max(due.unwrap_or_default())
+    }
+
+    /// What the next log segment needs.
+    fn segment_need(&self, state: &mut State, root: &Root) -> Space {
+        let mut due = Space::default();
+        for keyspace in root.keyspaces.iter() {
+            let most = whole(keyspace);
+            if due.max(most) != due {
+                due = due.max(self.due_need_of(state, root, keyspace).min(most));
+            }
+        }
+        let sum = |of: fn(&Spending) -> Space| {
+            state.spending.iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
+        };
+        let (running, taken) = (sum(|merge| merge.need), sum(Spending::taken));
+        self.segment_base_need(root).plus(due.max(running).minus(taken))
     }
 
     /// Refuses a log segment whose entries might find no space.
     ///
-    /// # Errors
-    /// `NoSpace`.
-    pub(super) fn check_space_for_segment(&self) -> Result<()> {
-        let Some(free) = self.free_bytes() else { return Ok(()) };
-        let root = self.set.current();
-        // The segment, and the table of what it carries.
-        let segment = self.writer.as_ref().map_or(0, |w| w.wal.next_segment_reserve());
-        let needed = segment
-            .saturating_add(self.flush_reserve())
-            .saturating_add(Self::merge_reserve(&root))
-            .saturating_add(Self::versions_reserve(&root));
-        enough(free, needed, "the next log segment, its flush and one compaction", &self.path)
-    }
-
-    /// Refuses a task whose outputs might not fit beside the next flush.
+    /// Locks: jobs.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(super) fn check_space_for_task(
+    pub(super) fn check_space_for_segment(&self) -> Result<()> {
+        self.shortage().map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
+    }
+
+    /// Why the next log segment is refused, if it is.
+    fn shortage(&self) -> Option<String> {
+        let free = self.free_space();
+        if free.is_unlimited() {
+            return None;
+        }
+        let root = self.set.current();
+        // Most of the time there is much more than anything could need.
+        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace));
+        let most = most.fold(Space::default(), Space::plus);
+        if free.covers(self.segment_base_need(&root).plus(most)) {
+            return None;
+        }
+        let needed = self.segment_need(&mut self.jobs.state.lock(), &root);
+        (!free.covers(needed)).then(|| free.refusal(needed, SEGMENT, &self.path))
+    }
+
+    /// The error of some work that found no space, for writers who have to wait for that: one that
+    /// names what they need, if that is more than there is.
+    pub(super) fn naming_need(&self, error: &Error) -> Error {
+        match self.shortage() {
+            Some(why) => Error::with_source(ErrorKind::NoSpace, why, error.clone()),
+            None => error.clone(),
+        }
+    }
+
+    /// What a task needs, if its outputs fit beside the next flush.
+    ///
+    /// # Errors
+    /// What task and flush need, if that is more than there is.
+    pub(super) fn fit(
         &self,
-        free: Option<u64>,
+        free: Free,
         root: &Root,
         shape: &Shape,
         task: &Task,
-    ) -> Result<()> {
-        let (Some(free), Task::Merge(merge)) = (free, task) else { return Ok(()) };
-        let inputs = merge.inputs.iter().map(|slice| {
-            let level = shape.levels.get(slice.level);
-            let runs = level.into_iter().flat_map(|l| l.runs());
-            let tables = runs.flat_map(|(_, run)| run.tables.iter());
-            let taken = tables.filter(|(table, ())| slice.uids.contains(&table.uid));
-            taken.map(|(table, ())| table.bytes).sum::<u64>()
-        });
-        let needed = inputs
-            .sum::<u64>()
-            .saturating_add(self.flush_reserve())
-            .saturating_add(Self::versions_reserve(root));
-        enough(free, needed, "a compaction and the next flush", &self.path)
+    ) -> std::result::Result<Space, Space> {
+        let Task::Merge(merge) = task else { return Ok(Space::default()) };
+        if free.is_unlimited() {
+            return Ok(Space::default());
+        }
+        let need = merge_need(shape, merge);
+        let needed = need.plus(self.flush_need(0)).plus(Self::versions_need(root));
+        if free.covers(needed) { Ok(need) } else { Err(needed) }
     }
-}
 
-fn enough(free: u64, needed: u64, what: &str, path: &str) -> Result<()> {
-    if free >= needed {
-        return Ok(());
+    /// The error of a task that does not [`fit`](Self::fit), because it needs so much.
+    pub(super) fn does_not_fit(
+        &self,
+        state: &mut State,
+        free: Free,
+        root: &Root,
+        needed: Space,
+    ) -> Error {
+        let needed = needed.max(self.segment_need(state, root));
+        Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))
     }
-    Err(Error::new(
-        ErrorKind::NoSpace,
-        format!(
-            "{what} may need {needed} bytes and {path} has {free} left; reads go on: free space, \
-             drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes"
-        ),
-    ))
 }

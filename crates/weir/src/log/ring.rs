@@ -71,6 +71,15 @@ pub(super) struct Preparation {
     pub(super) area: Area,
 }
 
+/// What a segment that is prepared takes on the device, and what it brings. Estimates from above.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentNeed {
+    /// Bytes of the segment; 0 if it is a recycled one.
+    pub(crate) own_bytes: u64,
+    /// Bytes of entries that may come through the log before the segment after it is prepared.
+    pub(crate) carried_bytes: u64,
+}
+
 /// The segments of a log.
 pub(super) struct Ring {
     /// Segments that a recovery would read, ascending.
@@ -135,11 +144,15 @@ impl Ring {
         bytes.max(groups.checked_next_power_of_two().unwrap_or(groups)).min(self.segment_bytes_max)
     }
 
-    /// Bytes of free space that the segment that is prepared next may need: its own, if it is not
-    /// a recycled one, and those of the table of what it carries.
-    pub(super) fn next_reserve(&self, synced: bool) -> u64 {
-        let spare = self.spare.iter().rfind(|spare| spare.zeroed || !synced);
-        spare.map_or(self.new_bytes(synced).saturating_mul(2), |spare| spare.bytes)
+    /// What the segment that is prepared next takes, and brings.
+    pub(super) fn next_need(&self, synced: bool) -> SegmentNeed {
+        match self.spare.iter().rfind(|spare| spare.zeroed || !synced) {
+            Some(spare) => SegmentNeed { own_bytes: 0, carried_bytes: spare.bytes },
+            None => {
+                let bytes = self.new_bytes(synced);
+                SegmentNeed { own_bytes: bytes, carried_bytes: bytes }
+            }
+        }
     }
 
     /// Begins to prepare a segment. `None` if nothing is to be done.

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
-use crate::log::ring::{Area, Preparation, Ready, Ring};
+use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed};
 use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
 
@@ -75,6 +75,9 @@ pub(crate) struct Wal {
     /// Largest LSN that is known to be durable; at most `settled_lsn`.
     durable_lsn: AtomicU64,
     appended_bytes: AtomicU64,
+    /// Bytes that fit the active segment yet. A copy for those who may not wait for `active`, which
+    /// is held while somebody waits for a segment.
+    room: AtomicU64,
     /// Whether the next segment should be prepared by now.
     wanted: AtomicBool,
     /// Whether a writer has asked for a sync: segments are zeroed and recycled from then on.
@@ -174,6 +177,7 @@ impl Wal {
             settled_lsn: AtomicU64::new(last_lsn),
             durable_lsn: AtomicU64::new(last_lsn),
             appended_bytes: AtomicU64::new(0),
+            room: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
             want_segment,
@@ -218,6 +222,7 @@ impl Wal {
             // The groups before this one end where it started, or in an earlier segment.
             self.settled_lsn.store(previous, Ordering::Release);
         }
+        self.room.store(active.room(), Ordering::Relaxed);
         let due = active.is_filling() || synced && !active.zeroed;
         if due && !self.wanted.swap(true, Ordering::Relaxed) {
             (self.want_segment)();
@@ -241,6 +246,8 @@ impl Wal {
             let mut ring = self.ring.lock();
             ring.group_bytes = ring.group_bytes.max(bytes);
         }
+        // Nothing more goes there.
+        self.room.store(0, Ordering::Relaxed);
         let writer = self.next_segment(active)?;
         if bytes <= writer.room() {
             return writer.append(GroupType::Full, parts, count, pad, durable);
@@ -331,10 +338,11 @@ impl Wal {
         ring.lacks_ready(self.synced_once.load(Ordering::Relaxed)) && !ring.preparing
     }
 
-    /// Bytes of free space that the next segment and the table of what it carries may need.
-    pub(crate) fn next_segment_reserve(&self) -> u64 {
-        let ring = self.ring.lock();
-        ring.next_reserve(self.synced_once.load(Ordering::Relaxed))
+    /// What the next segment takes, and what it and the rest of the active one bring.
+    pub(crate) fn next_segment_need(&self) -> SegmentNeed {
+        let need = self.ring.lock().next_need(self.synced_once.load(Ordering::Relaxed));
+        let rest = self.room.load(Ordering::Relaxed);
+        SegmentNeed { carried_bytes: need.carried_bytes.saturating_add(rest), ..need }
     }
 
     /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write

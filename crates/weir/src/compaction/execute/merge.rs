@@ -166,6 +166,7 @@ impl CompactionJob {
         if self.outputs.take_from(&mut self.retain, &mut self.started)? {
             return self.finish();
         }
+        (self.stats.bytes_written, self.stats.tables_written) = self.outputs.so_far();
         Ok(Progress::Continue)
     }
 

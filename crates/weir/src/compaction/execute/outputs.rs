@@ -200,6 +200,17 @@ impl Outputs {
         Ok(true)
     }
 
+    /// Bytes that were written so far, and the tables that they are in. A few blocks too many if
+    /// they are not cut yet, and none of those that the open table's writer may still collect.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        let open = self
+            .open
+            .as_ref()
+            .map_or(0, |open| open.estimated_bytes.saturating_sub(WRITER_MEMORY_BYTES));
+        let finished = self.finished.iter().map(|meta| meta.bytes).sum::<u64>();
+        (finished + open, self.finished.len() as u64 + u64::from(self.open.is_some()))
+    }
+
     /// The finished tables, in key order.
     pub(super) fn finished(&self) -> &[Arc<TableMeta>] {
         &self.finished

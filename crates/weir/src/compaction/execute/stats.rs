@@ -10,7 +10,7 @@ use crate::merge::RetainCounts;
 pub(crate) struct JobStats {
     /// Bytes of the input tables; 0 for a flush.
     pub(crate) bytes_read: u64,
-    /// Bytes of the output tables.
+    /// Bytes of the output tables; before the end, of what was written of them, or a little less.
     pub(crate) bytes_written: u64,
     /// Input tables.
     pub(crate) tables_read: u64,

@@ -99,6 +99,14 @@ impl Policy for Leveled {
         plan(shape, merge)
     }
 
+    /// With what it overlaps in the level that it is merged into.
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        let level_0 = whole_runs(shape, 0);
+        let Some(hull) = hull_over(&level_0) else { return 0 };
+        let below = stack_over(shape, targets_of(shape).next_level(shape, 0), hull);
+        level_0.iter().chain(&below).map(Chosen::bytes).sum()
+    }
+
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
         // What a merge writes becomes part of the run of its level.
         let run = if level == 0 { 0 } else { level_entries(shape, level) };

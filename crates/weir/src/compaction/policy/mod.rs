@@ -124,6 +124,11 @@ pub(crate) trait Policy: Send + Sync {
     fn flush_table_bytes(&self, shape: &Shape) -> u64 {
         shape.options.table_bytes.max(shape.options.write_buffer_bytes.saturating_mul(2))
     }
+    /// Bytes that a merge of level 0 as it stands reads, whether or not it is due yet. As it stands
+    /// its runs alone.
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        shape.levels.first().map_or(0, LevelShape::bytes)
+    }
     /// Bits per key of the filter of a table with `entries` entries on `level`; 0: no filter.
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
     /// How far the tree is from its form.

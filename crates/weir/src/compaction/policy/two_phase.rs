@@ -58,6 +58,10 @@ impl Policy for TwoPhase {
         shape.options.table_bytes
     }
 
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        parts::level_0_merge_bytes(shape)
+    }
+
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
         parts::filter_bits(shape, level, entries)
     }
