@@ -181,6 +181,8 @@ struct Scene {
     panicked_in: Option<&'static str>,
     /// Callbacks that were told of a success, and of a failure.
     callbacks: (u64, u64),
+    /// What the last write said that was refused on a full disk.
+    refusal: String,
 }
 
 type Outcome<T = ()> = Result<T, String>;
@@ -202,6 +204,7 @@ impl Scene {
             beside: None,
             panicked_in: None,
             callbacks: (0, 0),
+            refusal: String::new(),
         }
     }
 
@@ -236,6 +239,7 @@ impl Scene {
                 self.poisoned |= error.kind() == ErrorKind::Poisoned;
                 panics::check_reason(self.faults().panicked().len(), &error)?;
                 if self.full && error.kind() == ErrorKind::NoSpace {
+                    self.refusal = error.to_string();
                     return Ok(None);
                 }
                 if self.faults().injected_total() == 0 {

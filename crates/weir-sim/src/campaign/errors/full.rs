@@ -1,44 +1,82 @@
 //! The full device: writes until nothing fits, at every distance from the end of the space.
 //!
-//! Method: the disk gets a capacity a little larger than what the store takes; then writes go on
-//! until some are refused. That must be `NoSpace` and nothing else; reads go on; when the disk is
-//! larger again, writes resume without a reopening. Then as after every fault of campaign E.
+//! Method: the disk gets a capacity, or a number of files, a little larger than what the store
+//! takes; then writes go on until some are refused. That must be `NoSpace` and nothing else; reads
+//! go on. When exactly what the refusal names is free, writes go on by themselves; so they do when
+//! the disk is larger again, without a reopening. Then as after every fault of campaign E.
 
 use super::*;
 
 /// Writes after which a disk must be full: a few times its capacity.
 const WRITES_MAX: u32 = 4000;
 
-/// Runs at this many distances.
+/// Virtual time after which jobs that found something to do on a full disk have done it.
+const SETTLED_MILLIS: u64 = 2000;
+
+/// How often something larger may be named: where writers wait for compactions, the first of them
+/// may make a larger one due.
+const NAMED_MAX: usize = 4;
+
+/// What runs short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Short {
+    Bytes,
+    Files,
+}
+
+/// What a refusal names: what runs short, and how much of it is needed.
+fn named(refusal: &str) -> Vec<(Short, u64)> {
+    let needs = refusal.split(" may need ").skip(1).filter_map(|need| {
+        let mut words = need.split(' ');
+        let amount = words.next()?.parse().ok()?;
+        match words.next()? {
+            "bytes" => Some((Short::Bytes, amount)),
+            "files" => Some((Short::Files, amount)),
+            _ => None,
+        }
+    });
+    needs.collect()
+}
+
+/// Runs at this many distances, for bytes and for files.
 pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result<(), String> {
     let schedule = Schedule::new(settings.seed, 8);
     let prepared = world::simulate(schedule, || prepare(Scenario::Write))?
         .map_err(|e| format!("full device: {e}"))?;
-    for number in 0..runs {
+    for number in 0..2 * runs {
         let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
         let schedule = Schedule::new(settings.seed.wrapping_add(number), 8);
-        let extra = (16 << 10) + number * 3777;
+        let (short, number) =
+            (if number < runs { Short::Bytes } else { Short::Files }, number % runs);
+        let extra = match short {
+            Short::Bytes => (16 << 10) + number * 3777,
+            // From some sixty on the store has as many as it ever needs.
+            Short::Files => 4 + number * 5 % 56,
+        };
         report.runs += 1;
-        let ran = world::simulate(schedule, move || one(Scene::new(disk, ledger), extra, number));
-        match ran.and_then(|outcome| outcome) {
+        let one = move || one(Scene::new(disk, ledger), short, extra, number);
+        match world::simulate(schedule, one).and_then(|outcome| outcome) {
             Ok(refused) => report.full_refused += refused,
-            Err(why) => report.violations.push(format!("full device, {extra} bytes left: {why}")),
+            Err(why) => {
+                report.violations.push(format!("full device, {extra} {short:?} left: {why}"));
+            }
         }
     }
     Ok(())
 }
 
 /// One run; the number of writes that were refused.
-fn one(mut scene: Scene, extra: u64, number: u64) -> Outcome<u64> {
+fn one(mut scene: Scene, short: Short, extra: u64, number: u64) -> Outcome<u64> {
     scene.open().map_err(|e| format!("open: {e}"))?;
     let disk = scene.disk.sim.clone();
-    disk.set_capacity(Some(disk.used_bytes() + extra));
+    match short {
+        Short::Bytes => disk.set_capacity(Some(disk.used_bytes() + extra)),
+        Short::Files => disk.set_files_max(Some(disk.used_files() + extra)),
+    }
     scene.full = true;
     let mut refused = 0;
     for n in 0..WRITES_MAX {
-        let durability = if n % 16 == 0 { Durability::Sync } else { Durability::Buffered };
-        let items = scene.some_items(1 + n % 3, 300, &["default", "second"]);
-        refused += u64::from(!scene.write(items, durability)?);
+        refused += u64::from(!write(&mut scene, n)?);
         if refused >= 10 {
             break;
         }
@@ -47,6 +85,7 @@ fn one(mut scene: Scene, extra: u64, number: u64) -> Outcome<u64> {
         return Err(format!("{WRITES_MAX} writes fit"));
     }
     scene.look()?;
+    resume(&mut scene)?;
     let db = scene.db()?;
     points(&mut scene, &db)?;
     let flushed = caught(|| db.flush());
@@ -56,7 +95,35 @@ fn one(mut scene: Scene, extra: u64, number: u64) -> Outcome<u64> {
     }
     drop(db);
     disk.set_capacity(None);
+    disk.set_files_max(None);
     scene.full = false;
     aftermath(&mut scene, number)?;
     Ok(refused)
+}
+
+fn write(scene: &mut Scene, n: u32) -> Outcome<bool> {
+    let durability = if n.is_multiple_of(16) { Durability::Sync } else { Durability::Buffered };
+    let items = scene.some_items(1 + n % 3, 300, &["default", "second"]);
+    scene.write(items, durability)
+}
+
+/// Makes exactly what a refusal names free, and nothing more: writes go on.
+fn resume(scene: &mut Scene) -> Outcome {
+    let disk = scene.disk.sim.clone();
+    let mut refusals = Vec::new();
+    for _ in 0..=NAMED_MAX {
+        world::delay_millis(SETTLED_MILLIS);
+        if write(scene, 0)? {
+            return Ok(());
+        }
+        let refusal = scene.refusal.clone();
+        for (short, needed) in named(&refusal) {
+            match short {
+                Short::Bytes => disk.set_capacity(Some(disk.used_bytes() + needed)),
+                Short::Files => disk.set_files_max(Some(disk.used_files() + needed)),
+            }
+        }
+        refusals.push(refusal);
+    }
+    Err(format!("writes do not go on when what a refusal names is free: {refusals:#?}"))
 }
