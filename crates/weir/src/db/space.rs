@@ -231,8 +231,8 @@ impl Engine {
             .plus(Self::versions_need(root))
     }
 
-    /// What the compaction that is due in a keyspace needs; if none is, that of level 0 as it
-    /// stands, or one of a full level 0 into a base level that is in shape.
+    /// What the compaction that is due in a keyspace needs, or the next one of level 0, or one of a
+    /// full level 0 into the smallest base level: whichever needs most.
     fn due_need_of(&self, state: &mut State, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
         let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);

@@ -99,12 +99,9 @@ impl Policy for Leveled {
         plan(shape, merge)
     }
 
-    /// With what it overlaps in the level that it is merged into.
+    /// With the level that it is merged into: what is flushed next may overlap all of it.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        let level_0 = whole_runs(shape, 0);
-        let Some(hull) = hull_over(&level_0) else { return 0 };
-        let below = stack_over(shape, targets_of(shape).next_level(shape, 0), hull);
-        level_0.iter().chain(&below).map(Chosen::bytes).sum()
+        level_bytes(shape, 0) + level_bytes(shape, targets_of(shape).next_level(shape, 0))
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {

@@ -124,8 +124,8 @@ pub(crate) trait Policy: Send + Sync {
     fn flush_table_bytes(&self, shape: &Shape) -> u64 {
         shape.options.table_bytes.max(shape.options.write_buffer_bytes.saturating_mul(2))
     }
-    /// Bytes that a merge of level 0 as it stands reads, whether or not it is due yet. As it stands
-    /// its runs alone.
+    /// Bytes that the next merge of level 0 may read, whether or not it is due yet, without what is
+    /// flushed meanwhile. As it stands its runs alone.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
         shape.levels.first().map_or(0, LevelShape::bytes)
     }

@@ -24,11 +24,11 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES, hull_over, is_crossed};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Hull, Pressure, RangePick, Span, all, any_busy, hull_of, keeps_too_many_bits, overlapping,
-    running_job, runs, table_at, tables_in, undrain_level, whole,
+    Hull, Pressure, RangePick, Span, all, any_busy, keeps_too_many_bits, overlapping, running_job,
+    runs, table_at, tables_in, undrain_level, whole,
 };
 use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
-use crate::version::shape::{Half, JobShape, LevelShape, RunShape, Shape};
+use crate::version::shape::{Half, JobShape, RunShape, Shape};
 
 /// Most tables that one job takes from a draining run: what they overlap below is only half covered
 /// at the two ends, which is paid for once per job.
@@ -82,18 +82,10 @@ pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
     parts.into_iter().any(|(_, part)| part.runs.len() > 1)
 }
 
-/// Bytes of level 0, and of what it overlaps in the part that it drains into.
+/// Bytes of level 0, and of the part that it drains into: what is flushed next may overlap all of
+/// it.
 pub(super) fn level_0_merge_bytes(shape: &Shape) -> u64 {
-    let level_0 = shape.levels.iter().take(1).flat_map(LevelShape::runs);
-    let Some(hull) = level_0.filter_map(|(_, run)| hull_of(run, &all(run))).reduce(Hull::union)
-    else {
-        return 0;
-    };
-    let next = targets_of(shape).next_level(shape, 0);
-    let filling = shape.levels.get(next).into_iter().flat_map(|level| &level.filling.runs);
-    let below = filling.flat_map(|run| tables_in(run, &overlapping(run, hull)));
-    let bytes = shape.levels.first().map_or(0, LevelShape::bytes);
-    below.map(|table| table.bytes).sum::<u64>() + bytes
+    level_bytes(shape, 0) + filling_bytes(shape, targets_of(shape).next_level(shape, 0))
 }
 
 /// Most bytes that one job takes.
