@@ -269,3 +269,38 @@ fn writes_resume_when_the_files_that_are_named_are_free() {
         crowd.db.close().unwrap();
     });
 }
+
+/// Goal: on a device that is full what is due still runs: what is kept back is what the compaction
+/// that is due needs, also where that is much more than a full level 0 and the least base level.
+/// Method: a leveled tree of one level below level 0, all of which a merge of level 0 rewrites. At
+/// every refusal everything is flushed, and everything that is then due runs.
+#[test]
+fn what_is_due_runs_on_a_full_device() {
+    for seed in 0..10 {
+        println!("seed {seed}");
+        Simulation::run(seed, move |sim| {
+            let options = Options {
+                write_buffer_bytes: 16 << 10,
+                table_bytes: 1 << 20,
+                base_level_bytes: 128 << 10,
+                level_ratio: 20,
+                l0_trigger: 2,
+                ..Options::default()
+            };
+            let mut crowd = Crowd::open_with(sim, options);
+            (0..800).for_each(|_| crowd.put().unwrap());
+            crowd.disk.set_capacity(Some(crowd.disk.used_bytes() + (700 << 10)));
+            for _ in 0..4 {
+                crowd.fill();
+                crowd.db.flush().unwrap();
+                // The disk has the space of what was removed when that is durable.
+                sim.delay(Duration::from_secs(2));
+                crowd.db.wait_idle().unwrap();
+                let larger = crowd.disk.used_bytes() + (1200 << 10);
+                crowd.disk.set_capacity(Some(larger));
+            }
+            crowd.check();
+            crowd.db.close().unwrap();
+        });
+    }
+}

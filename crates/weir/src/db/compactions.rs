@@ -230,7 +230,8 @@ impl Engine {
             Err(error) => self.set_aside(&claim, error),
         };
         let Claim { tree, task, job, root, spending, .. } = claim;
-        // Its inputs give back what it took.
+        // Its inputs give back what it took: from here on that is free, and no longer taken.
+        let settling = self.jobs.settling.lock();
         drop(root);
         let reclaimed = sched::catch_panic("the removal of a compaction's inputs", || {
             self.reclaim();
@@ -243,6 +244,7 @@ impl Engine {
             state.end(tree.id);
             state.to_look_at.insert(tree.id);
         }
+        drop(settling);
         self.update_pressure_of(&tree);
         self.shared.announce_progress();
         self.shared.wake_workers();

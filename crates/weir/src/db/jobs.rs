@@ -39,6 +39,9 @@ const RETRY_NANOS: u64 = 200_000_000;
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub(super) state: Mutex<State>,
+    /// Held while a merge gives back what it took of the device and stops to count as running, and
+    /// while that is weighed against what is free. Taken before `state`.
+    pub(super) settling: Mutex<()>,
     /// How many keyspaces have writers stopped. An estimate from above.
     stopped: AtomicUsize,
     /// How often deciders were shown a tree.

@@ -272,7 +272,7 @@ impl Engine {
 
     /// Refuses a log segment whose entries might find no space.
     ///
-    /// Locks: jobs.
+    /// Locks: settling, jobs.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -281,19 +281,23 @@ impl Engine {
     }
 
     /// Why the next log segment is refused, if it is.
+    ///
+    /// Locks: settling, jobs.
     fn shortage(&self) -> Option<String> {
-        let free = self.free_space();
-        if free.is_unlimited() {
-            return None;
-        }
+        // What is free is asked for last: what was needed before may have been taken meanwhile, and
+        // what is taken is not needed any more.
         let root = self.set.current();
         // Most of the time there is much more than anything could need.
         let most = root.keyspaces.iter().map(|keyspace| whole(keyspace));
         let most = most.fold(Space::default(), Space::plus);
-        if free.covers(self.segment_base_need(&root).plus(most)) {
+        let most = self.segment_base_need(&root).plus(most);
+        if self.free_space().covers(most) {
             return None;
         }
+        // No merge gives back what it took between the two.
+        let _settling = self.jobs.settling.lock();
         let needed = self.segment_need(&mut self.jobs.state.lock(), &root);
+        let free = self.free_space();
         (!free.covers(needed)).then(|| free.refusal(needed, SEGMENT, &self.path))
     }
 
