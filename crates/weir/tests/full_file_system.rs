@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 use weir::{Db, ErrorKind, Options};
 
 /// Longer than the store takes to notice that space is back.
+/// What a store with default options holds at least on a device of 1 GiB.
+const SMALL_STORE_BYTES: u64 = 200 << 20;
+
 const LONG: Duration = Duration::from_secs(30);
 
 fn run(program: &str, args: &[&str]) -> Result<(), String> {
@@ -230,6 +233,32 @@ fn a_file_system_without_inodes() {
     for key in 0..next {
         let found = db.get(key.wrapping_mul(0x9E37_79B1).to_be_bytes()).unwrap();
         assert_eq!(found.as_deref(), Some(&value(key)[..]), "key {key}");
+    }
+    assert!(db.verify().unwrap().damages.is_empty());
+    db.close().unwrap();
+}
+
+/// Goal: what is kept back does not keep a small store from its device: with default options one
+/// goes on taking writes on a device of 1 GiB until it holds a sensible share of that.
+/// Method: distinct keys; a refusal counts if nothing that is due makes room.
+#[test]
+fn a_small_store_on_a_small_file_system() {
+    let mounted = match Mounted::new(1 << 30, &[]) {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            println!("skipped: {why}");
+            return;
+        }
+    };
+    let db = Db::builder(mounted.at.join("db")).open().unwrap();
+    let put = |n: u32| db.put(n.wrapping_mul(0x9E37_79B1).to_be_bytes(), value(n));
+    let values = (SMALL_STORE_BYTES / value(0).len() as u64) as u32;
+    for n in 0..values {
+        let Err(error) = put(n) else { continue };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        std::thread::sleep(Duration::from_millis(500));
+        db.wait_idle().unwrap();
+        put(n).unwrap_or_else(|error| panic!("{n} of {values} values, then {error}"));
     }
     assert!(db.verify().unwrap().damages.is_empty());
     db.close().unwrap();
