@@ -276,7 +276,7 @@ fn writes_resume_when_the_files_that_are_named_are_free() {
 /// every refusal everything is flushed, and everything that is then due runs.
 #[test]
 fn what_is_due_runs_on_a_full_device() {
-    for seed in 0..10 {
+    for seed in 0..40 {
         println!("seed {seed}");
         Simulation::run(seed, move |sim| {
             let options = Options {

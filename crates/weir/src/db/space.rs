@@ -14,7 +14,8 @@
 //! Invariants: (1) what is kept back for a log segment is at least what the most urgent compaction
 //! of every keyspace needs; (2) a refusal names what both the refused work and the next log segment
 //! need: once so much is free, writes go on; (3) while a merge writes its outputs, what the next
-//! log segment needs falls by as much, so that it is refused only if it was before.
+//! log segment needs falls by as much, so that it is refused only if it was before; (4) what moves
+//! while it is counted is counted twice, not left out: memtables, then tables, then what is free.
 //!
 //! Source: ARCHITECTURE §8.
 
@@ -78,6 +79,14 @@ impl Space {
     fn min(self, other: Self) -> Self {
         Self { bytes: self.bytes.min(other.bytes), files: self.files.min(other.files) }
     }
+}
+
+/// What comes with the next log segment.
+#[derive(Clone, Copy, Debug)]
+struct Arriving {
+    own_bytes: u64,
+    /// The tables of all memtables and of what the segment carries.
+    flush: Space,
 }
 
 /// What a device has left; `None` if nobody knows, or nothing limits it.
@@ -214,18 +223,24 @@ impl Engine {
         Space { bytes, files: memtables + bytes / table_bytes.max(1) }
     }
 
-    /// What the next log segment needs besides the compactions that are due: itself, the tables of
-    /// what it carries and of all memtables, a compaction of these tables, and the edits.
-    fn segment_base_need(&self, root: &Root) -> Space {
+    /// What the next log segment takes and what comes to tables with it. To be asked for before the
+    /// root: a flush that ends between the two is counted twice then, and not left out.
+    fn arriving(&self) -> Arriving {
         let segment =
             self.writer.as_ref().map(|writer| writer.wal.next_segment_need()).unwrap_or_default();
-        let flush = self.flush_need(segment.carried_bytes);
+        Arriving { own_bytes: segment.own_bytes, flush: self.flush_need(segment.carried_bytes) }
+    }
+
+    /// What the next log segment needs besides the compactions that are due: itself, the tables of
+    /// what it carries and of all memtables, a compaction of these tables, and the edits.
+    fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {
+        let Arriving { own_bytes, flush } = arriving;
         let table_bytes = root.keyspaces.iter().map(|keyspace| keyspace.options.table_bytes);
         let compacted = Space {
             bytes: flush.bytes,
             files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
         };
-        Space { bytes: segment.own_bytes, files: 1 }
+        Space { bytes: own_bytes, files: 1 }
             .plus(flush)
             .plus(compacted)
             .plus(Self::versions_need(root))
@@ -255,7 +270,7 @@ impl Engine {
     }
 
     /// What the next log segment needs.
-    fn segment_need(&self, state: &mut State, root: &Root) -> Space {
+    fn segment_need(&self, state: &mut State, arriving: Arriving, root: &Root) -> Space {
         let mut due = Space::default();
         for keyspace in root.keyspaces.iter() {
             let most = whole(keyspace);
@@ -267,7 +282,7 @@ impl Engine {
             state.spending.iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
         };
         let (running, taken) = (sum(|merge| merge.need), sum(Spending::taken));
-        self.segment_base_need(root).plus(due.max(running).minus(taken))
+        self.segment_base_need(arriving, root).plus(due.max(running).minus(taken))
     }
 
     /// Refuses a log segment whose entries might find no space.
@@ -284,19 +299,18 @@ impl Engine {
     ///
     /// Locks: settling, jobs.
     fn shortage(&self) -> Option<String> {
-        // What is free is asked for last: what was needed before may have been taken meanwhile, and
-        // what is taken is not needed any more.
-        let root = self.set.current();
+        let (arriving, root) = (self.arriving(), self.set.current());
         // Most of the time there is much more than anything could need.
         let most = root.keyspaces.iter().map(|keyspace| whole(keyspace));
         let most = most.fold(Space::default(), Space::plus);
-        let most = self.segment_base_need(&root).plus(most);
+        let most = self.segment_base_need(arriving, &root).plus(most);
         if self.free_space().covers(most) {
             return None;
         }
         // No merge gives back what it took between the two.
         let _settling = self.jobs.settling.lock();
-        let needed = self.segment_need(&mut self.jobs.state.lock(), &root);
+        let (arriving, root) = (self.arriving(), self.set.current());
+        let needed = self.segment_need(&mut self.jobs.state.lock(), arriving, &root);
         let free = self.free_space();
         (!free.covers(needed)).then(|| free.refusal(needed, SEGMENT, &self.path))
     }
@@ -338,7 +352,7 @@ impl Engine {
         root: &Root,
         needed: Space,
     ) -> Error {
-        let needed = needed.max(self.segment_need(state, root));
+        let needed = needed.max(self.segment_need(state, self.arriving(), root));
         Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))
     }
 }
