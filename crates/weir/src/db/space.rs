@@ -13,10 +13,11 @@
 //!
 //! Invariants: (1) what is kept back for a log segment is at least what the most urgent compaction
 //! of every keyspace needs, as the tree is when the segment is prepared (what becomes due behind it
-//! may seldom need some segments more, and waits then until what its error names is free); (2) a refusal names what both the refused work and the next log segment
-//! need: once so much is free, writes go on; (3) while a merge writes its outputs, what the next
-//! log segment needs falls by as much, so that it is refused only if it was before; (4) what moves
-//! while it is counted is counted twice, not left out: memtables, then tables, then what is free.
+//! may seldom need some segments more, and waits then until what its error names is free); (2) a
+//! refusal names what both the refused work and the next log segment need: once so much is free,
+//! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
+//! much, so that it is refused only if it was before; (4) what moves while it is counted is counted
+//! twice, not left out: memtables, then tables, then what is free.
 //!
 //! Source: ARCHITECTURE §8.
 
