@@ -309,3 +309,38 @@ fn short_openings_do_not_pile_up_the_log() {
         assert_eq!(found.as_deref(), Some(&b"2"[..]), "opening {opening}");
     }
 }
+
+/// Goal: keyspaces that nothing is written to do not keep the log, whatever the one does that
+/// keeps it for a while.
+/// Method: one keyspace is flushed again and again, one holds an entry from the beginning, and more
+/// than a chunk of a root are empty. Once the second is flushed, nothing but the last segments is
+/// needed, and that stays so.
+#[test]
+fn idle_keyspaces_do_not_keep_the_log() {
+    let disk = SimDisk::new(SimOptions::default());
+    let db = builder().device(disk.dir()).open().unwrap();
+    let idle = |n: u32| db.keyspace(&format!("idle {n}"), options()).unwrap();
+    let before: Vec<_> = (0..40).map(idle).collect();
+    let busy = db.keyspace("busy", options()).unwrap();
+    let slow = db.keyspace("slow", options()).unwrap();
+    let after: Vec<_> = (40..80).map(idle).collect();
+    slow.put(b"first", b"1").unwrap();
+    let segments = |rounds: u32| {
+        for n in 0..rounds * 20 {
+            busy.put(n.to_be_bytes(), [7; 300]).unwrap();
+            if n % 20 == 19 {
+                busy.flush().unwrap();
+            }
+        }
+        db.wait_idle().unwrap();
+        db.describe().log_segments.len()
+    };
+    let kept = segments(30);
+    assert!(kept > 20, "{kept} segments: the entry keeps the log");
+    slow.flush().unwrap();
+    for round in 0..5 {
+        let kept = segments(round);
+        assert!(kept <= 5, "{kept} segments in round {round}");
+    }
+    drop((before, after));
+}
