@@ -344,3 +344,35 @@ fn idle_keyspaces_do_not_keep_the_log() {
     }
     drop((before, after));
 }
+
+/// Goal: the log stays within its area after the keyspace that kept its start is dropped, where
+/// others have nothing in it and one fills it with small synced writes.
+#[test]
+fn a_drop_does_not_leave_the_log_to_grow() {
+    const AREA: u64 = 1 << 20;
+    let longest = Simulation::run(1, |_| {
+        let disk = SimDisk::new(SimOptions::default());
+        let large = Options { write_buffer_bytes: 1 << 20, ..Options::default() };
+        let builder = builder().default_options(large.clone()).memory_budget(64 << 20);
+        let builder = builder.log_segment_bytes(16 << 10).log_area_bytes(AREA);
+        let db = builder.device(disk.dir()).open().unwrap();
+        let keeper = db.keyspace("keeper", large.clone()).unwrap();
+        let _idle = db.keyspace("idle", large.clone()).unwrap();
+        let busy = db.keyspace("busy", large).unwrap();
+        keeper.put_with(b"a", b"1", Durability::Sync).unwrap();
+        for i in 0..30_u32 {
+            busy.put_with(i.to_be_bytes(), [1; 16], Durability::Sync).unwrap();
+            if i % 5 == 4 {
+                busy.flush().unwrap();
+            }
+        }
+        drop(keeper);
+        db.drop_keyspace("keeper").unwrap();
+        let longest = (0..3000_u32).map(|i| {
+            busy.put_with(i.to_be_bytes(), [2; 16], Durability::Sync).unwrap();
+            db.metrics().log_bytes_live
+        });
+        longest.max()
+    });
+    assert!(longest <= Some(AREA), "{longest:?}");
+}

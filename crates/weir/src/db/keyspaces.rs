@@ -177,6 +177,8 @@ impl Engine {
         }
         drop(installed);
         tree.clear(&self.shared);
+        // It may have been the one that kept the log.
+        self.release_log();
         self.shared.announce_progress();
         self.shared.wake_workers();
         Ok(())

@@ -8,6 +8,8 @@
 //! A keyspace that exists needs no pin: its log start in the root holds until the next one is
 //! there.
 
+use std::sync::Arc;
+
 use crate::base::memory::Category;
 use crate::base::sched::Mutex;
 use crate::db::engine::{Engine, Writer};
@@ -158,10 +160,18 @@ impl Engine {
         if !is_long && !self.log_is_padding(&root, writer, oldest) {
             return;
         }
-        for keyspace in root.keyspaces.starting_in(oldest.segment) {
-            let tree = self.trees.lock().get(&keyspace.id).cloned();
-            if let Some(tree) = tree.filter(|tree| tree.peek().immutables.is_empty()) {
-                writer.committer.request_freeze(&tree);
+        // Those that keep the log now: what the root names may be what keyspaces without entries
+        // needed once, and goes with the flush of these.
+        let mut keeping: Vec<(Arc<Tree>, u64)> = Vec::new();
+        for tree in self.all_trees() {
+            if let Some(needs) = tree.needs_log_from() {
+                keeping.push((tree, needs.segment));
+            }
+        }
+        let first = keeping.iter().map(|(_, segment)| *segment).min();
+        for (tree, _) in keeping.iter().filter(|(_, segment)| Some(*segment) == first) {
+            if tree.peek().immutables.is_empty() {
+                writer.committer.request_freeze(tree);
             }
         }
     }

@@ -280,6 +280,14 @@ impl Tree {
         current.immutables.last().unwrap_or(&current.active).log_start()
     }
 
+    /// First log group that an entry of a memtable of this keyspace may be in; `None` if they have
+    /// none.
+    pub(crate) fn needs_log_from(&self) -> Option<LogPosition> {
+        let current = self.peek();
+        let active = (!current.active.memtable.is_empty()).then_some(&current.active);
+        current.immutables.last().or(active).map(|buffer| buffer.log_start())
+    }
+
     /// Lets go of all memtables, tables and rows, after a drop. Cursors keep what they pinned.
     pub(crate) fn clear(&self, shared: &Shared) {
         let generation = shared.rows.as_ref().map_or(0, |rows| {
