@@ -304,3 +304,60 @@ fn what_is_due_runs_on_a_full_device() {
         });
     }
 }
+
+/// Writes that are refused on a device on which either of two merges fits, but not both together,
+/// with so many background threads.
+fn refused_beside_two_merges(seed: u64, threads: usize, room: u64) -> usize {
+    let options = |l0_trigger| Options {
+        write_buffer_bytes: 64 << 10,
+        table_bytes: 64 << 10,
+        base_level_bytes: 64 << 10,
+        l0_trigger,
+        compression: vec![weir::Compression::None],
+        ..Options::default()
+    };
+    Simulation::run(seed, move |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let builder = Db::builder("sim").default_options(options(30)).memory_budget(8 << 20);
+        let builder = builder.log_segment_bytes(16 << 10).log_area_bytes(1 << 20).seed(seed);
+        let builder = builder.background_threads(threads).device(Arc::new(disk.clone()));
+        let db = builder.open().unwrap();
+        let spaces = ["a", "b"].map(|name| db.keyspace(name, options(30)).unwrap());
+        for i in 0..600_u32 {
+            for space in &spaces {
+                space.put(i.wrapping_mul(2_654_435_761).to_be_bytes(), [i as u8; 1000]).unwrap();
+            }
+            if i % 100 == 99 {
+                spaces.iter().for_each(|space| space.flush().unwrap());
+            }
+        }
+        db.wait_idle().unwrap();
+        // The disk has the space of what was removed when that is durable.
+        sim.delay(Duration::from_secs(2));
+        db.sync().unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + room));
+        for name in ["a", "b"] {
+            db.keyspace(name, options(2)).unwrap();
+        }
+        let refused = (0..400_u32).filter(|i| {
+            sim.delay(Duration::from_millis(1));
+            db.put([*i as u8], [3; 100]).is_err()
+        });
+        let refused = refused.count();
+        sim.delay(Duration::from_secs(10));
+        db.wait_idle().unwrap();
+        refused
+    })
+}
+
+/// Goal: merges that fit one after the other do not refuse writes by running side by side.
+#[test]
+fn merges_wait_for_the_space_of_each_other() {
+    for room in [900 << 10, 1100 << 10, 1300 << 10] {
+        for seed in 0..6 {
+            let alone = refused_beside_two_merges(seed, 1, room);
+            let both = refused_beside_two_merges(seed, 2, room);
+            assert!(alone > 0 || both == 0, "seed {seed}, room {room}: {both} refused");
+        }
+    }
+}

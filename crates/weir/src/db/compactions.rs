@@ -18,7 +18,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::jobs::{State, Taken};
 use crate::db::retries::Work;
-use crate::db::space::{Free, Space, Spending};
+use crate::db::space::{Fit, Room, Space, Spending};
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;
@@ -38,11 +38,28 @@ struct Claim {
 }
 
 /// A task that fits the device, with what it was picked from and what it needs.
-type Due = (Shape, Task, Space);
+type Fitting = (Shape, Task, Space);
+
+/// What is due in a keyspace.
+pub(super) enum Due {
+    /// Nothing, or nothing that may begin while other jobs have its inputs.
+    Nothing,
+    /// This.
+    Task(Box<Fitting>),
+    /// Something that has to wait for merges that take the space it needs.
+    Waits,
+    /// Something that needs so much space, and there is less.
+    Short(Space),
+}
 
 impl Claim {
     /// Reserves the inputs of a task. Requires: `state` has not changed since it was picked.
-    fn new(state: &mut State, tree: Arc<Tree>, (shape, task, need): Due, root: Arc<Root>) -> Self {
+    fn new(
+        state: &mut State,
+        tree: Arc<Tree>,
+        (shape, task, need): Fitting,
+        root: Arc<Root>,
+    ) -> Self {
         let job = running_job(&shape, &task);
         state.take(tree.id, &task, job.as_ref());
         let spending = Spending::new(need);
@@ -87,48 +104,38 @@ impl Engine {
         Some(Shape { damaged, jobs, ..shape })
     }
 
-    /// The most urgent task of a keyspace that can be done now, with so much `free` on the device.
-    ///
-    /// # Errors
-    /// `NoSpace` if something is due and nothing of it fits.
-    pub(super) fn due(
-        &self,
-        state: &mut State,
-        root: &Root,
-        id: KeyspaceId,
-        free: Free,
-    ) -> Result<Option<Due>> {
-        let Some(keyspace) = root.keyspaces.get(id) else { return Ok(None) };
+    /// The most urgent task of a keyspace that can be done now, with so much room on the device.
+    pub(super) fn due(&self, state: &mut State, root: &Root, id: KeyspaceId, room: &Room) -> Due {
+        let Some(keyspace) = root.keyspaces.get(id) else { return Due::Nothing };
         if state.setbacks.refusal(keyspace).is_some() {
-            return Ok(None);
+            return Due::Nothing;
         }
-        let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Ok(None) };
-        let mut too_large = None;
+        let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Due::Nothing };
+        let mut due = Due::Nothing;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
-            match self.fit(free, root, &shape, &task) {
-                Ok(need) => return Ok(Some((shape, task, need))),
-                Err(needed) => too_large = too_large.or(Some(needed)),
+            match self.fit(state, room, &shape, &task) {
+                Fit::Fits(need) => return Due::Task(Box::new((shape, task, need))),
+                Fit::Waits => due = Due::Waits,
+                Fit::Short(needed) if matches!(due, Due::Nothing) => due = Due::Short(needed),
+                Fit::Short(_) => {}
             }
         }
-        match too_large {
-            Some(needed) => Err(self.does_not_fit(state, free, root, needed)),
-            None => Ok(None),
-        }
+        due
     }
 
     /// Why no compaction will make room in a keyspace, as things are.
     pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(tree.id)?;
-        let free = self.free_space();
+        let room = Room::default();
         let mut state = self.jobs.state.lock();
         if state.runs(tree.id) {
             return None;
         }
         let failing = state.retries.lasting(Work::Compaction(tree.id));
-        match self.due(&mut state, root, tree.id, free) {
-            Ok(Some(_)) => return failing,
-            Ok(None) => {}
-            Err(error) => return Some(error),
+        match self.due(&mut state, root, tree.id, &room) {
+            Due::Task(_) | Due::Waits => return failing,
+            Due::Nothing => {}
+            Due::Short(needed) => return Some(self.does_not_fit(&mut state, &room, needed)),
         }
         state.setbacks.refusal(keyspace).or_else(|| state.setbacks.damage_in(tree.id))
     }
@@ -170,7 +177,7 @@ impl Engine {
             self.note_space(None);
             return None;
         }
-        let free = self.free_space();
+        let room = Room::default();
         let mut short_of_space = None;
         for id in candidates {
             let work = Work::Compaction(id);
@@ -185,17 +192,21 @@ impl Engine {
             }
             // Under the lock: an edit is current before its keyspace is to be looked at again.
             let root = self.set.current();
-            let due = match self.due(&mut state, &root, id, free) {
-                Ok(Some(due)) => due,
-                Ok(None) => {
+            let due = match self.due(&mut state, &root, id, &room) {
+                Due::Task(due) => *due,
+                Due::Nothing => {
                     state.to_look_at.remove(&id);
                     if !state.runs(id) {
                         state.retries.done(work);
                     }
                     continue;
                 }
-                Err(error) => {
-                    short_of_space.get_or_insert(error);
+                Due::Waits => continue,
+                Due::Short(needed) => {
+                    // Once for all: it asks every keyspace what the next log segment needs.
+                    if short_of_space.is_none() {
+                        short_of_space = Some(self.does_not_fit(&mut state, &room, needed));
+                    }
                     continue;
                 }
             };
@@ -370,7 +381,7 @@ impl Engine {
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
         loop {
-            let free = self.free_space();
+            let room = Room::default();
             let seen = self.shared.progress_generation();
             if let Some(error) = self.cannot_go_on() {
                 return Err(error);
@@ -390,15 +401,19 @@ impl Engine {
                         }
                         None
                     }
-                    RangePick::Task(task) => {
-                        let need = self.fit(free, &root, &shape, &task);
-                        let need = need
-                            .map_err(|needed| self.does_not_fit(&mut state, free, &root, needed))?;
-                        if !state.begin(tree.id) {
-                            return Err(crate::state::health::closed_error());
+                    RangePick::Task(task) => match self.fit(&state, &room, &shape, &task) {
+                        Fit::Short(needed) => {
+                            return Err(self.does_not_fit(&mut state, &room, needed));
                         }
-                        Some(Claim::new(&mut state, Arc::clone(tree), (shape, task, need), root))
-                    }
+                        Fit::Waits => None,
+                        Fit::Fits(need) => {
+                            if !state.begin(tree.id) {
+                                return Err(crate::state::health::closed_error());
+                            }
+                            let due = (shape, task, need);
+                            Some(Claim::new(&mut state, Arc::clone(tree), due, root))
+                        }
+                    },
                 }
             };
             match claim {

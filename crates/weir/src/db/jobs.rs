@@ -22,10 +22,11 @@ use crate::compaction;
 use crate::compaction::execute::{Finished, Job, JobContext, Progress};
 use crate::compaction::pacing::{self, Memory};
 use crate::compaction::task::Task;
+use crate::db::compactions::Due;
 use crate::db::engine::{Engine, Writer};
 use crate::db::retries::{Retries, Work};
 use crate::db::setbacks::Setbacks;
-use crate::db::space::Spending;
+use crate::db::space::{Room, Spending};
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
@@ -570,7 +571,7 @@ impl Engine {
 
     /// Whether nothing is due or running; the error if something is due and finds no space.
     fn is_idle(&self) -> Result<bool> {
-        let free = self.free_space();
+        let room = Room::default();
         self.look_at_snapshots();
         let mut state = self.jobs.state.lock();
         if !state.running.is_empty() {
@@ -582,8 +583,10 @@ impl Engine {
         let root = self.set.current();
         // After it is known that no job runs: one that has just ended says here what it changed.
         for id in state.to_look_at.clone() {
-            if self.due(&mut state, &root, id, free)?.is_some() {
-                return Ok(false);
+            match self.due(&mut state, &root, id, &room) {
+                Due::Nothing => {}
+                Due::Task(_) | Due::Waits => return Ok(false),
+                Due::Short(needed) => return Err(self.does_not_fit(&mut state, &room, needed)),
             }
         }
         Ok(true)

@@ -21,6 +21,7 @@
 //!
 //! Source: ARCHITECTURE §8.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,6 +38,9 @@ use crate::version::shape::Shape;
 /// Bytes of the version log that the next edits may take: a flush and a compaction have edits of
 /// some hundred bytes per table.
 const EDITS_BYTES: u64 = 32 << 10;
+
+/// Bytes of the version log that the edit of one flush takes: a page.
+const EDIT_BYTES: u64 = 4 << 10;
 
 /// Bytes per table in a base of the version log. An estimate from above for keys of up to 100
 /// bytes.
@@ -130,6 +134,25 @@ impl Free {
         let lines: Vec<String> = bytes.into_iter().chain(files).collect();
         lines.join("; besides, ")
     }
+}
+
+/// What a device has left for compactions: counted when it is first asked for, which takes a look
+/// at all memtables and tables, and then the same for all keyspaces.
+#[derive(Default)]
+pub(super) struct Room {
+    /// What has to fit beside a compaction, a flush of all memtables and the version log; and what
+    /// is free.
+    counted: OnceCell<(Space, Free)>,
+}
+
+/// Whether a task fits a device.
+pub(super) enum Fit {
+    /// It does, and takes so much at most.
+    Fits(Space),
+    /// Not beside the merges that run: it has to wait for them.
+    Waits,
+    /// It needs so much, and there is less.
+    Short(Space),
 }
 
 /// A merge that runs: what it may need in all, and what it has taken of that.
@@ -242,7 +265,9 @@ impl Engine {
             bytes: flush.bytes,
             files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
         };
-        Space { bytes: own_bytes, files: 1 }
+        // Edits of these flushes come before those of the compaction, and their tables into a base.
+        let edits = flush.files.saturating_mul(EDIT_BYTES + BASE_BYTES_PER_TABLE);
+        Space { bytes: own_bytes.saturating_add(edits), files: 1 }
             .plus(flush)
             .plus(compacted)
             .plus(Self::versions_need(root))
@@ -326,35 +351,42 @@ impl Engine {
         }
     }
 
-    /// What a task needs, if its outputs fit beside the next flush.
-    ///
-    /// # Errors
-    /// What task and flush need, if that is more than there is.
-    pub(super) fn fit(
-        &self,
-        free: Free,
-        root: &Root,
-        shape: &Shape,
-        task: &Task,
-    ) -> std::result::Result<Space, Space> {
-        let Task::Merge(merge) = task else { return Ok(Space::default()) };
-        if free.is_unlimited() {
-            return Ok(Space::default());
-        }
-        let need = merge_need(shape, merge);
-        let needed = need.plus(self.flush_need(0)).plus(Self::versions_need(root));
-        if free.covers(needed) { Ok(need) } else { Err(needed) }
+    fn count(&self, room: &Room) -> (Space, Free) {
+        *room.counted.get_or_init(|| {
+            if self.free_space().is_unlimited() {
+                return (Space::default(), Free::default());
+            }
+            let flush = self.flush_need(0);
+            let beside = flush.plus(Self::versions_need(&self.set.current()));
+            (beside, self.free_space())
+        })
     }
 
-    /// The error of a task that does not [`fit`](Self::fit), because it needs so much.
-    pub(super) fn does_not_fit(
-        &self,
-        state: &mut State,
-        free: Free,
-        root: &Root,
-        needed: Space,
-    ) -> Error {
-        let needed = needed.max(self.segment_need(state, self.arriving(), root));
+    /// Whether the outputs of a task fit beside the next flush and what running merges have still
+    /// to write.
+    pub(super) fn fit(&self, state: &State, room: &Room, shape: &Shape, task: &Task) -> Fit {
+        let Task::Merge(merge) = task else { return Fit::Fits(Space::default()) };
+        let (beside, free) = self.count(room);
+        if free.is_unlimited() {
+            return Fit::Fits(Space::default());
+        }
+        let need = merge_need(shape, merge);
+        let alone = need.plus(beside);
+        let left = state.spending.iter().map(|merge| merge.need.minus(merge.taken()));
+        if free.covers(alone.plus(left.fold(Space::default(), Space::plus))) {
+            Fit::Fits(need)
+        } else if state.spending.is_empty() || !free.covers(alone) {
+            Fit::Short(alone)
+        } else {
+            Fit::Waits
+        }
+    }
+
+    /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
+    pub(super) fn does_not_fit(&self, state: &mut State, room: &Room, needed: Space) -> Error {
+        let (_, free) = self.count(room);
+        let (arriving, root) = (self.arriving(), self.set.current());
+        let needed = needed.max(self.segment_need(state, arriving, &root));
         Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))
     }
 }
