@@ -80,7 +80,8 @@ pub(crate) struct Wal {
     room: AtomicU64,
     /// Whether the next segment should be prepared by now.
     wanted: AtomicBool,
-    /// Whether a writer has asked for a sync: segments are zeroed and recycled from then on.
+    /// Whether a writer has asked for a sync: segments are zeroed from then on, and of the recycled
+    /// ones only those that were.
     synced_once: AtomicBool,
     want_segment: WantSegment,
 }
