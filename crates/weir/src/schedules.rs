@@ -6,8 +6,9 @@
 //!
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
-//! the row cache. Facts about order are kept in plain atomics beside the store: what was
-//! acknowledged before a read began must be seen by it, and what had not begun must not.
+//! the row cache; what stops writers and lets them go on. Facts about order are kept in plain
+//! atomics beside the store: what was acknowledged before a read began must be seen by it, and what
+//! had not begun must not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +25,9 @@ use crate::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
 /// Seeds per test unless `WEIR_SCHEDULES` says otherwise: enough for each bug of the museum that
 /// names one of these tests.
 const SEEDS: u64 = 100;
+
+/// Runs in level 0, more than nine: where writers are stopped if one makes a merge due.
+const RUNS: u64 = 12;
 
 /// Runs `body` under many seeds, with switches from rare to at every operation.
 fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
@@ -207,6 +211,11 @@ fn version(value: Option<crate::Value>) -> u64 {
 /// reclaiming go on all the time.
 fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
     let disk = SimDisk::new(SimOptions::default());
+    let options = Options { write_buffer_entries: Some(5), l0_trigger: 2, ..Options::default() };
+    open_small_store(&disk, seed, row_cache_bytes, options)
+}
+
+fn open_small_store(disk: &SimDisk, seed: u64, row_cache_bytes: u64, keyspace: Options) -> Db {
     let store = DbOptions {
         memory_budget: 1 << 20,
         background_threads: 2,
@@ -214,14 +223,8 @@ fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
         row_cache_bytes,
         ..DbOptions::default()
     };
-    let keyspace = Options {
-        write_buffer_entries: Some(5),
-        l0_trigger: 2,
-        block_bytes: 512,
-        table_bytes: 1 << 10,
-        base_level_bytes: 1 << 10,
-        ..Options::default()
-    };
+    let keyspace =
+        Options { block_bytes: 512, table_bytes: 1 << 10, base_level_bytes: 1 << 10, ..keyspace };
     let builder = Db::builder("schedules").device(disk.dir()).seed(seed);
     builder.options(store).default_options(keyspace).open().expect("a new store opens")
 }
@@ -401,4 +404,38 @@ fn write_once(db: &Db, writer: u64, turn: u64, answered: &Arc<AtomicU64>, how: u
     answered.fetch_add(1, Ordering::SeqCst);
     let found = version(db.get(&key).expect("a get answers"));
     assert_eq!(found, turn, "writer {writer} reads its own write");
+}
+
+/// Property: writers that a deep level 0 has stopped go on once it is not deep any more. Method: a
+/// store is opened whose level 0 is as deep as stops writers, and is merged while others weigh it
+/// again and again. Whoever sets what an old root called for stops the last writer for ever: a
+/// deadlock, which the simulation sees.
+#[test]
+fn stopped_writers_go_on() {
+    explore(|mut prng| {
+        let disk = SimDisk::new(SimOptions::default());
+        let fill = Options { write_buffer_entries: Some(1), ..Options::default() };
+        let db = open_small_store(&disk, 0, 0, Options { l0_trigger: 1000, ..fill.clone() });
+        for turn in 0..RUNS {
+            db.put(key_of(prng.below(20)), turn.to_le_bytes()).expect("a sound store takes writes");
+        }
+        db.close().expect("a sound store closes");
+        let db = open_small_store(&disk, 0, 0, Options { l0_trigger: 1, ..fill });
+        let weighers = [(); 2].map(|()| {
+            let (engine, other) = (Arc::clone(&db.handle.engine), Arc::clone(&db.handle.engine));
+            let is_deep = move || {
+                let root = engine.set.current();
+                root.keyspaces.iter().any(|k| k.version.levels()[0].runs().count() > 1)
+            };
+            actor("weigher", move || {
+                while is_deep() {
+                    other.update_pressure()
+                }
+            })
+        });
+        weighers.into_iter().for_each(|weigher| assert!(weigher.join()));
+        db.wait_idle().expect("merges go on");
+        db.put("last", "value").expect("a sound store takes writes");
+        db.close().expect("a sound store closes");
+    });
 }

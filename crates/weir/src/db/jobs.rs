@@ -30,7 +30,6 @@ use crate::db::space::{Room, Spending};
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
-use crate::version::root::Root;
 use crate::version::shape::JobShape;
 
 /// How long jobs rest after one found no space, before they try again.
@@ -480,25 +479,28 @@ impl Engine {
 
     /// Sets the delay of writers by the state of all trees.
     pub(crate) fn update_pressure(&self) {
-        let root = self.set.current();
-        self.all_trees().iter().for_each(|tree| self.set_pressure(&root, tree));
+        self.all_trees().iter().for_each(|tree| self.set_pressure(tree));
     }
 
     /// Sets the delay of a keyspace's writers after a job of it has ended. Where writers of other
     /// keyspaces are stopped, that may have made room for them.
     pub(super) fn update_pressure_of(&self, tree: &Arc<Tree>) {
-        let root = self.set.current();
-        self.set_pressure(&root, tree);
+        self.set_pressure(tree);
         if self.jobs.stopped.load(Ordering::Acquire) == 0 {
             return;
         }
         let is_stopped = |t: &&Arc<Tree>| t.stopped.load(Ordering::Acquire) && t.id != tree.id;
         for other in self.all_trees().iter().filter(is_stopped) {
-            self.set_pressure(&root, other);
+            self.set_pressure(other);
         }
     }
 
-    fn set_pressure(&self, root: &Root, tree: &Arc<Tree>) {
+    /// Locks: `pressing` of the tree.
+    fn set_pressure(&self, tree: &Arc<Tree>) {
+        // Before the root is read: else what an older one calls for would be set after what the
+        // newest one does, and writers would wait for room that has been made.
+        let _pressing = tree.pressing.lock();
+        let root = &*self.set.current();
         let Some(shape) = self.shape_of(root, tree.id, Taken::default()) else { return };
         let policy = compaction::policy_of(shape.options.compaction);
         let pressure = policy.pressure(&shape);
@@ -523,8 +525,18 @@ impl Engine {
         self.set_stopped(tree, full);
     }
 
+    /// Lets the writers of a keyspace go on that was dropped: they find that out.
+    ///
+    /// Requires: no root names it any more.
+    pub(super) fn release_writers(&self, dropped: &Tree) {
+        let _pressing = dropped.pressing.lock();
+        self.set_stopped(dropped, false);
+    }
+
     /// Stops a keyspace's writers, or lets them go on.
-    pub(super) fn set_stopped(&self, tree: &Tree, stopped: bool) {
+    ///
+    /// Requires: its `pressing` is held.
+    fn set_stopped(&self, tree: &Tree, stopped: bool) {
         match (tree.stopped.swap(stopped, Ordering::AcqRel), stopped) {
             (false, true) => self.jobs.stopped.fetch_add(1, Ordering::AcqRel),
             (true, false) => self.jobs.stopped.fetch_sub(1, Ordering::AcqRel),

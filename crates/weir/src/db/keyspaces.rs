@@ -170,7 +170,7 @@ impl Engine {
             }
         };
         tree.set_dropped();
-        self.set_stopped(&tree, false);
+        self.release_writers(&tree);
         self.trees.lock().remove(&tree.id);
         for table in &installed.removed {
             self.reclaimer.retire(table);

@@ -162,6 +162,8 @@ pub(crate) struct Tree {
     dropped: AtomicBool,
     /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
     disk_generation: AtomicU64,
+    /// Held while `delay_per_byte`, `stopped` and `obstacle` are set by the state of the tree.
+    pub(crate) pressing: Mutex<()>,
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
     pub(crate) delay_per_byte: AtomicU64,
@@ -183,6 +185,7 @@ impl Tree {
             install: Mutex::new(()),
             dropped: AtomicBool::new(false),
             disk_generation: AtomicU64::new(0),
+            pressing: Mutex::new(()),
             delay_per_byte: AtomicU64::new(0),
             compacted: Default::default(),
             stopped: AtomicBool::new(false),
