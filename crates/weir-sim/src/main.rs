@@ -26,7 +26,7 @@ weir-sim: Weir simulated from a seed, compared with an oracle
                                               every bit inverted; sectors, files, names damaged;
                                               one bit in 200 and all of those repaired, too
   weir-sim policies [--ops 100000] [--images 5000] [--switches 1000] [--seed 1] [--steps 100]
-                    [--stride 11] [--deep-every 400] [--repair-every 4]
+                    [--stride 11] [--deep-every 400] [--repair-every 4] [--policy NAME]
                                               m and c for every policy and division of filter bits,
                                               and reopenings that change the policy midway
   weir-sim rounds [--ops 20000] [--seed 1]    a growing tree of gear: full rounds, byte for byte
@@ -207,6 +207,7 @@ fn policies(args: &Args) -> Result<(), String> {
             progress: false,
             cell: None,
         },
+        only: args.value("--policy").map(str::parse).transpose().map_err(|e| format!("{e}"))?,
         switches: args.number("--switches", 1_000)?,
     };
     policies::run(&settings, |line| println!("{line}"))

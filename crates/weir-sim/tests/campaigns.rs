@@ -95,7 +95,7 @@ fn every_policy_and_filter() {
         cell: None,
     };
     let metamorphic = operations(41, 700);
-    let settings = policies::Settings { metamorphic, crash, switches: 0 };
+    let settings = policies::Settings { metamorphic, crash, only: None, switches: 0 };
     let mut lines = 0;
     policies::run(&settings, |_| lines += 1).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(lines, 15);

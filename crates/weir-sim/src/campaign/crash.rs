@@ -643,7 +643,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         let (boundaries, next) = (walk.len() + 1, Mutex::new(first));
         let walks: Vec<Walk> = (0..settings.jobs.max(1)).map(|_| walk.again()).collect();
         let walks = Mutex::new(walks);
-        world::parallel(settings.jobs, |_| -> Result<(), String> {
+        let walked = world::parallel(settings.jobs, |_| -> Result<(), String> {
             let mut report = Report::default();
             let Some(mut walk) = lock(&walks).pop() else { return Ok(()) };
             loop {
@@ -656,10 +656,17 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
                     lock(&total).add(&report);
                     return Ok(());
                 }
-                boundary(&recording, &mut walk, x, settings, &mut report)?;
+                let found = boundary(&recording, &mut walk, x, settings, &mut report);
+                if found.is_err() {
+                    lock(&total).add(&report);
+                    return found;
+                }
             }
-        })?;
+        });
         let mut total = lock(&total);
+        // Those of the threads that have not ended are missing.
+        let looked_at = total.images + total.images_deep;
+        walked.map_err(|why| format!("after {looked_at} images: {why}"))?;
         total.traces += 1;
         total.calls += boundaries as u64 - 1;
         trace += 1;

@@ -41,13 +41,15 @@ pub struct Failure {
     pub ops: Vec<Op>,
     /// The violation that these operations give.
     pub why: String,
+    /// Operations of all episodes until it was found.
+    pub after: u64,
     /// Operations before the reduction, and runs of the reducer.
     pub reduced_from: (usize, usize),
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "# {}", self.why.replace('\n', "\n# "))?;
+        writeln!(f, "# after {} operations: {}", self.after, self.why.replace('\n', "\n# "))?;
         let (from, tries) = self.reduced_from;
         writeln!(f, "# reduced from {from} operations in {tries} runs")?;
         let Schedule { seed, switch_every, pause_one_in } = self.schedule;
@@ -156,8 +158,10 @@ pub fn run(settings: &Settings) -> Result<Counters, Box<Failure>> {
             let (schedule, mut ops) = episode_of(settings.seed, number, settings.cell);
             // A short run needs no long episode.
             ops.truncate(settings.ops as usize);
-            let (counters, _) = execute(schedule, &ops)
-                .map_err(|(why, at)| reduce_failure(settings, schedule, &ops, why, at))?;
+            let (counters, _) = execute(schedule, &ops).map_err(|(why, at)| {
+                let before = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0.ops;
+                reduce_failure(settings, schedule, &ops, why, at, before)
+            })?;
             let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             total.0.add(&counters);
         }
@@ -171,7 +175,9 @@ pub(super) fn reduce_failure(
     ops: &[Op],
     why: String,
     at: usize,
+    ops_before: u64,
 ) -> Box<Failure> {
+    let after = ops_before + at as u64;
     let why_first = why.clone();
     let ops = ops[..at.min(ops.len())].to_vec();
     let from = ops.len();
@@ -179,7 +185,8 @@ pub(super) fn reduce_failure(
     let (left, tries) = reduce(ops, settings.tries_max, |list| execute(schedule, list).is_err());
     drop(quiet);
     let why = execute(schedule, &left).err().map_or(why_first, |(why, _)| why);
-    let failure = Box::new(Failure { schedule, ops: left, why, reduced_from: (from, tries) });
+    let failure =
+        Box::new(Failure { schedule, ops: left, why, after, reduced_from: (from, tries) });
     if let Some(dir) = &settings.failures {
         let path = dir.join(format!("m-{}.ops", schedule.seed));
         world::write_report(&path, &failure.to_string());

@@ -5,6 +5,8 @@
 //! Here it stays, so that trees grow under one policy for the length of an episode; every other
 //! option is drawn as always.
 
+use weir::CompactionPolicy;
+
 use crate::campaign::{crash, metamorphic, switches};
 use crate::options::Cell;
 use crate::runner::form::Switches;
@@ -16,6 +18,8 @@ pub struct Settings {
     pub metamorphic: metamorphic::Settings,
     /// What C gets, but the cell.
     pub crash: crash::Settings,
+    /// The only policy to look at; all if `None`.
+    pub only: Option<CompactionPolicy>,
     /// Sequences of switches.
     pub switches: u64,
 }
@@ -29,7 +33,8 @@ pub fn run(settings: &Settings, mut print: impl FnMut(&str)) -> Result<(), Strin
         "policy        filters       M ops   compared  flushes   merges levels reopens |      C \
          images     deep  commits",
     );
-    for cell in Cell::all() {
+    for cell in Cell::all().filter(|cell| settings.only.is_none_or(|only| only == cell.compaction))
+    {
         let m = metamorphic::Settings { cell: Some(cell), ..settings.metamorphic.clone() };
         let m = metamorphic::run(&m).map_err(|failure| format!("{cell}: {failure}"))?;
         let c = crash::Settings { cell: Some(cell), ..settings.crash.clone() };

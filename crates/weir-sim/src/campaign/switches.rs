@@ -101,7 +101,8 @@ pub fn run(settings: &metamorphic::Settings, sequences: u64) -> Result<Counters,
             }
             let (schedule, ops) = sequence(settings.seed, number);
             let (counters, _) = metamorphic::execute(schedule, &ops).map_err(|(why, at)| {
-                metamorphic::reduce_failure(settings, schedule, &ops, why, at)
+                let before = lock().0.ops;
+                metamorphic::reduce_failure(settings, schedule, &ops, why, at, before)
             })?;
             lock().0.add(&counters);
         }

@@ -49,7 +49,8 @@ pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result
         let (short, number) =
             (if number < runs { Short::Bytes } else { Short::Files }, number % runs);
         let extra = match short {
-            Short::Bytes => (16 << 10) + number * 3777,
+            // From some 260,000 on the few keys that are written have all the room they ever need.
+            Short::Bytes => (16 << 10) + number * 1777,
             // From some sixty on the store has as many as it ever needs.
             Short::Files => 4 + number * 5 % 56,
         };
