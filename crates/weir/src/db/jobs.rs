@@ -287,8 +287,8 @@ impl Engine {
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
-        if self.may_prepare_segment(writer) {
-            match self.prepare_segment(writer) {
+        if let Some(number) = self.segment_to_prepare(writer) {
+            match self.prepare_segment(writer, number) {
                 // What is flushed gives its segments back: that goes on.
                 Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
                 prepared => {
@@ -339,8 +339,8 @@ impl Engine {
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }
-        if self.may_prepare_segment(writer) {
-            let prepared = self.prepare_segment(writer);
+        if let Some(number) = self.segment_to_prepare(writer) {
+            let prepared = self.prepare_segment(writer, number);
             self.note_job(prepared);
         }
         match self.flush_one() {
@@ -349,25 +349,23 @@ impl Engine {
         }
     }
 
-    /// Whether the next log segment is to be prepared, and can be as far as anybody knows. While
-    /// the preparation rests after a failure, who waits for the segment is told why.
-    fn may_prepare_segment(&self, writer: &Writer) -> bool {
-        if !writer.wal.wants_segment() {
-            return false;
-        }
+    /// The log segment that is to be prepared, and can be as far as anybody knows. While the
+    /// preparation rests after a failure, who waits for the segment is told why.
+    fn segment_to_prepare(&self, writer: &Writer) -> Option<u64> {
+        let number = writer.wal.wanted_segment()?;
         let resting =
             self.jobs.state.lock().retries.rests(Work::Segment, clock::now_nanos()).cloned();
         match resting {
             Some(error) => {
                 writer.wal.refuse_segment(&error);
-                false
+                None
             }
-            None => self.has_room_for_segment(writer),
+            None => self.has_room_for_segment(writer).then_some(number),
         }
     }
 
-    fn prepare_segment(&self, writer: &Writer) -> Result<()> {
-        self.noting_retries(Work::Segment, writer.wal.prepare())
+    fn prepare_segment(&self, writer: &Writer, number: u64) -> Result<()> {
+        self.noting_retries(Work::Segment, writer.wal.prepare(number))
     }
 
     /// Passes the result of some work on; if it failed and may be tried again, it will be.

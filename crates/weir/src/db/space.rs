@@ -39,7 +39,11 @@ use crate::version::shape::Shape;
 /// some hundred bytes per table.
 const EDITS_BYTES: u64 = 32 << 10;
 
-/// Bytes of the version log that the edit of one flush takes: a page.
+/// What a table takes besides its blocks: filter, index, properties and footer of a small one. An
+/// estimate from above.
+const TABLE_BYTES: u64 = 1 << 10;
+
+/// Bytes of the version log that the edit of one flush takes, or of a merge of few tables: a page.
 const EDIT_BYTES: u64 = 4 << 10;
 
 /// Bytes per table in a base of the version log. An estimate from above for keys of up to 100
@@ -245,7 +249,8 @@ impl Engine {
             table_bytes = table_bytes.min(options.table_bytes);
         }
         memtables += carried_bytes / memtable_bytes.max(1);
-        Space { bytes, files: memtables + bytes / table_bytes.max(1) }
+        let files = memtables + bytes / table_bytes.max(1);
+        Space { bytes: bytes.saturating_add(files.saturating_mul(TABLE_BYTES)), files }
     }
 
     /// What the next log segment takes and what comes to tables with it. To be asked for before the
@@ -265,8 +270,9 @@ impl Engine {
             bytes: flush.bytes,
             files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
         };
-        // Edits of these flushes come before those of the compaction, and their tables into a base.
-        let edits = flush.files.saturating_mul(EDIT_BYTES + BASE_BYTES_PER_TABLE);
+        // Edits of these flushes, and of the merges that each of them may make due, come before
+        // that of the compaction, and their tables into a base.
+        let edits = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
         Space { bytes: own_bytes.saturating_add(edits), files: 1 }
             .plus(flush)
             .plus(compacted)

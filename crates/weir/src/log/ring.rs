@@ -155,9 +155,15 @@ impl Ring {
         }
     }
 
-    /// Begins to prepare a segment. `None` if nothing is to be done.
-    pub(super) fn begin(&mut self, synced: bool) -> Option<Preparation> {
-        if self.preparing || !self.lacks_ready(synced) {
+    /// The number of the segment that is to be prepared, if one is and nobody does.
+    pub(super) fn lacking(&self, synced: bool) -> Option<u64> {
+        (!self.preparing && self.lacks_ready(synced)).then_some(self.next_number)
+    }
+
+    /// Begins to prepare the segment that was found [lacking](Self::lacking). `None` if it is not
+    /// any more.
+    pub(super) fn begin(&mut self, synced: bool, wanted: u64) -> Option<Preparation> {
+        if self.lacking(synced) != Some(wanted) {
             return None;
         }
         self.preparing = true;
@@ -223,10 +229,14 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn begin(ring: &mut Ring, synced: bool) -> Option<Preparation> {
+        ring.lacking(synced).and_then(|number| ring.begin(synced, number))
+    }
+
     /// The sizes of the next `n` segments.
     fn sizes(ring: &mut Ring, synced: bool, n: usize) -> Vec<u64> {
         let size = |_| {
-            let next = ring.begin(synced).expect("none is ready");
+            let next = begin(ring, synced).expect("none is ready");
             ring.preparing = false;
             next.area.bytes >> 10
         };
@@ -259,7 +269,7 @@ mod tests {
         assert!(!ring.keep(area(1, 4 << 20, false), true));
         let kept = (10..30).filter(|&number| ring.keep(area(number, 4 << 20, true), true)).count();
         assert_eq!(kept as u64, SPARE_BYTES_MAX / (4 << 20));
-        let next = ring.begin(true).expect("none is ready");
+        let next = begin(&mut ring, true).expect("none is ready");
         assert!(next.spare.is_some_and(|spare| spare.number >= 10) && next.area.number == 7);
     }
 
@@ -272,11 +282,11 @@ mod tests {
         assert!(!ring.keep(area(1, 4 << 20), false), "small beside what is made now");
         assert!(ring.keep(area(2, 64 << 20), false));
         assert!(!ring.keep(area(3, 64 << 20), false), "one is enough");
-        let next = ring.begin(false).expect("none is ready");
+        let next = begin(&mut ring, false).expect("none is ready");
         assert!(next.spare.is_some_and(|spare| spare.number == 2) && next.unfit.is_empty());
         ring.preparing = false;
         assert!(ring.keep(area(3, 64 << 20), false));
-        let next = ring.begin(true).expect("none is ready");
+        let next = begin(&mut ring, true).expect("none is ready");
         assert!(next.spare.is_none() && next.unfit == [3] && next.area.zeroed);
     }
 }

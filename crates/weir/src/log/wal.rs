@@ -279,7 +279,7 @@ impl Wal {
     /// opening is prepared here.
     fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
         if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
-            self.prepare().map_err(as_verdict)?;
+            self.prepare_lacking().map_err(as_verdict)?;
         }
         let Ready { area, recycled, file } = self.take_ready()?;
         self.wanted.store(false, Ordering::Relaxed);
@@ -330,13 +330,22 @@ impl Wal {
         }
     }
 
-    /// Whether a segment should be prepared.
-    pub(crate) fn wants_segment(&self) -> bool {
+    /// The number of the segment that should be prepared, if one should.
+    pub(crate) fn wanted_segment(&self) -> Option<u64> {
         if !self.wanted.load(Ordering::Relaxed) {
-            return false;
+            return None;
         }
-        let ring = self.ring.lock();
-        ring.lacks_ready(self.synced_once.load(Ordering::Relaxed)) && !ring.preparing
+        self.lacking_segment()
+    }
+
+    /// The same, whether or not an appender has asked for it.
+    pub(super) fn lacking_segment(&self) -> Option<u64> {
+        self.ring.lock().lacking(self.synced_once.load(Ordering::Relaxed))
+    }
+
+    /// Prepares the next segment if it is not, whether or not an appender has asked for it.
+    pub(super) fn prepare_lacking(&self) -> Result<()> {
+        self.lacking_segment().map_or(Ok(()), |number| self.prepare(number))
     }
 
     /// What the next segment takes, and what it and the rest of the active one bring.
@@ -346,14 +355,16 @@ impl Wal {
         SegmentNeed { carried_bytes: need.carried_bytes.saturating_add(rest), ..need }
     }
 
-    /// Prepares the next segment: recycles an obsolete one or creates one. Called off the write
-    /// path.
+    /// Prepares a segment that was [wanted](Self::wanted_segment), unless somebody else did:
+    /// recycles an obsolete one or creates one. Called off the write path. Who weighs what it needs
+    /// may be late, and must not prepare the one after it.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.
-    pub(crate) fn prepare(&self) -> Result<()> {
+    pub(crate) fn prepare(&self, wanted: u64) -> Result<()> {
         let synced = self.synced_once.load(Ordering::Relaxed);
-        let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced) else {
+        let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced, wanted)
+        else {
             return Ok(());
         };
         let make = || {
@@ -572,7 +583,7 @@ impl Wal {
         }
         self.sync_to(self.settle().0)?;
         if self.active.lock().room() == 0 {
-            self.prepare()?;
+            self.prepare_lacking()?;
         }
         let lsn = self.append(&[&[]], 0, true)?;
         self.sync_to(lsn)

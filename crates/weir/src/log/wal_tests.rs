@@ -59,12 +59,12 @@ fn nothing_is_acknowledged_behind_a_start_that_failed() {
         let storage = MemStorage::default();
         let wal = start(&storage);
         wal.append(&[&[1; 6000]], 1, false).unwrap();
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
         let kind = ErrorKind::NoSpace;
         storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
         let error = wal.append(&[&[2; 6000]], 1, false).unwrap_err();
         assert_eq!(error.kind(), kind);
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
         let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 6000], vec![3; 10]], "{effect:?}");
@@ -78,7 +78,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         let storage = MemStorage::default();
         let wal = start(&storage);
         wal.append(&[&[1; 10]], 1, false).unwrap();
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
         let kind = ErrorKind::NoSpace;
         let at = storage.calls() + failing;
         storage.set_fault(Some(Fault { at, times: 1, kind, effect: Effect::All }));
@@ -86,7 +86,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         wal.close();
         wal.append(&[&[2; 20_000]], 1, false).unwrap_err();
         storage.set_fault(None);
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
         let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 10], vec![3; 10]], "{failing}");
@@ -144,7 +144,7 @@ fn segments_are_recycled() {
         let wal = start(&storage);
         for i in 0..3 {
             wal.append(&[&[i; 5000]], 1, synced).unwrap();
-            wal.prepare().unwrap();
+            wal.prepare_lacking().unwrap();
         }
         let live = wal.live_segments();
         let [first, second, active] = live[..] else { panic!("three segments: {live:?}") };
@@ -155,7 +155,7 @@ fn segments_are_recycled() {
         assert!(kept.contains(&first) && kept.contains(&second), "synced {synced}: {kept:?}");
         // The one that is ready was made as the others were.
         wal.append(&[&[7; 5000]], 1, true).unwrap();
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
         let left = storage.list_logs(LogKind::Wal).unwrap();
         // The second one was not zeroed, unless for writers that sync.
         assert!(!left.contains(&second), "synced {synced}: {left:?}");
@@ -171,7 +171,7 @@ fn a_segment_that_cannot_be_recycled_goes() {
     let wal = start(&storage);
     for i in 0..2 {
         wal.append(&[&[i; 5000]], 1, true).unwrap();
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
     }
     let active = *wal.live_segments().last().unwrap();
     let lsn = wal.append(&[&[2; 5000]], 1, true).unwrap();
@@ -181,9 +181,9 @@ fn a_segment_that_cannot_be_recycled_goes() {
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 3);
     let (at, kind, effect) = (storage.calls(), ErrorKind::NoSpace, Effect::Nothing);
     storage.set_fault(Some(Fault { at, times: 1, kind, effect }));
-    assert_eq!(wal.prepare().unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(wal.prepare_lacking().unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), [active, last]);
-    wal.prepare().unwrap();
+    wal.prepare_lacking().unwrap();
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 3);
 }
 
@@ -237,17 +237,33 @@ fn syncs_leave_a_reserved_segment() {
     let wal = start(&storage);
     for i in 0..2 {
         wal.append(&[&[i; 5000]], 1, false).unwrap();
-        wal.prepare().unwrap();
+        wal.prepare_lacking().unwrap();
     }
     assert_eq!(wal.live_segments(), [1, 2]);
     wal.append(&[&[2; 10]], 1, true).unwrap();
     assert_eq!(wal.live_segments(), [1, 2], "a sync does not wait for zeros");
-    assert!(wal.wants_segment());
-    wal.prepare().unwrap();
+    assert!(wal.wanted_segment().is_some());
+    wal.prepare_lacking().unwrap();
     assert!(!storage.list_logs(LogKind::Wal).unwrap().contains(&3), "it was only reserved");
     let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
     assert_eq!(wal.live_segments(), [1, 2, 4]);
     wal.append(&[&[4; 10]], 1, true).unwrap();
     assert_eq!(wal.live_segments(), [1, 2, 4]);
     assert_eq!(read(&storage, lsn).len(), 5);
+}
+
+/// Goal: who weighs for long whether there is room for a segment does not prepare the one after it,
+/// which nobody has weighed. Method: two find the same segment wanted; it is taken in between.
+#[test]
+fn a_late_preparation_prepares_nothing() {
+    let storage = MemStorage::default();
+    let wal = start(&storage);
+    wal.append(&[&[1; 5000]], 1, true).unwrap();
+    let wanted = wal.wanted_segment().unwrap();
+    wal.prepare(wanted).unwrap();
+    wal.append(&[&[2; 5000]], 1, true).unwrap();
+    assert_eq!(wal.live_segments().len(), 2);
+    wal.prepare(wanted).unwrap();
+    assert_eq!(wal.lacking_segment(), Some(wanted + 1));
+    assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2);
 }
