@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir::sim::{SimDisk, SimOptions, Simulation};
-use weir::{CompactionPolicy, Db, Error, ErrorKind, Options};
+use weir::{CompactionPolicy, Db, Durability, Error, ErrorKind, Options};
 
 fn open(disk: &SimDisk) -> Db {
     let options = Options {
@@ -267,6 +267,35 @@ fn writes_resume_when_the_files_that_are_named_are_free() {
         }
         crowd.check();
         crowd.db.close().unwrap();
+    });
+}
+
+/// Goal: log segments that are only kept to be recycled do not take space that writers are refused
+/// for. Method: a flush makes many segments obsolete; then the device has no more room.
+#[test]
+fn obsolete_log_segments_are_given_up() {
+    Simulation::run(1, |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let options = Options { write_buffer_bytes: 4 << 20, ..Options::default() };
+        let builder = Db::builder("sim").default_options(options).memory_budget(64 << 20);
+        let builder = builder.log_segment_bytes(128 << 10).log_area_bytes(16 << 20).seed(1);
+        let db = builder.device(Arc::new(disk.clone())).open().unwrap();
+        let put = |i: u32| db.put_with(i.to_be_bytes(), [i as u8; 3000], Durability::Sync);
+        (0..300).for_each(|i| put(i).unwrap());
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let logs = || {
+            let names = weir::sim::Dir::list(&disk).unwrap();
+            let files = names.iter().filter(|name| name.starts_with("wal-")).count();
+            files - db.describe().log_segments.len()
+        };
+        assert!(logs() > 2, "one is ready, and some are kept: {}", logs());
+        disk.set_capacity(Some(disk.used_bytes() + (16 << 10)));
+        let error = (300..600).find_map(|i| put(i).err()).expect("the device gets full");
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        sim.delay(Duration::from_secs(1));
+        assert_eq!(logs(), 1, "what is recycled next");
+        db.close().unwrap();
     });
 }
 

@@ -216,6 +216,13 @@ impl Engine {
             state.last_compacted = Some(tree.id);
             return Some(Claim::new(&mut state, tree, due, root));
         }
+        if short_of_space.is_some()
+            && let Some(writer) = &self.writer
+            && self.give_up_spares(writer)
+        {
+            // At once again, not after the pause.
+            self.shared.wake_workers();
+        }
         self.note_space(short_of_space);
         None
     }

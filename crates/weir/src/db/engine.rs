@@ -47,7 +47,7 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tables: Arc<OpenTables>,
-    pub(crate) reclaimer: Reclaimer,
+    pub(crate) reclaimer: Arc<Reclaimer>,
     pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.
     pub(crate) ddl: Mutex<()>,

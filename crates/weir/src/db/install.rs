@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
@@ -40,8 +40,9 @@ impl Engine {
             && let Ok(storage) = self.storage()
         {
             for table in outputs {
-                let reason = "recovery removes tables that no version names";
-                storage.remove_table(table.uid).ignore_error(reason);
+                if storage.remove_table(table.uid).is_err() {
+                    self.reclaimer.take_orphan(table.uid);
+                }
                 self.cache.erase_table(table.uid, table.blocks);
             }
         }

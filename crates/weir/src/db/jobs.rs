@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::Seq;
 use crate::base::sched::{self, Mutex};
 use crate::compaction;
@@ -281,6 +281,8 @@ impl Engine {
         }
         if self.jobs.short_of_space().is_some()
             && let Err(error) = self.storage().and_then(|storage| storage.settle_removals())
+            // Flushes go on: they give log segments back.
+            && error.kind() != ErrorKind::NoSpace
         {
             self.note_job(Err(error));
             return true;
@@ -388,13 +390,26 @@ impl Engine {
     /// Whether the device has room for the next log segment and what comes with it. If not, who
     /// waits for the segment is told; flushes and compactions go on.
     fn has_room_for_segment(&self, writer: &Writer) -> bool {
-        let refused = self.check_space_for_segment().err();
+        let mut refused = self.check_space_for_segment().err();
+        if refused.is_some() && self.give_up_spares(writer) {
+            refused = self.check_space_for_segment().err();
+        }
         if let Some(error) = &refused {
             writer.wal.refuse_segment(error);
         }
         let has_room = refused.is_none();
         self.jobs.state.lock().segment_refused = refused;
         has_room
+    }
+
+    /// Gives log segments back that are kept to be recycled; whether there were some.
+    pub(super) fn give_up_spares(&self, writer: &Writer) -> bool {
+        let given = writer.wal.give_up_spares();
+        if given {
+            let reason = "the device has their space later";
+            self.storage().and_then(|storage| storage.settle_removals()).ignore_error(reason);
+        }
+        given
     }
 
     /// Draws the consequences of how a job ended.
@@ -440,7 +455,7 @@ impl Engine {
 
     /// What every job of this store needs.
     pub(super) fn job_context(&self) -> Result<JobContext> {
-        let set = Arc::clone(&self.set);
+        let (set, reclaimer) = (Arc::clone(&self.set), Arc::clone(&self.reclaimer));
         Ok(JobContext {
             storage: self.storage()?,
             cache: Some(Arc::clone(&self.cache)),
@@ -448,6 +463,7 @@ impl Engine {
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
+            left: Arc::new(move |uid| reclaimer.take_orphan(uid)),
         })
     }
 

@@ -39,7 +39,6 @@ use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
-use crate::state::reclaimer::Reclaimer;
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, SuperVersion, Tree};
 use crate::storage::files::{Files, FilesOptions, Object, check_ahead};
@@ -174,7 +173,7 @@ impl Opening {
             shared,
             cache: self.cache,
             tables: self.tables,
-            reclaimer: Reclaimer::default(),
+            reclaimer: Arc::default(),
             trees,
             ddl: Mutex::new(()),
             log_pins: LogPins::default(),
@@ -359,6 +358,8 @@ impl Opening {
             hash_seed: self.set.current().hash_seed,
             verify_outputs: self.options.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
+            // This opening fails, and the next one removes it.
+            left: Arc::new(|_| {}),
         };
         let mut job = flushes::flush_job(context, &self.set, tree, &buffer, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;

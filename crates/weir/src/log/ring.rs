@@ -185,6 +185,14 @@ impl Ring {
         Some(Preparation { unfit, spare: None, area: Area { number, bytes, zeroed } })
     }
 
+    /// Takes the obsolete segments out that are not recycled next.
+    pub(super) fn surplus(&mut self) -> Vec<Area> {
+        let next = self.spare.pop();
+        let surplus = std::mem::take(&mut self.spare);
+        self.spare.extend(next);
+        surplus
+    }
+
     /// Bytes of the segments from `start` on, but for the last.
     pub(super) fn bytes_behind(&self, start: LogPosition) -> u64 {
         let last = self.live.back().map_or(0, |area| area.number);

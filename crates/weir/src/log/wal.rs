@@ -395,6 +395,14 @@ impl Wal {
         result
     }
 
+    /// Removes the obsolete segments that are not recycled next, where space is short; whether
+    /// there were some.
+    pub(crate) fn give_up_spares(&self) -> bool {
+        let surplus = self.ring.lock().surplus();
+        surplus.iter().for_each(|area| self.let_go(area.number));
+        !surplus.is_empty()
+    }
+
     /// Removes a segment that nothing needs.
     fn let_go(&self, number: u64) {
         let reason = "recovery removes logs that no keyspace needs";

@@ -68,6 +68,8 @@ pub(crate) struct JobContext {
     pub(crate) verify_outputs: bool,
     /// Draws the uid of a new table; never the same twice.
     pub(crate) new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Told of an output that nobody needs and that the device did not let go of.
+    pub(crate) left: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
 /// How a step ended.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
-use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
@@ -226,6 +226,8 @@ impl Outputs {
     pub(super) fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
             open.builder.abandon();
+            // There is none, unless the device did not let go of it.
+            self.remove(open.uid);
         }
         for meta in std::mem::take(&mut self.finished) {
             self.remove(meta.uid);
@@ -236,10 +238,10 @@ impl Outputs {
     }
 
     fn remove(&self, uid: u64) {
-        self.context
-            .storage
-            .remove_table(uid)
-            .ignore_error("no version names it, and recovery removes what no version names");
+        match self.context.storage.remove_table(uid) {
+            Err(error) if error.kind() != ErrorKind::NotFound => (self.context.left)(uid),
+            _ => {}
+        }
     }
 
     fn name(&self, uid: u64) -> String {

@@ -196,6 +196,7 @@ impl Store {
             hash_seed: HASH_SEED,
             verify_outputs: true,
             new_uid: Arc::new(move || uids.new_uid()),
+            left: Arc::new(|_| {}),
         };
         Self {
             storage,

@@ -285,6 +285,8 @@ impl Repair {
             hash_seed,
             verify_outputs: true,
             new_uid,
+            // The next opening removes it.
+            left: Arc::new(|_| {}),
         };
         let spec = FlushSpec {
             keyspace,
