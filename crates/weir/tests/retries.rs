@@ -11,6 +11,10 @@ use weir::sim::{
 use weir::{Db, DbOptions, Durability, ErrorKind, Options};
 
 fn open(disk: &SimDisk) -> (Db, Faults) {
+    open_with(disk, true)
+}
+
+fn open_with(disk: &SimDisk, verify_outputs: bool) -> (Db, Faults) {
     let options = Options {
         write_buffer_bytes: 16 << 10,
         table_bytes: 16 << 10,
@@ -20,7 +24,7 @@ fn open(disk: &SimDisk) -> (Db, Faults) {
     };
     let dir = FaultyDir::over_disk(disk);
     let faults = dir.faults();
-    let db = DbOptions { background_threads: 1, verify_outputs: true, ..DbOptions::default() };
+    let db = DbOptions { background_threads: 1, verify_outputs, ..DbOptions::default() };
     let db = Db::builder("sim")
         .options(db)
         .default_options(options)
@@ -158,8 +162,10 @@ fn what_lasts_is_shown_and_heals() {
             assert_eq!(&*db.get(7_u32.to_be_bytes()).unwrap().unwrap(), [7; 500]);
             assert_eq!(db.flush().expect_err("still").kind(), ErrorKind::Io);
             faults.heal();
-            // A caller ends the pause.
+            // A caller ends the pause, which has just begun and lasts three seconds.
+            let healed = sim.now_nanos();
             db.flush().expect("healed");
+            assert!(sim.now_nanos() - healed < 1_000_000_000, "the flush waited for its turn");
             assert_eq!(background_error(&db), "");
             fill(&db, 90, 300).expect("healed");
             db.close().unwrap();
@@ -191,6 +197,31 @@ fn work_rests_by_itself() {
         fill(&db, 40, 200).expect("healed");
         db.wait_idle().unwrap();
         assert_eq!(background_error(&db), "");
+        db.close().unwrap();
+    });
+}
+
+/// Goal: writers who wait for a compaction that cannot read its input get its error, though flushes
+/// succeed. Method: as above, and nobody reads what a flush has written.
+#[test]
+fn writers_learn_why_a_compaction_does_not_go_on() {
+    Simulation::run(6, |sim| {
+        let disk = SimDisk::default();
+        let (db, faults) = open_with(&disk, false);
+        fill(&db, 0, 100).unwrap();
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        db.close().unwrap();
+        drop(faults);
+        let (db, faults) = open_with(&disk, false);
+        let fail = Effect::Fail(ErrorCode::Eio);
+        faults.arm(fault(OpKind::Read, FileClass::Table, Times::Forever, fail));
+        let error = fill(&db, 0, 9000).expect_err("level 0 is bounded");
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(db.metrics().flushes > 10, "flushes go on");
+        faults.heal();
+        sim.delay(Duration::from_secs(10));
+        fill(&db, 0, 200).expect("healed");
         db.close().unwrap();
     });
 }
