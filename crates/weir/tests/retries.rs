@@ -111,12 +111,14 @@ fn what_passes_is_tried_again() {
 /// once; not only at the next opening. Method: as above, and the first removal fails.
 #[test]
 fn outputs_that_stay_are_removed_later() {
-    for (op, code) in PASSING {
+    let failing = PASSING.map(|(op, code)| (op, Effect::Fail(code)));
+    let made = (OpKind::Create, Effect::FailButDone(ErrorCode::Eio));
+    for (op, effect) in failing.into_iter().chain([made]) {
         Simulation::run(1, move |sim| {
             let disk = SimDisk::default();
             let (db, faults) = open(&disk);
             fill(&db, 0, 100).unwrap();
-            for fails in [fault(op, FileClass::Table, Times::Once, Effect::Fail(code)), {
+            for fails in [fault(op, FileClass::Table, Times::Once, effect), {
                 let fails = Effect::Fail(ErrorCode::Eio);
                 fault(OpKind::Unlink, FileClass::Table, Times::Once, fails)
             }] {

@@ -80,8 +80,7 @@ impl Engine {
     pub(super) fn compact_one(&self) -> Result<bool> {
         let Some(claim) = self.claim_compaction() else { return Ok(false) };
         let work = Work::Compaction(claim.tree.id);
-        let ended = self.run_claim(claim);
-        self.noting_retries(work, ended).map(|_| true)
+        self.run_claim(claim, |ended| self.noting_retries(work, ended)).map(|_| true)
     }
 
     /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
@@ -111,6 +110,8 @@ impl Engine {
             return Due::Nothing;
         }
         let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Due::Nothing };
+        // It may have come since the last look at the snapshots, and go before the next one.
+        state.oldest_snapshot = shape.snapshots.first().copied().or(state.oldest_snapshot);
         let mut due = Due::Nothing;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
             match self.fit(state, room, &shape, &task) {
@@ -156,12 +157,13 @@ impl Engine {
     /// Has all keyspaces looked at again if the oldest snapshot has gone: deletes become due when
     /// no snapshot protects them any more, in any keyspace.
     pub(super) fn look_at_snapshots(&self) {
+        let mut state = self.jobs.state.lock();
         let (_, oldest_snapshot) = self.shared.snapshots.summary();
-        let known = self.jobs.state.lock().oldest_snapshot;
-        if known != oldest_snapshot {
-            self.look_at_all();
+        if state.oldest_snapshot != oldest_snapshot {
+            state.oldest_snapshot = oldest_snapshot;
+            let ids: Vec<KeyspaceId> = self.trees.lock().keys().copied().collect();
+            state.to_look_at.extend(ids);
         }
-        self.jobs.state.lock().oldest_snapshot = oldest_snapshot;
     }
 
     /// Has all keyspaces looked at again for compactions that are due.
@@ -216,10 +218,7 @@ impl Engine {
             state.last_compacted = Some(tree.id);
             return Some(Claim::new(&mut state, tree, due, root));
         }
-        if short_of_space.is_some()
-            && let Some(writer) = &self.writer
-            && self.give_up_spares(writer)
-        {
+        if short_of_space.is_some() && self.give_up_spares() {
             // At once again, not after the pause.
             self.shared.wake_workers();
         }
@@ -238,8 +237,13 @@ impl Engine {
         }
     }
 
-    /// Runs a claimed task and gives its inputs free.
-    fn run_claim(&self, claim: Claim) -> Result<Ended> {
+    /// Runs a claimed task and gives its inputs free. `note` is told how it ended before writers
+    /// are told what keeps it from making room.
+    fn run_claim(
+        &self,
+        claim: Claim,
+        note: impl FnOnce(Result<Ended>) -> Result<Ended>,
+    ) -> Result<Ended> {
         let _cause = on_behalf_of(Cause::Compaction);
         // There may be more to do beside this task.
         self.shared.wake_workers();
@@ -247,6 +251,7 @@ impl Engine {
             Ok(()) => Ok(Ended::Done),
             Err(error) => self.set_aside(&claim, error),
         };
+        let result = note(result);
         let Claim { tree, task, job, root, spending, .. } = claim;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
         let settling = self.jobs.settling.lock();
@@ -410,7 +415,12 @@ impl Engine {
                     }
                     RangePick::Task(task) => match self.fit(&state, &room, &shape, &task) {
                         Fit::Short(needed) => {
-                            return Err(self.does_not_fit(&mut state, &room, needed));
+                            let error = self.does_not_fit(&mut state, &room, needed);
+                            drop(state);
+                            if self.give_up_spares() {
+                                continue;
+                            }
+                            return Err(error);
                         }
                         Fit::Waits => None,
                         Fit::Fits(need) => {
@@ -424,7 +434,7 @@ impl Engine {
                 }
             };
             match claim {
-                Some(claim) => match self.run_claim(claim) {
+                Some(claim) => match self.run_claim(claim, |ended| ended) {
                     Ok(Ended::Done) => self.note_job(Ok(())),
                     Ok(Ended::SetAside(error)) => return Err(error),
                     Err(error) => {

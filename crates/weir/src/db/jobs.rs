@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
 use crate::base::sched::{self, Mutex};
 use crate::compaction;
@@ -279,13 +279,8 @@ impl Engine {
         if self.jobs.rest().is_some() {
             return false;
         }
-        if self.jobs.short_of_space().is_some()
-            && let Err(error) = self.storage().and_then(|storage| storage.settle_removals())
-            // Flushes go on: they give log segments back.
-            && error.kind() != ErrorKind::NoSpace
-        {
-            self.note_job(Err(error));
-            return true;
+        if self.jobs.short_of_space().is_some() {
+            self.settle_removals();
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
@@ -293,8 +288,10 @@ impl Engine {
             match self.prepare_segment(writer, number) {
                 // What is flushed gives its segments back: that goes on.
                 Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
+                // Somebody else did: that says nothing about the device.
+                Ok(false) => return true,
                 prepared => {
-                    self.note_job(prepared);
+                    self.note_job(prepared.map(|_| ()));
                     return true;
                 }
             }
@@ -342,8 +339,10 @@ impl Engine {
             return;
         }
         if let Some(number) = self.segment_to_prepare(writer) {
-            let prepared = self.prepare_segment(writer, number);
-            self.note_job(prepared);
+            match self.prepare_segment(writer, number) {
+                Ok(false) => {}
+                prepared => self.note_job(prepared.map(|_| ())),
+            }
         }
         match self.flush_one() {
             Ok(_) => {}
@@ -359,15 +358,24 @@ impl Engine {
             self.jobs.state.lock().retries.rests(Work::Segment, clock::now_nanos()).cloned();
         match resting {
             Some(error) => {
-                writer.wal.refuse_segment(&error);
+                writer.wal.refuse_segment(number, &error);
                 None
             }
-            None => self.has_room_for_segment(writer).then_some(number),
+            None => self.has_room_for_segment(writer, number).then_some(number),
         }
     }
 
-    fn prepare_segment(&self, writer: &Writer, number: u64) -> Result<()> {
-        self.noting_retries(Work::Segment, writer.wal.prepare(number))
+    /// Prepares a log segment; false if somebody else did, which ends no rest.
+    fn prepare_segment(&self, writer: &Writer, number: u64) -> Result<bool> {
+        let prepared = writer.wal.prepare(number);
+        if let Ok(false) = prepared {
+            return prepared;
+        }
+        let prepared = self.noting_retries(Work::Segment, prepared);
+        if prepared.is_ok() {
+            self.jobs.state.lock().segment_refused = None;
+        }
+        prepared
     }
 
     /// Passes the result of some work on; if it failed and may be tried again, it will be.
@@ -387,29 +395,44 @@ impl Engine {
         result
     }
 
-    /// Whether the device has room for the next log segment and what comes with it. If not, who
-    /// waits for the segment is told; flushes and compactions go on.
-    fn has_room_for_segment(&self, writer: &Writer) -> bool {
+    /// Whether the device has room for the log segment and what comes with it. If not, who waits
+    /// for the segment is told; flushes and compactions go on.
+    fn has_room_for_segment(&self, writer: &Writer, number: u64) -> bool {
         let mut refused = self.check_space_for_segment().err();
-        if refused.is_some() && self.give_up_spares(writer) {
+        if refused.is_some() && self.give_up_spares() {
             refused = self.check_space_for_segment().err();
         }
-        if let Some(error) = &refused {
-            writer.wal.refuse_segment(error);
+        let mut state = self.jobs.state.lock();
+        let Some(error) = refused else {
+            state.segment_refused = None;
+            return true;
+        };
+        // Under the lock: who prepares it meanwhile says after this that nothing is refused.
+        if writer.wal.refuse_segment(number, &error) {
+            state.segment_refused = Some(error);
         }
-        let has_room = refused.is_none();
-        self.jobs.state.lock().segment_refused = refused;
-        has_room
+        false
     }
 
-    /// Gives log segments back that are kept to be recycled; whether there were some.
-    pub(super) fn give_up_spares(&self, writer: &Writer) -> bool {
-        let given = writer.wal.give_up_spares();
+    /// Gives log segments back that are kept to be recycled, before work is refused for want of
+    /// space; whether there were some.
+    pub(super) fn give_up_spares(&self) -> bool {
+        let given = self.writer.as_ref().is_some_and(|writer| writer.wal.give_up_spares());
         if given {
-            let reason = "the device has their space later";
-            self.storage().and_then(|storage| storage.settle_removals()).ignore_error(reason);
+            self.settle_removals();
         }
         given
+    }
+
+    /// Has the device free what was removed.
+    fn settle_removals(&self) {
+        let settled = self.storage().and_then(|storage| storage.settle_removals());
+        if let Err(error) = settled
+            // Flushes go on: they give log segments back.
+            && error.kind() != ErrorKind::NoSpace
+        {
+            self.note_job(Err(error));
+        }
     }
 
     /// Draws the consequences of how a job ended.
@@ -422,6 +445,11 @@ impl Engine {
             Err(error) => {
                 match error.kind() {
                     ErrorKind::Closed => return self.shared.announce_progress(),
+                    // Once more, with the space of these.
+                    ErrorKind::NoSpace if self.give_up_spares() => {
+                        self.shared.wake_workers();
+                        return self.shared.announce_progress();
+                    }
                     ErrorKind::NoSpace => self.shared.health.set_full(&self.naming_need(&error)),
                     _ if error.leaves_unknown() => self.shared.health.poison(&error),
                     // This work alone rests: `noting_retries`.
@@ -588,7 +616,13 @@ impl Engine {
             return Ok(());
         }
         let failures = self.hurry(|_| true);
-        self.shared.wait_until(|| match self.is_idle() {
+        let is_idle = || match self.is_idle() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.give_up_spares() => {
+                self.is_idle()
+            }
+            known => known,
+        };
+        self.shared.wait_until(|| match is_idle() {
             Ok(true) => Some(Ok(())),
             Ok(false) => self.cannot_go_on_since(failures, |_| true).map(Err),
             Err(error) => Some(Err(error)),

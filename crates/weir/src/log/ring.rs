@@ -186,8 +186,9 @@ impl Ring {
     }
 
     /// Takes the obsolete segments out that are not recycled next.
-    pub(super) fn surplus(&mut self) -> Vec<Area> {
-        let next = self.spare.pop();
+    pub(super) fn surplus(&mut self, synced: bool) -> Vec<Area> {
+        let fits = |spare: &Area| spare.zeroed || !synced;
+        let next = self.spare.iter().rposition(fits).map(|at| self.spare.remove(at));
         let surplus = std::mem::take(&mut self.spare);
         self.spare.extend(next);
         surplus

@@ -345,7 +345,7 @@ impl Wal {
 
     /// Prepares the next segment if it is not, whether or not an appender has asked for it.
     pub(super) fn prepare_lacking(&self) -> Result<()> {
-        self.lacking_segment().map_or(Ok(()), |number| self.prepare(number))
+        self.lacking_segment().map_or(Ok(()), |number| self.prepare(number).map(|_| ()))
     }
 
     /// What the next segment takes, and what it and the rest of the active one bring.
@@ -357,15 +357,15 @@ impl Wal {
 
     /// Prepares a segment that was [wanted](Self::wanted_segment), unless somebody else did:
     /// recycles an obsolete one or creates one. Called off the write path. Who weighs what it needs
-    /// may be late, and must not prepare the one after it.
+    /// may be late, and must not prepare the one after it. Whether there was something to do.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.
-    pub(crate) fn prepare(&self, wanted: u64) -> Result<()> {
+    pub(crate) fn prepare(&self, wanted: u64) -> Result<bool> {
         let synced = self.synced_once.load(Ordering::Relaxed);
         let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced, wanted)
         else {
-            return Ok(());
+            return Ok(false);
         };
         let make = || {
             unfit.into_iter().for_each(|number| self.let_go(number));
@@ -383,7 +383,7 @@ impl Wal {
         let result = match made {
             Ok(file) => {
                 ring.ready = Some(Ready { area, recycled: spare.is_some(), file });
-                Ok(())
+                Ok(true)
             }
             Err(error) => {
                 ring.failed = Some(error.clone());
@@ -398,7 +398,8 @@ impl Wal {
     /// Removes the obsolete segments that are not recycled next, where space is short; whether
     /// there were some.
     pub(crate) fn give_up_spares(&self) -> bool {
-        let surplus = self.ring.lock().surplus();
+        let synced = self.synced_once.load(Ordering::Relaxed);
+        let surplus = self.ring.lock().surplus(synced);
         surplus.iter().for_each(|area| self.let_go(area.number));
         !surplus.is_empty()
     }
@@ -417,10 +418,17 @@ impl Wal {
         recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.let_go(gone)))
     }
 
-    /// Tells an appender that waits for a segment that none will be prepared now.
-    pub(crate) fn refuse_segment(&self, error: &Error) {
-        self.ring.lock().failed = Some(error.clone());
+    /// Tells an appender that waits for a segment that it will not be prepared now. Whether that
+    /// was in time: not if somebody prepares it, or has.
+    pub(crate) fn refuse_segment(&self, wanted: u64, error: &Error) -> bool {
+        let mut ring = self.ring.lock();
+        let in_time = ring.lacking(self.synced_once.load(Ordering::Relaxed)) == Some(wanted);
+        if in_time {
+            ring.failed = Some(error.clone());
+        }
+        drop(ring);
         self.ring_changed.notify_all();
+        in_time
     }
 
     /// Starts the next group on a fresh 4 KiB unit whatever the last one was, because what is

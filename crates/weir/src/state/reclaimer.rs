@@ -1,9 +1,10 @@
 //! Frees the bytes of tables that nobody needs any more.
 //!
-//! Invariants: (1) a table is handed over only after the edit that removed it is durable; (2) its
-//! bytes are freed only when its last holder (version, cursor, job) is gone: the reclaimer holds it
-//! weakly and asks; (3) a table whose removal fails is kept in the list and tried again, and why it
-//! failed can be asked; an opening hands over what a crash left behind (H14, H30).
+//! Invariants: (1) a table is handed over only after the edit that removed it is durable, or when
+//! no edit names it and none will; (2) its bytes are freed only when its last holder (version,
+//! cursor, job) is gone: the reclaimer holds it weakly and asks; (3) a table whose removal fails is
+//! kept in the list and tried again, and why it failed can be asked; an opening hands over what a
+//! crash left behind (H14, H30).
 
 use std::sync::{Arc, Weak};
 

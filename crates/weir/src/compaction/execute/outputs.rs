@@ -133,7 +133,9 @@ impl Outputs {
 
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)();
-        let writer = self.context.storage.create_table(uid, self.table_bytes)?;
+        let created = self.context.storage.create_table(uid, self.table_bytes);
+        // The device may have made the file although it reports an error.
+        let writer = created.inspect_err(|_| self.remove(uid))?;
         let mut builder = TableBuilder::new(writer, uid, self.options);
         if let Some(warm_up) = &self.warm_up {
             builder.show_blocks_to(warm_up.sink());
