@@ -6,9 +6,9 @@
 //!
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
-//! the row cache; what stops writers and lets them go on. Facts about order are kept in plain
-//! atomics beside the store: what was acknowledged before a read began must be seen by it, and what
-//! had not begun must not.
+//! the row cache; what stops writers and lets them go on; lookups beside a drop. Facts about order
+//! are kept in plain atomics beside the store: what was acknowledged before a read began must be
+//! seen by it, and what had not begun must not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -436,6 +436,43 @@ fn stopped_writers_go_on() {
         weighers.into_iter().for_each(|weigher| assert!(weigher.join()));
         db.wait_idle().expect("merges go on");
         db.put("last", "value").expect("a sound store takes writes");
+        db.close().expect("a sound store closes");
+    });
+}
+
+/// Property: a point lookup beside the drop of its keyspace gives the value or says that the
+/// keyspace was dropped; never that there is none. Method: readers in every way while it is
+/// dropped, with its keys in memtables and in tables.
+#[test]
+fn reads_beside_a_drop() {
+    explore(|mut prng| {
+        let db = small_store(prng.next_u64(), 0);
+        for round in 1..5u64 {
+            let name = format!("dropped {round}");
+            let space = db.create_keyspace(&name, Options::default()).expect("a creation");
+            for n in 0..4 {
+                space.put(key_of(n), round.to_le_bytes()).expect("a put");
+            }
+            if round % 2 == 0 {
+                space.flush().expect("a flush");
+            }
+            let readers = [(); 2].map(|()| {
+                let (space, n) = (space.clone(), prng.below(4));
+                actor("reader", move || {
+                    let told = |found: crate::Result<Option<crate::Value>>| match found {
+                        Ok(found) => assert_eq!(version(found), round, "it is there"),
+                        Err(error) => assert_eq!(error.kind(), crate::ErrorKind::Closed),
+                    };
+                    for _ in 0..6 {
+                        told(space.get(key_of(n)));
+                        let many = space.multi_get(&[key_of(n)]);
+                        told(many.map(|found| found.into_iter().next().flatten()));
+                    }
+                })
+            });
+            db.drop_keyspace(&name).expect("a drop");
+            readers.into_iter().for_each(|reader| assert!(reader.join()));
+        }
         db.close().expect("a sound store closes");
     });
 }
