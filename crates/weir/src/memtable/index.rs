@@ -24,6 +24,7 @@
 //! as in Graefe and Larson, "B-Tree Indexes and CPU Caches" (2001). Hints that are verified are our
 //! own way round the latches and version counters of concurrent B-trees.
 
+use std::hint::select_unpredictable;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ptr;
@@ -161,7 +162,8 @@ impl<'a> PageRef<'a> {
         while len > 1 {
             let half = len / 2;
             let probe = page.heads[base + half - 1].load(Ordering::Relaxed);
-            base += if probe < head { half } else { 0 };
+            // No branch: half of these would be guessed wrong.
+            base += select_unpredictable(probe < head, half, 0);
             len -= half;
         }
         if base < count {
