@@ -216,7 +216,8 @@ impl Wal {
             }
             _ => self.append_in_next(&mut active, parts, bytes as u64, count, pad)?,
         };
-        let previous = self.written_lsn.swap(lsn, Ordering::AcqRel);
+        let previous = self.written_lsn.load(Ordering::Relaxed);
+        self.written_lsn.store(lsn, Ordering::Release);
         if active.is_settled() {
             self.settled_lsn.store(lsn, Ordering::Release);
         } else if active.unit() != before {
@@ -228,7 +229,9 @@ impl Wal {
         if due && !self.wanted.swap(true, Ordering::Relaxed) {
             (self.want_segment)();
         }
-        self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
+        // Under the lock of the active segment, as all that is stored here.
+        let appended = self.appended_bytes.load(Ordering::Relaxed) + active.take_appended_bytes();
+        self.appended_bytes.store(appended, Ordering::Relaxed);
         Ok(lsn)
     }
 

@@ -57,6 +57,13 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Adds `n` where only one thread at a time adds to this counter: cheaper than
+    /// [`add`](Self::add).
+    #[inline]
+    pub(crate) fn add_alone(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
     /// The sum.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
@@ -67,7 +74,8 @@ impl Counter {
 /// Everything that is counted for a whole store since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Entries put and deleted, and the bytes of their keys and values.
+    /// Entries put and deleted, and the bytes of their keys and values; the leader's to add, as are
+    /// batches and groups.
     pub(crate) puts: Counter,
     pub(crate) deletes: Counter,
     pub(crate) user_bytes_written: Counter,

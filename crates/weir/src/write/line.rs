@@ -10,7 +10,8 @@
 //!    are served in the order of the line, and all of them before a batch that a thread waits for.
 //! 3. The lead goes to the oldest who waits, or to one behind it who is awake and needs no waking:
 //!    at most [`PASSED_OVER_MAX`] times in a row, and never past one who brought no batch.
-//! 4. The line holds a bounded number of bytes that nobody waits for ([`Line::may_wait_alone`]),
+//! 4. There is one [`Lead`]: in the line while nobody leads, and nobody waits then.
+//! 5. The line holds a bounded number of bytes that nobody waits for ([`Line::may_wait_alone`]),
 //!    and a leader does a bounded amount of others' work ([`SHARE_BYTES`]).
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::base::error::{Error, IgnoreError, Result};
-use crate::base::key::Kind;
+use crate::base::key::{Kind, Seq};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::options::Durability;
 use crate::state::tree::Tree;
@@ -83,6 +84,31 @@ pub(super) fn run_callbacks(due: Vec<DueCallback>) {
     }
 }
 
+/// The right to do what only the leader may do, with what leaders pass on. One for each queue.
+pub(super) struct Lead {
+    /// The last sequence number handed out.
+    pub(super) last_seq: Seq,
+    /// Delay that writers owe for their bytes and have not slept off.
+    pub(super) owed_nanos: u64,
+    /// Bytes of all groups so far.
+    pub(super) served_bytes: u64,
+    /// Somebody may have waited when it was given to who has it.
+    pub(super) has_company: bool,
+}
+
+impl Lead {
+    /// The lead of a queue that hands out sequence numbers after `last_seq`.
+    pub(super) fn after(last_seq: Seq) -> Self {
+        Self { last_seq, owed_nanos: 0, served_bytes: 0, has_company: false }
+    }
+}
+
+/// What a ticket's thread has waited for.
+pub(super) enum Turn {
+    Committed(Result<Committed>),
+    Leads(Lead),
+}
+
 /// A batch that waits in the queue.
 pub(crate) struct Ticket {
     /// Whether a thread blocks on this ticket and can take the lead.
@@ -143,7 +169,7 @@ impl Patience {
 pub(super) struct TicketState {
     /// Taken by the leader that commits it. `None` also for a ticket that only wants the lead.
     pub(super) pending: Option<Pending>,
-    leads: bool,
+    lead: Option<Lead>,
     outcome: Option<Result<Committed>>,
     callback: Option<Callback>,
 }
@@ -153,7 +179,7 @@ impl Ticket {
         Arc::new(Self {
             blocking,
             bytes: pending.as_ref().map_or(0, Pending::waiting_bytes),
-            state: Mutex::new(TicketState { pending, leads: false, outcome: None, callback: None }),
+            state: Mutex::new(TicketState { pending, lead: None, outcome: None, callback: None }),
             changed: Condvar::new(),
             answered: AtomicBool::new(false),
             awake: AtomicBool::new(blocking),
@@ -180,8 +206,8 @@ impl Ticket {
         ticket
     }
 
-    /// Waits for the outcome, or for the lead (`None`); awake at first, if that pays.
-    pub(super) fn wait(&self, patience: &Patience) -> Option<Result<Committed>> {
+    /// Waits for the outcome, or for the lead; awake at first, if that pays.
+    pub(super) fn wait(&self, patience: &Patience) -> Turn {
         patience.wait_awake(|| self.answered.load(Ordering::Acquire));
         // Whether the lead comes while this thread is still awake is the simulation's choice.
         sched::switch_point();
@@ -189,10 +215,10 @@ impl Ticket {
         let mut state = self.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
-                return Some(outcome.clone());
+                return Turn::Committed(outcome.clone());
             }
-            if state.leads {
-                return None;
+            if let Some(lead) = state.lead.take() {
+                return Turn::Leads(lead);
             }
             self.changed.wait(&mut state);
         }
@@ -217,8 +243,8 @@ impl Ticket {
         self.bytes == 0
     }
 
-    pub(super) fn give_lead(&self) {
-        self.state.lock().leads = true;
+    pub(super) fn give_lead(&self, lead: Lead) {
+        self.state.lock().lead = Some(lead);
         self.answered.store(true, Ordering::Release);
         self.changed.notify_all();
     }
@@ -256,11 +282,11 @@ impl Ticket {
 }
 
 /// The tickets that wait, in the order in which they came.
-#[derive(Default)]
 pub(super) struct Line {
-    pub(super) leading: bool,
+    /// Here while nobody leads.
+    lead: Option<Lead>,
     /// The leader runs something between two groups and commits nothing.
-    pub(super) exclusive: bool,
+    exclusive: bool,
     waiting: VecDeque<Arc<Ticket>>,
     /// Tickets in the line that no thread blocks on, and their bytes.
     unattended: usize,
@@ -278,16 +304,45 @@ pub(super) enum Next {
     /// Nobody waits: the lead is free.
     Rest,
     /// Commit this one, which cannot lead.
-    Serve(Arc<Ticket>),
+    Serve(Arc<Ticket>, Lead),
     /// Give this one the lead.
-    Lead(Arc<Ticket>),
+    Lead(Arc<Ticket>, Lead),
 }
 
 impl Line {
+    /// An empty line with the lead.
+    pub(super) fn new(lead: Lead) -> Self {
+        Self {
+            lead: Some(lead),
+            exclusive: false,
+            waiting: VecDeque::new(),
+            unattended: 0,
+            unattended_bytes: 0,
+            wanting_lead: 0,
+            weary: false,
+            passed_over: 0,
+        }
+    }
+
+    /// The lead, if nobody has it. Nobody waits then.
+    #[inline]
+    pub(super) fn take_lead(&mut self) -> Option<Lead> {
+        let mut lead = self.lead.take()?;
+        lead.has_company = false;
+        Some(lead)
+    }
+
+    /// The lead for something else than a batch, if nobody has it.
+    pub(super) fn take_lead_exclusively(&mut self) -> Option<Lead> {
+        let lead = self.take_lead()?;
+        self.exclusive = true;
+        Some(lead)
+    }
+
     /// Whether a batch may wait without a thread that blocks on it, while at most `bytes_max` bytes
     /// of such batches wait. Somebody leads then, and will serve it.
     pub(super) fn may_wait_alone(&self, pending: &Pending, bytes_max: usize) -> bool {
-        self.leading
+        self.lead.is_none()
             && !self.exclusive
             && !self.weary
             && self.wanting_lead == 0
@@ -365,7 +420,8 @@ impl Line {
     /// done its share gives the lead to the oldest that brings a batch; that one goes on with
     /// [`next_unattended`](Self::next_unattended) before its own batch.
     #[inline]
-    pub(super) fn next(&mut self, share_done: bool) -> Next {
+    pub(super) fn next(&mut self, mut lead: Lead, share_done: bool) -> Next {
+        lead.has_company = true;
         self.weary |= share_done && self.unattended > 0;
         let relief = |t: &Arc<Ticket>| t.blocking && !t.wants_only_the_lead();
         let successor = if self.weary { self.waiting.iter().position(relief) } else { None };
@@ -373,20 +429,20 @@ impl Line {
             && let Some(ticket) = self.remove(at)
         {
             self.exclusive = false;
-            return Next::Lead(ticket);
+            return Next::Lead(ticket, lead);
         }
         if let Some(ticket) = self.next_unattended() {
-            return Next::Serve(ticket);
+            return Next::Serve(ticket, lead);
         }
         let at = self.successor();
         self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
         let Some(ticket) = self.remove(at) else {
-            self.leading = false;
+            self.lead = Some(lead);
             self.exclusive = false;
             return Next::Rest;
         };
         self.exclusive = ticket.wants_only_the_lead();
-        Next::Lead(ticket)
+        Next::Lead(ticket, lead)
     }
 }
 
@@ -426,16 +482,23 @@ mod tests {
         ticket
     }
 
+    /// A line whose leader is at work.
+    fn led() -> Line {
+        let mut line = Line::new(Lead::after(0));
+        assert!(line.take_lead().is_some());
+        line
+    }
+
     #[track_caller]
     fn leads(line: &mut Line, expected: &Arc<Ticket>) {
-        let Next::Lead(next) = line.next(false) else { panic!("nobody leads") };
+        let Next::Lead(next, _) = line.next(Lead::after(0), false) else { panic!("nobody leads") };
         assert!(Arc::ptr_eq(&next, expected), "another one leads");
     }
 
     /// Goal: the lead goes to who is awake, but the oldest gets it after a bounded number of turns.
     #[test]
     fn the_lead_passes_sleepers_a_bounded_number_of_times() {
-        let mut line = Line { leading: true, ..Line::default() };
+        let mut line = led();
         let oldest = waiting(false);
         line.join(&oldest);
         for _ in 0..PASSED_OVER_MAX {
@@ -451,7 +514,7 @@ mod tests {
     /// Goal: who wants the lead for something else than a batch keeps its place.
     #[test]
     fn nobody_passes_who_wants_only_the_lead() {
-        let mut line = Line { leading: true, ..Line::default() };
+        let mut line = led();
         let alone = Ticket::new(None, true);
         alone.awake.store(false, Ordering::Relaxed);
         line.join(&alone);

@@ -30,12 +30,12 @@ use crate::log::LogPosition;
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
-use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
+use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::line::{Callback, Committed, Pending, Ticket};
 use crate::write::line::{
-    DueCallback, GROUP_COST_BYTES, Line, Next, Patience, SHARE_BYTES, run_callbacks,
+    DueCallback, GROUP_COST_BYTES, Lead, Line, Next, Patience, SHARE_BYTES, Turn, run_callbacks,
 };
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
@@ -77,21 +77,9 @@ pub(crate) struct Limits {
     pub(crate) memtable_bytes_max: u64,
 }
 
-/// The right to do what only the leader may do. Holds the last sequence number handed out.
-pub(crate) struct Lead {
-    last_seq: Seq,
-    owed_nanos: u64,
-    /// Bytes of all groups so far.
-    served_bytes: u64,
-}
-
-/// The leader's private state between two leaders.
-type LeadCell = Mutex<Option<Lead>>;
-
-/// The queue with the leader's state.
+/// The queue, and how to wait in it.
 pub(crate) struct Committer {
     queue: CommitQueue,
-    lead: LeadCell,
     patience: Patience,
 }
 
@@ -106,7 +94,7 @@ impl Committer {
     ) -> Self {
         Self {
             queue: CommitQueue {
-                line: Mutex::default(),
+                line: Mutex::new(Line::new(Lead::after(last_seq))),
                 wal,
                 shared,
                 source,
@@ -115,7 +103,6 @@ impl Committer {
                 freeze_requested: AtomicBool::new(false),
                 restarted_in: AtomicU64::new(u64::MAX),
             },
-            lead: Mutex::new(Some(Lead { last_seq, owed_nanos: 0, served_bytes: 0 })),
             patience: Patience::new(sched::can_wait_awake()),
         }
     }
@@ -139,9 +126,9 @@ impl Committer {
         then: Option<Callback>,
     ) -> Result<Arc<Ticket>> {
         self.queue.admit(pending)?;
-        if self.try_lead() {
+        if let Some(lead) = self.try_lead() {
             let ticket = Ticket::unattended(None, then);
-            let outcome = self.lead_with(pending, Vec::new());
+            let outcome = self.lead_with(lead, pending, Vec::new());
             run_callbacks(ticket.finish(outcome).into_iter().collect());
             return Ok(ticket);
         }
@@ -165,15 +152,16 @@ impl Committer {
     /// Commits one batch, leading or waiting for the one who does.
     #[inline]
     fn commit_attended(&self, pending: &mut Pending) -> Result<Committed> {
-        if self.try_lead() {
-            return self.lead_with(pending, Vec::new());
+        if let Some(lead) = self.try_lead() {
+            return self.lead_with(lead, pending, Vec::new());
         }
         let ticket = Ticket::new(Some(std::mem::take(pending)), true);
         match self.enqueue_and_wait(&ticket) {
-            Some(outcome) => outcome,
-            None => {
+            Turn::Committed(outcome) => outcome,
+            Turn::Leads(mut lead) => {
                 let own = ticket.state.lock().pending.take();
-                self.lead_with(&mut own.unwrap_or_default(), self.catch_up())
+                let due = self.catch_up(&mut lead);
+                self.lead_with(lead, &mut own.unwrap_or_default(), due)
             }
         }
     }
@@ -192,15 +180,8 @@ impl Committer {
         &self,
         body: impl FnOnce(&LeadAccess<'_>) -> T,
     ) -> Option<Result<T>> {
-        {
-            let mut line = self.queue.line.lock();
-            if line.leading {
-                return None;
-            }
-            line.leading = true;
-            line.exclusive = true;
-        }
-        Some(self.between_groups(body))
+        let lead = self.queue.line.lock().take_lead_exclusively()?;
+        Some(self.between_groups(lead, body))
     }
 
     /// Has the keyspace's memtable frozen before the next commit group, without waiting for it.
@@ -226,28 +207,25 @@ impl Committer {
     /// `Poisoned` if the store is, or if `body` panics.
     pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
         let ticket = Ticket::new(None, true);
-        let given = {
+        let taken = {
             let mut line = self.queue.line.lock();
-            if line.leading {
+            let taken = line.take_lead_exclusively();
+            if taken.is_none() {
                 line.join(&ticket);
-                false
-            } else {
-                line.leading = true;
-                line.exclusive = true;
-                true
             }
+            taken
         };
-        if !given {
-            let outcome = ticket.wait(&Patience::default());
-            debug_assert!(outcome.is_none(), "a ticket without a batch can only get the lead");
-        }
-        self.between_groups(body)
+        let lead = taken.unwrap_or_else(|| match ticket.wait(&Patience::default()) {
+            Turn::Leads(lead) => lead,
+            Turn::Committed(_) => unreachable!("a ticket without a batch can only get the lead"),
+        });
+        self.between_groups(lead, body)
     }
 
     /// Runs `body`, then hands over, whatever became of it.
     ///
     /// Requires: the caller leads exclusively.
-    fn between_groups<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
+    fn between_groups<T>(&self, lead: Lead, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
         let shared = &self.queue.shared;
         let access = LeadAccess { queue: &self.queue };
         let run = || shared.health.check_sound().map(|()| body(&access));
@@ -255,24 +233,22 @@ impl Committer {
         if let Err(error) = &result {
             shared.poison(error);
         }
-        self.hand_over_alone();
+        self.hand_over_alone(lead);
         result
     }
 
     /// Takes the lead of an idle queue.
     #[inline]
-    fn try_lead(&self) -> bool {
-        let mut line = self.queue.line.lock();
-        !std::mem::replace(&mut line.leading, true)
+    fn try_lead(&self) -> Option<Lead> {
+        self.queue.line.lock().take_lead()
     }
 
-    /// Joins the line; the outcome, or `None` with the lead.
-    fn enqueue_and_wait(&self, ticket: &Arc<Ticket>) -> Option<Result<Committed>> {
+    /// Joins the line, and waits.
+    fn enqueue_and_wait(&self, ticket: &Arc<Ticket>) -> Turn {
         {
             let mut line = self.queue.line.lock();
-            if !line.leading {
-                line.leading = true;
-                return None;
+            if let Some(lead) = line.take_lead() {
+                return Turn::Leads(lead);
             }
             line.join(ticket);
         }
@@ -281,71 +257,62 @@ impl Committer {
 
     /// Commits what nobody waits for: a thread that takes over from another one does that first,
     /// so that batches of one thread keep their order.
-    ///
-    /// Requires: the caller leads.
-    fn catch_up(&self) -> Vec<DueCallback> {
+    fn catch_up(&self, lead: &mut Lead) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {
             let left = self.queue.line.lock().next_unattended();
             let Some(ticket) = left else { return due };
-            self.serve(&ticket, &mut due);
+            self.serve(lead, &ticket, &mut due);
         }
     }
 
     /// Leads one group that begins with `own`, and runs the callbacks that are `due` besides its
     /// own.
     ///
-    /// Requires: the caller leads; nobody waits unattended.
-    fn lead_with(&self, own: &mut Pending, mut due: Vec<DueCallback>) -> Result<Committed> {
-        let mut lead = self.take_lead();
+    /// Requires: nobody waits unattended.
+    fn lead_with(
+        &self,
+        mut lead: Lead,
+        own: &mut Pending,
+        mut due: Vec<DueCallback>,
+    ) -> Result<Committed> {
         let outcome = self.queue.commit_group(&mut lead, own, &mut due);
-        self.give_back(lead);
-        self.hand_over(&mut due);
+        self.hand_over(lead, &mut due);
         run_callbacks(due);
         outcome
     }
 
     /// Commits the batch of a ticket that nobody blocks on; what that cost, in bytes.
-    ///
-    /// Requires: the caller leads.
-    fn serve(&self, ticket: &Ticket, due: &mut Vec<DueCallback>) -> u64 {
+    fn serve(&self, lead: &mut Lead, ticket: &Ticket, due: &mut Vec<DueCallback>) -> u64 {
         let own = ticket.state.lock().pending.take();
-        let mut lead = self.take_lead();
         let before = lead.served_bytes;
-        let outcome = self.queue.commit_group(&mut lead, &mut own.unwrap_or_default(), due);
+        let outcome = self.queue.commit_group(lead, &mut own.unwrap_or_default(), due);
         let cost = lead.served_bytes - before + GROUP_COST_BYTES;
-        self.give_back(lead);
         due.extend(ticket.finish(outcome));
         cost
     }
 
     /// Hands over after something else than a group.
-    fn hand_over_alone(&self) {
+    fn hand_over_alone(&self, lead: Lead) {
         let mut due = Vec::new();
-        self.hand_over(&mut due);
+        self.hand_over(lead, &mut due);
         run_callbacks(due);
-    }
-
-    fn take_lead(&self) -> Lead {
-        let lead = self.lead.lock().take();
-        lead.unwrap_or_else(|| unreachable!("two threads lead the commit queue"))
-    }
-
-    fn give_back(&self, lead: Lead) {
-        *self.lead.lock() = Some(lead);
     }
 
     /// Commits for those who cannot lead, then gives the lead to the first who can; to the first
     /// who can at all, once this thread has done its share. The callbacks that became due are the
     /// caller's to run.
-    fn hand_over(&self, due: &mut Vec<DueCallback>) {
+    fn hand_over(&self, mut lead: Lead, due: &mut Vec<DueCallback>) {
         let mut served = 0;
         loop {
-            let next = self.queue.line.lock().next(served >= SHARE_BYTES);
+            let next = self.queue.line.lock().next(lead, served >= SHARE_BYTES);
             match next {
                 Next::Rest => return,
-                Next::Lead(ticket) => return ticket.give_lead(),
-                Next::Serve(ticket) => served += self.serve(&ticket, due),
+                Next::Lead(ticket, lead) => return ticket.give_lead(lead),
+                Next::Serve(ticket, kept) => {
+                    lead = kept;
+                    served += self.serve(&mut lead, &ticket, due);
+                }
             }
         }
     }
@@ -402,8 +369,6 @@ impl CommitQueue {
     }
 
     /// Commits `own` and whatever else waits at the head of the line as one group.
-    ///
-    /// Requires: the caller leads.
     fn commit_group(
         &self,
         lead: &mut Lead,
@@ -412,7 +377,7 @@ impl CommitQueue {
     ) -> Result<Committed> {
         let mut followers: Vec<(Arc<Ticket>, Pending)> = Vec::new();
         let commit = || {
-            if own.bytes.len() < GROUP_BYTES_MAX {
+            if lead.has_company && own.bytes.len() < GROUP_BYTES_MAX {
                 self.collect(own, &mut followers);
             }
             let bytes: usize = followers.iter().map(|(_, p)| p.bytes.len()).sum();
@@ -496,9 +461,6 @@ impl CommitQueue {
         }
         for batch in batches.iter().filter(|b| !logged(b)) {
             seq = insert(batch, seq);
-            for tree in &batch.trees {
-                tree.peek().active.holds_unlogged.store(true, Ordering::Relaxed);
-            }
         }
         // (d) Everything up to here is in a memtable.
         self.shared.publish(lead.last_seq);
@@ -527,13 +489,11 @@ impl CommitQueue {
     fn count(&self, batches: &[&Pending], total: u64, bytes: u64) {
         let deletes: u64 = batches.iter().map(|b| u64::from(b.deletes)).sum();
         let counters = &self.shared.counters;
-        counters.puts.add(total - deletes);
-        if deletes > 0 {
-            counters.deletes.add(deletes);
-        }
-        counters.user_bytes_written.add(bytes);
-        counters.batches.add(batches.len() as u64);
-        counters.groups.add(1);
+        counters.puts.add_alone(total - deletes);
+        counters.deletes.add_alone(deletes);
+        counters.user_bytes_written.add_alone(bytes);
+        counters.batches.add_alone(batches.len() as u64);
+        counters.groups.add_alone(1);
     }
 
     /// Freezes a full memtable; waits while too many wait for their flush or level 0 is too deep.
@@ -702,13 +662,19 @@ impl CommitQueue {
 
 /// Inserts the records of a batch from sequence number `seq` on; the next free number.
 fn insert(batch: &Pending, mut seq: Seq) -> Seq {
+    let end = |active: &Buffer| {
+        if batch.durability == Durability::None {
+            active.holds_unlogged.store(true, Ordering::Relaxed);
+        }
+        active.update_charge();
+    };
     if let [tree] = batch.trees.as_slice() {
         let current = tree.peek();
         for record in Records::new(&batch.bytes) {
             current.active.memtable.insert(record.key, seq, record.kind, record.value);
             seq += 1;
         }
-        current.active.update_charge();
+        end(&current.active);
         return seq;
     }
     for record in Records::new(&batch.bytes) {
@@ -718,7 +684,7 @@ fn insert(batch: &Pending, mut seq: Seq) -> Seq {
         seq += 1;
     }
     for tree in &batch.trees {
-        tree.peek().active.update_charge();
+        end(&tree.peek().active);
     }
     seq
 }
