@@ -4,6 +4,7 @@
 //! Not here: any I/O (`device`), any knowledge of what the bytes mean.
 
 pub(crate) mod atomic;
+pub(crate) mod buf;
 pub(crate) mod checksum;
 pub(crate) mod clock;
 pub(crate) mod coding;

@@ -1,57 +1,14 @@
 //! A value as the engine hands it out: a reference-counted slice of a block, or bytes of its own.
 //!
-//! Not here: what the bytes mean. Invariants: (1) the bytes behind a [`Buf`] never change once a
-//! second handle exists; (2) a [`Value`] keeps the whole block that it points into alive, whatever
-//! becomes of the cache and the table (H32).
+//! Not here: what the bytes mean. Invariant: a [`Value`] keeps the whole block that it points into
+//! alive, whatever becomes of the cache and the table (H32).
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::base::buf::Buf;
 use crate::base::memory::{Accountant, Category, Charge};
-
-/// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
-///
-/// The count of handles does not lie beside the bytes: taking a handle does not wait for the block
-/// to come from memory, so that the waits for several blocks can overlap.
-#[derive(Clone, Default)]
-pub(crate) struct Buf(Option<Arc<Box<[u8]>>>);
-
-impl Buf {
-    /// A buffer of `len` zeros, to be filled through [`Buf::get_mut`].
-    pub(crate) fn zeroed(len: usize) -> Self {
-        Self(Some(Arc::new(vec![0; len].into_boxed_slice())))
-    }
-
-    /// A buffer that begins with `content`: this one if nobody else has a handle to it and it has
-    /// exactly the room, a new one otherwise.
-    pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
-        match self.get_mut() {
-            Some(bytes) if bytes.len() == content.len() => {
-                bytes.copy_from_slice(content);
-                self.clone()
-            }
-            _ => Self::from(content),
-        }
-    }
-
-    /// The bytes for writing, as long as this is the only handle.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
-        self.0.as_mut().map_or(Some(&mut []), |bytes| Arc::get_mut(bytes).map(|b| &mut **b))
-    }
-
-    /// The bytes.
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_deref().map_or(&[], |bytes| bytes)
-    }
-}
-
-impl From<&[u8]> for Buf {
-    fn from(bytes: &[u8]) -> Self {
-        Self(Some(Arc::new(bytes.into())))
-    }
-}
 
 /// A value read from the store: dereferences to its bytes.
 ///
@@ -263,12 +220,12 @@ mod tests {
         assert_eq!(format!("{shared:?}"), "\"world\"");
         drop(buf);
         assert_eq!(shared.clone().into_vec(), b"world");
-        assert_eq!(Value::shared(Buf::zeroed(0), 0, 0), Value::default());
+        assert_eq!(Value::shared(Buf::unfilled(0), 0, 0), Value::default());
     }
 
     #[test]
     #[should_panic(expected = "exceeds its block")]
     fn a_range_outside_its_block_is_a_bug() {
-        let _ = Value::shared(Buf::zeroed(4), 2, 3);
+        let _ = Value::shared(Buf::unfilled(4), 2, 3);
     }
 }

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
+use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
-use crate::base::value::Buf;
 
 pub(crate) mod row;
 
@@ -89,7 +89,7 @@ struct ByBytes;
 
 impl Weighter<BlockKey, Cached> for ByBytes {
     fn weight(&self, _: &BlockKey, block: &Cached) -> u64 {
-        block.buf.bytes().len() as u64 + BLOCK_OVERHEAD_BYTES
+        block.buf.memory_bytes() as u64 + BLOCK_OVERHEAD_BYTES
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     fn block(bytes: usize) -> Buf {
-        Buf::zeroed(bytes)
+        Buf::unfilled(bytes)
     }
 
     #[test]

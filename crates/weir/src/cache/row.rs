@@ -27,10 +27,10 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use crate::base::atomic::{AtomicU64, Ordering};
+use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
-use crate::base::value::Buf;
 use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
 
 /// Names a row: borrowed, for a lookup.
@@ -91,7 +91,7 @@ fn weight(key_bytes: usize, value_bytes: usize) -> u64 {
 
 impl Weighter<OwnedKey, Row> for ByBytes {
     fn weight(&self, key: &OwnedKey, row: &Row) -> u64 {
-        weight(key.key.len(), row.value.as_ref().map_or(0, |value| value.bytes().len()))
+        weight(key.key.len(), row.value.as_ref().map_or(0, Buf::memory_bytes))
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use crate::base::buf::Buf;
 use crate::base::error::Result;
 use crate::base::key::Seq;
-use crate::base::value::{Buf, Value};
+use crate::base::value::Value;
 use crate::cache::Purpose;
 use crate::table::TableHit;
 use crate::table::block::Layout;

@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
+use crate::base::buf::Buf;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
-use crate::base::value::Buf;
 use crate::cache::Purpose;
 use crate::table::ahead::{Ahead, Direction};
 use crate::table::block::Layout;

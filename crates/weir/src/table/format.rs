@@ -15,10 +15,10 @@
 //! not pass; (3) a checksum is verified before any length inside the checked bytes is believed, and
 //! no length is believed beyond the file's own.
 
+use crate::base::buf::Buf;
 use crate::base::checksum;
 use crate::base::coding::{Reader, put_u16, put_u32, put_u64};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::value::Buf;
 use crate::options::Compression;
 use crate::table::block::{Flaw, Layout};
 
@@ -444,7 +444,7 @@ impl BlockPlace<'_> {
         if u64::from(raw_len) > self.raw_bytes_max {
             return Err(self.damaged("claims to be larger than all of its table"));
         }
-        let mut buf = Buf::zeroed(raw_len as usize);
+        let mut buf = Buf::unfilled(raw_len as usize);
         let out = buf.get_mut().ok_or_else(|| self.damaged("is shared before it is read"))?;
         let complete = match code {
             COMPRESSION_LZ4 => lz4_decompress(compressed, out)?,

@@ -13,12 +13,13 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::base::buf::Buf;
 use crate::base::error::{Error, Result};
 use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
-use crate::base::value::{Buf, Value};
+use crate::base::value::Value;
 use crate::cache::{BlockCache, Purpose};
 use crate::filter;
 use crate::storage::{Advice, Storage, TableSource};
@@ -461,7 +462,7 @@ impl Table {
     #[cold]
     fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<(Buf, Layout)> {
         let extent = opened.index.extent(block);
-        let mut stored = Buf::zeroed(extent.bytes);
+        let mut stored = Buf::unfilled(extent.bytes);
         if let Some(bytes) = stored.get_mut() {
             self.read_exact_at(bytes, extent.offset)?;
         }

@@ -5,11 +5,11 @@
 //! every key, and bounds, counts and entry hash are those of the description. Nothing comes from
 //! the cache, and nothing that is in memory already is trusted: the tail is read again.
 
+use crate::base::buf::Buf;
 use crate::base::checksum::{hash_entry, hash_key};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, Printable, SEQ_MAX, Seq, compare_entries};
 use crate::base::table_meta::TableMeta;
-use crate::base::value::Buf;
 use crate::table::VerifyStats;
 use crate::table::block::Layout;
 use crate::table::open_tables::OpenFile;

@@ -17,9 +17,9 @@
 
 use std::sync::Arc;
 
+use crate::base::buf::Buf;
 use crate::base::key;
 use crate::base::sched::Mutex;
-use crate::base::value::Buf;
 use crate::cache::BlockCache;
 use crate::table::{BlockSink, Table, WrittenBlock};
 
