@@ -27,6 +27,7 @@ use crate::db::engine::{Engine, Writer};
 use crate::db::retries::{Retries, Work};
 use crate::db::setbacks::Setbacks;
 use crate::db::space::{Room, Spending};
+use crate::log::Wanted;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
@@ -284,11 +285,11 @@ impl Engine {
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
-        if let Some(number) = self.segment_to_prepare(writer) {
-            match self.prepare_segment(writer, number) {
+        if let Some(wanted) = self.segment_to_prepare(writer) {
+            match self.prepare_segment(writer, wanted) {
                 // What is flushed gives its segments back: that goes on.
                 Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
-                // Somebody else did: that says nothing about the device.
+                // Not any more, or not the same: that says nothing about the device.
                 Ok(false) => return true,
                 prepared => {
                     self.note_job(prepared.map(|_| ()));
@@ -338,8 +339,8 @@ impl Engine {
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
         }
-        if let Some(number) = self.segment_to_prepare(writer) {
-            match self.prepare_segment(writer, number) {
+        if let Some(wanted) = self.segment_to_prepare(writer) {
+            match self.prepare_segment(writer, wanted) {
                 Ok(false) => {}
                 prepared => self.note_job(prepared.map(|_| ())),
             }
@@ -352,22 +353,23 @@ impl Engine {
 
     /// The log segment that is to be prepared, and can be as far as anybody knows. While the
     /// preparation rests after a failure, who waits for the segment is told why.
-    fn segment_to_prepare(&self, writer: &Writer) -> Option<u64> {
-        let number = writer.wal.wanted_segment()?;
+    fn segment_to_prepare(&self, writer: &Writer) -> Option<Wanted> {
+        let wanted = writer.wal.wanted_segment()?;
         let resting =
             self.jobs.state.lock().retries.rests(Work::Segment, clock::now_nanos()).cloned();
         match resting {
             Some(error) => {
-                writer.wal.refuse_segment(number, &error);
+                writer.wal.refuse_segment(wanted, &error);
                 None
             }
-            None => self.has_room_for_segment(writer, number).then_some(number),
+            None => self.has_room_for_segment(writer, wanted).then_some(wanted),
         }
     }
 
-    /// Prepares a log segment; false if somebody else did, which ends no rest.
-    fn prepare_segment(&self, writer: &Writer, number: u64) -> Result<bool> {
-        let prepared = writer.wal.prepare(number);
+    /// Prepares a log segment; false if somebody else did or it needs something else by now, which
+    /// ends no rest.
+    fn prepare_segment(&self, writer: &Writer, wanted: Wanted) -> Result<bool> {
+        let prepared = writer.wal.prepare(wanted);
         if let Ok(false) = prepared {
             return prepared;
         }
@@ -397,7 +399,7 @@ impl Engine {
 
     /// Whether the device has room for the log segment and what comes with it. If not, who waits
     /// for the segment is told; flushes and compactions go on.
-    fn has_room_for_segment(&self, writer: &Writer, number: u64) -> bool {
+    fn has_room_for_segment(&self, writer: &Writer, wanted: Wanted) -> bool {
         let mut refused = self.check_space_for_segment().err();
         if refused.is_some() && self.give_up_spares() {
             refused = self.check_space_for_segment().err();
@@ -408,7 +410,7 @@ impl Engine {
             return true;
         };
         // Under the lock: who prepares it meanwhile says after this that nothing is refused.
-        if writer.wal.refuse_segment(number, &error) {
+        if writer.wal.refuse_segment(wanted, &error) {
             state.segment_refused = Some(error);
         }
         false

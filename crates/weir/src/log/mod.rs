@@ -39,6 +39,7 @@ pub(crate) use group::GroupType;
 pub(crate) use replay::{
     Behind, GroupView, Peek, ReplayEnd, groups_behind, is_blank, peek, replay,
 };
+pub(crate) use ring::Wanted;
 pub(crate) use writer::{Room, SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};

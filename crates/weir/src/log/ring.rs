@@ -80,6 +80,13 @@ pub(crate) struct SegmentNeed {
     pub(crate) carried_bytes: u64,
 }
 
+/// A segment that is to be prepared, and what it takes and brings as long as nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(super) number: u64,
+    need: SegmentNeed,
+}
+
 /// The segments of a log.
 pub(super) struct Ring {
     /// Segments that a recovery would read, ascending.
@@ -155,14 +162,15 @@ impl Ring {
         }
     }
 
-    /// The number of the segment that is to be prepared, if one is and nobody does.
-    pub(super) fn lacking(&self, synced: bool) -> Option<u64> {
-        (!self.preparing && self.lacks_ready(synced)).then_some(self.next_number)
+    /// The segment that is to be prepared, if one is and nobody does.
+    pub(super) fn lacking(&self, synced: bool) -> Option<Wanted> {
+        let wanted = || Wanted { number: self.next_number, need: self.next_need(synced) };
+        (!self.preparing && self.lacks_ready(synced)).then(wanted)
     }
 
     /// Begins to prepare the segment that was found [lacking](Self::lacking). `None` if it is not
-    /// any more.
-    pub(super) fn begin(&mut self, synced: bool, wanted: u64) -> Option<Preparation> {
+    /// any more, or needs something else by now: a larger group came, or a segment to recycle.
+    pub(super) fn begin(&mut self, synced: bool, wanted: Wanted) -> Option<Preparation> {
         if self.lacking(synced) != Some(wanted) {
             return None;
         }
@@ -239,7 +247,7 @@ mod tests {
     use super::*;
 
     fn begin(ring: &mut Ring, synced: bool) -> Option<Preparation> {
-        ring.lacking(synced).and_then(|number| ring.begin(synced, number))
+        ring.lacking(synced).and_then(|wanted| ring.begin(synced, wanted))
     }
 
     /// The sizes of the next `n` segments.
@@ -266,6 +274,24 @@ mod tests {
         assert_eq!(sizes(&mut small, true, 2), [8, 8]);
         let mut large = Ring { group_bytes: 300 << 10, ..ring() };
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
+    }
+
+    /// Goal: what was weighed is what is prepared. A larger group, a segment to recycle and the first
+    /// writer that syncs change what a segment takes or brings.
+    #[test]
+    fn a_segment_that_changed_is_weighed_again() {
+        let change_of = |change: fn(&mut Ring)| {
+            let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+            let wanted = ring.lacking(false).expect("none is ready");
+            change(&mut ring);
+            assert!(ring.begin(false, wanted).is_none());
+            assert!(begin(&mut ring, false).is_some());
+        };
+        change_of(|ring| ring.group_bytes = 1 << 20);
+        change_of(|ring| {
+            assert!(ring.keep(Area { number: 0, bytes: 4 << 20, zeroed: true }, false))
+        });
+        change_of(|ring| drop((begin(ring, false), ring.preparing = false)));
     }
 
     /// Only segments of today's size are kept, zeroed ones where writers sync, and not without end.

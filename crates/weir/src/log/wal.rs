@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
-use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed};
+use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
 use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
 
@@ -333,8 +333,8 @@ impl Wal {
         }
     }
 
-    /// The number of the segment that should be prepared, if one should.
-    pub(crate) fn wanted_segment(&self) -> Option<u64> {
+    /// The segment that should be prepared, if one should.
+    pub(crate) fn wanted_segment(&self) -> Option<Wanted> {
         if !self.wanted.load(Ordering::Relaxed) {
             return None;
         }
@@ -342,13 +342,13 @@ impl Wal {
     }
 
     /// The same, whether or not an appender has asked for it.
-    pub(super) fn lacking_segment(&self) -> Option<u64> {
+    pub(super) fn lacking_segment(&self) -> Option<Wanted> {
         self.ring.lock().lacking(self.synced_once.load(Ordering::Relaxed))
     }
 
     /// Prepares the next segment if it is not, whether or not an appender has asked for it.
     pub(super) fn prepare_lacking(&self) -> Result<()> {
-        self.lacking_segment().map_or(Ok(()), |number| self.prepare(number).map(|_| ()))
+        self.lacking_segment().map_or(Ok(()), |wanted| self.prepare(wanted).map(|_| ()))
     }
 
     /// What the next segment takes, and what it and the rest of the active one bring.
@@ -360,11 +360,12 @@ impl Wal {
 
     /// Prepares a segment that was [wanted](Self::wanted_segment), unless somebody else did:
     /// recycles an obsolete one or creates one. Called off the write path. Who weighs what it needs
-    /// may be late, and must not prepare the one after it. Whether there was something to do.
+    /// may be late, and must prepare neither the one after it nor one that needs more. Whether there
+    /// was something to do.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.
-    pub(crate) fn prepare(&self, wanted: u64) -> Result<bool> {
+    pub(crate) fn prepare(&self, wanted: Wanted) -> Result<bool> {
         let synced = self.synced_once.load(Ordering::Relaxed);
         let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced, wanted)
         else {
@@ -423,7 +424,7 @@ impl Wal {
 
     /// Tells an appender that waits for a segment that it will not be prepared now. Whether that
     /// was in time: not if somebody prepares it, or has.
-    pub(crate) fn refuse_segment(&self, wanted: u64, error: &Error) -> bool {
+    pub(crate) fn refuse_segment(&self, wanted: Wanted, error: &Error) -> bool {
         let mut ring = self.ring.lock();
         let in_time = ring.lacking(self.synced_once.load(Ordering::Relaxed)) == Some(wanted);
         if in_time {
