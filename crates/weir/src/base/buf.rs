@@ -18,8 +18,8 @@ const SPARE_BYTES_MIN: usize = 1 << 10;
 const STEP_BYTES: usize = 128;
 /// What a thread keeps at most: eight blocks of 4 KiB.
 const SPARE_BYTES_MAX: usize = 32 << 10;
-/// How much larger than a block the memory may be that it gets.
-const LOST_BYTES_MAX: usize = 512;
+/// The part of a block by which the memory that it gets may be larger.
+const LOST_SHARE: usize = 16;
 
 /// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
 ///
@@ -27,6 +27,11 @@ const LOST_BYTES_MAX: usize = 512;
 /// to come from memory, so that the waits for several blocks can overlap.
 #[derive(Clone, Default)]
 pub(crate) struct Buf(Option<Arc<Memory>>);
+
+/// Whether memory of `capacity` bytes may hold a block of `len`.
+fn fits(capacity: usize, len: usize) -> bool {
+    (len..=len + (len / LOST_SHARE).max(STEP_BYTES)).contains(&capacity)
+}
 
 /// Goes to the thread's spares when it is no longer needed.
 struct Memory(Vec<u8>);
@@ -44,29 +49,34 @@ thread_local! {
 impl Spares {
     /// Memory for `len` bytes. The last one kept is the first taken: it is in the cache.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
-        let fits = |spare: &Vec<u8>| (len..=len + LOST_BYTES_MAX).contains(&spare.capacity());
-        let at = self.kept.iter().rposition(fits)?;
+        let at = self.kept.iter().rposition(|spare| fits(spare.capacity(), len))?;
         let spare = self.kept.remove(at);
         self.bytes -= spare.capacity();
         Some(spare)
     }
 
+    /// Keeps it in place of what was kept longest, which may fit nobody.
     fn keep(&mut self, memory: Vec<u8>) {
-        if self.bytes + memory.capacity() <= SPARE_BYTES_MAX {
-            self.bytes += memory.capacity();
-            self.kept.push(memory);
+        self.bytes += memory.capacity();
+        self.kept.push(memory);
+        while self.bytes > SPARE_BYTES_MAX {
+            self.bytes -= self.kept.remove(0).capacity();
         }
     }
 }
 
-/// Memory for `len` bytes, with anything in it.
-fn take(len: usize) -> Vec<u8> {
+/// Memory that a block has left, if some fits `len` bytes.
+fn spare_for(len: usize) -> Option<Vec<u8>> {
     if len < SPARE_BYTES_MIN {
-        return Vec::with_capacity(len);
+        return None;
     }
     // In a destructor of another thread-local there may be no spares any more.
-    let spare = SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten();
-    spare.unwrap_or_else(|| Vec::with_capacity(len.next_multiple_of(STEP_BYTES)))
+    SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten()
+}
+
+/// What new memory for `len` bytes should have.
+fn capacity_for(len: usize) -> usize {
+    if len < SPARE_BYTES_MIN { len } else { len.next_multiple_of(STEP_BYTES) }
 }
 
 impl Drop for Memory {
@@ -82,7 +92,8 @@ impl Drop for Memory {
 impl Buf {
     /// A buffer of `len` bytes of anything, all of it to be written through [`Buf::get_mut`].
     pub(crate) fn unfilled(len: usize) -> Self {
-        let mut memory = take(len);
+        // The system has zeros ready where it has to give new memory.
+        let mut memory = spare_for(len).unwrap_or_else(|| vec![0; capacity_for(len)]);
         memory.resize(len, 0);
         Self(Some(Arc::new(Memory(memory))))
     }
@@ -91,10 +102,7 @@ impl Buf {
     /// about as large, other memory otherwise.
     pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
         match self.0.as_mut().and_then(Arc::get_mut) {
-            Some(Memory(memory))
-                if (content.len()..=content.len() + LOST_BYTES_MAX)
-                    .contains(&memory.capacity()) =>
-            {
+            Some(Memory(memory)) if fits(memory.capacity(), content.len()) => {
                 memory.clear();
                 memory.extend_from_slice(content);
                 self.clone()
@@ -126,7 +134,8 @@ impl Buf {
 
 impl From<&[u8]> for Buf {
     fn from(bytes: &[u8]) -> Self {
-        let mut memory = take(bytes.len());
+        let len = bytes.len();
+        let mut memory = spare_for(len).unwrap_or_else(|| Vec::with_capacity(capacity_for(len)));
         memory.clear();
         memory.extend_from_slice(bytes);
         Self(Some(Arc::new(Memory(memory))))
@@ -154,9 +163,9 @@ mod tests {
         assert_eq!(first.memory_bytes(), 4096);
         drop(first);
         assert_eq!(spare_bytes(), 4096);
-        let second = Buf::from(&[2; 3700][..]);
+        let second = Buf::from(&[2; 3900][..]);
         assert_eq!((second.bytes().as_ptr(), spare_bytes()), (place, 0));
-        assert!(second.bytes().iter().all(|&b| b == 2) && second.bytes().len() == 3700);
+        assert!(second.bytes().iter().all(|&b| b == 2) && second.bytes().len() == 3900);
         drop(second);
         let mut third = Buf::unfilled(4050);
         assert_eq!((third.bytes().as_ptr(), third.bytes().len()), (place, 4050));
@@ -169,6 +178,10 @@ mod tests {
         let blocks: Vec<Buf> = (0..100).map(|i| Buf::unfilled(1000 + 100 * i)).collect();
         drop(blocks);
         assert!((16 << 10..=SPARE_BYTES_MAX).contains(&spare_bytes()));
+        drop([Buf::unfilled(20_000), Buf::unfilled(20_000), Buf::unfilled(4096)]);
+        let last = Buf::unfilled(4096);
+        assert!(spare_bytes() < 24 << 10, "the last block's memory was kept, and was used");
+        drop(last);
         assert!(Buf::unfilled(100_000).memory_bytes() >= 100_000);
         assert_eq!(Buf::unfilled(10).memory_bytes(), 10);
     }

@@ -64,7 +64,7 @@ impl Value {
     /// block and is charged for it, unless pins hold their share of the budget already.
     pub(crate) fn keep(self, accountant: &Arc<Accountant>) -> Self {
         let Repr::Shared { buf, len, .. } = &self.0 else { return self };
-        let block_bytes = buf.bytes().len() as u64;
+        let block_bytes = buf.memory_bytes() as u64;
         let limit = accountant.budget_bytes() / PIN_BUDGET_DIVISOR;
         let small = (*len as usize) < PIN_BYTES_MIN || u64::from(*len) * 2 < block_bytes;
         if small || accountant.used(Category::Pinned) + block_bytes > limit {

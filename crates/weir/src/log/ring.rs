@@ -80,11 +80,14 @@ pub(crate) struct SegmentNeed {
     pub(crate) carried_bytes: u64,
 }
 
-/// A segment that is to be prepared, and what it takes and brings as long as nothing changes.
+/// A segment that is to be prepared, with all that decides what this takes and brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(super) number: u64,
     need: SegmentNeed,
+    synced: bool,
+    /// The segment that is ready, and is given up for this one.
+    replaces: Option<u64>,
 }
 
 /// The segments of a log.
@@ -164,12 +167,18 @@ impl Ring {
 
     /// The segment that is to be prepared, if one is and nobody does.
     pub(super) fn lacking(&self, synced: bool) -> Option<Wanted> {
-        let wanted = || Wanted { number: self.next_number, need: self.next_need(synced) };
+        let wanted = || Wanted {
+            number: self.next_number,
+            need: self.next_need(synced),
+            synced,
+            replaces: self.ready.as_ref().map(|ready| ready.area.number),
+        };
         (!self.preparing && self.lacks_ready(synced)).then(wanted)
     }
 
     /// Begins to prepare the segment that was found [lacking](Self::lacking). `None` if it is not
-    /// any more, or needs something else by now: a larger group came, or a segment to recycle.
+    /// any more, or needs something else by now: a larger group came, a segment to recycle, the
+    /// first sync, or an appender that took the segment which this one was to replace.
     pub(super) fn begin(&mut self, synced: bool, wanted: Wanted) -> Option<Preparation> {
         if self.lacking(synced) != Some(wanted) {
             return None;
@@ -245,6 +254,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{LogKind, Storage};
 
     fn begin(ring: &mut Ring, synced: bool) -> Option<Preparation> {
         ring.lacking(synced).and_then(|wanted| ring.begin(synced, wanted))
@@ -276,22 +286,26 @@ mod tests {
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
     }
 
-    /// Goal: what was weighed is what is prepared. A larger group, a segment to recycle and the first
-    /// writer that syncs change what a segment takes or brings.
+    /// Goal: what was weighed is what is prepared, whatever changes what it takes and brings.
     #[test]
     fn a_segment_that_changed_is_weighed_again() {
         let change_of = |change: fn(&mut Ring)| {
-            let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
-            let wanted = ring.lacking(false).expect("none is ready");
+            let mut ring = Ring::new(VecDeque::new(), 2, 64 << 20);
+            let storage = crate::log::test_storage::MemStorage::default();
+            let file = storage.reserve_log(LogKind::Wal, 1, 4096).expect("in memory");
+            let area = Area { number: 1, bytes: 4096, zeroed: false };
+            ring.ready = Some(Ready { area, recycled: false, file });
+            let wanted = ring.lacking(true).expect("what is ready was not zeroed");
             change(&mut ring);
-            assert!(ring.begin(false, wanted).is_none());
-            assert!(begin(&mut ring, false).is_some());
+            assert!(ring.begin(true, wanted).is_none());
+            assert!(begin(&mut ring, true).is_some());
         };
         change_of(|ring| ring.group_bytes = 1 << 20);
+        change_of(|ring| drop(ring.ready.take()));
         change_of(|ring| {
-            assert!(ring.keep(Area { number: 0, bytes: 4 << 20, zeroed: true }, false))
+            assert!(ring.keep(Area { number: 0, bytes: 4 << 20, zeroed: true }, true))
         });
-        change_of(|ring| drop((begin(ring, false), ring.preparing = false)));
+        change_of(|ring| drop((begin(ring, true), ring.preparing = false)));
     }
 
     /// Only segments of today's size are kept, zeroed ones where writers sync, and not without end.

@@ -348,7 +348,12 @@ impl Wal {
 
     /// Prepares the next segment if it is not, whether or not an appender has asked for it.
     pub(super) fn prepare_lacking(&self) -> Result<()> {
-        self.lacking_segment().map_or(Ok(()), |wanted| self.prepare(wanted).map(|_| ()))
+        while let Some(wanted) = self.lacking_segment() {
+            if self.prepare(wanted)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// What the next segment takes, and what it and the rest of the active one bring.
@@ -360,8 +365,8 @@ impl Wal {
 
     /// Prepares a segment that was [wanted](Self::wanted_segment), unless somebody else did:
     /// recycles an obsolete one or creates one. Called off the write path. Who weighs what it needs
-    /// may be late, and must prepare neither the one after it nor one that needs more. Whether there
-    /// was something to do.
+    /// may be late, and must prepare neither the one after it nor one that needs more. Whether
+    /// there was something to do.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.

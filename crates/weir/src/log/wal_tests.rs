@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
 use super::{LogPosition, replay};
-use crate::base::error::ErrorKind;
+use crate::base::error::{Error, ErrorKind};
 use crate::storage::{LogKind, Storage};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -252,8 +252,9 @@ fn syncs_leave_a_reserved_segment() {
     assert_eq!(read(&storage, lsn).len(), 5);
 }
 
-/// Goal: who weighs for long whether there is room for a segment does not prepare the one after it,
-/// which nobody has weighed. Method: two find the same segment wanted; it is taken in between.
+/// Goal: who weighs for long whether there is room for a segment neither prepares the one after it,
+/// which nobody has weighed, nor refuses it. Method: two find the same segment wanted; it is taken
+/// in between.
 #[test]
 fn a_late_preparation_prepares_nothing() {
     let storage = MemStorage::default();
@@ -264,6 +265,8 @@ fn a_late_preparation_prepares_nothing() {
     wal.append(&[&[2; 5000]], 1, true).unwrap();
     assert_eq!(wal.live_segments().len(), 2);
     wal.prepare(wanted).unwrap();
+    let late = Error::new(ErrorKind::NoSpace, "for the segment that is live by now");
+    assert!(!wal.refuse_segment(wanted, &late));
     assert_eq!(wal.lacking_segment().unwrap().number, wanted.number + 1);
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2);
 }

@@ -160,7 +160,8 @@ impl Committer {
             Turn::Committed(outcome) => outcome,
             Turn::Leads(mut lead) => {
                 let own = ticket.state.lock().pending.take();
-                let due = self.catch_up(&mut lead);
+                // A lead that was free came from an empty line.
+                let due = if lead.has_company { self.catch_up(&mut lead) } else { Vec::new() };
                 self.lead_with(lead, &mut own.unwrap_or_default(), due)
             }
         }
@@ -662,20 +663,23 @@ impl CommitQueue {
 
 /// Inserts the records of a batch from sequence number `seq` on; the next free number.
 fn insert(batch: &Pending, mut seq: Seq) -> Seq {
-    let end = |active: &Buffer| {
+    let begin = |active: &Buffer| {
         if batch.durability == Durability::None {
             active.holds_unlogged.store(true, Ordering::Relaxed);
         }
-        active.update_charge();
     };
     if let [tree] = batch.trees.as_slice() {
         let current = tree.peek();
+        begin(&current.active);
         for record in Records::new(&batch.bytes) {
             current.active.memtable.insert(record.key, seq, record.kind, record.value);
             seq += 1;
         }
-        end(&current.active);
+        current.active.update_charge();
         return seq;
+    }
+    for tree in &batch.trees {
+        begin(&tree.peek().active);
     }
     for record in Records::new(&batch.bytes) {
         if let Some(tree) = batch.trees.iter().find(|t| t.id == record.keyspace) {
@@ -684,7 +688,7 @@ fn insert(batch: &Pending, mut seq: Seq) -> Seq {
         seq += 1;
     }
     for tree in &batch.trees {
-        end(&tree.peek().active);
+        tree.peek().active.update_charge();
     }
     seq
 }
