@@ -192,10 +192,11 @@ mod tests {
         thread_local! {
             static HELD: RefCell<Option<Buf>> = const { RefCell::new(None) };
         }
-        let thread = std::thread::spawn(|| {
+        let body = || {
             HELD.with(|held| *held.borrow_mut() = Some(Buf::unfilled(4096)));
             drop(Buf::unfilled(4096));
-        });
-        assert!(thread.join().is_ok());
+        };
+        let thread = crate::base::sched::spawn("holder", body).unwrap();
+        assert!(thread.join());
     }
 }

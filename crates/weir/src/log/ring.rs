@@ -286,6 +286,23 @@ mod tests {
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
     }
 
+    /// Goal: the first segment is always written with zeros, others only where writers sync; and what
+    /// is weighed for them is a spare only if it will be used.
+    #[test]
+    fn who_syncs_gets_zeros() {
+        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        let mut zeroed = |synced| {
+            let next = begin(&mut ring, synced).expect("none is ready");
+            ring.preparing = false;
+            next.area.zeroed
+        };
+        assert_eq!([zeroed(false), zeroed(false), zeroed(true)], [true, false, true]);
+        let spare = Area { number: 1, bytes: 64 << 20, zeroed: false };
+        ring.spare.push(spare);
+        assert_eq!(ring.next_need(false), SegmentNeed { own_bytes: 0, carried_bytes: 64 << 20 });
+        assert!(ring.next_need(true).own_bytes > 0, "it was not zeroed, and is given up");
+    }
+
     /// Goal: what was weighed is what is prepared, whatever changes what it takes and brings.
     #[test]
     fn a_segment_that_changed_is_weighed_again() {
