@@ -119,9 +119,9 @@ fn the_log_keeps_to_its_area_while_flushes_are_due() {
     }
 }
 
-/// Goal: synced puts that take a page of log each do not keep a long log for a small memtable: it is
-/// flushed (defects, "the log's zeros"). Method: a log of 40 MiB for 1 MiB of pairs, far from half
-/// of its area; then the same without syncs, which is left alone.
+/// Goal: synced puts that take a page of log each do not keep a long log for a small memtable: it
+/// is flushed. Method: a log of 40 MiB for 1 MiB of pairs, far from half of its area; then the same
+/// without syncs, which is left alone.
 #[test]
 fn a_long_log_of_small_groups_is_given_up_for_a_table() {
     for (durability, flushes) in [(Durability::Sync, true), (Durability::Buffered, false)] {

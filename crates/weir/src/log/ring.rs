@@ -286,8 +286,8 @@ mod tests {
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
     }
 
-    /// Goal: the first segment is always written with zeros, others only where writers sync; and what
-    /// is weighed for them is a spare only if it will be used.
+    /// Goal: the first segment is always written with zeros, others only where writers sync; and
+    /// what is weighed for them is a spare only if it will be used.
     #[test]
     fn who_syncs_gets_zeros() {
         let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
