@@ -162,6 +162,45 @@ fn callbacks_at_close_are_told_the_truth() {
     assert!((0..200_u32).all(|key| db.get(key.to_be_bytes()).unwrap().is_some()));
 }
 
+/// Goal: when `close` returns, every callback that was there when it was called has returned, also
+/// those that another thread calls: who led calls them after it has given the lead away.
+/// Method: writers whose commits wait for each other, under many schedules, and a close.
+#[test]
+fn close_waits_for_the_callbacks_of_other_threads() {
+    for seed in 0..200 {
+        Simulation::run(seed, move |sim| {
+            sim.set_switch_every(2);
+            let db = builder(new_disk().dir()).open().unwrap();
+            let (entered, called) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let writers: Vec<_> = (0..3_u32)
+                .map(|number| {
+                    let (db, entered, called) = (db.clone(), entered.clone(), called.clone());
+                    let write = move || {
+                        for i in 0..4 {
+                            let called = Arc::clone(&called);
+                            commit(&db, number * 4 + i, Durability::Buffered).on_done(move |_| {
+                                (0..200).for_each(|_| weir::sim::switch_point());
+                                called.fetch_add(1, Ordering::SeqCst);
+                            });
+                            entered.fetch_add(1, Ordering::SeqCst);
+                        }
+                    };
+                    sim.spawn("write", write).unwrap()
+                })
+                .collect();
+            while entered.load(Ordering::SeqCst) < 6 {
+                weir::sim::switch_point();
+            }
+            let before = entered.load(Ordering::SeqCst);
+            db.close().unwrap();
+            let called_then = called.load(Ordering::SeqCst);
+            assert!(called_then >= before, "seed {seed}: {called_then} of {before} were called");
+            writers.into_iter().for_each(|writer| assert!(writer.join()));
+            assert_eq!(called.load(Ordering::SeqCst), 12, "seed {seed}");
+        });
+    }
+}
+
 /// Goal: callbacks are told if the log could not be ended.
 /// Method: every sync of the log fails.
 #[test]

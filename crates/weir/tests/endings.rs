@@ -152,6 +152,32 @@ fn panics_in(name: &'static str, call: fn(&Db, &Keyspace) -> Result<()>, after: 
     hit
 }
 
+/// Goal: a panic where a keyspace ends poisons the store and does not come out of the call, also
+/// behind the edit that ends it.
+/// Method: the only keyspace that keeps a long log is dropped, and a segment's removal panics.
+#[test]
+fn a_panic_while_a_keyspace_is_dropped_poisons_the_store() {
+    let faulty = FaultyDir::over_disk(&SimDisk::new(SimOptions::default()));
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    let other = db.keyspace("other", Options::default()).unwrap();
+    // Too much for the log to be worth a flush, too little for a full memtable.
+    (0..100_u32).try_for_each(|i| other.put(i.to_be_bytes(), [0; 1000])).unwrap();
+    (0..100_u32).try_for_each(|i| db.put(i.to_be_bytes(), [0; 1000])).unwrap();
+    db.default_keyspace().flush().unwrap();
+    db.wait_idle().unwrap();
+    let (op, class) = (Some(OpKind::Unlink), Some(FileClass::Wal));
+    faults.arm(Fault { op, class, after: 0, times: Times::Once, effect: Effect::Panic });
+    let refused = db.drop_keyspace("other").unwrap_err();
+    assert_eq!(faults.injected_total(), 1, "nothing of the log was removed");
+    assert_eq!(refused.kind(), ErrorKind::Poisoned, "{refused}");
+    let refused = db.put(b"k", b"v").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Poisoned, "{refused}");
+    assert!(refused.to_string().contains("injected"), "{refused}");
+    assert!(db.get(1_u32.to_be_bytes()).unwrap().is_some());
+    assert!(db.close().is_err());
+}
+
 /// Goal: who waits for a flush is told when a writer's commit panics, also if no job will run.
 /// Method: the only background thread is kept busy, with a log segment; then the log panics.
 #[test]

@@ -9,7 +9,7 @@ use crate::db::closing::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::options::Durability;
 use crate::write::batch::Records;
-use crate::write::queue::{Committed, Pending, Ticket};
+use crate::write::queue::{Committed, OwedCallback, Pending, Ticket};
 
 /// Writes that happen together or not at all, also over several keyspaces of one store.
 ///
@@ -190,12 +190,14 @@ impl Commit {
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         let handle = self.handle;
         let sync = self.durability == Durability::Sync;
-        self.ticket.on_outcome(Box::new(move |outcome: &Result<Committed>| match outcome {
+        let calls = Arc::clone(&handle.engine.shared.calls);
+        let then = move |outcome: &Result<Committed>| match outcome {
             Ok(committed) if sync => {
                 handle.engine.sync_later(committed.lsn, Some(Box::new(callback)));
             }
             Ok(_) => callback(Ok(())),
             Err(error) => callback(Err(error.clone())),
-        }));
+        };
+        self.ticket.on_outcome(OwedCallback::new(&calls, Box::new(then)));
     }
 }

@@ -3,7 +3,7 @@
 //! Steps: (a) new writes are refused, those that were let in are committed, then nothing is; (b)
 //! what is in no log becomes tables; (c) reads are refused, background threads and jobs end; (d)
 //! the log gets its end; (e) the lock is given up; (f) who waited for a sync is told how the log
-//! ended.
+//! ended, and other threads call the callbacks that they still owe.
 //!
 //! Invariants: (1) nothing is written once the lock is given up; (2) a clean close leaves nothing
 //! in memory alone: whatever was acknowledged before it returns is in the log or in tables; (3) no
@@ -51,6 +51,8 @@ impl Handle {
         // A callback may close the store, too: it waits for this lock.
         drop(workers);
         self.engine.end_syncs(result.clone());
+        // Of other threads, too: who led calls them after the lead was given away.
+        self.engine.shared.calls.wait_until_called();
         result
     }
 }

@@ -15,7 +15,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::limits;
 use crate::base::memory::Category;
-use crate::base::sched::Mutex;
+use crate::base::sched::{self, Mutex};
 use crate::cache::BlockCache;
 use crate::db::jobs::Jobs;
 use crate::db::log_start::LogPins;
@@ -30,7 +30,7 @@ use crate::storage::io::IoCounters;
 use crate::table::OpenTables;
 use crate::version::edit::KeyspaceId;
 use crate::version::set::VersionSet;
-use crate::write::queue::{Committed, Committer, Pending, Ticket};
+use crate::write::queue::{Committed, Committer, OwedCallback, Pending, Ticket};
 
 /// Name of the keyspace that `Db`'s own methods use.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
@@ -166,7 +166,8 @@ impl Engine {
                 engine.sync_later(committed.lsn, None);
             }
         };
-        committer.submit(pending, Some(Box::new(then)))
+        let then = OwedCallback::new(&self.shared.calls, Box::new(then));
+        committer.submit(pending, Some(then))
     }
 
     /// Makes every write that has returned so far durable.
@@ -205,6 +206,19 @@ impl Engine {
             self.shared.poison(&error);
         }
         error
+    }
+
+    /// Runs what changes the store on a user's thread. A panic poisons, as one in the background
+    /// does: nobody knows how far it came.
+    ///
+    /// # Errors
+    /// Those of `body`; `Poisoned` after a panic.
+    pub(super) fn guarded<T>(&self, what: &str, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        sched::catch_panic(what, body).inspect_err(|error| {
+            if error.kind() == ErrorKind::Poisoned {
+                self.shared.poison(error);
+            }
+        })
     }
 
     /// Frees obsolete tables soon, if some wait.

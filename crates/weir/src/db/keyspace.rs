@@ -231,7 +231,8 @@ impl Keyspace {
     /// `NoSpace`, `Poisoned`, `Io`, `Closed`.
     pub fn flush(&self) -> Result<()> {
         self.check()?;
-        self.handle.engine.flush(&self.tree)
+        let engine = &self.handle.engine;
+        engine.guarded("a flush", || engine.flush(&self.tree))
     }
 
     /// Merges everything in `range` down to one level and waits for it. Frees the space of deleted
@@ -243,7 +244,9 @@ impl Keyspace {
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         self.check()?;
         let (lower, upper) = range.into_bounds();
-        self.handle.engine.compact_range(&self.tree, lower, upper)
+        let engine = &self.handle.engine;
+        let compact = || engine.compact_range(&self.tree, lower, upper);
+        engine.guarded("a compaction", compact)
     }
 
     /// Bytes on disk of the entries in `range`: an estimate from table fences, off by up to a block

@@ -261,7 +261,8 @@ impl Db {
     }
 
     fn ask(&self, name: &str, ask: KeyspaceAsk) -> Result<Keyspace> {
-        let tree = self.handle.engine.keyspace(name, ask)?;
+        let engine = &self.handle.engine;
+        let tree = engine.guarded("a change of the keyspaces", || engine.keyspace(name, ask))?;
         Ok(Keyspace { handle: Arc::clone(&self.handle), tree })
     }
 
@@ -274,7 +275,8 @@ impl Db {
     /// # Errors
     /// `NotFound`, `InvalidArgument` for `default`, and those of a write.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.handle.engine.drop_keyspace(name)
+        let engine = &self.handle.engine;
+        engine.guarded("a change of the keyspaces", || engine.drop_keyspace(name))
     }
 
     /// Names of all keyspaces, in order.
@@ -347,7 +349,8 @@ impl Db {
     /// # Errors
     /// As [`Keyspace::flush`].
     pub fn flush(&self) -> Result<()> {
-        self.handle.engine.flush_all()
+        let engine = &self.handle.engine;
+        engine.guarded("a flush", || engine.flush_all())
     }
 
     /// Waits until no flush and no compaction is due or running.
@@ -355,7 +358,8 @@ impl Db {
     /// # Errors
     /// `Poisoned`, `NoSpace`, `Closed`: the background work cannot go on.
     pub fn wait_idle(&self) -> Result<()> {
-        self.handle.engine.wait_idle()
+        let engine = &self.handle.engine;
+        engine.guarded("what makes room for background work", || engine.wait_idle())
     }
 
     /// Counters and sizes as of now.

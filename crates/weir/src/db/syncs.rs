@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::error::{Error, Result};
 use crate::base::sched::{self, Condvar, Mutex, Thread};
 use crate::db::engine::Engine;
 use crate::state::health::closed_error;
@@ -179,12 +179,7 @@ impl Engine {
             let Some(callback) = callback else { continue };
             let durable = writer.wal.durable_lsn() >= lsn;
             let outcome = if durable { Ok(()) } else { Err(not_durable(&result)) };
-            let called = || {
-                callback(outcome);
-                Ok(())
-            };
-            sched::catch_panic("a callback", called)
-                .ignore_error("the panic was reported; the store goes on without the user's code");
+            self.shared.calls.owe().call(|| callback(outcome));
         }
     }
 

@@ -13,6 +13,7 @@
 //! 4. A table's bytes are freed only after the edit that removed it is durable and no version,
 //!    cursor or job holds it (H14, H30).
 
+pub(crate) mod calls;
 pub(crate) mod counters;
 pub(crate) mod health;
 pub(crate) mod reclaimer;

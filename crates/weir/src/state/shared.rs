@@ -8,6 +8,7 @@ use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
 use crate::memtable::ChunkPool;
+use crate::state::calls::Calls;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
 use crate::state::snapshots::SnapshotList;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     /// What was done so far.
     pub(crate) counters: Counters,
+    /// Callbacks of commits.
+    pub(crate) calls: Arc<Calls>,
     /// Who holds memory.
     pub(crate) accountant: Arc<Accountant>,
     /// Where memtables have their memory from.
@@ -71,6 +74,7 @@ impl Shared {
             snapshots: SnapshotList::default(),
             health: Health::default(),
             counters: Counters::default(),
+            calls: Arc::default(),
             accountant,
             memtable_memory,
             hash_seed,

@@ -18,10 +18,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::error::{Error, Result};
 use crate::base::key::{Kind, Seq};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::options::Durability;
+use crate::state::calls::{Calls, Owed};
 use crate::state::tree::Tree;
 
 /// Bytes of others' batches after which a leader hands over to the first thread that can lead: as
@@ -66,21 +67,28 @@ pub(crate) struct Committed {
 
 pub(crate) type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
 
+/// A callback that waits for its batch to leave the queue.
+pub(crate) struct OwedCallback {
+    owed: Owed,
+    callback: Callback,
+}
+
+impl OwedCallback {
+    pub(crate) fn new(calls: &Arc<Calls>, callback: Callback) -> Self {
+        Self { owed: calls.owe(), callback }
+    }
+}
+
 /// A callback whose batch has left the queue.
 pub(super) struct DueCallback {
-    callback: Callback,
+    callback: OwedCallback,
     outcome: Result<Committed>,
 }
 
 /// Runs callbacks. Requires: the caller does not lead.
 pub(super) fn run_callbacks(due: Vec<DueCallback>) {
-    for DueCallback { callback, outcome } in due {
-        let called = || {
-            callback(&outcome);
-            Ok(())
-        };
-        sched::catch_panic("a callback", called)
-            .ignore_error("the panic was reported; it is not for this writer");
+    for DueCallback { callback: OwedCallback { owed, callback }, outcome } in due {
+        owed.call(|| callback(&outcome));
     }
 }
 
@@ -171,7 +179,7 @@ pub(super) struct TicketState {
     pub(super) pending: Option<Pending>,
     lead: Option<Lead>,
     outcome: Option<Result<Committed>>,
-    callback: Option<Callback>,
+    callback: Option<OwedCallback>,
 }
 
 impl Ticket {
@@ -188,7 +196,7 @@ impl Ticket {
 
     /// A ticket that no thread blocks on; `then` is told the outcome unless
     /// [`on_outcome`](Self::on_outcome) names somebody else.
-    pub(super) fn unattended(pending: Option<Pending>, then: Option<Callback>) -> Arc<Self> {
+    pub(super) fn unattended(pending: Option<Pending>, then: Option<OwedCallback>) -> Arc<Self> {
         let ticket = Self::new(pending, false);
         ticket.state.lock().callback = then;
         ticket
@@ -266,17 +274,14 @@ impl Ticket {
     }
 
     /// Calls `callback` with the outcome, now or when the batch leaves the queue.
-    pub(crate) fn on_outcome(&self, callback: Callback) {
-        let outcome = {
-            let mut state = self.state.lock();
-            match &state.outcome {
-                Some(outcome) => outcome.clone(),
-                None => {
-                    state.callback = Some(callback);
-                    return;
-                }
-            }
+    pub(crate) fn on_outcome(&self, callback: OwedCallback) {
+        let mut state = self.state.lock();
+        let Some(outcome) = state.outcome.clone() else {
+            let replaced = state.callback.replace(callback);
+            drop(state);
+            return drop(replaced);
         };
+        drop(state);
         run_callbacks(vec![DueCallback { callback, outcome }]);
     }
 }

@@ -33,7 +33,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
-pub(crate) use crate::write::line::{Callback, Committed, Pending, Ticket};
+pub(crate) use crate::write::line::{Committed, OwedCallback, Pending, Ticket};
 use crate::write::line::{
     DueCallback, GROUP_COST_BYTES, Lead, Line, Next, Patience, SHARE_BYTES, Turn, run_callbacks,
 };
@@ -123,7 +123,7 @@ impl Committer {
     pub(crate) fn submit(
         &self,
         pending: &mut Pending,
-        then: Option<Callback>,
+        then: Option<OwedCallback>,
     ) -> Result<Arc<Ticket>> {
         self.queue.admit(pending)?;
         if let Some(lead) = self.try_lead() {
