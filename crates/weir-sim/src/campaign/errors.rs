@@ -13,8 +13,8 @@
 //! answer; an acknowledgement after a failed log sync; a store that does not take writes after the
 //! device is healed although it is not poisoned, or does not open; a hang (a deadlock, or an hour
 //! of virtual time); a panic that was not injected, or is not told of; a callback that is told
-//! something else than what happened, or not called; files that nobody needs after reopening, or
-//! open files.
+//! something else than what happened, or not called; files that nobody needs when the healed
+//! store is closed or after reopening, or open files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,9 +27,11 @@ use crate::history::Content;
 use crate::ledger::{Entry, Item, Ledger};
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
+use aftermath::aftermath;
 use panics::{Beside, Caught, Known, caught};
 use verdicts::{Verdict, judge};
 
+mod aftermath;
 mod callbacks;
 mod full;
 mod panics;
@@ -525,116 +527,6 @@ fn points(scene: &mut Scene, db: &Db) -> Outcome {
         content.insert(name.to_owned(), pairs);
     }
     scene.ledger.check_live(&content)
-}
-
-/// After the fault: heal, use, leave, open again.
-fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
-    scene.faults().heal();
-    let lossy = scene.faults().injected().iter().any(|(_, e, _)| matches!(e, Effect::LoseDirty(_)));
-    if let Some(db) = scene.db.clone().filter(|_| !scene.read_only) {
-        // Jobs that failed are tried again after a while.
-        world::delay_millis(60_000);
-        let known = scene.known(false);
-        let content = read_all(&db).map_err(|e| format!("healed, but reads fail: {e}"))?;
-        scene.check_live(&known, content).map_err(|e| format!("healed: {e}"))?;
-        let items = scene.some_items(2, 50, &["default", "second"]);
-        let spaces = ["default", "second"].iter().all(|s| scene.ledger.spaces.contains(s));
-        let items = if spaces { items } else { vec![("default", b"k".to_vec(), Some(vec![1]))] };
-        let taken = scene.write(items, Durability::Sync)?;
-        if !taken && !scene.poisoned {
-            return Err("healed and not poisoned, but a write is refused".into());
-        }
-        if taken {
-            scene.writes_if(spaces, 10)?;
-            match db.wait_idle() {
-                Err(e) if e.kind() == ErrorKind::Poisoned => scene.poisoned = true,
-                other => other.map_err(|e| format!("healed, but wait_idle fails: {e}"))?,
-            }
-            // An edit: a version log that failed is noticed by the next one.
-            match db.flush() {
-                Err(e) if e.kind() == ErrorKind::Poisoned => scene.poisoned = true,
-                other => other.map_err(|e| format!("healed, but flush fails: {e}"))?,
-            }
-        }
-    }
-    let power = lossy || number % 2 == 1;
-    if power {
-        let disk = scene.disk.power_loss(0, number as u32);
-        scene.db = None;
-        scene.disk = disk;
-    } else {
-        scene.close()?;
-        scene.db = None;
-        if scene.disk.sim.open_files() > 0 {
-            return Err(format!("{} files stay open", scene.disk.sim.open_files()));
-        }
-    }
-    scene.dir = Arc::new(FaultyDir::over_disk(&scene.disk.sim));
-    scene.read_only = false;
-    scene.open().map_err(|e| format!("the store does not open again: {e}"))?;
-    let db = scene.db()?;
-    let mut content = read_all(&db)?;
-    if let Some(beside) = &scene.beside {
-        beside.check(&scene.known(power), &mut content)?;
-    }
-    if power {
-        scene.ledger.check_power_loss(&content).map_err(|e| format!("after a power loss: {e}"))?;
-    } else {
-        scene.ledger.check_reopened(&content).map_err(|e| format!("reopened: {e}"))?;
-    }
-    finish(scene, db)
-}
-
-/// A last write, verification, and the search for leaks.
-fn finish(scene: &mut Scene, db: Db) -> Outcome {
-    db.put_with(b"last", b"write", Durability::Sync).map_err(|e| format!("last write: {e}"))?;
-    db.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
-    let report = db.verify().map_err(|e| format!("verify: {e}"))?;
-    if let Some(damage) = report.damages.first() {
-        return Err(format!("verify: {damage}"));
-    }
-    let metrics = db.metrics();
-    let live: u64 = metrics.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum();
-    drop(db);
-    let db = scene.db.take().ok_or("the store is not open")?;
-    db.close().map_err(|e| format!("close: {e}"))?;
-    let names = scene.disk.names();
-    let count = |what: &str| names.iter().filter(|n| n.contains(what)).count() as u64;
-    if count(".tbl") != live || count("versions-") != 1 || count("tmp") > 0 {
-        return Err(format!("{live} tables are live, but the files are {names:?}"));
-    }
-    if scene.disk.sim.open_files() > 0 {
-        return Err(format!("{} files stay open", scene.disk.sim.open_files()));
-    }
-    Ok(())
-}
-
-impl Scene {
-    /// What others beside the action were told so far.
-    fn known(&self, power_loss: bool) -> Known {
-        self.beside.as_ref().map_or_else(Known::default, |beside| beside.known(power_loss))
-    }
-
-    /// Compares what an open store showed after `known`.
-    fn check_live(&self, known: &Known, mut content: Content) -> Outcome {
-        if let Some(beside) = &self.beside {
-            beside.check(known, &mut content)?;
-        }
-        self.ledger.check_live(&content)
-    }
-
-    fn writes_if(&mut self, both: bool, count: u32) -> Outcome {
-        if !both {
-            return Ok(());
-        }
-        let before = self.ledger.entries.len();
-        self.writes(count, Durability::Buffered)?;
-        // A store may find out only now that it is poisoned: by the next edit of its tree.
-        if self.poisoned || self.ledger.entries[before..].iter().all(|e| e.acknowledged) {
-            return Ok(());
-        }
-        Err("healed and not poisoned, but writes are refused".into())
-    }
 }
 
 /// What one run told.

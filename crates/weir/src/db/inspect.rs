@@ -28,6 +28,8 @@ pub struct Description {
     pub log_segments: Vec<u64>,
     /// Bytes that they take.
     pub log_bytes: u64,
+    /// Numbers of the segments that hold nothing: prepared for the writer, or kept to be recycled.
+    pub spare_log_segments: Vec<u64>,
     /// Number of the version log; `None` in a store that is open for reading only.
     pub version_log: Option<u64>,
 }
@@ -141,6 +143,10 @@ pub(crate) fn describe(engine: &Engine) -> Description {
         keyspaces: keyspaces.collect(),
         log_segments: engine.writer.as_ref().map_or_else(Vec::new, |w| w.wal.live_segments()),
         log_bytes: engine.writer.as_ref().map_or(0, |w| w.wal.live_bytes()),
+        spare_log_segments: engine
+            .writer
+            .as_ref()
+            .map_or_else(Vec::new, |w| w.wal.spare_segments()),
         version_log: engine.set.version_log(),
     }
 }

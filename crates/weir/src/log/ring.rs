@@ -233,6 +233,15 @@ impl Ring {
         released
     }
 
+    /// Segments that hold nothing, ascending.
+    pub(super) fn spare_numbers(&self) -> Vec<u64> {
+        let ready = self.ready.iter().map(|ready| ready.area.number);
+        let mut numbers: Vec<u64> =
+            self.spare.iter().map(|area| area.number).chain(ready).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// Whether the obsolete `area` is kept for reuse: if it was zeroed, should writers sync, is not
     /// small beside those that could be made, and not too many wait already.
     pub(super) fn keep(&mut self, area: Area, synced: bool) -> bool {

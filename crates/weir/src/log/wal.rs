@@ -586,6 +586,11 @@ impl Wal {
         self.ring.lock().live.iter().map(|area| area.number).collect()
     }
 
+    /// Segments that hold nothing: ready for the appender, or kept to be recycled; ascending.
+    pub(crate) fn spare_segments(&self) -> Vec<u64> {
+        self.ring.lock().spare_numbers()
+    }
+
     /// Bytes that the live segments take on the device.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.ring.lock().live.iter().map(|area| area.bytes).sum()

@@ -27,7 +27,8 @@ use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
-use crate::storage::io::Removals;
+use crate::storage::files::pieces::{each_piece, same_bytes};
+use crate::storage::removals::Removals;
 use crate::storage::{LogKind, Storage, TableSource, TableWriter};
 
 const LOCK: &str = "LOCK";
@@ -279,13 +280,12 @@ impl Files {
                 dir.sync()?;
             }
         }
-        Ok(Self {
-            dir,
-            read_only: options.read_only,
-            root_in_work: Mutex::new(()),
-            lock: Mutex::new(Some(lock)),
-            removals: Arc::default(),
-        })
+        Ok(Self::holding(dir, options.read_only, lock))
+    }
+
+    fn holding(dir: Arc<dyn Dir>, read_only: bool, lock: Box<dyn Lock>) -> Self {
+        let (root_in_work, removals) = (Mutex::new(()), Arc::default());
+        Self { dir, read_only, root_in_work, lock: Mutex::new(Some(lock)), removals }
     }
 
     /// Opens what is left of a store in `dir`, with or without a root, and locks it.
@@ -303,9 +303,8 @@ impl Files {
             Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
             _ => {}
         }
-        let lock = Mutex::new(Some(dir.lock(LOCK)?));
-        let (root_in_work, removals) = (Mutex::new(()), Arc::default());
-        Ok(Self { dir, read_only: false, root_in_work, lock, removals })
+        let lock = dir.lock(LOCK)?;
+        Ok(Self::holding(dir, false, lock))
     }
 
     /// A name that nobody has, for what is to be moved aside from the name of `object`.
@@ -440,15 +439,15 @@ impl Files {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.writable()?;
-        self.dir.unlink(name).inspect(|()| self.removals.note())
+        self.removals.remove(&*self.dir, name)
     }
 
     /// Creates a file. One that was made although the device reports an error does not stay.
     fn create_new(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.removals.give_name(name);
         self.dir.create(name).map_err(|error| {
             if error.kind() != ErrorKind::Conflict {
-                let reason = "most often there is none; recovery removes the file";
-                self.dir.unlink(name).ignore_error(reason);
+                self.give_up(name);
             }
             error.leaving_nothing_unknown()
         })
@@ -456,46 +455,14 @@ impl Files {
 
     /// Fills a file that was just created under `name`; on an error it is removed again.
     fn fill_new(&self, name: &str, fill: impl FnOnce() -> Result<()>) -> Result<()> {
-        fill().inspect_err(|_| {
-            self.dir
-                .unlink(name)
-                .ignore_error("the first error tells more; recovery removes the file");
-        })
+        fill().inspect_err(|_| self.give_up(name))
     }
-}
 
-/// Hands over what a file holds, in pieces of at most 1 MiB, without its holes.
-fn each_piece(file: &Arc<dyn File>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-    const PIECE_BYTES: u64 = 1 << 20;
-    let len = file.len()?;
-    let mut piece = Vec::new();
-    let mut offset = file.next_data(0)?;
-    while offset < len {
-        piece.resize(PIECE_BYTES.min(len - offset) as usize, 0);
-        file.read_exact_at(&mut piece, offset)?;
-        take(offset, &piece)?;
-        offset = file.next_data(offset + piece.len() as u64)?;
+    /// Removes what an error has left under `name`, if there is something.
+    fn give_up(&self, name: &str) {
+        let removed = self.removals.remove(&*self.dir, name);
+        removed.ignore_error("the first error tells more, and this is tried again");
     }
-    Ok(())
-}
-
-/// Whether two files hold the same; false if one of them cannot be read.
-fn same_bytes(a: &Arc<dyn File>, b: &Arc<dyn File>) -> bool {
-    let covers = |a: &Arc<dyn File>, b: &Arc<dyn File>| {
-        let mut other = Vec::new();
-        let pieces = each_piece(a, |offset, piece| {
-            other.resize(piece.len(), 0);
-            b.read_exact_at(&mut other, offset)?;
-            if other == piece {
-                return Ok(());
-            }
-            Err(Error::corruption(b.path(), offset, "other bytes"))
-        });
-        pieces.is_ok()
-    };
-    let lens = (a.len(), b.len());
-    // Both ways: what is a hole here may hold something there.
-    matches!(lens, (Ok(a), Ok(b)) if a == b) && covers(a, b) && covers(b, a)
 }
 
 fn encode_root(root: &[u8]) -> Vec<u8> {
@@ -622,6 +589,7 @@ impl Storage for Files {
                 format!("cannot recycle {from} as {to} in {}: the name is taken", self.dir.path()),
             ));
         }
+        self.removals.give_name(&to);
         self.dir.rename(&from, &to)?;
         self.dir.sync()?;
         self.dir.open(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)
@@ -663,8 +631,8 @@ impl Storage for Files {
         assert!(root.len() <= ROOT_BYTES_MAX, "a root of {} > {ROOT_BYTES_MAX} bytes", root.len());
         let _one_at_a_time = self.root_in_work.lock();
         let file = match self.create_new(ROOT_TMP) {
+            // Left behind by a crash, or by a write that failed.
             Err(e) if e.kind() == ErrorKind::Conflict => {
-                // Left behind by a crash, or by a write that failed.
                 self.dir.unlink(ROOT_TMP)?;
                 self.create_new(ROOT_TMP)?
             }
@@ -674,7 +642,7 @@ impl Storage for Files {
             file.write_at(&encode_root(root), 0)?;
             file.sync()
         })?;
-        self.dir.rename(ROOT_TMP, ROOT)?;
+        self.dir.rename(ROOT_TMP, ROOT).inspect_err(|_| self.give_up(ROOT_TMP))?;
         self.dir.sync()
     }
 
@@ -702,6 +670,9 @@ impl Storage for Files {
     }
 
     fn unlock(&self) {
+        if self.writable().is_ok() {
+            self.removals.try_again(&*self.dir);
+        }
         self.lock.lock().take();
     }
 
@@ -767,8 +738,8 @@ impl TableWriter for FileTableWriter {
     }
 
     fn abandon(self: Box<Self>) {
-        self.dir.unlink(&self.name).ignore_error("recovery removes tables that no version names");
-        self.removals.note();
+        let removed = self.removals.remove(&*self.dir, &self.name);
+        removed.ignore_error("it is tried again; no version names it");
     }
 }
 
@@ -796,5 +767,6 @@ impl TableSource for FileTable {
     }
 }
 
+mod pieces;
 #[cfg(test)]
 mod tests;

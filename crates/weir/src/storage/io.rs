@@ -13,7 +13,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::Result;
 use crate::device::{Advice, Dir, File, Lock, Mode};
@@ -208,28 +208,6 @@ impl IoCounters {
             open: io(Cause::Open),
             verify: io(Cause::Verify),
         }
-    }
-}
-
-/// Whether something was removed whose space the device may not have given back yet.
-#[derive(Default)]
-pub(crate) struct Removals(AtomicBool);
-
-impl Removals {
-    /// Notes that something was removed.
-    pub(crate) fn note(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    /// Makes what was removed so far durable, if anything was.
-    ///
-    /// # Errors
-    /// The device's.
-    pub(crate) fn settle(&self, dir: &dyn Dir) -> Result<()> {
-        if !self.0.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        dir.sync().inspect_err(|_| self.note())
     }
 }
 

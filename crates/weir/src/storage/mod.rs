@@ -22,6 +22,7 @@ use crate::device::File;
 mod contract;
 pub mod files;
 pub(crate) mod io;
+mod removals;
 
 /// Which log a log file belongs to. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
