@@ -201,6 +201,70 @@ fn close_waits_for_the_callbacks_of_other_threads() {
     }
 }
 
+/// Goal: a second close waits for the callbacks that the first one left.
+/// Method: a callback closes the store, which waits for no callbacks there, and goes on for long.
+#[test]
+fn a_second_close_waits_for_callbacks_too() {
+    let db = builder(new_disk().dir()).open().unwrap();
+    let called = Arc::new(AtomicU32::new(0));
+    let (sender, receiver) = mpsc::channel();
+    for key in 0..5 {
+        let (mine, called, sender) = (db.clone(), Arc::clone(&called), sender.clone());
+        commit(&db, key, Durability::Sync).on_done(move |_| {
+            mine.close().unwrap();
+            sender.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            called.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    receiver.recv_timeout(LONG).expect("a callback closes the store");
+    in_time("the second close", move || db.close().unwrap());
+    assert_eq!(called.load(Ordering::SeqCst), 5);
+}
+
+/// Goal: who goes on to commit in a store that is being closed does not keep the closing.
+/// Method: two threads with callbacks that overlap, so that there always is one.
+#[test]
+fn later_callbacks_keep_no_closing() {
+    let db = builder(new_disk().dir()).open().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = [(); 3].map(|()| {
+        let (db, stop) = (db.clone(), Arc::clone(&stop));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                let slow = |_| std::thread::sleep(Duration::from_millis(3));
+                commit(&db, 1, Durability::Buffered).on_done(slow);
+            }
+        })
+    });
+    std::thread::sleep(Duration::from_millis(10));
+    in_time("the closing", move || db.close().unwrap());
+    stop.store(true, Ordering::SeqCst);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Goal: callbacks of two stores may close the other one.
+#[test]
+fn callbacks_may_close_each_others_stores() {
+    let stores = [(); 2].map(|()| builder(new_disk().dir()).open().unwrap());
+    let both = Arc::new(std::sync::Barrier::new(2));
+    let closings = [0, 1].map(|own| {
+        let (mine, other) = (stores[own].clone(), stores[1 - own].clone());
+        let both = Arc::clone(&both);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            commit(&mine, 1, Durability::Buffered).on_done(move |_| {
+                both.wait();
+                sender.send(other.close()).unwrap();
+            });
+        });
+        receiver
+    });
+    for closing in closings {
+        closing.recv_timeout(LONG).expect("the closing ends").unwrap();
+    }
+}
+
 /// Goal: callbacks are told if the log could not be ended.
 /// Method: every sync of the log fails.
 #[test]

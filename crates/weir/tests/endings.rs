@@ -178,6 +178,34 @@ fn a_panic_while_a_keyspace_is_dropped_poisons_the_store() {
     assert!(db.close().is_err());
 }
 
+/// Goal: a panic where a compaction looks for damage in its inputs keeps no later call waiting.
+/// Method: every read of a table flips a bit, and the n-th one panics, for every n.
+#[test]
+fn a_panic_in_the_search_for_damage_ends_no_waiting() {
+    let panics_in = |after: u64| -> bool {
+        let faulty = FaultyDir::over_disk(&SimDisk::new(SimOptions::default()));
+        let faults = faulty.faults();
+        let db = builder(Arc::new(faulty)).open().unwrap();
+        for _ in 0..2 {
+            (0..20_u32).try_for_each(|i| db.put(i.to_be_bytes(), [0; 100])).unwrap();
+            db.flush().unwrap();
+        }
+        let (op, class) = (Some(OpKind::Read), Some(FileClass::Table));
+        let fault = |after, times, effect| Fault { op, class, after, times, effect };
+        faults.arm(fault(after, Times::Once, Effect::Panic));
+        faults.arm(fault(0, Times::Forever, Effect::FlipBit(77)));
+        let found = db.compact_range(..).unwrap_err();
+        let hit = !faults.panicked().is_empty();
+        faults.heal();
+        let kind = if hit { ErrorKind::Poisoned } else { ErrorKind::Corruption };
+        assert_eq!(found.kind(), kind, "{after}: {found}");
+        in_time("the closing", move || assert_eq!(db.close().is_err(), hit));
+        hit
+    };
+    let hit = (0..).take_while(|&after| panics_in(after)).count();
+    assert!(hit > 2, "{hit} reads");
+}
+
 /// Goal: who waits for a flush is told when a writer's commit panics, also if no job will run.
 /// Method: the only background thread is kept busy, with a log segment; then the log panics.
 #[test]

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir::sim::{Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Site, Times};
+use weir::sim::{Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Prng, Site, Times};
 use weir::{Db, DbOptions, Durability, ErrorKind, Keyspace, Options, WriteBatch};
 
 use crate::campaign::crash::read_all;
@@ -551,7 +551,7 @@ fn run_one(
 ) -> Result<Ran, String> {
     let injected = Arc::clone(injected);
     let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
-    let schedule = Schedule::new(number % 5, 8);
+    let schedule = Schedule::new(number, 8);
     world::simulate(schedule, move || {
         let mut scene = Scene::new(disk, ledger);
         if !opens_under_faults(scenario) {
@@ -612,16 +612,16 @@ fn plan(sites: &[(Site, u64)], calls_max: Option<u64>, panics: bool) -> Vec<Faul
     faults
 }
 
-/// Runs a scenario once for each fault.
+/// Runs a scenario once for each fault, each under a schedule of its own.
 fn run_faults(
     (scenario, name): (Scenario, &'static str),
     prepared: &(Disk, Ledger),
     faults: &[Fault],
-    jobs: usize,
+    settings: &Settings,
     report: &Mutex<Report>,
 ) -> Result<(), String> {
     let next = Mutex::new(0usize);
-    world::parallel(jobs, |_| -> Result<(), String> {
+    world::parallel(settings.jobs, |_| -> Result<(), String> {
         loop {
             let at = {
                 let mut next = lock(&next);
@@ -631,7 +631,8 @@ fn run_faults(
             let Some(fault) = faults.get(at) else { return Ok(()) };
             let injected = Injected::default();
             let how = (Some(*fault), fault.effect == Effect::Panic);
-            let ran = run_one(scenario, prepared, how, at as u64, &injected);
+            let number = Prng::new(settings.seed.wrapping_add(at as u64)).next_u64();
+            let ran = run_one(scenario, prepared, how, number, &injected);
             let mut report = lock(report);
             report.runs += 1;
             let forever = fault.times == Times::Forever;
@@ -676,7 +677,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
             let calls = clean.sites.iter().map(|s| s.1).sum();
             lock(&report).calls.entry(name).or_insert(calls);
             let faults = plan(&clean.sites, settings.calls_max, panics);
-            run_faults((scenario, name), &prepared, &faults, settings.jobs, &report)?;
+            run_faults((scenario, name), &prepared, &faults, settings, &report)?;
         }
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);

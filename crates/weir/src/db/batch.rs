@@ -186,17 +186,20 @@ impl Commit {
     /// It is called on this thread if the batch is done, else on the thread that finishes it:
     /// another writer, who waits for it meanwhile; for a `Sync` batch a thread of the store that
     /// makes one sync after the other, or the one that closes it. The callback may write, close the
-    /// store or drop its last handle; keep it short. A panic in it ends there.
+    /// store or drop its last handle; keep it short. A panic in it ends there. It must not wait for
+    /// another thread that closes the store: that one waits for the callback.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         let handle = self.handle;
         let sync = self.durability == Durability::Sync;
         let calls = Arc::clone(&handle.engine.shared.calls);
-        let then = move |outcome: &Result<Committed>| match outcome {
-            Ok(committed) if sync => {
-                handle.engine.sync_later(committed.lsn, Some(Box::new(callback)));
+        // The sync comes after the callback of the commit has returned.
+        let owed = sync.then(|| calls.owe());
+        let then = move |outcome: &Result<Committed>| match (outcome, owed) {
+            (Ok(committed), Some(owed)) => {
+                handle.engine.sync_later(committed.lsn, Some((owed, Box::new(callback))));
             }
-            Ok(_) => callback(Ok(())),
-            Err(error) => callback(Err(error.clone())),
+            (Ok(_), None) => callback(Ok(())),
+            (Err(error), _) => callback(Err(error.clone())),
         };
         self.ticket.on_outcome(OwedCallback::new(&calls, Box::new(then)));
     }

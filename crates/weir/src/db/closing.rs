@@ -45,6 +45,9 @@ impl Handle {
         }
         let mut workers = self.workers.lock();
         if self.engine.shared.health.is_closed() {
+            drop(workers);
+            // Who closed it may not have called all of them yet.
+            self.engine.wait_for_callbacks();
             return Ok(());
         }
         let result = self.engine.close(std::mem::take(&mut *workers));
@@ -52,7 +55,7 @@ impl Handle {
         drop(workers);
         self.engine.end_syncs(result.clone());
         // Of other threads, too: who led calls them after the lead was given away.
-        self.engine.shared.calls.wait_until_called();
+        self.engine.wait_for_callbacks();
         result
     }
 }
@@ -86,10 +89,12 @@ impl Engine {
         });
         self.set.close(crate::state::health::closed_error());
         drop(ddl);
-        if let Some(storage) = self.storage.lock().take() {
-            storage.unlock();
-        }
-        flushed.and(finished)
+        let storage = self.storage.lock().take();
+        let unlocked = sched::catch_panic("closing a store", || {
+            storage.iter().for_each(|storage| storage.unlock());
+            Ok(())
+        });
+        flushed.and(finished).and(unlocked)
     }
 
     /// Refuses writes, and waits until those that were let in before are committed or refused:

@@ -249,7 +249,9 @@ impl Engine {
         self.shared.wake_workers();
         let result = match sched::catch_panic("a compaction", || self.execute(&claim)) {
             Ok(()) => Ok(Ended::Done),
-            Err(error) => self.set_aside(&claim, error),
+            Err(error) => sched::catch_panic("a look at what a compaction met", || {
+                self.set_aside(&claim, error)
+            }),
         };
         let result = note(result);
         let Claim { tree, task, job, root, spending, .. } = claim;

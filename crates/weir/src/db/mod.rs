@@ -404,8 +404,9 @@ impl Db {
     ///
     /// What was acknowledged before it returns is there when the store is opened again, whatever
     /// its durability; writes beside it are acknowledged or `Closed`. Callbacks of commits have
-    /// been called when it returns, unless it is called in one. May be called in any thread and in
-    /// a callback; called twice, the second call waits for the first and is `Ok`.
+    /// been called when it returns, unless it is called in a callback itself, of this store or of
+    /// another one. May be called in any thread; called twice, the second call waits for the first
+    /// and is `Ok`.
     ///
     /// # Errors
     /// `Poisoned` if an earlier failure left the log's state unknown; `NoSpace`, `Io`: writes with

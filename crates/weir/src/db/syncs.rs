@@ -9,12 +9,12 @@
 //! before the log has ended is answered after its end at the latest, and nothing is synced here
 //! once [`Syncs::stop`] has returned.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::sched::{self, Condvar, Mutex, Thread};
 use crate::db::engine::Engine;
+use crate::state::calls::{Owed, is_in_callback};
 use crate::state::health::closed_error;
 
 /// Called when a log sync that nobody waits for has ended.
@@ -23,7 +23,7 @@ pub(crate) type SyncCallback = Box<dyn FnOnce(Result<()>) + Send>;
 /// The log is to be durable up to `lsn`.
 struct Request {
     lsn: u64,
-    callback: Option<SyncCallback>,
+    callback: Option<(Owed, SyncCallback)>,
 }
 
 /// What is to be synced, and by whom. Locks: `state` is a leaf but for the start of the thread.
@@ -49,11 +49,6 @@ struct Round {
     requests: Vec<Request>,
     /// How the log has ended, if it has: nothing is synced any more.
     ended: Option<Result<()>>,
-}
-
-thread_local! {
-    /// Address of the engine whose syncs this thread makes, 0 for none.
-    static SYNCS_FOR: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Syncs {
@@ -117,16 +112,30 @@ impl Syncs {
         }
     }
 
-    /// The log has ended, with this result: all requests are answered now.
-    fn end(&self, result: Result<()>) -> (Option<Thread>, Vec<Request>) {
+    /// The log has ended, with this result: all requests are answered now. Those that the caller
+    /// has to answer, because there is no thread.
+    fn end(&self, result: Result<()>) -> Vec<Request> {
         let mut state = self.state.lock();
         state.ended = Some(result);
-        let thread = state.thread.take();
-        // Without a thread nobody else answers them.
-        let left = if thread.is_none() { std::mem::take(&mut state.requests) } else { Vec::new() };
+        let left = match state.thread {
+            Some(_) => Vec::new(),
+            None => std::mem::take(&mut state.requests),
+        };
         drop(state);
         self.changed.notify_all();
-        (thread, left)
+        left
+    }
+
+    /// Waits for the end of the thread, once the log has ended; not in a callback: it may run on
+    /// that thread, or be waited for there.
+    pub(super) fn join(&self) {
+        if is_in_callback() {
+            return;
+        }
+        let thread = self.state.lock().thread.take();
+        if let Some(thread) = thread {
+            thread.join();
+        }
     }
 }
 
@@ -134,7 +143,7 @@ impl Engine {
     /// Has the log synced up to `lsn` and `callback` called with the result: now if that is known.
     ///
     /// Requires: the caller holds no lock; `lsn` is settled.
-    pub(crate) fn sync_later(self: &Arc<Self>, lsn: u64, callback: Option<SyncCallback>) {
+    pub(crate) fn sync_later(self: &Arc<Self>, lsn: u64, callback: Option<(Owed, SyncCallback)>) {
         let request = Request { lsn, callback };
         let round = match &self.writer {
             Some(writer) if writer.wal.durable_lsn() < lsn => {
@@ -159,7 +168,6 @@ impl Engine {
 
     /// The thread's work.
     fn make_syncs(self: &Arc<Self>) {
-        SYNCS_FOR.set(Arc::as_ptr(self).addr());
         let Some(writer) = &self.writer else { return };
         while let Some(round) = writer.syncs.next() {
             self.answer(round);
@@ -176,24 +184,32 @@ impl Engine {
             synced.inspect_err(|error| self.shared.poison(error))
         });
         for Request { lsn, callback } in round.requests {
-            let Some(callback) = callback else { continue };
+            let Some((owed, callback)) = callback else { continue };
             let durable = writer.wal.durable_lsn() >= lsn;
             let outcome = if durable { Ok(()) } else { Err(not_durable(&result)) };
-            self.shared.calls.owe().call(|| callback(outcome));
+            owed.call(|| callback(outcome));
         }
     }
 
-    /// Answers all requests, now that the log has ended with `result`, and ends the thread. In a
-    /// callback that runs on that thread it returns before the callbacks behind it are called.
+    /// Answers all requests, now that the log has ended with `result`, and ends the thread; in a
+    /// callback without waiting for it.
     ///
     /// Requires: the caller holds no lock.
     pub(super) fn end_syncs(&self, result: Result<()>) {
         let Some(writer) = &self.writer else { return };
-        let (thread, requests) = writer.syncs.end(result.clone());
+        let requests = writer.syncs.end(result.clone());
         self.answer(Round { requests, ended: Some(result) });
-        let is_own = SYNCS_FOR.get() == std::ptr::from_ref(self).addr();
-        if let Some(thread) = thread.filter(|_| !is_own) {
-            thread.join();
+        writer.syncs.join();
+    }
+
+    /// Waits until all callbacks that were entered have returned, and the threads that are left of
+    /// a closed store have ended; not in a callback.
+    ///
+    /// Requires: the caller holds no lock; somebody has ended the syncs, or will.
+    pub(super) fn wait_for_callbacks(&self) {
+        self.shared.calls.wait_until_called();
+        if let Some(writer) = &self.writer {
+            writer.syncs.join();
         }
     }
 }

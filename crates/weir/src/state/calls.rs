@@ -2,10 +2,12 @@
 //!
 //! Invariants: (1) a callback runs without a lock of the engine and without the lead, and a panic
 //! in it ends there; (2) it is owed from the moment in which it is entered until it has returned,
-//! whatever becomes of its batch; (3) who is in a callback of a store waits for no other one of the
-//! same store: two that close it at once would wait for each other.
+//! whatever becomes of its batch and whoever makes the sync that it waits for; (3) who is in a
+//! callback, of whatever store, waits for no other one: two that close a store, or each other's,
+//! would wait for each other.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::error::IgnoreError;
@@ -15,50 +17,54 @@ use crate::base::sched::{self, Condvar, Mutex};
 #[derive(Default)]
 pub(crate) struct Calls {
     state: Mutex<State>,
-    none_owed: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    owed: usize,
-    /// The threads that are in a callback, as often as they are.
-    inside: Vec<ThreadMark>,
+    /// The number of the next one that is entered.
+    next: u64,
+    /// The numbers of those that have not returned.
+    owed: BTreeSet<u64>,
 }
 
 /// One callback that has to be called.
 pub(crate) struct Owed {
     calls: Arc<Calls>,
-    inside: Option<ThreadMark>,
+    number: u64,
 }
 
-/// What tells threads apart, also in a destructor of another thread-local.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct ThreadMark(usize);
+thread_local! {
+    /// Callbacks that this thread is in. Without a destructor: it can be asked in those of others.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
 
-impl ThreadMark {
-    fn own() -> Self {
-        thread_local! {
-            static PLACE: Cell<u8> = const { Cell::new(0) };
-        }
-        Self(PLACE.with(|place| std::ptr::from_ref(place).addr()))
-    }
+/// Whether this thread is in a callback.
+pub(crate) fn is_in_callback() -> bool {
+    DEPTH.get() > 0
 }
 
 impl Calls {
     /// Enters a callback.
     pub(crate) fn owe(self: &Arc<Self>) -> Owed {
-        self.state.lock().owed += 1;
-        Owed { calls: Arc::clone(self), inside: None }
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.owed.insert(number);
+        Owed { calls: Arc::clone(self), number }
     }
 
-    /// Waits until all callbacks that were entered have returned; not in one of them.
+    /// Waits until all callbacks that were entered before have returned; not in a callback.
     ///
     /// Requires: the caller does not lead and holds no lock.
     pub(crate) fn wait_until_called(&self) {
-        let own = ThreadMark::own();
+        if is_in_callback() {
+            return;
+        }
         let mut state = self.state.lock();
-        while state.owed > 0 && !state.inside.contains(&own) {
-            self.none_owed.wait(&mut state);
+        let end = state.next;
+        while state.owed.first().is_some_and(|number| *number < end) {
+            self.changed.wait(&mut state);
         }
     }
 }
@@ -67,32 +73,21 @@ impl Owed {
     /// Runs the callback.
     ///
     /// Requires: as for [`Calls::wait_until_called`].
-    pub(crate) fn call(mut self, callback: impl FnOnce()) {
-        let own = ThreadMark::own();
-        self.calls.state.lock().inside.push(own);
-        self.inside = Some(own);
+    pub(crate) fn call(self, callback: impl FnOnce()) {
         let called = || {
             callback();
             Ok(())
         };
-        sched::catch_panic("a callback", called)
-            .ignore_error("the panic was reported; the store goes on without the user's code");
+        DEPTH.set(DEPTH.get() + 1);
+        let called = sched::catch_panic("a callback", called);
+        DEPTH.set(DEPTH.get() - 1);
+        called.ignore_error("the panic was reported; the store goes on without the user's code");
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        let mut state = self.calls.state.lock();
-        state.owed -= 1;
-        if let Some(own) = self.inside
-            && let Some(at) = state.inside.iter().position(|mark| *mark == own)
-        {
-            state.inside.swap_remove(at);
-        }
-        let none_owed = state.owed == 0;
-        drop(state);
-        if none_owed {
-            self.calls.none_owed.notify_all();
-        }
+        self.calls.state.lock().owed.remove(&self.number);
+        self.calls.changed.notify_all();
     }
 }

@@ -633,7 +633,8 @@ impl Storage for Files {
         let file = match self.create_new(ROOT_TMP) {
             // Left behind by a crash, or by a write that failed.
             Err(e) if e.kind() == ErrorKind::Conflict => {
-                self.dir.unlink(ROOT_TMP)?;
+                let removed = self.removals.remove(&*self.dir, ROOT_TMP);
+                removed.map_err(Error::leaving_nothing_unknown)?;
                 self.create_new(ROOT_TMP)?
             }
             other => other?,
@@ -670,10 +671,10 @@ impl Storage for Files {
     }
 
     fn unlock(&self) {
-        if self.writable().is_ok() {
-            self.removals.try_again(&*self.dir);
-        }
-        self.lock.lock().take();
+        // It goes at the end, also if the device panics.
+        let lock = self.lock.lock().take();
+        self.removals.end(&*self.dir);
+        drop(lock);
     }
 
     fn path(&self) -> String {

@@ -1,9 +1,9 @@
 //! Files that nobody needs: their removal, also if the device does not let go of one at once, and
 //! the space that it keeps until the removal is durable.
 //!
-//! Invariants: (1) a file whose removal was decided and failed is removed with the next one that
-//! succeeds, when the space is asked for, or when the store is closed, at the latest by the
-//! recovery of the next opening; (2) a name is not removed any more once it is given to a new file.
+//! Invariants: (1) a file whose removal was decided and failed is tried again with every removal
+//! that succeeds, when space is asked for, and when the store is closed; (2) a name is not removed
+//! any more once it is given to a new file, nor once the lock of the store was given up.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,23 @@ use crate::device::Dir;
 
 /// What was removed from a directory, and what is still to be. Locks: `left`, over requests to the
 /// device.
-#[derive(Default)]
 pub(crate) struct Removals {
     /// Something was removed whose space the device may not have given back yet.
     unsettled: AtomicBool,
-    /// Names that the device did not let go of.
-    left: Mutex<BTreeSet<String>>,
+    /// Names that the device did not let go of; `None` once the store may be somebody else's.
+    left: Mutex<Option<BTreeSet<String>>>,
     /// Whether there are some; a hint.
     any_left: AtomicBool,
+}
+
+impl Default for Removals {
+    fn default() -> Self {
+        Self {
+            unsettled: AtomicBool::new(false),
+            left: Mutex::new(Some(BTreeSet::new())),
+            any_left: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Removals {
@@ -38,7 +47,9 @@ impl Removals {
             }
             Err(error) => {
                 if error.kind() != ErrorKind::NotFound {
-                    self.left.lock().insert(name.to_owned());
+                    self.left.lock().iter_mut().for_each(|left| {
+                        left.insert(name.to_owned());
+                    });
                     self.any_left.store(true, Ordering::Release);
                 }
                 Err(error)
@@ -46,27 +57,35 @@ impl Removals {
         }
     }
 
-    /// Tries again to remove what is left, up to the first that fails.
+    /// Tries again to remove what is left.
     pub(crate) fn try_again(&self, dir: &dyn Dir) {
         if !self.any_left.load(Ordering::Acquire) {
             return;
         }
         let mut left = self.left.lock();
-        while let Some(name) = left.first() {
-            match dir.unlink(name) {
-                Ok(()) => self.note(),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(_) => return,
+        let Some(names) = left.as_mut() else { return };
+        names.retain(|name| match dir.unlink(name) {
+            Ok(()) => {
+                self.note();
+                false
             }
-            left.pop_first();
-        }
-        self.any_left.store(false, Ordering::Release);
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        });
+        self.any_left.store(!names.is_empty(), Ordering::Release);
+    }
+
+    /// Tries a last time; from now on nothing is removed that is not asked for.
+    pub(crate) fn end(&self, dir: &dyn Dir) {
+        self.try_again(dir);
+        *self.left.lock() = None;
     }
 
     /// Lets a new file have `name`. Called before it is made.
     pub(crate) fn give_name(&self, name: &str) {
         if self.any_left.load(Ordering::Acquire) {
-            self.left.lock().remove(name);
+            self.left.lock().iter_mut().for_each(|left| {
+                left.remove(name);
+            });
         }
     }
 
@@ -89,66 +108,117 @@ impl Removals {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
 
     use super::*;
-    use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
+    use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     use crate::device::sim::{SimDisk, SimOptions};
-    use crate::device::site::OpKind;
+    use crate::device::site::{FileClass, OpKind};
     use crate::storage::files::{Files, FilesOptions};
     use crate::storage::{LogKind, Storage};
 
-    /// A store with the logs 1 to 3; removing 1 fails.
-    fn store(times: Times) -> (SimDisk, FaultyDir, Files) {
-        let disk = SimDisk::new(SimOptions::default());
-        let faulty = FaultyDir::over_disk(&disk);
-        let files = FaultyDir::over_disk(&disk);
-        let faults = files.faults();
-        let options = FilesOptions { create: true, read_only: false };
-        let files = Files::open(Arc::new(files), options).expect("a new store");
-        for number in 1..=3 {
-            files.create_log(LogKind::Wal, number, 0).expect("a log");
-        }
-        let (op, effect) = (Some(OpKind::Unlink), Effect::Fail(ErrorCode::Eio));
-        faults.arm(Fault { op, class: None, after: 0, times, effect });
-        files.remove_log(LogKind::Wal, 1).expect_err("the device fails");
-        (disk, faulty, files)
+    const OPTIONS: FilesOptions = FilesOptions { create: true, read_only: false };
+
+    /// A store with the logs 1 to 3; the removal of log 1 has failed, and fails `times`.
+    struct Scene {
+        disk: SimDisk,
+        faults: Faults,
+        files: Files,
     }
 
-    fn logs(dir: &FaultyDir) -> Vec<String> {
-        let names = dir.list().expect("a list");
-        names.into_iter().filter(|name| name.starts_with("wal-")).collect()
+    impl Scene {
+        fn new(times: Times) -> Self {
+            let disk = SimDisk::new(SimOptions::default());
+            let faulty = FaultyDir::over_disk(&disk);
+            let faults = faulty.faults();
+            let files = Files::open(Arc::new(faulty), OPTIONS).expect("a new store");
+            for number in 1..=3 {
+                files.create_log(LogKind::Wal, number, 0).expect("a log");
+            }
+            files.write_root(b"root").expect("a root");
+            let scene = Self { disk, faults, files };
+            scene.arm(FileClass::Wal, times, Effect::Fail(ErrorCode::Eio));
+            scene.files.remove_log(LogKind::Wal, 1).expect_err("the device fails");
+            scene
+        }
+
+        /// Has removals of a class of files fail.
+        fn arm(&self, class: FileClass, times: Times, effect: Effect) {
+            let (op, class) = (Some(OpKind::Unlink), Some(class));
+            self.faults.arm(Fault { op, class, after: 0, times, effect });
+        }
+
+        /// The numbers of the logs that are there.
+        fn logs(&self) -> Vec<u64> {
+            let names = self.disk.dir().list().expect("a list");
+            let number =
+                |name: &String| name.strip_prefix("wal-")?.strip_suffix(".log")?.parse().ok();
+            names.iter().filter_map(number).collect()
+        }
+
+        fn is_locked(&self) -> bool {
+            Files::open(self.disk.dir(), OPTIONS).is_err_and(|e| e.kind() == ErrorKind::Locked)
+        }
     }
 
     /// Goal: what the device did not let go of goes with the next removal, or at the end.
     #[test]
     fn what_is_left_goes_later() {
-        let (_disk, dir, files) = store(Times::Once);
-        assert_eq!(logs(&dir).len(), 3);
-        files.remove_log(LogKind::Wal, 3).expect("a sound device");
-        assert_eq!(logs(&dir), ["wal-000002.log"]);
-        let (_disk, dir, files) = store(Times::Once);
-        files.unlock();
-        assert_eq!(logs(&dir), ["wal-000002.log", "wal-000003.log"]);
-        // One that never lets go keeps nobody.
-        let (_disk, dir, files) = store(Times::Forever);
-        files.settle_removals().expect("nothing was removed");
-        files.unlock();
-        assert_eq!(logs(&dir).len(), 3);
+        let scene = Scene::new(Times::Once);
+        assert_eq!(scene.logs(), [1, 2, 3]);
+        scene.files.remove_log(LogKind::Wal, 3).expect("a sound device");
+        assert_eq!(scene.logs(), [2]);
+        let scene = Scene::new(Times::Once);
+        scene.files.unlock();
+        assert_eq!(scene.logs(), [2, 3]);
+    }
+
+    /// Goal: one file that never goes keeps no other.
+    #[test]
+    fn what_never_goes_keeps_no_other() {
+        let scene = Scene::new(Times::Once);
+        drop(scene.files.create_table(1, 0).expect("a table"));
+        scene.arm(FileClass::Table, Times::Forever, Effect::Fail(ErrorCode::Eio));
+        scene.files.remove_table(1).expect_err("the device fails");
+        scene.files.unlock();
+        assert_eq!(scene.logs(), [2, 3]);
+        assert_eq!(scene.files.list_tables().expect("a list"), [1]);
+    }
+
+    /// Goal: once the store may be somebody else's, nothing is removed that was left.
+    #[test]
+    fn nothing_is_removed_after_the_end() {
+        let scene = Scene::new(Times::Next(2));
+        scene.files.unlock();
+        assert!(!scene.is_locked());
+        scene.files.settle_removals().expect("nothing was removed");
+        assert_eq!(scene.logs(), [1, 2, 3]);
+    }
+
+    /// Goal: the lock is given up though the device panics.
+    #[test]
+    fn a_panic_at_the_end_leaves_no_lock() {
+        let scene = Scene::new(Times::Once);
+        scene.arm(FileClass::Wal, Times::Once, Effect::Panic);
+        assert!(scene.is_locked());
+        let ended = catch_unwind(AssertUnwindSafe(|| scene.files.unlock()));
+        assert!(ended.is_err() && !scene.is_locked());
     }
 
     /// Goal: a new file is not taken for what is left under its name.
     #[test]
     fn a_name_that_is_given_again_is_kept() {
-        let (_disk, dir, files) = store(Times::Once);
-        dir.unlink("wal-000001.log").expect("the device has done it late");
-        files.recycle_log(LogKind::Wal, 2, 1).expect("the name is free");
-        files.remove_log(LogKind::Wal, 3).expect("a sound device");
-        assert_eq!(logs(&dir), ["wal-000001.log"]);
-        let (_disk, dir, files) = store(Times::Once);
-        dir.unlink("wal-000001.log").expect("the device has done it late");
-        files.create_log(LogKind::Wal, 1, 0).expect("the name is free");
-        files.unlock();
-        assert_eq!(logs(&dir).len(), 3);
+        for recycles in [false, true] {
+            let scene = Scene::new(Times::Once);
+            scene.disk.dir().unlink("wal-000001.log").expect("the device has done it late");
+            let new = match recycles {
+                true => scene.files.recycle_log(LogKind::Wal, 2, 1),
+                false => scene.files.create_log(LogKind::Wal, 1, 0),
+            };
+            new.expect("the name is free");
+            scene.files.remove_log(LogKind::Wal, 3).expect("a sound device");
+            assert!(scene.logs().contains(&1));
+        }
     }
 }

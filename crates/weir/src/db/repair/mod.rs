@@ -72,9 +72,9 @@ pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
         prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
         report: RepairReport::default(),
     };
-    repair.run()?;
+    let ran = repair.run();
     repair.files.unlock();
-    Ok(repair.report)
+    ran.map(|()| repair.report)
 }
 
 struct Repair {
