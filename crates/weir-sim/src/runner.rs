@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use weir::sim::Faults;
 use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot, WriteBatch};
 
 use crate::generate::{ITERATORS, SNAPSHOTS};
@@ -127,6 +128,8 @@ struct LiveIter {
 pub struct Runner {
     disk: Disk,
     db: Option<Db>,
+    /// Of the device that the store is open on.
+    faults: Faults,
     seed: u64,
     db_options: weir::DbOptions,
     models: Vec<KeyspaceModel>,
@@ -160,6 +163,7 @@ impl Runner {
         let mut runner = Self {
             disk,
             db: None,
+            faults: Faults::default(),
             seed,
             db_options: options::store(seed as u32),
             models: vec![KeyspaceModel::default()],
@@ -179,9 +183,10 @@ impl Runner {
     }
 
     fn open(&mut self, default: weir::Options) -> Checked {
-        let builder = self.disk.builder(self.seed).options(self.db_options.clone());
-        let db = builder.default_options(default).open().map_err(|e| format!("open: {e}"))?;
-        self.db = Some(db);
+        let (builder, faults) = self.disk.faulty_builder(self.seed);
+        let builder = builder.options(self.db_options.clone()).default_options(default);
+        self.db = Some(builder.open().map_err(|e| format!("open: {e}"))?);
+        self.faults = faults;
         Ok(())
     }
 

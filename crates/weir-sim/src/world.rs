@@ -4,9 +4,12 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir::sim::{CrashPolicy, Replayer, Settings, SimDisk, SimOptions, Simulation};
+use weir::sim::{
+    CrashPolicy, Faults, FaultyDir, Replayer, Settings, SimDisk, SimOptions, Simulation,
+};
 use weir::{Builder, Db};
 
 pub use weir::sim::{ActorHandle, Site};
@@ -51,6 +54,13 @@ impl Disk {
     /// A builder for the store on this disk.
     pub fn builder(&self, seed: u64) -> Builder {
         Db::builder("simulated").device(self.sim.dir()).seed(seed)
+    }
+
+    /// The same, with faults that can be armed while the store is open.
+    pub fn faulty_builder(&self, seed: u64) -> (Builder, Faults) {
+        let dir = FaultyDir::over_disk(&self.sim);
+        let faults = dir.faults();
+        (Db::builder("simulated").device(Arc::new(dir)).seed(seed), faults)
     }
 
     /// The disk as a process sees it that starts after this one was killed: what was written is

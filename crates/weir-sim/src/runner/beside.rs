@@ -6,11 +6,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot};
+use weir::sim::{Effect, Fault, FileClass, OpKind, Times};
+use weir::{Db, Durability, ErrorKind, Keyspace, Options, Snapshot};
 
 use super::{Checked, Runner, lock};
 use crate::op::{Val, key_bytes};
-use crate::world;
+use crate::world::{self, ActorHandle};
 
 /// Its name; no slot has it.
 const NAME: &str = "beside";
@@ -23,6 +24,9 @@ const FLUSHES_MAX: u32 = 6;
 
 /// Values that one such operation writes.
 pub const VALUES_BESIDE: u32 = KEYS * (FLUSHES_MAX + 1);
+
+/// How long the version set is held while the keyspace is created, in virtual milliseconds.
+const HELD_MILLIS: u64 = 200;
 
 type Found = weir::Result<Option<Vec<u8>>>;
 
@@ -110,6 +114,7 @@ impl Runner {
             });
             actor.map(|actor| (actor, created))
         };
+        let holder = if number.is_multiple_of(2) { Some(self.hold_the_set(db)?) } else { None };
         let creators = [create("creator")?, create("second creator")?];
         for n in 0..FLUSHES_MAX {
             // Synced, each of them takes a page of the log.
@@ -124,6 +129,11 @@ impl Runner {
                 break;
             }
         }
+        if let Some((holder, before)) = holder {
+            holder.join();
+            let restored = db.keyspace("default", before).map(drop);
+            restored.map_err(|e| format!("options as before: {e}"))?;
+        }
         let [first, second] = creators.map(|(actor, created)| {
             actor.join();
             lock(&created).take().unwrap_or(Ok(()))
@@ -136,6 +146,29 @@ impl Runner {
         }
         self.log_is_whole(db)?;
         db.open_keyspace(NAME).map_err(|e| format!("open_keyspace: {e}"))
+    }
+
+    /// An actor changes the default keyspace's options, and the device takes long for it: what is
+    /// to be installed meanwhile, a creation and a flush, waits for the version set, and who is
+    /// next is the seed's choice. The actor, and the options as they were.
+    fn hold_the_set(&self, db: &Db) -> Checked<(ActorHandle, Options)> {
+        let before = db.default_keyspace().options();
+        let changed = Options { expected_bytes: before.expected_bytes ^ 1, ..before.clone() };
+        self.faults.arm(Fault {
+            op: Some(OpKind::Sync),
+            class: Some(FileClass::Versions),
+            after: 0,
+            times: Times::Once,
+            effect: Effect::Stall(HELD_MILLIS),
+        });
+        let db = db.clone();
+        let actor = world::spawn("changer", move || {
+            // It only takes time: whether it is refused shows in what comes back.
+            drop(db.keyspace("default", changed));
+        })?;
+        // Until it has the version set.
+        world::delay_millis(1);
+        Ok((actor, before))
     }
 
     fn put_beside(&mut self, key: u32, val: Val, durability: Durability) -> Checked {

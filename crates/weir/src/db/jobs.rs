@@ -83,7 +83,7 @@ pub(super) struct State {
     /// What failed and is tried again.
     pub(super) retries: Retries,
     /// A job found no space, or the store is poisoned: jobs rest until then.
-    rest_until: Option<u64>,
+    pub(super) rest_until: Option<u64>,
 }
 
 /// What running jobs have of a keyspace.
@@ -176,17 +176,18 @@ impl Jobs {
         self.state.lock().setbacks.release(uid)
     }
 
-    /// How long a thread without work waits at most.
-    fn pause(&self) -> Option<Duration> {
-        let now = clock::now_nanos();
+    /// How long a thread waits at most that found nothing to do when it looked, at `looked_at`:
+    /// until the first rest ends that lasted then. It may have ended meanwhile.
+    pub(super) fn pause(&self, looked_at: u64) -> Option<Duration> {
         let short = self.short_of_space().is_some();
-        let retry = self.state.lock().retries.next(now);
-        let pauses = [
-            self.rest(),
-            short.then_some(Duration::from_nanos(RETRY_NANOS)),
-            retry.map(|until| Duration::from_nanos(until - now)),
-        ];
-        pauses.into_iter().flatten().min()
+        let (rest, retry) = {
+            let state = self.state.lock();
+            (state.rest_until.filter(|&until| until > looked_at), state.retries.next(looked_at))
+        };
+        let now = clock::now_nanos();
+        let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
+        let short = short.then_some(Duration::from_nanos(RETRY_NANOS));
+        [rest.map(left), retry.map(left), short].into_iter().flatten().min()
     }
 
     /// How long jobs still have to rest.
@@ -257,7 +258,7 @@ fn is_passing(error: &Error) -> bool {
 /// closes the store on it or waits there for what it has to do.
 pub(crate) fn work(engine: &Arc<Engine>) {
     loop {
-        let seen = engine.shared.work_generation();
+        let (seen, looked_at) = (engine.shared.work_generation(), clock::now_nanos());
         if engine.jobs.stopping() {
             return;
         }
@@ -267,7 +268,7 @@ pub(crate) fn work(engine: &Arc<Engine>) {
             true
         });
         if !ran {
-            engine.shared.wait_for_work(seen, engine.jobs.pause());
+            engine.shared.wait_for_work(seen, engine.jobs.pause(looked_at));
         }
     }
 }
@@ -442,7 +443,11 @@ impl Engine {
         match result {
             Ok(()) => {
                 self.shared.health.clear_full();
-                self.jobs.state.lock().rest_until = None;
+                let rested = self.jobs.state.lock().rest_until.take();
+                if rested.is_some() {
+                    // Who rests, or is about to, has something to do from now on.
+                    self.shared.wake_workers();
+                }
             }
             Err(error) => {
                 match error.kind() {

@@ -3,7 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "damages a file behind the engine's back")]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::db::retries::Work;
 use crate::{Db, ErrorKind, Options};
 
 /// Level 0 is merged at two runs, and writers wait at ten.
@@ -52,6 +56,28 @@ fn a_refused_compaction_is_set_aside() {
     add_run(&db, 99).unwrap();
     db.wait_idle().unwrap();
     assert_eq!(db.property("weir.background-error").unwrap(), "");
+    db.close().unwrap();
+}
+
+/// Goal: nobody sleeps through the end of a rest: neither if it ends before its time, nor if it
+/// ends between a look that met it and the wait.
+#[test]
+fn the_end_of_a_rest_is_not_slept_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let engine = &db.handle.engine;
+    let now = clock::now_nanos();
+    let rest_until = |until| engine.jobs.state.lock().rest_until = Some(until);
+    rest_until(now + 3_600_000_000_000);
+    let seen = engine.shared.work_generation();
+    engine.note_job(Ok(()));
+    assert_ne!(engine.shared.work_generation(), seen, "the background threads are woken");
+    rest_until(now);
+    assert_eq!(engine.jobs.pause(now - 1), Some(Duration::ZERO));
+    assert_eq!(engine.jobs.pause(now), None);
+    let error = Error::new(ErrorKind::Io, "a test").leaving_nothing_unknown();
+    engine.jobs.state.lock().retries.failed(Work::Segment, error, 0);
+    assert_eq!(engine.jobs.pause(1), Some(Duration::ZERO));
     db.close().unwrap();
 }
 
