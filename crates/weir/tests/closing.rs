@@ -222,6 +222,31 @@ fn a_second_close_waits_for_callbacks_too() {
     assert_eq!(called.load(Ordering::SeqCst), 5);
 }
 
+/// Goal: a store whose last handle is that of a commit is closed when its callback was entered, and
+/// then all callbacks have been called. Method: the syncs that they wait for take long.
+#[test]
+fn the_last_commit_closes_the_store_with_all_callbacks() {
+    let faulty = FaultyDir::over_disk(&new_disk());
+    let faults = faulty.faults();
+    let db = builder(Arc::new(faulty)).open().unwrap();
+    db.put_with(b"first", b"v", Durability::Sync).unwrap();
+    let (op, class) = (Some(OpKind::Sync), Some(FileClass::Wal));
+    let effect = Effect::Stall(50);
+    faults.arm(Fault { op, class, after: 0, times: Times::Forever, effect });
+    let commits: Vec<Commit> = (0..5).map(|key| commit(&db, key, Durability::Sync)).collect();
+    drop(db);
+    let called = Arc::new(AtomicU32::new(0));
+    for commit in commits {
+        let called = Arc::clone(&called);
+        commit.on_done(move |result| {
+            std::thread::sleep(Duration::from_millis(20));
+            result.unwrap();
+            called.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    assert_eq!(called.load(Ordering::SeqCst), 5);
+}
+
 /// Goal: who goes on to commit in a store that is being closed does not keep the closing.
 /// Method: two threads with callbacks that overlap, so that there always is one.
 #[test]

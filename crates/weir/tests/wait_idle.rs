@@ -1,7 +1,7 @@
 //! `wait_idle` returns when nothing is due or running, and not before.
 #![cfg(feature = "sim")]
 
-use weir::sim::{SimDisk, Simulation};
+use weir::sim::{Settings, SimDisk, Simulation};
 use weir::{CompactionPolicy, Db, DbOptions, Options};
 
 /// Goal: what the last job has made due is waited for. Method: `gear` leaves nothing in level 0,
@@ -40,5 +40,39 @@ fn what_the_last_job_made_due_is_waited_for() {
             }
             db.close().unwrap();
         });
+    }
+}
+
+/// Goal: what the end of a snapshot makes due is begun, whoever sees that it has ended first: a
+/// background thread, or who waits for it. Method: the bottom level holds deletes that a snapshot
+/// needs; it goes while `wait_idle` looks, under many schedules. Nobody else wakes anybody.
+#[test]
+fn what_the_end_of_a_snapshot_makes_due_is_begun() {
+    for seed in 0..300 {
+        // Somebody is put off for long, again and again.
+        let (hold_one_in, pause_one_in) = [(20, 0), (0, 60)][seed as usize % 2];
+        let settings = Settings { hold_one_in, pause_one_in, ..Settings::new(seed) };
+        let outcome = Simulation::run_with(settings, move |sim| {
+            let device = SimDisk::default().dir();
+            let db = Db::builder("sim").background_threads(1).seed(seed).device(device);
+            let db = db.open().unwrap();
+            (0..40_u32).try_for_each(|i| db.put(i.to_be_bytes(), [0; 100])).unwrap();
+            let snapshot = db.snapshot();
+            (0..40_u32).try_for_each(|i| db.delete(i.to_be_bytes())).unwrap();
+            db.compact_range(..).unwrap();
+            db.wait_idle().unwrap();
+            let tables = || db.metrics().keyspaces[0].levels.iter().map(|l| l.tables).sum::<u64>();
+            assert_eq!(tables(), 1, "the snapshot needs them");
+            let last = sim.spawn("last reader", move || {
+                (0..seed % 50).for_each(|_| weir::sim::switch_point());
+                drop(snapshot);
+            });
+            db.wait_idle().unwrap();
+            last.unwrap().join();
+            db.wait_idle().unwrap();
+            assert_eq!(tables(), 0, "nobody needs them any more");
+            db.close().unwrap();
+        });
+        outcome.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }

@@ -131,6 +131,7 @@ impl Runner {
         }
         if let Some((holder, before)) = holder {
             holder.join();
+            self.faults.heal();
             let restored = db.keyspace("default", before).map(drop);
             restored.map_err(|e| format!("options as before: {e}"))?;
         }

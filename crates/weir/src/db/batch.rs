@@ -189,7 +189,8 @@ impl Commit {
     /// store or drop its last handle; keep it short. A panic in it ends there. It must not wait for
     /// another thread that closes the store: that one waits for the callback.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
-        let handle = self.handle;
+        // This one goes at the end, where a close that it means waits for all callbacks.
+        let handle = Arc::clone(&self.handle);
         let sync = self.durability == Durability::Sync;
         let calls = Arc::clone(&handle.engine.shared.calls);
         // The sync comes after the callback of the commit has returned.

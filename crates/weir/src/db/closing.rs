@@ -26,6 +26,11 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        // Nobody is left who could be closing it. What a close in a callback has left ends by
+        // itself; to wait for it here could be in that callback's way.
+        if self.engine.shared.health.is_closed() {
+            return;
+        }
         self.close().ignore_error("who wants to know calls close");
     }
 }

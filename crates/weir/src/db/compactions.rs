@@ -111,7 +111,7 @@ impl Engine {
         }
         let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Due::Nothing };
         // It may have come since the last look at the snapshots, and go before the next one.
-        state.oldest_snapshot = shape.snapshots.first().copied().or(state.oldest_snapshot);
+        state.oldest_snapshot = state.oldest_snapshot.or(shape.snapshots.first().copied());
         let mut due = Due::Nothing;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
             match self.fit(state, room, &shape, &task) {
@@ -143,27 +143,32 @@ impl Engine {
 
     /// The keyspaces in which something may be due: what was picked from the others last was
     /// nothing, and they have not changed since. Every one gets its turn: those after the one that
-    /// was served last come first.
-    fn candidates(&self) -> Vec<KeyspaceId> {
+    /// was served last come first. Beside them, how often space was found short so far.
+    fn candidates(&self) -> (Vec<KeyspaceId>, u64) {
         self.look_at_snapshots();
         let state = self.jobs.state.lock();
         let last = state.last_compacted;
         let mut ids: Vec<KeyspaceId> = state.to_look_at.iter().copied().collect();
         let first = ids.partition_point(|&id| Some(id) <= last);
         ids.rotate_left(first);
-        ids
+        (ids, state.shortages)
     }
 
     /// Has all keyspaces looked at again if the oldest snapshot has gone: deletes become due when
-    /// no snapshot protects them any more, in any keyspace.
+    /// no snapshot protects them any more, in any keyspace. Whoever finds that out tells the
+    /// others: the end of a snapshot wakes nobody.
     pub(super) fn look_at_snapshots(&self) {
-        let mut state = self.jobs.state.lock();
-        let (_, oldest_snapshot) = self.shared.snapshots.summary();
-        if state.oldest_snapshot != oldest_snapshot {
+        {
+            let mut state = self.jobs.state.lock();
+            let (_, oldest_snapshot) = self.shared.snapshots.summary();
+            if state.oldest_snapshot == oldest_snapshot {
+                return;
+            }
             state.oldest_snapshot = oldest_snapshot;
             let ids: Vec<KeyspaceId> = self.trees.lock().keys().copied().collect();
             state.to_look_at.extend(ids);
         }
+        self.shared.wake_workers();
     }
 
     /// Has all keyspaces looked at again for compactions that are due.
@@ -174,9 +179,9 @@ impl Engine {
 
     /// Picks a task and reserves its inputs.
     fn claim_compaction(&self) -> Option<Claim> {
-        let candidates = self.candidates();
+        let (candidates, shortages) = self.candidates();
         if candidates.is_empty() {
-            self.note_space(None);
+            self.note_space(shortages, None);
             return None;
         }
         let room = Room::default();
@@ -222,15 +227,23 @@ impl Engine {
             // At once again, not after the pause.
             self.shared.wake_workers();
         }
-        self.note_space(short_of_space);
+        self.note_space(shortages, short_of_space);
         None
     }
 
-    /// Notes whether a compaction waits for space. If that has changed, writers that are stopped
-    /// are told.
-    fn note_space(&self, short: Option<Error>) {
-        let before = std::mem::replace(&mut self.jobs.state.lock().short_of_space, short);
-        let now = self.jobs.state.lock().short_of_space.is_some();
+    /// Notes whether a compaction waits for space, as was found by a look that began after
+    /// `shortages`: another look may have found one meanwhile that this one did not see. If it has
+    /// changed, writers that are stopped are told.
+    fn note_space(&self, shortages: u64, short: Option<Error>) {
+        let now = short.is_some();
+        let before = {
+            let mut state = self.jobs.state.lock();
+            if !now && state.shortages != shortages {
+                return;
+            }
+            state.shortages += u64::from(now);
+            std::mem::replace(&mut state.short_of_space, short)
+        };
         if before.is_some() != now {
             self.update_pressure();
             self.shared.announce_progress();

@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) setbacks: Setbacks,
     /// Why a compaction that is due does not start. Looked at again every [`RETRY_NANOS`].
     pub(super) short_of_space: Option<Error>,
+    /// How often that was found.
+    pub(super) shortages: u64,
     /// Why the next log segment is not prepared.
     segment_refused: Option<Error>,
     /// What failed and is tried again.
@@ -347,8 +349,8 @@ impl Engine {
             }
         }
         match self.flush_one() {
-            Ok(_) => {}
-            Err(error) => self.note_job(Err(error)),
+            Ok(false) => {}
+            flushed => self.note_job(flushed.map(|_| ())),
         }
     }
 
@@ -372,6 +374,10 @@ impl Engine {
     fn prepare_segment(&self, writer: &Writer, wanted: Wanted) -> Result<bool> {
         let prepared = writer.wal.prepare(wanted);
         if let Ok(false) = prepared {
+            return prepared;
+        }
+        // One that somebody else has prepared since, or prepares, has not to be tried again.
+        if prepared.is_err() && writer.wal.lacking_segment().is_none() {
             return prepared;
         }
         let prepared = self.noting_retries(Work::Segment, prepared);

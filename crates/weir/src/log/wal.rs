@@ -342,7 +342,7 @@ impl Wal {
     }
 
     /// The same, whether or not an appender has asked for it.
-    pub(super) fn lacking_segment(&self) -> Option<Wanted> {
+    pub(crate) fn lacking_segment(&self) -> Option<Wanted> {
         self.ring.lock().lacking(self.synced_once.load(Ordering::Relaxed))
     }
 

@@ -1,5 +1,6 @@
 //! What a running store shares: the super-version of each keyspace, the snapshot list, the visible
-//! sequence number, the store's health, its counters, and the reclaimer of tables.
+//! sequence number, the store's health, its counters, the callbacks that are owed, and the
+//! reclaimer of tables.
 //!
 //! Not here: how writes are ordered (`write`), how reads walk the tree (`read`), what runs in the
 //! background (`db`).

@@ -77,7 +77,7 @@ pub struct Files {
     read_only: bool,
     root_in_work: Mutex<()>,
     lock: Mutex<Option<Box<dyn Lock>>>,
-    removals: Arc<Removals>,
+    pub(super) removals: Arc<Removals>,
 }
 
 /// What a name in the directory stands for.

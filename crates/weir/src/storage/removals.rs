@@ -8,28 +8,37 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::base::error::{ErrorKind, Result};
-use crate::base::sched::Mutex;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sched::{Condvar, Mutex};
 use crate::device::Dir;
 
-/// What was removed from a directory, and what is still to be. Locks: `left`, over requests to the
-/// device.
+/// What was removed from a directory, and what is still to be. Locks: `state`, over requests to the
+/// device that remove what is left.
+#[derive(Default)]
 pub(crate) struct Removals {
     /// Something was removed whose space the device may not have given back yet.
     unsettled: AtomicBool,
-    /// Names that the device did not let go of; `None` once the store may be somebody else's.
-    left: Mutex<Option<BTreeSet<String>>>,
-    /// Whether there are some; a hint.
-    any_left: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
-impl Default for Removals {
-    fn default() -> Self {
-        Self {
-            unsettled: AtomicBool::new(false),
-            left: Mutex::new(Some(BTreeSet::new())),
-            any_left: AtomicBool::new(false),
-        }
+#[derive(Default)]
+struct State {
+    /// Names that the device did not let go of.
+    left: BTreeSet<String>,
+    /// Removals that are under way.
+    running: usize,
+    /// The store may be somebody else's soon, or is.
+    ended: bool,
+}
+
+/// A removal under way.
+struct Running<'a>(&'a Removals);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().running -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -37,56 +46,70 @@ impl Removals {
     /// Removes `name`. If the device does not let go of it, it is tried again with another removal.
     ///
     /// # Errors
-    /// The device's; `NotFound`.
+    /// The device's; `NotFound`; `Closed` after [`end`](Self::end).
     pub(crate) fn remove(&self, dir: &dyn Dir, name: &str) -> Result<()> {
-        match dir.unlink(name) {
+        {
+            let mut state = self.state.lock();
+            if state.ended {
+                let why = format!("the store {} was closed", dir.path());
+                return Err(Error::new(ErrorKind::Closed, why));
+            }
+            state.running += 1;
+        }
+        let running = Running(self);
+        let removed = dir.unlink(name);
+        match &removed {
             Ok(()) => {
                 self.note();
                 self.try_again(dir);
-                Ok(())
             }
-            Err(error) => {
-                if error.kind() != ErrorKind::NotFound {
-                    self.left.lock().iter_mut().for_each(|left| {
-                        left.insert(name.to_owned());
-                    });
-                    self.any_left.store(true, Ordering::Release);
-                }
-                Err(error)
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(_) => {
+                self.state.lock().left.insert(name.to_owned());
             }
         }
+        drop(running);
+        removed
     }
 
     /// Tries again to remove what is left.
-    pub(crate) fn try_again(&self, dir: &dyn Dir) {
-        if !self.any_left.load(Ordering::Acquire) {
-            return;
+    fn try_again(&self, dir: &dyn Dir) {
+        let mut state = self.state.lock();
+        if !state.ended {
+            state.left.retain(|name| self.stays(dir, name));
         }
-        let mut left = self.left.lock();
-        let Some(names) = left.as_mut() else { return };
-        names.retain(|name| match dir.unlink(name) {
+    }
+
+    /// Tries to remove a name that is left; whether it stays.
+    fn stays(&self, dir: &dyn Dir, name: &str) -> bool {
+        match dir.unlink(name) {
             Ok(()) => {
                 self.note();
                 false
             }
             Err(error) => error.kind() != ErrorKind::NotFound,
-        });
-        self.any_left.store(!names.is_empty(), Ordering::Release);
+        }
     }
 
-    /// Tries a last time; from now on nothing is removed that is not asked for.
+    /// Tries a last time, after those that are under way. When it returns, nothing is removed here
+    /// any more.
     pub(crate) fn end(&self, dir: &dyn Dir) {
-        self.try_again(dir);
-        *self.left.lock() = None;
+        let left = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            while state.running > 0 {
+                self.changed.wait(&mut state);
+            }
+            std::mem::take(&mut state.left)
+        };
+        for name in left {
+            self.stays(dir, &name);
+        }
     }
 
     /// Lets a new file have `name`. Called before it is made.
     pub(crate) fn give_name(&self, name: &str) {
-        if self.any_left.load(Ordering::Acquire) {
-            self.left.lock().iter_mut().for_each(|left| {
-                left.remove(name);
-            });
-        }
+        self.state.lock().left.remove(name);
     }
 
     /// Makes what was removed so far durable, if anything was, after trying again what was not.
@@ -193,6 +216,9 @@ mod tests {
         scene.files.unlock();
         assert!(!scene.is_locked());
         scene.files.settle_removals().expect("nothing was removed");
+        let dir = scene.disk.dir();
+        let late = scene.files.removals.remove(&*dir, "wal-000002.log");
+        assert_eq!(late.expect_err("it may be another store's").kind(), ErrorKind::Closed);
         assert_eq!(scene.logs(), [1, 2, 3]);
     }
 
