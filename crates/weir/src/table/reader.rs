@@ -273,10 +273,16 @@ impl Table {
 
     /// Reads and checks the tail with one read.
     pub(super) fn load(&self, source: &dyn TableSource) -> Result<Opened> {
-        self.load_tail(source).map_err(|e| self.with_bounds(e))
+        self.load_tail(source, true).map_err(|e| self.with_bounds(e))
     }
 
-    fn load_tail(&self, source: &dyn TableSource) -> Result<Opened> {
+    /// As [`load`](Self::load), without what is not needed to find the blocks: a damaged filter is
+    /// left out, damaged properties are not compared.
+    pub(super) fn load_index(&self, source: &dyn TableSource) -> Result<Opened> {
+        self.load_tail(source, false).map_err(|e| self.with_bounds(e))
+    }
+
+    fn load_tail(&self, source: &dyn TableSource, whole: bool) -> Result<Opened> {
         let (meta, path) = (&self.meta, source.path());
         let tail_start = meta.bytes.checked_sub(meta.tail_bytes);
         let tail_start = tail_start.ok_or_else(|| {
@@ -286,11 +292,15 @@ impl Table {
         source.read_exact_at(&mut tail, tail_start)?;
         let sections = Sections::split(&tail, meta.bytes, &path)?;
         let footer = &sections.footer;
+        let properties = match sections.properties {
+            Err(error) if whole => return Err(error),
+            properties => properties.ok(),
+        };
         let foreign = footer.check_uid != meta.check_uid
             || footer.checksum != meta.tail_checksum
             || footer.tail_bytes() != Some(meta.tail_bytes)
             || self.hash_seed.is_some_and(|seed| footer.hash_check != hash_check(seed))
-            || !sections.properties.same_content(meta);
+            || properties.is_some_and(|properties| !properties.same_content(meta));
         if foreign {
             return Err(Error::corruption(
                 path,
@@ -298,8 +308,11 @@ impl Table {
                 format_args!("another table (uid {}) than table {}", footer.check_uid, meta.uid),
             ));
         }
-        let index = sections.index(meta.blocks, &path)?;
-        let filter = AlignedBytes::copy_of(sections.filter);
+        let index = decode_index(sections.index, meta.blocks, footer.data_bytes, &path)?;
+        let filter = match sections.filter {
+            Err(error) if whole => return Err(error),
+            filter => AlignedBytes::copy_of(filter.unwrap_or_default()),
+        };
         let held = index.memory_bytes() + filter.bytes.memory_bytes();
         let charge =
             self.accountant.as_ref().map(|a| a.charge(Category::TableMetadata, held as u64));
@@ -541,12 +554,12 @@ enum Lookup {
     PastEnd,
 }
 
-/// The parts of a tail, their checksums verified.
+/// The parts of a tail, their checksums verified; what the blocks are found without may be damaged.
 pub(super) struct Sections<'a> {
     pub(super) footer: Footer,
     index: &'a [u8],
-    filter: &'a [u8],
-    properties: TableMeta,
+    filter: Result<&'a [u8]>,
+    properties: Result<TableMeta>,
 }
 
 impl<'a> Sections<'a> {
@@ -561,42 +574,43 @@ impl<'a> Sections<'a> {
         let start = tail_bytes.and_then(|bytes| end.len().checked_sub(bytes)).ok_or_else(cut)?;
         let mut rest = end.get(start..).ok_or_else(cut)?;
         let mut offset = footer.data_bytes;
-        let mut section = |bytes: u64, checksum: u32, kind: u8| -> Result<(&'a [u8], u64)> {
-            let split = usize::try_from(bytes).ok().and_then(|at| rest.split_at_checked(at));
-            let (content, tail) = split.ok_or_else(cut)?;
-            check_section(content, checksum, (footer.check_uid, kind), path, offset)?;
-            let start = offset;
-            rest = tail;
-            offset += bytes;
-            Ok((content, start))
-        };
-        let (index, _) = section(footer.index_bytes, footer.index_checksum, KIND_INDEX)?;
-        let (filter, _) = section(footer.filter_bytes, footer.filter_checksum, KIND_FILTER)?;
-        let (properties, properties_start) =
+        let mut section =
+            |bytes: u64, checksum: u32, kind: u8| -> Result<Result<(&'a [u8], u64)>> {
+                let split = usize::try_from(bytes).ok().and_then(|at| rest.split_at_checked(at));
+                let (content, tail) = split.ok_or_else(cut)?;
+                let start = offset;
+                rest = tail;
+                offset += bytes;
+                let sound = check_section(content, checksum, (footer.check_uid, kind), path, start);
+                Ok(sound.map(|()| (content, start)))
+            };
+        let (index, _) = section(footer.index_bytes, footer.index_checksum, KIND_INDEX)??;
+        let filter = section(footer.filter_bytes, footer.filter_checksum, KIND_FILTER)?;
+        let properties =
             section(footer.properties_bytes, footer.properties_checksum, KIND_PROPERTIES)?;
-        let properties = TableMeta::decode_content(properties, path, properties_start)?;
-        Ok(Self { footer, index, filter, properties })
-    }
-
-    /// The index, checked.
-    pub(super) fn index(&self, blocks: u32, path: &str) -> Result<Index> {
-        let data_bytes = self.footer.data_bytes;
-        Index::decode(self.index.into(), blocks, data_bytes).map_err(|what| {
-            Error::corruption(path, data_bytes, format_args!("a table's index {what}"))
-        })
+        let properties =
+            properties.and_then(|(content, start)| TableMeta::decode_content(content, path, start));
+        Ok(Self { footer, index, filter: filter.map(|(content, _)| content), properties })
     }
 
     /// The description of the table whose tail this is, under the name `uid`.
-    fn into_meta(self, uid: u64) -> TableMeta {
-        TableMeta {
+    fn into_meta(self, uid: u64) -> Result<TableMeta> {
+        self.filter?;
+        Ok(TableMeta {
             uid,
             check_uid: self.footer.check_uid,
             bytes: self.footer.file_bytes,
             tail_bytes: self.footer.tail_bytes().unwrap_or(0),
             tail_checksum: self.footer.checksum,
-            ..self.properties
-        }
+            ..self.properties?
+        })
     }
+}
+
+/// The index, checked.
+fn decode_index(bytes: &[u8], blocks: u32, data_bytes: u64, path: &str) -> Result<Index> {
+    Index::decode(bytes.into(), blocks, data_bytes)
+        .map_err(|what| Error::corruption(path, data_bytes, format_args!("a table's index {what}")))
 }
 
 /// Rebuilds a table's description from the file alone, for `repair`. The content of the data blocks
@@ -620,5 +634,5 @@ pub(crate) fn read_meta(source: &dyn TableSource, uid: u64) -> Result<TableMeta>
         end = read_end(tail_bytes)?;
     }
     let sections = Sections::split(&end, source.len(), &path)?;
-    Ok(sections.into_meta(uid))
+    sections.into_meta(uid)
 }

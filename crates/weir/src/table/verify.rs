@@ -72,10 +72,11 @@ impl Table {
     /// others are, neighbours together.
     ///
     /// # Errors
-    /// `Corruption` if the tail is damaged, without which no block can be found; the device's.
+    /// `Corruption` if the index or the footer is damaged, without which no block can be found; the
+    /// device's.
     pub(crate) fn read_remains(&self, take: EntrySink<'_>) -> Result<KeyRanges> {
         let file = self.open_apart()?;
-        let opened = self.load(file.source())?;
+        let opened = self.load_index(file.source())?;
         let mut lost = KeyRanges::new();
         let mut before_is_lost = false;
         for b in 0..opened.index.blocks() {

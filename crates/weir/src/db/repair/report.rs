@@ -26,6 +26,14 @@ pub struct LostTable {
     pub kept_as: Option<String>,
 }
 
+impl LostTable {
+    /// Whether all of its entries were kept: what was damaged says nothing that they do not.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.lost_ranges.is_empty() && self.entries == Some(self.entries_kept)
+    }
+}
+
 /// A stretch of the write-ahead log that a repair gave up: what is behind a damaged place, but for
 /// keyspaces that need nothing before it.
 #[derive(Clone, Debug)]
@@ -56,7 +64,8 @@ pub struct RepairReport {
     /// Commit groups of the write-ahead log that are sound; those written to tables long ago are
     /// among them if the tree was rebuilt.
     pub groups_sound: u64,
-    /// Tables that were given up.
+    /// Tables that were given up, and those that were written again without a loss
+    /// ([`LostTable::is_whole`]).
     pub lost_tables: Vec<LostTable>,
     /// Parts of the write-ahead log that were given up.
     pub lost_log: Vec<LostLog>,
@@ -72,7 +81,7 @@ impl RepairReport {
     /// may still be back (`rebuilt`), and keyspaces called otherwise (`renamed_keyspaces`).
     #[must_use]
     pub fn lost_data(&self) -> bool {
-        !(self.lost_tables.is_empty() && self.lost_log.is_empty())
+        !(self.lost_tables.iter().all(LostTable::is_whole) && self.lost_log.is_empty())
     }
 }
 
@@ -99,7 +108,8 @@ impl fmt::Display for RepairReport {
             )?;
         }
         for table in &self.lost_tables {
-            write!(f, "lost: table {}", table.uid)?;
+            let what = if table.is_whole() { "written again" } else { "lost" };
+            write!(f, "{what}: table {}", table.uid)?;
             if let Some(keyspace) = &table.keyspace {
                 write!(f, " of keyspace {keyspace:?}")?;
             }
