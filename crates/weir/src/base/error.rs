@@ -82,8 +82,9 @@ const DAMAGE_ADVICE: &str = "; `weir verify DIR` shows what else is damaged; res
 
 /// An error of the engine: a kind, a sentence, and what caused it.
 ///
-/// Shown with `{}`, damage comes with advice; `{:#}` leaves it out, for lists and for programs that
-/// give their own.
+/// Shown with `{}`, damage comes with advice about the store as a whole; `{:#}` leaves that out,
+/// for lists of damages and for programs that give their own. All other advice is part of the
+/// sentence.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 

@@ -41,7 +41,7 @@ use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
 use crate::state::shared::Shared;
 use crate::state::tree::{Buffer, SuperVersion, Tree};
-use crate::storage::files::{Files, FilesOptions, Object, check_ahead};
+use crate::storage::files::{Files, FilesOptions, Object, absent_advice, check_ahead};
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Gates, OpenTables};
@@ -68,8 +68,10 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let dir = match builder.device {
         Some(device) => device,
         None => RealDir::open(&builder.path, create).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                let what = format!("there is no store in {path}; allow its creation or correct it");
+            // Where it may be made, the error says why it cannot be.
+            ErrorKind::NotFound if !create => {
+                let advice = absent_advice(options.read_only);
+                let what = format!("there is no store in {path}; {advice}");
                 Error::with_source(ErrorKind::NotFound, what, error)
             }
             _ => error,

@@ -108,6 +108,9 @@ impl RealDir {
         if path.as_os_str().as_encoded_bytes().contains(&0) {
             return Err(Error::invalid(format!("{path:?} is no path: it has a zero byte")));
         }
+        if path.as_os_str().is_empty() {
+            return Err(Error::invalid("an empty path names no directory; \".\" is this one"));
+        }
         if create {
             make_dirs(path)?;
         }

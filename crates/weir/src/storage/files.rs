@@ -247,6 +247,15 @@ fn inspect(dir: &dyn Dir) -> Result<Found> {
     }
 }
 
+/// What to do where no store is and none may be made.
+pub(crate) fn absent_advice(read_only: bool) -> &'static str {
+    if read_only {
+        "an opening for reading only makes none; correct the path"
+    } else {
+        "allow its creation (`create_if_missing`) or correct the path"
+    }
+}
+
 impl Files {
     /// Opens or creates the store in `dir` and locks it.
     ///
@@ -258,8 +267,9 @@ impl Files {
             Error::new(
                 ErrorKind::NotFound,
                 format!(
-                    "there is no store in {}; allow its creation or correct the path",
-                    dir.path()
+                    "there is no store in {}; {}",
+                    dir.path(),
+                    absent_advice(options.read_only)
                 ),
             )
         };
