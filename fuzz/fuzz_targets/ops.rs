@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((head, calls)) = data.split_first_chunk::<5>() else { return };
     let (head, calls) = (*head, calls[..calls.len().min(2 * CALLS_MAX)].to_vec());
     let number = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-    let schedule = Schedule { seed: u64::from(head[0]), switch_every: 16 };
+    let schedule = Schedule::new(u64::from(head[0]), 16);
     let outcome = world::simulate(schedule, move || run(number, &calls));
     match outcome {
         Ok(Ok(())) => {}
