@@ -12,7 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use weir::{Durability, Options};
 use weir_bench::{
-    Config, KeyFormat, Latency, Measurement, Phase, Progress, Session, Settings, WeirKind, Workload,
+    Config, EngineError, KeyFormat, Latency, Measurement, Phase, Progress, Session, Settings,
+    WeirKind, Workload,
 };
 
 /// The end of `weir bench --help`.
@@ -166,12 +167,13 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
 }
 
 fn workloads(names: &[String]) -> Result<Vec<Workload>> {
+    let unknown = |e: EngineError| Failure::new(format_args!("{e}, or all"));
     let mut workloads = Vec::new();
     for name in names {
         if name == "all" {
             workloads.extend(Workload::ALL);
         } else {
-            workloads.push(name.parse()?);
+            workloads.push(name.parse().map_err(unknown)?);
         }
     }
     Ok(workloads)
@@ -270,11 +272,12 @@ fn doing(phase: Phase) -> &'static str {
 
 fn header(result: &Measurement) -> String {
     format!(
-        "{} keys of {} + {} bytes, {} client threads, seed {}",
+        "{} keys of {} + {} bytes, {} client thread{}, seed {}",
         Count(result.num),
         result.key_bytes,
         result.value_bytes,
         result.threads,
+        if result.threads == 1 { "" } else { "s" },
         result.seed
     )
 }

@@ -87,7 +87,8 @@ fn show(db: &Db, args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) ->
     if loaded == 0 || interrupt.requested() {
         return Ok(());
     }
-    let before = stats::hits(&db.metrics());
+    let loaded_with = db.metrics();
+    let before = stats::hits(&loaded_with);
     let load = Load {
         db,
         people: loaded,
@@ -115,6 +116,9 @@ fn show(db: &Db, args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) ->
     let after = stats::hits(&metrics);
     let (hits, misses) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
     writeln!(out, "\nblock cache   hit ratio {}", percent(hits, hits + misses))?;
+    let delayed = metrics.write_delay_seconds - loaded_with.write_delay_seconds;
+    let stopped = metrics.write_stall_seconds - loaded_with.write_stall_seconds;
+    writeln!(out, "background    {}", stats::held_back(delayed, stopped))?;
     writeln!(out)?;
     stats::print_written(&metrics, out)?;
     writeln!(out)?;

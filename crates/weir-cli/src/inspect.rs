@@ -80,7 +80,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
 
 /// The log files of a store with their bytes, sorted by name. Opened for reading only, a store does
 /// not hold them itself.
-fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
+pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     let fail = |e: std::io::Error| Failure::new(format_args!("cannot list {}: {e}", dir.display()));
     let mut logs = Vec::new();
     #[expect(clippy::disallowed_methods, reason = "sorted below")]

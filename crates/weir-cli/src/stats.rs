@@ -74,10 +74,19 @@ pub(crate) fn print_levels(metrics: &Metrics, out: &mut dyn Write) -> Result<()>
     Ok(())
 }
 
+/// A time that was measured in seconds.
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0))
+}
+
+/// How long writers waited for background work, in seconds.
+pub(crate) fn held_back(delayed: f64, stopped: f64) -> String {
+    format!("writers delayed for {:.1?}, stopped for {:.1?}", seconds(delayed), seconds(stopped))
+}
+
 /// Prints everything.
 pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     let m = db.metrics();
-    let seconds = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
     writeln!(
         out,
         "open for {:.1?}: {} puts, {} deletes, {} gets ({} found), {} seeks",
@@ -90,9 +99,8 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     )?;
     writeln!(
         out,
-        "writers delayed for {:.1?}, stopped for {:.1?}; {} flushes, {} compactions, {} moves",
-        seconds(m.write_delay_seconds),
-        seconds(m.write_stall_seconds),
+        "{}; {} flushes, {} compactions, {} moves",
+        held_back(m.write_delay_seconds, m.write_stall_seconds),
         Count(m.flushes),
         Count(m.compactions),
         Count(m.trivial_moves)

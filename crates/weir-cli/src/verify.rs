@@ -1,8 +1,8 @@
 //! `weir verify`: is a store whole.
 
 use crate::failure::{Failure, Result};
-use crate::inspect::open_read_only;
-use crate::show::Count;
+use crate::inspect::{logs, open_read_only};
+use crate::show::{Bytes, Count};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,6 +26,10 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         Count(report.blocks),
         Count(report.entries)
     )?;
+    // An opening reads them whole and refuses a store in which one is damaged.
+    let logs = logs(&args.dir)?;
+    let bytes = logs.iter().map(|(_, bytes)| bytes).sum();
+    writeln!(out, "read {} log files of {} when opening", logs.len(), Bytes(bytes))?;
     for damage in &report.damages {
         writeln!(out, "damage: {damage:#}")?;
     }

@@ -32,8 +32,13 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<()> {
         write_lines(args, &mut BufWriter::new(out))?;
         return Ok(());
     };
-    let fail =
-        |e: std::io::Error| Failure::new(format_args!("cannot write {}: {e}", path.display()));
+    let fail = |e: std::io::Error| {
+        let advice = match e.kind() {
+            std::io::ErrorKind::AlreadyExists => "; name a file that does not exist yet",
+            _ => "",
+        };
+        Failure::new(format_args!("cannot write {}: {e}{advice}", path.display()))
+    };
     #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a store")]
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(fail)?;
     write_lines(args, &mut BufWriter::new(file)).map_err(fail)?;

@@ -196,6 +196,7 @@ impl<'a> Session<'a> {
     fn put(&mut self, mut words: Arguments<'_>) -> Outcome {
         const FORM: &str = "put [-s] KEY VALUE";
         let durability = words.durability();
+        words.no_more_options(FORM)?;
         let (key, value) = (words.next(FORM)?, words.next(FORM)?);
         words.end(FORM)?;
         match &mut self.batch {
@@ -209,6 +210,7 @@ impl<'a> Session<'a> {
     fn delete(&mut self, mut words: Arguments<'_>) -> Outcome {
         const FORM: &str = "del [-s] KEY";
         let durability = words.durability();
+        words.no_more_options(FORM)?;
         let key = words.next(FORM)?;
         words.end(FORM)?;
         match &mut self.batch {
@@ -222,6 +224,7 @@ impl<'a> Session<'a> {
     fn get(&self, mut words: Arguments<'_>, out: &mut dyn Write) -> Outcome {
         const FORM: &str = "get KEY [@N]";
         let snapshot = self.snapshot(&mut words)?;
+        words.no_more_options(FORM)?;
         let key = words.next(FORM)?;
         words.end(FORM)?;
         let value = match snapshot {
@@ -252,6 +255,7 @@ impl<'a> Session<'a> {
                 break;
             }
         }
+        words.no_more_options(FORM)?;
         let (from, to) = (words.maybe(), words.maybe());
         words.end(FORM)?;
         if prefix.is_some() && from.is_some() {
@@ -404,6 +408,18 @@ impl<'a> Arguments<'a> {
 
     fn durability(&mut self) -> Durability {
         if self.option("-s") { Durability::Sync } else { Durability::Buffered }
+    }
+
+    /// That the next word is no option that `form` does not know. A number may be negative.
+    fn no_more_options(&self, form: &str) -> Outcome {
+        let word = self.rest.first().and_then(|word| word.plain()).unwrap_or_default();
+        let letter = word.strip_prefix('-').and_then(|rest| rest.chars().next());
+        if !letter.is_some_and(char::is_alphabetic) {
+            return Ok(());
+        }
+        Err(Problem::line(format_args!(
+            "{word} is no option here; write {form} (if it is data, quote it: \"{word}\")"
+        )))
     }
 
     /// That no word is left.

@@ -22,4 +22,5 @@ pub(crate) const TEXT: &str = r#"Commands:
   help, exit
 
 Words are separated by spaces. "Double quotes" hold a word with spaces; \xNN is a byte, \n \t \r
-\0 as in C, and a backslash before a punctuation mark is that mark. # begins a comment."#;
+\0 as in C, and a backslash before a punctuation mark is that mark. # begins a comment. A key that
+begins with - and a letter is quoted, so that it is not taken for an option."#;

@@ -10,6 +10,9 @@ mod stores;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What one run of the program did.
 struct Ran {
@@ -126,16 +129,25 @@ fn interrupts_close_cleanly() {
             .spawn()
             .expect("the program can be started");
         let mut stdin = child.stdin.take().expect("stdin is piped");
+        let taken = Arc::new(AtomicU64::new(0));
+        let fed = Arc::clone(&taken);
+        let line = b"i,1,2\n".repeat(100);
         let feeder = std::thread::Builder::new()
-            .spawn(move || while stdin.write_all(b"i,1,2\n").is_ok() {})
+            .spawn(move || {
+                while stdin.write_all(&line).is_ok() {
+                    fed.fetch_add(line.len() as u64, Relaxed);
+                }
+            })
             .expect("a thread can be started");
-        // Until the command is at work: its store's lock file is there.
-        let at_work = || {
-            let store = dir.path().join("store/ROOT").exists();
-            store || entries(dir.path()) > 0
+        // Until the command is at work: its store is there, and what it reads was read further than
+        // a pipe and a buffer can hold.
+        let reads_input = args.contains(&"replay");
+        let at_work = || match reads_input {
+            true => taken.load(Relaxed) > 1 << 20,
+            false => entries(dir.path()) > 0,
         };
         while !at_work() {
-            std::thread::yield_now();
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
         std::thread::park_timeout(std::time::Duration::from_millis(300));
         let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();

@@ -143,7 +143,7 @@ fn batches() {
 #[test]
 fn wrong_lines() {
     let dir = temporary();
-    let wrong: [(&[u8], &str); 22] = [
+    let wrong: [(&[u8], &str); 26] = [
         (b"frobnicate", "is no command"),
         (b"\"put\" a b", "is no command"),
         (b"\xff\xfe", "is no command"),
@@ -162,6 +162,10 @@ fn wrong_lines() {
         (b"scan -n x", "is no number"),
         (b"scan a b c", "one word too many"),
         (b"scan -p a b", "a prefix or a range"),
+        (b"put -x a b", "-x is no option here; write put"),
+        (b"get -a", "is no option here"),
+        (b"del -r a", "is no option here"),
+        (b"count -v", "is no option here"),
         (b"end", "no batch was begun"),
         (b"use nowhere", "nowhere"),
         (b"create \"\\xff\"", "is no UTF-8"),
@@ -173,6 +177,9 @@ fn wrong_lines() {
         ran.fails(1, &["line 2: ", part]);
         assert_eq!(ran.out, "\"1\"\n", "{part}");
     }
+    // Negative numbers are keys, and so is what is quoted.
+    let ran = shell(dir.path(), b"put -5 a\nput \"-x\" -y\nget -5\nget \"-x\"\n");
+    assert_eq!(ran.ok(), "\"a\"\n\"-y\"\n");
 }
 
 /// Goal: what is bad for a store's interface is refused by it, not by a crash. Method: keys at and
