@@ -292,8 +292,6 @@ fn repair_gives_up_damaged_tables_only() {
     }
 }
 
-/// Goal: the log counts up to its first damage, and what is behind is named, not silently dropped.
-/// Method: each segment flipped at several places, cut, removed, or exchanged with another.
 /// Goal: a damaged filter costs nothing: the blocks are found without it. Method: a byte of every
 /// table's filter is inverted, which lies before the last few hundred bytes of the file.
 #[test]
@@ -318,6 +316,8 @@ fn repair_does_without_a_damaged_filter() {
     assert!(db.verify().expect("read").damages.is_empty());
 }
 
+/// Goal: the log counts up to its first damage, and what is behind is named, not silently dropped.
+/// Method: each segment flipped at several places, cut, removed, or exchanged with another.
 #[test]
 fn repair_keeps_the_log_up_to_its_damage() {
     let store = Store::new();

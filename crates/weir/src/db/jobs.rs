@@ -373,33 +373,58 @@ impl Engine {
     /// ends no rest.
     fn prepare_segment(&self, writer: &Writer, wanted: Wanted) -> Result<bool> {
         let prepared = writer.wal.prepare(wanted);
-        if let Ok(false) = prepared {
-            return prepared;
-        }
-        // One that somebody else has prepared since, or prepares, has not to be tried again.
-        if prepared.is_err() && writer.wal.lacking_segment().is_none() {
-            return prepared;
-        }
-        let prepared = self.noting_retries(Work::Segment, prepared);
-        if prepared.is_ok() {
-            self.jobs.state.lock().segment_refused = None;
-        }
-        prepared
+        self.note_prepared(writer, prepared)
+    }
+
+    /// Notes how the preparation of a log segment ended, and passes that on. A failure counts only
+    /// while the segment is lacking: one that somebody else has prepared since, or prepares, has
+    /// not to be tried again, and nobody rests or is refused for it.
+    pub(super) fn note_prepared(&self, writer: &Writer, prepared: Result<bool>) -> Result<bool> {
+        let unknown = match &prepared {
+            Ok(false) => return prepared,
+            Ok(true) => {
+                let mut state = self.jobs.state.lock();
+                state.retries.done(Work::Segment);
+                state.segment_refused = None;
+                return prepared;
+            }
+            Err(error) => error.leaves_unknown(),
+        };
+        // Under the lock of the retries: who prepares it after this look says later that it is
+        // done.
+        let lacking = || writer.wal.lacking_segment().is_some();
+        let prepared = self.noting_failures(Work::Segment, prepared, &lacking);
+        if unknown || lacking() { prepared } else { Ok(false) }
     }
 
     /// Passes the result of some work on; if it failed and may be tried again, it will be.
     pub(super) fn noting_retries<T>(&self, work: Work, result: Result<T>) -> Result<T> {
-        match &result {
-            Ok(_) => self.jobs.state.lock().retries.done(work),
-            Err(error) if is_passing(error) => {
-                self.shared.counters.jobs_failed.add(1);
-                if error.is_too_many_open_files() {
-                    self.tables.shed();
-                }
-                let (error, now) = (error.clone(), clock::now_nanos());
-                self.jobs.state.lock().retries.failed(work, error, now);
+        if result.is_ok() {
+            self.jobs.state.lock().retries.done(work);
+        }
+        self.noting_failures(work, result, &|| true)
+    }
+
+    /// Passes the result of some work on; if it failed, may be tried again, and is `due` still, it
+    /// will be.
+    fn noting_failures<T>(
+        &self,
+        work: Work,
+        result: Result<T>,
+        due: &dyn Fn() -> bool,
+    ) -> Result<T> {
+        if let Err(error) = &result
+            && is_passing(error)
+        {
+            self.shared.counters.jobs_failed.add(1);
+            if error.is_too_many_open_files() {
+                self.tables.shed();
             }
-            Err(_) => {}
+            let (error, now) = (error.clone(), clock::now_nanos());
+            let mut state = self.jobs.state.lock();
+            if due() {
+                state.retries.failed(work, error, now);
+            }
         }
         result
     }

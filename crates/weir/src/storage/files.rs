@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=f43c8fbc0fef
+// FORMAT: docs/format/directory.md sha=595a166ca5b9
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
@@ -344,9 +344,10 @@ impl Files {
         Ok(Some(to))
     }
 
-    /// Keeps a durable copy of a small file that is about to be replaced: what `set_aside` is for
-    /// files that may go at once. The name of the copy; `None` if there is no such file. A copy
-    /// with the same bytes, which an interrupted repair left, is not made again.
+    /// Keeps a durable copy of a file that is about to be replaced: what `set_aside` is for files
+    /// that may go at once. The name of the copy; `None` if there is no such file. A copy with the
+    /// same bytes, which an interrupted repair left, is not made again. What is no file, or could
+    /// not be the object, is moved.
     pub(crate) fn copy_aside(&self, object: Object) -> Result<Option<String>> {
         self.writable()?;
         let names = self.dir.list()?;
@@ -378,11 +379,12 @@ impl Files {
         Ok(Some(to))
     }
 
-    /// What earlier repairs moved aside.
-    pub(crate) fn list_lost(&self) -> Result<Vec<Object>> {
-        let names = self.dir.list()?;
-        let lost = names.iter().filter_map(|name| match parse_name(name)? {
-            Name::Lost(object) => Some(object),
+    /// What earlier repairs moved aside, with the names that it has now.
+    pub(crate) fn list_lost(&self) -> Result<Vec<(String, Object)>> {
+        let mut names = self.dir.list()?;
+        names.sort();
+        let lost = names.into_iter().filter_map(|name| match parse_name(&name)? {
+            Name::Lost(object) => Some((name, object)),
             _ => None,
         });
         Ok(lost.collect())

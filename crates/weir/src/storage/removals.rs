@@ -3,7 +3,8 @@
 //!
 //! Invariants: (1) a file whose removal was decided and failed is tried again with every removal
 //! that succeeds, when space is asked for, and when the store is closed; (2) a name is not removed
-//! any more once it is given to a new file, nor once the lock of the store was given up.
+//! any more once it is given to a new file, nor once the lock of the store was given up. Requires:
+//! a name is given only when no removal of it is under way (its file is there until then).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

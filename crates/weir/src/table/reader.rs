@@ -237,17 +237,31 @@ impl Table {
         }
     }
 
+    /// As [`open_apart`](Self::open_apart), for who takes what is left: a file that goes on behind
+    /// the table has all of it.
+    pub(super) fn open_remains(&self) -> Result<Arc<OpenFile>> {
+        let source = self.storage.open_table(self.meta.uid)?;
+        if source.len() < self.meta.bytes {
+            return Err(self.wrong_length(&*source));
+        }
+        Ok(Arc::new(OpenFile::new(source, None)))
+    }
+
     fn open_file(&self, place: Option<Place>) -> Result<Arc<OpenFile>> {
         let source = self.storage.open_table(self.meta.uid)?;
         if source.len() != self.meta.bytes {
-            let (found, expected) = (source.len(), self.meta.bytes);
-            let what = format_args!("a table of {expected} bytes that is {found} bytes long");
-            let error = Error::corruption(source.path(), found.min(expected), what);
-            return Err(self.with_bounds(error));
+            return Err(self.wrong_length(&*source));
         }
         // Scans read ahead by themselves; point reads must not make the system do it.
         source.advise(0, 0, Advice::Random);
         Ok(Arc::new(OpenFile::new(source, place)))
+    }
+
+    #[cold]
+    fn wrong_length(&self, source: &dyn TableSource) -> Error {
+        let (found, expected) = (source.len(), self.meta.bytes);
+        let what = format_args!("a table of {expected} bytes that is {found} bytes long");
+        self.with_bounds(Error::corruption(source.path(), found.min(expected), what))
     }
 
     /// Reads from the file, which is opened again if it was closed.
@@ -593,9 +607,9 @@ impl<'a> Sections<'a> {
         Ok(Self { footer, index, filter: filter.map(|(content, _)| content), properties })
     }
 
-    /// The description of the table whose tail this is, under the name `uid`.
+    /// The description of the table whose tail this is, under the name `uid`. The filter is not
+    /// looked at.
     fn into_meta(self, uid: u64) -> Result<TableMeta> {
-        self.filter?;
         Ok(TableMeta {
             uid,
             check_uid: self.footer.check_uid,
@@ -613,11 +627,12 @@ fn decode_index(bytes: &[u8], blocks: u32, data_bytes: u64, path: &str) -> Resul
         .map_err(|what| Error::corruption(path, data_bytes, format_args!("a table's index {what}")))
 }
 
-/// Rebuilds a table's description from the file alone, for `repair`. The content of the data blocks
-/// is not looked at: follow with [`Table::verify`].
+/// Rebuilds a table's description from the file alone, for `repair`. The filter and the content of
+/// the data blocks are not looked at: follow with [`Table::verify`], or with
+/// [`Table::read_remains`], which does without the filter.
 ///
 /// # Errors
-/// `Corruption` if the tail is damaged; `Unsupported` if a newer version wrote it.
+/// `Corruption` if the rest of the tail is damaged; `Unsupported` if a newer version wrote it.
 pub(crate) fn read_meta(source: &dyn TableSource, uid: u64) -> Result<TableMeta> {
     /// Large enough for most tails; a longer one is read with a second read.
     const FIRST_READ_BYTES: u64 = 256 << 10;

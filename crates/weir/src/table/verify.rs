@@ -75,7 +75,7 @@ impl Table {
     /// `Corruption` if the index or the footer is damaged, without which no block can be found; the
     /// device's.
     pub(crate) fn read_remains(&self, take: EntrySink<'_>) -> Result<KeyRanges> {
-        let file = self.open_apart()?;
+        let file = self.open_remains()?;
         let opened = self.load_index(file.source())?;
         let mut lost = KeyRanges::new();
         let mut before_is_lost = false;
@@ -138,7 +138,7 @@ impl Table {
         let bytes = buf.bytes();
         let (separator, separator_seq) = opened.index.separator_key(block);
         let separator = (&separator[..], separator_seq);
-        if block > 0 && compare_entries(content.last(), separator).is_ge() {
+        if content.meta.entries > 0 && compare_entries(content.last(), separator).is_ge() {
             return Err(damaged("has a separator that is not above the block before"));
         }
         let mut key = layout.common(bytes).to_vec();

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::db::compactions::{Due, Room};
+use crate::db::engine::Engine;
 use crate::db::retries::Work;
 use crate::{Db, ErrorKind, Options};
 
@@ -78,6 +80,78 @@ fn the_end_of_a_rest_is_not_slept_through() {
     let error = Error::new(ErrorKind::Io, "a test").leaving_nothing_unknown();
     engine.jobs.state.lock().retries.failed(Work::Segment, error, 0);
     assert_eq!(engine.jobs.pause(1), Some(Duration::ZERO));
+    db.close().unwrap();
+}
+
+/// Lets background threads of a store that has nothing to do rest for an hour.
+fn rest(engine: &Engine) {
+    const HOUR: u64 = 3_600_000_000_000;
+    engine.jobs.state.lock().rest_until = Some(clock::now_nanos() + HOUR);
+}
+
+/// Goal: a shortage of space is not taken back by a look that began before it was found.
+#[test]
+fn a_shortage_is_not_taken_back_by_an_older_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let engine = &db.handle.engine;
+    rest(engine);
+    let (_, older) = engine.candidates();
+    engine.note_space(older, Some(Error::new(ErrorKind::NoSpace, "a test")));
+    engine.note_space(older, None);
+    assert!(engine.jobs.short_of_space().is_some());
+    let (_, newer) = engine.candidates();
+    engine.note_space(newer, None);
+    assert!(engine.jobs.short_of_space().is_none());
+    engine.note_job(Ok(()));
+    db.close().unwrap();
+}
+
+/// Goal: who picks a task does not hide that the oldest snapshot has gone: every keyspace is looked
+/// at again for it.
+#[test]
+fn the_end_of_the_oldest_snapshot_is_seen_after_a_pick() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let engine = &db.handle.engine;
+    rest(engine);
+    let first = db.snapshot();
+    engine.look_at_snapshots();
+    db.put(b"key", b"value").unwrap();
+    let second = db.snapshot();
+    drop(first);
+    {
+        let mut state = engine.jobs.state.lock();
+        state.to_look_at.clear();
+        let root = engine.set.current();
+        let due = engine.due(&mut state, &root, 0, &Room::default());
+        assert!(matches!(due, Due::Nothing));
+    }
+    engine.look_at_snapshots();
+    assert!(engine.jobs.state.lock().to_look_at.contains(&0));
+    drop(second);
+    engine.note_job(Ok(()));
+    db.close().unwrap();
+}
+
+/// Goal: a log segment whose preparation failed while somebody else prepared it is not tried again,
+/// and nobody is refused or rests for it.
+#[test]
+fn a_preparation_that_somebody_else_has_done_has_not_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let engine = &db.handle.engine;
+    db.put(b"key", b"value").unwrap();
+    let writer = engine.writer.as_ref().unwrap();
+    let wanted = writer.wal.lacking_segment().expect("nobody has asked for one yet");
+    assert!(writer.wal.prepare(wanted).unwrap());
+    for kind in [ErrorKind::Io, ErrorKind::NoSpace] {
+        let failed = Err(Error::new(kind, "a test").leaving_nothing_unknown());
+        assert!(!engine.note_prepared(writer, failed).unwrap(), "{kind:?}");
+        assert!(engine.jobs.first_retry().is_none(), "{kind:?}");
+    }
+    let unknown = Err(Error::new(ErrorKind::Io, "a test"));
+    engine.note_prepared(writer, unknown).unwrap_err();
     db.close().unwrap();
 }
 

@@ -60,3 +60,20 @@ fn an_edit_costs_what_it_changes() {
     assert_eq!(one.tree.peek().options.level_ratio, 5, "readers see the new options");
     db.close().unwrap();
 }
+
+/// Goal: a change of options lets writers that wait look again at once: it may be what lets them
+/// go on. The story: they waited for the next job to end.
+#[test]
+fn a_change_of_options_is_told_to_who_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path().join("db")).unwrap();
+    let engine = &db.handle.engine;
+    // Nothing else is told meanwhile.
+    engine.jobs.state.lock().rest_until = Some(u64::MAX);
+    let seen = engine.shared.progress_generation();
+    let other = Options { l0_trigger: 100, ..Options::default() };
+    db.keyspace("default", other).unwrap();
+    assert_ne!(engine.shared.progress_generation(), seen);
+    engine.note_job(Ok(()));
+    db.close().unwrap();
+}

@@ -124,7 +124,7 @@ impl Repair {
     /// it.
     pub(super) fn fresh_log(&self, epoch: u32, segment: u64, last_lsn: u64) -> Result<LogPosition> {
         let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
-        for object in self.files.list_lost()? {
+        for (_, object) in self.files.list_lost()? {
             if let Object::Log(LogKind::Wal, number) = object {
                 last = last.max(number);
             }

@@ -15,11 +15,13 @@
 //!    one run. Sequence numbers decide between versions of a key, so the order of runs need not be
 //!    known. A table that was obsolete but not removed yet can bring deleted keys back here.
 //!
-//! Invariants: (1) nothing that cannot be read is removed: it is renamed to `lost-NAME`, or copied
-//! there if the file is about to be replaced; (2) the root record is switched after everything that
-//! it names is durable, and what it does not name any more is removed after that, so that a crash
-//! at any point leaves a store that can be repaired again; (3) only damage counts as damage: a read
-//! that fails, or a format that is too new, ends the repair.
+//! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
+//! renamed if nothing of it is needed; (2) the root record is switched after everything that it
+//! names is durable, and what it does not name any more is removed after that. Until then all that
+//! was there is there under its name: a repair that fails or is cut off at any point leaves a store
+//! that can be repaired again, also if somebody opens it in between, which removes what no version
+//! names; (3) only damage counts as damage: a read that fails, or a format that is too new, ends
+//! the repair.
 
 mod log;
 mod rebuild;
@@ -37,7 +39,7 @@ pub use report::{LostLog, LostTable, RepairReport};
 pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
@@ -71,6 +73,7 @@ pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
         options: builder.options,
         prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
         report: RepairReport::default(),
+        copied: Vec::new(),
     };
     let ran = repair.run();
     repair.files.unlock();
@@ -83,6 +86,8 @@ struct Repair {
     options: DbOptions,
     prng: Prng,
     report: RepairReport,
+    /// What was copied aside and is to go when the root record does not name it any more.
+    copied: Vec<Object>,
 }
 
 /// A table of the tree that is damaged or missing.
@@ -105,6 +110,8 @@ fn damage(error: Error) -> Result<Error> {
 
 impl Repair {
     fn run(&mut self) -> Result<()> {
+        let lost = self.files.list_lost()?;
+        self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context())?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
         self.report.structure = faults.cloned().collect();
@@ -139,7 +146,9 @@ impl Repair {
     /// Reads the write-ahead log without keeping anything of it.
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
-        if let Some(&number) = segments.foreign(root.lineage).first() {
+        // Those before the log's start are in nobody's way: an opening takes no notice of them.
+        let mut foreign = segments.foreign(root.lineage).into_iter();
+        if let Some(number) = foreign.find(|&number| number >= source.start.segment) {
             let file = LogKind::Wal.path_of(&self.storage.path(), number);
             return Ok(LogEnd {
                 next: source.start,
@@ -179,16 +188,47 @@ impl Repair {
             // It opens, and an opening takes no notice of tables that no version names.
             return Ok(None);
         }
+        let mut flushed = Vec::new();
         for &uid in present.difference(&named) {
             match sound_meta(&*self.storage, uid) {
-                Ok(meta) if tells_of_lost_edits(&meta, salvage, log) => {
-                    return Ok(lost("there are tables that it does not name"));
-                }
-                Ok(_) => {}
+                Ok(meta) => match tells_of_lost_edits(&meta, salvage, log) {
+                    Some(true) => return Ok(lost("there are tables that it does not name")),
+                    Some(false) => {}
+                    None => flushed.push(meta),
+                },
                 Err(error) => drop(damage(error)?),
             }
         }
-        Ok(None)
+        if self.log_holds(root, flushed)? {
+            return Ok(None);
+        }
+        Ok(lost("there are tables that it does not name, and the write-ahead log lacks entries"))
+    }
+
+    /// Whether the write-ahead log holds every entry of `tables`, which were flushed after what
+    /// `root` says: not if the entries were written without the log.
+    fn log_holds(&self, root: &Root, tables: Vec<TableMeta>) -> Result<bool> {
+        let mut missing = BTreeSet::new();
+        for meta in tables {
+            let keyspace = meta.keyspace;
+            let table = Table::without_seed(Arc::clone(&self.storage), Arc::new(meta));
+            let read = table.read_remains(&mut |_, seq, _, _| {
+                missing.insert((keyspace, seq));
+            });
+            if let Err(error) = read {
+                damage(error)?;
+            }
+        }
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        read_log(&*self.storage, log_source(root), &mut |_, first, records| {
+            for (seq, record) in (first..).zip(records) {
+                missing.remove(&(record.keyspace, seq));
+            }
+            Ok(())
+        })?;
+        Ok(missing.is_empty())
     }
 
     /// Reads every table that `root` names; those that are not sound.
@@ -233,6 +273,7 @@ impl Repair {
         root.next_uid = uids.load(Ordering::Relaxed);
         root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
+        self.remove_copied()?;
         if log.damage.is_some() {
             self.salvage_log(&set, segments)?;
         }
@@ -268,6 +309,30 @@ impl Repair {
         let name = self.files.set_aside(object)?;
         self.report.kept_files.extend(name.clone());
         Ok(name)
+    }
+
+    /// Keeps a copy of what the root record names, or an opening may read, until it is switched:
+    /// then [`remove_copied`](Self::remove_copied) removes it.
+    fn copy_aside(&mut self, object: Object) -> Result<Option<String>> {
+        let name = self.files.copy_aside(object)?;
+        if name.is_some() {
+            self.copied.push(object);
+        }
+        self.report.kept_files.extend(name.clone());
+        Ok(name)
+    }
+
+    /// Removes what was copied, now that the root record does not name it any more.
+    fn remove_copied(&mut self) -> Result<()> {
+        for object in std::mem::take(&mut self.copied) {
+            let removed = match object {
+                Object::Table(uid) => self.storage.remove_table(uid),
+                Object::Log(kind, number) => self.storage.remove_log(kind, number),
+                Object::Root => Ok(()),
+            };
+            removed.ignore_error("an opening takes no notice of it and removes it");
+        }
+        self.storage.sync_names()
     }
 
     /// Writes the newest version of every key of `entries`, deletes included, into tables.
@@ -309,8 +374,10 @@ impl Repair {
         let path = self.storage.path();
         // Without a version log nobody knows how far the store has come.
         let reached = known.max(1 << 40);
-        let lost = self.files.list_lost()?.into_iter();
-        let lost = lost.filter_map(|o| if let Object::Table(uid) = o { Some(uid) } else { None });
+        let lost = self.files.list_lost()?.into_iter().filter_map(|(_, object)| match object {
+            Object::Table(uid) => Some(uid),
+            _ => None,
+        });
         let all = self.storage.list_tables()?.into_iter().chain(lost);
         let near = all.filter(|&uid| check_ahead(&path, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last + 1)))
@@ -329,18 +396,22 @@ impl Repair {
 /// A crash leaves outputs of unfinished jobs. Those of a compaction hold nothing above what their
 /// keyspace has flushed. Those of a flush hold nothing below it: they may hold more than the
 /// write-ahead log does, which is not synced for every flush, but that was not durable then. With a
-/// sound version log and a sound write-ahead log they prove nothing.
-fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> bool {
+/// sound version log and a sound write-ahead log they prove nothing. `None`: it is one of a flush,
+/// whose edit may be among those that are lost, unless the write-ahead log makes up for it.
+fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> Option<bool> {
     let root = &salvage.root;
     let Some(keyspace) = root.keyspaces.get(meta.keyspace) else {
-        return meta.keyspace >= root.next_keyspace;
+        return Some(meta.keyspace >= root.next_keyspace);
     };
     if meta.seq_max <= keyspace.flushed_seq {
-        return false;
+        return Some(false);
     }
     let merged = meta.seq_min <= keyspace.flushed_seq;
     let logs_sound = salvage.log_fault.is_none() && log.damage.is_none();
-    merged || (!logs_sound && meta.seq_max > root.last_seq.max(log.last_seq))
+    if merged || (!logs_sound && meta.seq_max > root.last_seq.max(log.last_seq)) {
+        return Some(true);
+    }
+    if salvage.log_fault.is_some() { None } else { Some(false) }
 }
 
 /// Where tables go and how they are written.

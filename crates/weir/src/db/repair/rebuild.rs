@@ -1,8 +1,12 @@
 //! Case 4 of a repair: a tree out of nothing but tables and what the write-ahead log still holds.
 //!
 //! The log becomes tables first; then all sound tables of a keyspace are merged into one run of the
-//! last level. Until the root record is switched nothing sound is removed, and a table that an
+//! last level. Until the root record is switched nothing is removed, and a table that an
 //! interrupted repair wrote is a table like any other: the same entry twice is the same entry.
+//!
+//! What was lost cannot always be told from what was obsolete. A gap between two segments of the
+//! log is reported, and so is a table that the best known structure names and that is not there,
+//! but where the keyspace has others that may have been merged from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::db::engine::DEFAULT_KEYSPACE;
-use crate::log::{Behind, groups_behind};
+use crate::log::{Behind, LogPosition, groups_behind};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::storage::LogKind;
@@ -58,6 +62,12 @@ struct BadFile {
 }
 
 impl Collected {
+    /// The uids of all files of tables, sound or not.
+    fn present(&self) -> impl Iterator<Item = u64> {
+        let sound = self.tables.iter().map(|table| table.meta().uid);
+        sound.chain(self.bad.iter().map(|file| file.uid))
+    }
+
     fn new_uid(&self) -> Arc<dyn Fn() -> u64 + Send + Sync> {
         let next = Arc::clone(&self.next_uid);
         Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
@@ -78,13 +88,14 @@ impl Repair {
         }
         self.report.rebuilt = true;
         let lineage = lineage.unwrap_or_else(|| self.prng.next_u64());
+        self.note_missing(&salvage.root, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
         let edit = self.merge_all(&salvage.root, &collected)?;
 
         self.copy_structure(&salvage)?;
         for bad in std::mem::take(&mut collected.bad) {
-            let kept_as = self.set_aside(Object::Table(bad.uid))?;
+            let kept_as = self.copy_aside(Object::Table(bad.uid))?;
             let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(m.keyspace));
             self.report.lost_tables.push(LostTable {
                 uid: bad.uid,
@@ -98,7 +109,7 @@ impl Repair {
         }
         let broken = collected.broken.iter().chain(&segments.unreadable);
         for &number in broken.collect::<BTreeSet<_>>() {
-            self.set_aside(Object::Log(LogKind::Wal, number))?;
+            self.copy_aside(Object::Log(LogKind::Wal, number))?;
         }
         self.start(&salvage, lineage, &collected, edit)?;
 
@@ -107,7 +118,38 @@ impl Repair {
                 .remove_table(table.meta().uid)
                 .ignore_error("the next opening removes tables that no version names");
         }
-        self.storage.sync_names()
+        self.remove_copied()
+    }
+
+    /// Names the tables that the best known structure has and that are not there, unless the
+    /// keyspace has tables that it does not name and that may have been merged from them, which
+    /// makes it an old one.
+    fn note_missing(&mut self, root: &Root, collected: &Collected) {
+        let present: BTreeSet<u64> = collected.present().collect();
+        let named: BTreeSet<u64> = root.tables().map(|table| table.meta().uid).collect();
+        let orphans = collected.tables.iter().map(|table| table.meta());
+        let orphans: Vec<_> = orphans.filter(|meta| !named.contains(&meta.uid)).collect();
+        for state in root.keyspaces.iter() {
+            let gone = state.version.tables().map(|table| table.meta());
+            for meta in gone.filter(|meta| !present.contains(&meta.uid)) {
+                let newer = |orphan: &&TableMeta| {
+                    orphan.keyspace == state.id && orphan.seq_max >= meta.seq_min
+                };
+                if orphans.iter().any(newer) {
+                    continue;
+                }
+                let path = format!("{}/{}", self.storage.path(), Object::Table(meta.uid).name());
+                self.report.lost_tables.push(LostTable {
+                    uid: meta.uid,
+                    keyspace: Some(state.name.to_string()),
+                    entries: Some(meta.entries),
+                    entries_kept: 0,
+                    lost_ranges: vec![(meta.smallest.clone(), meta.largest.clone())],
+                    why: Error::corruption(path, 0, "the table is missing"),
+                    kept_as: None,
+                });
+            }
+        }
     }
 
     /// Reads all tables of the directory.
@@ -143,12 +185,17 @@ impl Repair {
     fn collect_remains(&self, root: &Root, collected: &mut Collected) -> Result<()> {
         let mut bad = std::mem::take(&mut collected.bad);
         for file in &mut bad {
-            let meta = match sound_meta(&*self.storage, file.uid) {
-                Ok(meta) => meta,
+            let own = match sound_meta(&*self.storage, file.uid) {
+                Ok(meta) => Some(meta),
                 Err(error) => {
                     damage(error)?;
-                    continue;
+                    None
                 }
+            };
+            // The structure, even if it is an old one, knows what the file does not tell any more.
+            let named = || root.tables().find(|table| table.meta().uid == file.uid);
+            let Some(meta) = own.or_else(|| named().map(|table| table.meta().clone())) else {
+                continue;
             };
             let table = Table::without_seed(Arc::clone(&self.storage), Arc::new(meta.clone()));
             let (memtable, lost) = read_blocks(&table)?;
@@ -178,11 +225,18 @@ impl Repair {
         collected.last_epoch = segments.last_epoch(lineage);
         let limit = self.options.memory_budget / 4;
         let mut memtables = Memtables::default();
+        let mut reached = None;
         for chain in segments.chains(lineage) {
             let Some(peeked) = chain.first().and_then(|number| segments.readable.get(number))
             else {
                 continue;
             };
+            if reached.is_some_and(|lsn| peeked.start.lsn > lsn) {
+                let file = LogKind::Wal.path_of(&self.storage.path(), peeked.start.segment);
+                let what = "the log before it is not there; what it held may be in tables";
+                let why = Error::corruption(file, 0, what);
+                self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
+            }
             let source = LogSource { start: peeked.start, durable_lsn: 0, lineage };
             let storage = Arc::clone(&self.storage);
             let end = read_log(&*storage, source, &mut |_, first, records| {
@@ -195,19 +249,35 @@ impl Repair {
                 Ok(())
             })?;
             self.report.groups_sound += end.groups;
+            // Damage is told of by itself, with what is behind it.
+            reached = end.damage.is_none().then_some(end.next.lsn);
             let left: Vec<u64> = chain.into_iter().filter(|&n| n >= end.next.segment).collect();
             let behind = groups_behind(&*storage, LogKind::Wal, lineage, end.next, &left)?;
             self.give_up(end, &behind, left, collected);
         }
+        for &number in &segments.unreadable {
+            let start = LogPosition::ORIGIN;
+            let behind = groups_behind(&*self.storage, LogKind::Wal, lineage, start, &[number])?;
+            collected.last_lsn = collected.last_lsn.max(behind.last_lsn);
+            collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
+            // Nothing intact in it: the torn start of a segment, as far as anybody can tell.
+            if behind.groups > 0 {
+                let file = LogKind::Wal.path_of(&self.storage.path(), number);
+                let why = Error::corruption(file, 0, "its start cannot be read");
+                let (groups, entries) = (behind.groups, behind.entries);
+                self.report.lost_log.push(LostLog { why, groups, entries });
+            }
+        }
         self.flush_loose(root, &mut memtables, collected)
     }
 
-    /// Notes what follows the end of a chain. Nothing intact: the chain just ended. Something of
-    /// which nothing proves that it was durable: a torn end, which no opening would read either.
+    /// Notes what follows the end of a chain. Neither damage nor anything intact: the chain just
+    /// ended. Something of which nothing proves that it was durable: a torn end, which no opening
+    /// would read either.
     fn give_up(&mut self, end: LogEnd, behind: &Behind, left: Vec<u64>, collected: &mut Collected) {
         collected.last_lsn = collected.last_lsn.max(behind.last_lsn).max(end.next.lsn - 1);
         collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
-        if behind.groups == 0 {
+        if behind.groups == 0 && end.damage.is_none() {
             return;
         }
         collected.broken.extend(left);

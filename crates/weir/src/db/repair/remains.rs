@@ -36,7 +36,7 @@ struct Remains {
 }
 
 impl Repair {
-    /// Replaces `bad` tables in `edit` by what is left of them, and moves their files aside.
+    /// Replaces `bad` tables in `edit` by what is left of them, and keeps copies of their files.
     pub(super) fn replace(
         &mut self,
         root: &Root,
@@ -49,10 +49,9 @@ impl Repair {
         for table in &bad {
             remains.push(self.remains(root, table, &orphans, uids)?);
         }
-        // Not before: as long as a table has its name, a repair that is cut off can begin again.
         for (bad, remains) in bad.into_iter().zip(remains) {
             let meta = bad.table.meta();
-            let kept_as = self.set_aside(Object::Table(meta.uid))?;
+            let kept_as = self.copy_aside(Object::Table(meta.uid))?;
             let keyspace = root.keyspaces.get(bad.keyspace).map(|state| state.name.to_string());
             let changes = edit.keyspace(bad.keyspace);
             changes.remove_table_from(bad.level, bad.half, meta.uid);
@@ -96,7 +95,9 @@ impl Repair {
             return Ok(Remains { tables: Vec::new(), entries: 0, lost });
         };
         for orphan in orphans.iter().filter(|orphan| may_share(orphan.meta(), meta)) {
-            take_from(orphan, meta, keyspace, &memtable)?;
+            for range in &lost {
+                take_from(orphan, meta, range, keyspace, &memtable)?;
+            }
         }
         let entries = memtable.entries();
         if entries == 0 {
@@ -144,16 +145,18 @@ fn may_share(a: &TableMeta, b: &TableMeta) -> bool {
         && compare(&b.smallest, &a.largest).is_le()
 }
 
-/// Takes over the entries of `orphan` that `lost` may have held and of which nothing newer is left.
+/// Takes over the entries of `orphan` that `lost` may have held between these keys and of which
+/// nothing newer is left.
 fn take_from(
     orphan: &Arc<Table>,
     lost: &TableMeta,
+    (first, last): &(Vec<u8>, Vec<u8>),
     keyspace: &KeyspaceVersion,
     memtable: &Memtable,
 ) -> Result<()> {
     let mut cursor = orphan.cursor(CURSOR_OPTIONS);
-    cursor.seek(&lost.smallest, SEQ_MAX);
-    while cursor.valid() && compare(cursor.key(), &lost.largest).is_le() {
+    cursor.seek(first, SEQ_MAX);
+    while cursor.valid() && compare(cursor.key(), last).is_le() {
         let (key, seq) = (cursor.key(), cursor.seq());
         let known = memtable.get(key, SEQ_MAX).is_some_and(|found| found.seq >= seq);
         if (lost.seq_min..=lost.seq_max).contains(&seq) && !known && !is_shown(keyspace, key, seq)?

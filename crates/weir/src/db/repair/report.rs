@@ -74,6 +74,9 @@ pub struct RepairReport {
     /// Files that could not be read whole, by the names in the store's directory that they, or
     /// copies of them, have now.
     pub kept_files: Vec<String>,
+    /// Such files that earlier repairs have kept. One of these may have been cut off before it
+    /// could report what it gave up.
+    pub kept_before: Vec<String>,
 }
 
 impl RepairReport {
@@ -85,6 +88,20 @@ impl RepairReport {
     }
 }
 
+impl RepairReport {
+    /// What the end of the text says of earlier repairs.
+    fn told_before(&self) -> String {
+        if self.kept_before.is_empty() {
+            return String::new();
+        }
+        format!(
+            "\nearlier repairs have kept {}; if one was cut off, what it gave up is not in this \
+             report",
+            self.kept_before.join(", ")
+        )
+    }
+}
+
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tables, entries) = (self.tables_sound, self.entries_sound);
@@ -92,8 +109,9 @@ impl fmt::Display for RepairReport {
             return write!(
                 f,
                 "nothing to repair: {tables} tables with {entries} entries and {} commit groups \
-                 are sound; nothing was changed",
-                self.groups_sound
+                 are sound; nothing was changed{}",
+                self.groups_sound,
+                self.told_before()
             );
         }
         writeln!(f, "sound: {tables} tables with {entries} entries, {} groups", self.groups_sound)?;
@@ -151,6 +169,6 @@ impl fmt::Display for RepairReport {
         } else {
             "repaired without loss"
         };
-        write!(f, "{outcome}; the store can be opened")
+        write!(f, "{outcome}; the store can be opened{}", self.told_before())
     }
 }
