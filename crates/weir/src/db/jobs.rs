@@ -433,7 +433,11 @@ impl Engine {
     /// for the segment is told; flushes and compactions go on.
     fn has_room_for_segment(&self, writer: &Writer, wanted: Wanted) -> bool {
         let mut refused = self.check_space_for_segment().err();
-        if refused.is_some() && self.give_up_spares() {
+        if refused.is_some() {
+            // What a merge has just removed counts, too.
+            if !self.give_up_spares() {
+                self.settle_removals();
+            }
             refused = self.check_space_for_segment().err();
         }
         let mut state = self.jobs.state.lock();

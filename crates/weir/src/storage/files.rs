@@ -318,7 +318,7 @@ impl Files {
     }
 
     /// A name that nobody has, for what is to be moved aside from the name of `object`.
-    fn free_lost_name(&self, object: Object) -> Result<String> {
+    pub(crate) fn free_lost_name(&self, object: Object) -> Result<String> {
         let names = self.dir.list()?;
         let plain = format!("{LOST_PREFIX}{}", object.name());
         let mut name = plain.clone();

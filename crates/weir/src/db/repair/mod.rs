@@ -16,12 +16,12 @@
 //!    known. A table that was obsolete but not removed yet can bring deleted keys back here.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
-//! renamed if nothing of it is needed; (2) the root record is switched after everything that it
-//! names is durable, and what it does not name any more is removed after that. Until then all that
-//! was there is there under its name: a repair that fails or is cut off at any point leaves a store
-//! that can be repaired again, also if somebody opens it in between, which removes what no version
-//! names; (3) only damage counts as damage: a read that fails, or a format that is too new, ends
-//! the repair.
+//! renamed if nothing of it is needed any more; (2) the root record is switched after everything
+//! that it names is durable, and what it does not name any more is removed after that. Until then
+//! all that was there is there under its name: a repair that fails or is cut off at any point leaves
+//! a store that can be repaired again, also if somebody opens it in between, which removes what no
+//! version names; (3) only damage counts as damage: a read that fails, or a format that is too new,
+//! ends the repair.
 
 mod log;
 mod rebuild;
@@ -31,7 +31,8 @@ mod report;
 mod tests;
 mod wal;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,6 +41,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
@@ -73,7 +75,7 @@ pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
         options: builder.options,
         prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
         report: RepairReport::default(),
-        copied: Vec::new(),
+        replaced: Vec::new(),
     };
     let ran = repair.run();
     repair.files.unlock();
@@ -86,8 +88,8 @@ struct Repair {
     options: DbOptions,
     prng: Prng,
     report: RepairReport,
-    /// What was copied aside and is to go when the root record does not name it any more.
-    copied: Vec<Object>,
+    /// What is to go when the root record does not name it any more, and whether it was copied.
+    replaced: Vec<(Object, bool)>,
 }
 
 /// A table of the tree that is damaged or missing.
@@ -146,9 +148,11 @@ impl Repair {
     /// Reads the write-ahead log without keeping anything of it.
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
-        // Those before the log's start are in nobody's way: an opening takes no notice of them.
-        let mut foreign = segments.foreign(root.lineage).into_iter();
-        if let Some(number) = foreign.find(|&number| number >= source.start.segment) {
+        // Those of another store before the log's start are in nobody's way: an opening takes no
+        // notice of them.
+        let counts =
+            |&number: &u64| number >= source.start.segment || segments.is_misplaced(number);
+        if let Some(number) = segments.foreign(root.lineage).into_iter().find(counts) {
             let file = LogKind::Wal.path_of(&self.storage.path(), number);
             return Ok(LogEnd {
                 next: source.start,
@@ -208,27 +212,37 @@ impl Repair {
     /// Whether the write-ahead log holds every entry of `tables`, which were flushed after what
     /// `root` says: not if the entries were written without the log.
     fn log_holds(&self, root: &Root, tables: Vec<TableMeta>) -> Result<bool> {
-        let mut missing = BTreeSet::new();
+        if tables.is_empty() {
+            return Ok(true);
+        }
+        // The log is bounded, tables are not: what it holds is remembered, neighbours together.
+        let mut logged: BTreeMap<KeyspaceId, Vec<RangeInclusive<Seq>>> = BTreeMap::new();
+        read_log(&*self.storage, log_source(root), &mut |_, first, records| {
+            for (seq, record) in (first..).zip(records) {
+                let ranges = logged.entry(record.keyspace).or_default();
+                match ranges.last_mut() {
+                    Some(last) if last.end() + 1 == seq => *last = *last.start()..=seq,
+                    _ => ranges.push(seq..=seq),
+                }
+            }
+            Ok(())
+        })?;
         for meta in tables {
-            let keyspace = meta.keyspace;
+            let ranges = logged.get(&meta.keyspace).map_or(&[][..], Vec::as_slice);
             let table = Table::without_seed(Arc::clone(&self.storage), Arc::new(meta));
+            let mut all = true;
             let read = table.read_remains(&mut |_, seq, _, _| {
-                missing.insert((keyspace, seq));
+                let before = ranges.partition_point(|range| *range.end() < seq);
+                all &= ranges.get(before).is_some_and(|range| range.contains(&seq));
             });
             if let Err(error) = read {
                 damage(error)?;
             }
-        }
-        if missing.is_empty() {
-            return Ok(true);
-        }
-        read_log(&*self.storage, log_source(root), &mut |_, first, records| {
-            for (seq, record) in (first..).zip(records) {
-                missing.remove(&(record.keyspace, seq));
+            if !all {
+                return Ok(false);
             }
-            Ok(())
-        })?;
-        Ok(missing.is_empty())
+        }
+        Ok(true)
     }
 
     /// Reads every table that `root` names; those that are not sound.
@@ -273,7 +287,7 @@ impl Repair {
         root.next_uid = uids.load(Ordering::Relaxed);
         root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
-        self.remove_copied()?;
+        self.remove_replaced()?;
         if log.damage.is_some() {
             self.salvage_log(&set, segments)?;
         }
@@ -312,20 +326,29 @@ impl Repair {
     }
 
     /// Keeps a copy of what the root record names, or an opening may read, until it is switched:
-    /// then [`remove_copied`](Self::remove_copied) removes it.
+    /// then [`remove_replaced`](Self::remove_replaced) removes it. What cannot be copied, because
+    /// it cannot be read or there is no room, is moved then.
     fn copy_aside(&mut self, object: Object) -> Result<Option<String>> {
-        let name = self.files.copy_aside(object)?;
+        let (name, copied) = match self.files.copy_aside(object) {
+            Ok(name) => (name, true),
+            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace) => {
+                (Some(self.files.free_lost_name(object)?), false)
+            }
+            Err(error) => return Err(error),
+        };
         if name.is_some() {
-            self.copied.push(object);
+            self.replaced.push((object, copied));
         }
         self.report.kept_files.extend(name.clone());
         Ok(name)
     }
 
-    /// Removes what was copied, now that the root record does not name it any more.
-    fn remove_copied(&mut self) -> Result<()> {
-        for object in std::mem::take(&mut self.copied) {
+    /// Removes what was copied, and moves what was not, now that the root record does not name it
+    /// any more.
+    fn remove_replaced(&mut self) -> Result<()> {
+        for (object, copied) in std::mem::take(&mut self.replaced) {
             let removed = match object {
+                _ if !copied => self.files.set_aside(object).map(drop),
                 Object::Table(uid) => self.storage.remove_table(uid),
                 Object::Log(kind, number) => self.storage.remove_log(kind, number),
                 Object::Root => Ok(()),
@@ -411,7 +434,8 @@ fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> Opt
     if merged || (!logs_sound && meta.seq_max > root.last_seq.max(log.last_seq)) {
         return Some(true);
     }
-    if salvage.log_fault.is_some() { None } else { Some(false) }
+    let faulty = salvage.log_fault.is_some() || salvage.root_fault.is_some();
+    if faulty { None } else { Some(false) }
 }
 
 /// Where tables go and how they are written.

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::remains::read_blocks;
+use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
 use super::{LostLog, LostTable, Output, Repair, damage, sound_meta, sound_table};
-use crate::base::error::{Error, IgnoreError, Result};
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -88,12 +88,14 @@ impl Repair {
         }
         self.report.rebuilt = true;
         let lineage = lineage.unwrap_or_else(|| self.prng.next_u64());
+        // Before anything is written: if this repair is cut off, the next one says that there was
+        // one.
+        self.copy_structure(&salvage)?;
         self.note_missing(&salvage.root, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
         let edit = self.merge_all(&salvage.root, &collected)?;
 
-        self.copy_structure(&salvage)?;
         for bad in std::mem::take(&mut collected.bad) {
             let kept_as = self.copy_aside(Object::Table(bad.uid))?;
             let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(m.keyspace));
@@ -118,12 +120,12 @@ impl Repair {
                 .remove_table(table.meta().uid)
                 .ignore_error("the next opening removes tables that no version names");
         }
-        self.remove_copied()
+        self.remove_replaced()
     }
 
-    /// Names the tables that the best known structure has and that are not there, unless the
-    /// keyspace has tables that it does not name and that may have been merged from them, which
-    /// makes it an old one.
+    /// Names the tables that the best known structure has and that are not there, unless there are
+    /// tables that it does not name and that may have been merged from them, which makes it an old
+    /// one.
     fn note_missing(&mut self, root: &Root, collected: &Collected) {
         let present: BTreeSet<u64> = collected.present().collect();
         let named: BTreeSet<u64> = root.tables().map(|table| table.meta().uid).collect();
@@ -133,7 +135,7 @@ impl Repair {
             let gone = state.version.tables().map(|table| table.meta());
             for meta in gone.filter(|meta| !present.contains(&meta.uid)) {
                 let newer = |orphan: &&TableMeta| {
-                    orphan.keyspace == state.id && orphan.seq_max >= meta.seq_min
+                    orphan.seq_max >= meta.seq_min && keys_overlap(orphan, meta)
                 };
                 if orphans.iter().any(newer) {
                     continue;
@@ -256,8 +258,14 @@ impl Repair {
             self.give_up(end, &behind, left, collected);
         }
         for &number in &segments.unreadable {
-            let start = LogPosition::ORIGIN;
-            let behind = groups_behind(&*self.storage, LogKind::Wal, lineage, start, &[number])?;
+            let (kind, start) = (LogKind::Wal, LogPosition::ORIGIN);
+            let behind = match groups_behind(&*self.storage, kind, lineage, start, &[number]) {
+                Err(why) if why.kind() == ErrorKind::Io => {
+                    self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
+                    continue;
+                }
+                read => read?,
+            };
             collected.last_lsn = collected.last_lsn.max(behind.last_lsn);
             collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
             // Nothing intact in it: the torn start of a segment, as far as anybody can tell.

@@ -138,9 +138,12 @@ pub(super) fn read_blocks(table: &Table) -> Result<(Arc<Memtable>, KeyRanges)> {
 
 /// Whether an entry of the one table may be in the other too.
 fn may_share(a: &TableMeta, b: &TableMeta) -> bool {
+    a.seq_min <= b.seq_max && b.seq_min <= a.seq_max && keys_overlap(a, b)
+}
+
+/// Whether a key of the one table may be in the other too.
+pub(super) fn keys_overlap(a: &TableMeta, b: &TableMeta) -> bool {
     a.keyspace == b.keyspace
-        && a.seq_min <= b.seq_max
-        && b.seq_min <= a.seq_max
         && compare(&a.smallest, &b.largest).is_le()
         && compare(&b.smallest, &a.largest).is_le()
 }

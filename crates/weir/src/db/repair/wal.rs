@@ -196,6 +196,11 @@ impl Segments {
         foreign.map(|(&number, _)| number).chain(self.misplaced.iter().copied()).collect()
     }
 
+    /// Whether a segment stands under the number of another one, or is no file.
+    pub(super) fn is_misplaced(&self, number: u64) -> bool {
+        self.misplaced.contains(&number)
+    }
+
     /// The segments of `lineage` as chains: each begins where the segment before is not there, and
     /// holds all segments that go on from one in it.
     pub(super) fn chains(&self, lineage: u64) -> Vec<Vec<u64>> {
