@@ -18,10 +18,10 @@
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed any more; (2) the root record is switched after everything
 //! that it names is durable, and what it does not name any more is removed after that. Until then
-//! all that was there is there under its name: a repair that fails or is cut off at any point leaves
-//! a store that can be repaired again, also if somebody opens it in between, which removes what no
-//! version names; (3) only damage counts as damage: a read that fails, or a format that is too new,
-//! ends the repair.
+//! all that was there is there under its name: a repair that fails or is cut off at any point
+//! leaves a store that can be repaired again, also if somebody opens it in between, which removes
+//! what no version names; (3) only damage counts as damage: a read that fails, or a format that is
+//! too new, ends the repair.
 
 mod log;
 mod rebuild;
