@@ -278,3 +278,28 @@ fn a_foreign_segment_before_the_log_is_no_damage() {
     assert!(report.healthy, "{report}");
     drop(open(&path));
 }
+
+/// Goal: a segment of this store that stands under a number before the log's start holds what
+/// was acknowledged: the store is not called sound, and the file is kept.
+#[test]
+fn the_last_segment_under_an_old_number_is_kept() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path();
+    for _ in 0..3 {
+        let db = open(path);
+        db.put_with(b"a", [7; 100], Durability::Sync).expect("put");
+        db.flush().expect("flushed");
+        db.close().expect("closed");
+    }
+    let db = open(path);
+    db.put_with(b"last", [7; 100], Durability::Sync).expect("put");
+    db.close().expect("closed");
+    let blank = |file: &PathBuf| std::fs::read(file).is_ok_and(|b| b.iter().all(|&b| b == 0));
+    let mut segments = named(path, "wal-", ".log");
+    segments.retain(|file| !blank(file));
+    let last = segments.pop().expect("a segment");
+    std::fs::rename(last, path.join("wal-000001.log")).expect("renamed");
+    let report = repair(path);
+    assert!(!report.healthy && report.lost_data(), "{report}");
+    assert!(report.kept_files.iter().any(|name| name == "lost-wal-000001.log"), "{report}");
+}

@@ -9,8 +9,10 @@ use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
 use crate::device::Dir;
+use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
+use crate::device::site::{FileClass, OpKind};
 use crate::log::{GroupType, Room, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
 use crate::storage::files::{Files, FilesOptions};
@@ -158,6 +160,35 @@ fn an_opening_after_a_repair_that_was_cut_off_costs_nothing() {
     });
     let (changes, opened) = cut_at_every_change(&disk, start, "a table");
     assert!(changes > 10 && opened > changes, "{changes} changes, opened {opened} times");
+}
+
+/// Goal: what cannot be copied aside, for want of space or because it cannot be read, does not keep
+/// a store from being repaired: it is moved. Method: the end of a table is damaged, so that nothing
+/// of it is kept and nothing else is written for it; its copy cannot be made.
+#[test]
+fn what_cannot_be_copied_is_moved() {
+    let disk = store();
+    let names = disk.dir().list().expect("listed");
+    let table = names.iter().find(|name| name.ends_with(".tbl")).expect("a table");
+    for code in [ErrorCode::Enospc, ErrorCode::Eio] {
+        let (disk, _) = damaged(&disk, |name, mut bytes| {
+            if name == table {
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+            }
+            Some(bytes)
+        });
+        let faulty = FaultyDir::over_disk(&disk);
+        let (op, class) = (Some(OpKind::Create), Some(FileClass::Table));
+        let effect = Effect::Fail(code);
+        faulty.faults().arm(Fault { op, class, after: 0, times: Times::Once, effect });
+        let builder = Db::builder("simulated").device(Arc::new(faulty)).seed(9);
+        let report = builder.repair().expect("repaired");
+        let kept = report.lost_tables[0].kept_as.clone().expect("it is there");
+        let names = disk.dir().list().expect("listed");
+        assert!(names.contains(&kept) && !names.contains(table), "{names:?}: {report}");
+        drop(open(&disk));
+    }
 }
 
 /// Goal: a rebuild can be cut off anywhere. Method: root record and version log gone, a power cut
