@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir::sim::{
-    Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Prng, SimDisk, SimOptions, Simulation,
-    Times,
+    Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, Prng, SimDisk, SimOptions,
+    Simulation, Times,
 };
-use weir::{CompactionPolicy, Db, Durability, Error, ErrorKind, Options};
+use weir::{CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, Options};
 
 fn open(disk: &SimDisk) -> Db {
     let options = Options {
@@ -285,11 +285,14 @@ fn open_for_spares(disk: &SimDisk, segment_bytes: u64) -> (Db, Faults) {
 
 /// Writes some keys of 3,000 bytes that do not compress, until one is refused.
 fn put_all(db: &Db, keys: std::ops::Range<u32>, durability: Durability) -> weir::Result<()> {
-    keys.into_iter().try_for_each(|i| {
-        let mut prng = Prng::new(u64::from(i));
-        let value: Vec<u8> = (0..375).flat_map(|_| prng.next_u64().to_le_bytes()).collect();
-        db.put_with((i % 300).to_be_bytes(), value, durability)
-    })
+    keys.into_iter()
+        .try_for_each(|i| db.put_with((i % 300).to_be_bytes(), incompressible(i, 3000), durability))
+}
+
+/// So many random bytes.
+fn incompressible(seed: u32, len: usize) -> Vec<u8> {
+    let mut prng = Prng::new(u64::from(seed));
+    (0..len / 8).flat_map(|_| prng.next_u64().to_le_bytes()).collect()
 }
 
 /// Log files that are not part of the log.
@@ -455,5 +458,59 @@ fn merges_wait_for_the_space_of_each_other() {
             let both = refused_beside_two_merges(seed, 2, room);
             assert!(alone > 0 || both == 0, "seed {seed}, room {room}: {both} refused");
         }
+    }
+}
+
+/// Goal: a flush that found no space and succeeds when it is tried again ends "full" at once, also
+/// between two steps of a merge: writers do not wait for the end of that merge.
+/// Method: one background thread, a merge of some steps whose every write takes long, and a flush
+/// beside it that finds no space twice.
+#[test]
+fn a_flush_beside_a_merge_ends_full() {
+    for seed in 0..5 {
+        Simulation::run(seed, move |sim| {
+            let disk = SimDisk::new(SimOptions::default());
+            let dir = FaultyDir::over_disk(&disk);
+            let faults = dir.faults();
+            let options = Options {
+                write_buffer_bytes: 64 << 10,
+                table_bytes: 64 << 20,
+                l0_trigger: 1000,
+                ..Options::default()
+            };
+            let builder = Db::builder("sim").default_options(options.clone()).seed(seed);
+            let builder = builder.memory_budget(8 << 20).log_segment_bytes(256 << 10);
+            let db = builder.background_threads(1).device(Arc::new(dir)).open().unwrap();
+            let other = db.keyspace("other", options.clone()).unwrap();
+            let put = |to: &Keyspace, i: u32| to.put(i.to_be_bytes(), incompressible(i, 3000));
+            (0..3000).try_for_each(|i| put(&other, i)).unwrap();
+            db.flush().unwrap();
+            let arm = |op, times, effect| {
+                let class = Some(FileClass::Table);
+                faults.arm(Fault { op: Some(op), class, after: 0, times, effect });
+            };
+            arm(OpKind::Write, Times::Forever, Effect::Stall(300));
+            let merge_from = disk.used_bytes();
+            db.keyspace("other", Options { l0_trigger: 2, ..options }).unwrap();
+            while disk.used_bytes() < merge_from + (1 << 20) {
+                sim.delay(Duration::from_millis(1));
+            }
+            // The first attempt gives the spare log segments up, if there are some.
+            arm(OpKind::Create, Times::Next(2), Effect::Fail(ErrorCode::Enospc));
+            let (flushes, shown) = (db.metrics().flushes, "weir.background-error");
+            let put = |i| put(db.default_keyspace(), i);
+            let full = |i: &u32| put(*i).is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+            (0..6000).find(full).expect("a flush finds no space");
+            while db.metrics().flushes == flushes {
+                sim.delay(Duration::from_millis(1));
+            }
+            sim.delay(Duration::from_millis(1));
+            put(0).expect("there is room");
+            assert_eq!(db.property(shown).as_deref(), Some(""), "seed {seed}");
+            assert_eq!(db.metrics().compactions, 0, "seed {seed}: the merge was to last");
+            faults.heal();
+            db.wait_idle().unwrap();
+            db.close().unwrap();
+        });
     }
 }
