@@ -118,7 +118,7 @@ impl KeyspaceModel {
     }
 
     /// Every key that was ever written and not forgotten, ascending.
-    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> + Clone {
         self.keys.keys()
     }
 

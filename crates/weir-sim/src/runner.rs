@@ -243,7 +243,8 @@ impl Runner {
                 let all = *ks == 0 && self.last.is_multiple_of(2);
                 let flushed = if all { self.db()?.flush() } else { space.handle.flush() };
                 flushed.map_err(|e| format!("flush: {e}"))?;
-                self.measure()
+                self.measure()?;
+                self.first_hits()
             }
             Op::Compact { ks, lo, hi } => {
                 if let Some(space) = &self.spaces[usize::from(*ks)] {
@@ -251,15 +252,16 @@ impl Runner {
                     space.handle.compact_range(range).map_err(|e| format!("compact: {e}"))?;
                     self.measure()?;
                 }
-                Ok(())
+                self.first_hits()
             }
             Op::Idle => {
                 self.db()?.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
-                self.measure()
+                self.measure()?;
+                self.first_hits()
             }
             Op::Wait { millis } => {
                 crate::world::delay_millis(u64::from(*millis));
-                Ok(())
+                self.first_hits()
             }
             Op::Keyspace { ks, options } => self.keyspace(*ks, *options),
             Op::Create { ks, options } => self.create(*ks, *options),

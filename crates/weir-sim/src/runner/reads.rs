@@ -17,6 +17,12 @@ struct View {
     model: usize,
 }
 
+/// Keys that are read one by one at a time.
+const POINTS: usize = 200;
+
+/// From one such time to the next, the first key moves on by this many for each operation between.
+const POINTS_STRIDE: u64 = 97;
+
 type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl View {
@@ -359,13 +365,26 @@ impl Runner {
                     }
                 }
             }
-            if let Some(view) = self.view(ks, None)? {
-                let keys: Vec<Vec<u8>> =
-                    self.models[view.model].keys().take(200).cloned().collect();
-                self.check_multi_get(&view, &keys)?;
-            }
+            self.points(ks, usize::MAX)?;
         }
         Ok(())
+    }
+
+    /// Keys of every keyspace, one by one, after what may have changed the tree. Such a read ends
+    /// at the first run that has the key, so it alone sees runs that stand in a wrong order (H22,
+    /// H48); walks compare sequence numbers.
+    pub(super) fn first_hits(&mut self) -> Checked {
+        (0..self.spaces.len() as u8).try_for_each(|ks| self.points(ks, POINTS))
+    }
+
+    /// So many keys of a keyspace, from one on that the operations so far name.
+    fn points(&mut self, ks: u8, count: usize) -> Checked {
+        let Some(view) = self.view(ks, None)? else { return Ok(()) };
+        let known = self.models[view.model].keys().count();
+        let first = self.counters.ops.wrapping_mul(POINTS_STRIDE) as usize % known.max(1);
+        let keys = self.models[view.model].keys().cycle().skip(first).take(count.min(known));
+        let keys: Vec<Vec<u8>> = keys.cloned().collect();
+        keys.chunks(POINTS).try_for_each(|keys| self.check_multi_get(&view, keys))
     }
 }
 
