@@ -76,8 +76,10 @@ fn numbers_out_of_reach_spoil_nothing() {
             let error = open(dir.path()).expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
             assert!(error.to_string().contains(&what), "{what}: {error}");
-            assert!(Db::repair(dir.path()).expect("repaired").healthy, "{what}");
-            std::fs::remove_file(&file).expect("removed");
+            let report = Db::repair(dir.path()).expect("repaired");
+            assert!(!report.healthy && !report.lost_data() && !report.rebuilt, "{what}: {report}");
+            assert!(report.to_string().contains(&what), "{what}: {report}");
+            assert_eq!(report.kept_files, [format!("lost-{what}")], "{what}: {report}");
             check(dir.path(), &what);
         }
     }
@@ -111,32 +113,32 @@ fn pipes_are_refused_by_name() {
 /// Goal: a refusal says which file is missing.
 #[test]
 fn missing_logs_are_named() {
-    for start in ["versions-", "wal-"] {
-        let dir = store();
-        let file = find(dir.path(), start);
-        // A second segment, which tells that the first one was durable.
-        let file = if start == "wal-" {
-            let db = open(dir.path()).expect("opened");
-            db.close().expect("closed");
-            find_first(dir.path(), "wal-")
-        } else {
-            file
-        };
-        std::fs::remove_file(&file).expect("removed");
-        let error = open(dir.path()).err();
-        if let Some(error) = error {
-            is_told(&error, &file, start);
-        } else {
-            assert_eq!(start, "wal-", "a store without its version log opened");
+    let dir = store();
+    let file = find(dir.path(), "versions-");
+    std::fs::remove_file(&file).expect("removed");
+    is_told(&open(dir.path()).expect_err("refused"), &file, "the version log");
+    // Each segment of a log in turn; nothing was flushed, so all of them are needed.
+    for which in 0..4 {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let open = || Db::builder(dir.path()).log_segment_bytes(16 << 10).open();
+        let db = open().expect("opened");
+        for i in 0..60u32 {
+            db.put_with(i.to_be_bytes(), [7; 1000], Durability::Sync).expect("put");
         }
+        // Not closed: a clean end flushes.
+        let copy = tempfile::tempdir().expect("a temporary directory");
+        for entry in std::fs::read_dir(dir.path()).expect("listed") {
+            let file = entry.expect("an entry").path();
+            std::fs::copy(&file, copy.path().join(name(&file))).expect("copied");
+        }
+        db.close().expect("closed");
+        let file = copy.path().join(format!("wal-{:06}.log", which + 1));
+        std::fs::remove_file(&file).expect("there are five segments");
+        let error = Db::open(copy.path()).expect_err("refused");
+        is_told(&error, &file, "a segment");
+        let report = Db::repair(copy.path()).expect("repaired");
+        assert!(report.lost_data() && report.to_string().contains(&name(&file)), "{report}");
     }
-}
-
-fn find_first(path: &Path, start: &str) -> PathBuf {
-    let list = std::fs::read_dir(path).expect("listed");
-    let files = list.map(|entry| entry.expect("an entry").path());
-    let ours = files.filter(|f| name(f).starts_with(start));
-    ours.min().expect("a file of that name")
 }
 
 /// Goal: a file of a terabyte that is one hole costs neither memory nor time.

@@ -218,12 +218,14 @@ impl Db {
     /// Makes the damaged store in the directory `path` openable again, and keeps all of it that can
     /// be read. Costs one read of the whole store; a store without damage is left as it is.
     ///
-    /// What cannot be read is not removed but renamed to `lost-NAME`. A damaged table is given up
-    /// as a whole: older versions of its keys, and keys whose deletes it held, can come to light
-    /// again. The write-ahead log counts up to its first damaged place. If the root record and the
-    /// version log cannot be used, the tree is built again from its tables: keyspaces whose names
-    /// are lost are called `recovered-N`, and tables that were obsolete but not removed yet can
-    /// bring deleted keys back. A repair that was interrupted can be run again.
+    /// What cannot be read is not removed but kept as `lost-NAME`. Of a damaged table the sound
+    /// blocks are kept: older versions of the keys that are lost, and keys whose deletes were
+    /// there, can come to light again. The write-ahead log counts up to its first damaged place,
+    /// and behind it for keyspaces whose tables hold all that is before. Files of another store
+    /// among the logs are renamed and cost nothing. If the root record and the version log cannot
+    /// be used, the tree is built again from its tables: keyspaces whose names are lost are called
+    /// `recovered-N`, and tables that were obsolete but not removed yet can bring deleted keys
+    /// back. A repair that was interrupted can be run again.
     ///
     /// # Errors
     /// `NotFound` if there is no store, `InvalidArgument` if the directory is somebody else's,

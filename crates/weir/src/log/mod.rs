@@ -37,7 +37,7 @@ mod wal_tests;
 
 pub(crate) use group::GroupType;
 pub(crate) use replay::{
-    Behind, GroupView, Peek, ReplayEnd, groups_behind, is_blank, peek, replay,
+    Behind, GroupView, Peek, ReplayEnd, check_ours, groups_behind, is_blank, peek, replay,
 };
 pub(crate) use ring::Wanted;
 pub(crate) use writer::{Room, SegmentIdentity, SegmentWriter};

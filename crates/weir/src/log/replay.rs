@@ -69,7 +69,9 @@ pub(crate) fn replay(
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
     let mut numbers = storage.list_logs(kind)?;
-    numbers.retain(|&number| number >= start.segment.max(1));
+    // A version log is one segment: nothing goes on from it.
+    let last = if kind == LogKind::Wal { u64::MAX } else { start.segment };
+    numbers.retain(|number| (start.segment.max(1)..=last).contains(number));
     let mut replay = Replay {
         storage,
         kind,
@@ -425,12 +427,14 @@ impl Replay<'_> {
             self.evidence(missing)?
         };
         if let Some(proof) = proof {
+            let (file, offset, how) = match self.absent()? {
+                Some(file) => (file, 0, "missing, with the file that seems to have held it"),
+                None => (self.path(), self.offset, "missing or broken"),
+            };
             return Err(Error::corruption(
-                self.path(),
-                self.offset,
-                format_args!(
-                    "log group {missing} is missing or broken, but it was durable, {proof};"
-                ),
+                file,
+                offset,
+                format_args!("log group {missing} is {how}, but it was durable, {proof};"),
             ));
         }
         // The unfinished batch was never acknowledged: the log ends before it.
@@ -442,6 +446,23 @@ impl Replay<'_> {
             durable_lsn: self.durable_lsn,
             segments_seen: self.segments_seen,
         })
+    }
+
+    /// The file that is not there, if the log breaks off because of that: the one that it was to be
+    /// read from, or the next one where nothing more was written to this one.
+    fn absent(&mut self) -> Result<Option<String>> {
+        let number = match &mut self.current {
+            None => self.chain.segment.max(1),
+            Some(segment) => {
+                let next = segment.number + 1;
+                let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
+                if self.kind != LogKind::Wal || !ends || self.numbers.contains(&next) {
+                    return Ok(None);
+                }
+                next
+            }
+        };
+        Ok(Some(self.kind.path_of(&self.storage.path(), number)))
     }
 
     /// Looks through what follows the break, in this segment and the later ones, for a header which
@@ -528,8 +549,9 @@ fn scan_headers(
 pub(crate) struct Peek {
     /// The store that the segment belongs to.
     pub(crate) lineage: u64,
-    /// Whether it is a segment with a greater number, under a wrong name.
-    pub(crate) misplaced: bool,
+    /// The number that it had when it was started: a greater one than its own if it stands under a
+    /// wrong name, a smaller one if it was to be recycled, or is another store's.
+    pub(crate) stated: u64,
     /// The opening of that store which started it.
     pub(crate) epoch: u32,
     /// The group before.
@@ -539,7 +561,7 @@ pub(crate) struct Peek {
 }
 
 /// Reads the first group of segment `number`, whatever store it belongs to; `None` if the segment
-/// is empty, or damaged there, or holds only what it held under another number.
+/// is empty, or damaged there.
 ///
 /// # Errors
 /// `Unsupported` for a newer log format; the device's.
@@ -551,12 +573,9 @@ pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<
     };
     let bytes = segment.bytes(0, START_BYTES_MAX)?;
     let Some(stated) = stated_start(bytes) else { return Ok(None) };
-    let lineage = stated.lineage;
-    let known_kind = stated.kind == kind as u8;
-    let misplaced = known_kind && stated.segment > number;
-    let own = if misplaced { stated.segment } else { number };
-    segment.number = own;
-    segment.seed = seed(lineage, kind, own);
+    let (lineage, stated) = (stated.lineage, stated.segment);
+    segment.number = stated;
+    segment.seed = seed(lineage, kind, stated);
     let Some(Start { header, prev, .. }) = segment.segment_start(kind, lineage)? else {
         return Ok(None);
     };
@@ -567,7 +586,21 @@ pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<
         epoch: header.epoch,
         prev_crc: prev.crc,
     };
-    Ok(Some(Peek { lineage, misplaced, epoch: header.epoch, prev, start }))
+    Ok(Some(Peek { lineage, stated, epoch: header.epoch, prev, start }))
+}
+
+/// Fails if `number` is the name of something that is no segment of this store: another store's, or
+/// no file. Damage is no failure.
+///
+/// # Errors
+/// `Corruption` that names the file; `Unsupported` for a newer log format; the device's.
+pub(crate) fn check_ours(
+    storage: &dyn Storage,
+    kind: LogKind,
+    lineage: u64,
+    number: u64,
+) -> Result<()> {
+    Segment::open(storage, kind, lineage, number)?.segment_start(kind, lineage).map(drop)
 }
 
 /// Intact groups that a replay does not reach because of damage before them.

@@ -14,7 +14,9 @@ use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
-use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, replay};
+use crate::log::{
+    Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
+};
 use crate::storage::{LogKind, Storage};
 use crate::table::Table;
 
@@ -129,8 +131,9 @@ fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
 /// Reads the log that `record` names: the root after its last edit, and where every table is.
 ///
 /// # Errors
-/// `Corruption` if the log is damaged at or below the base or a durable edit, or an edit does not
-/// fit; `Unsupported` for what a newer version wrote; the device's.
+/// `Corruption` if the log is damaged at or below the base or a durable edit, an edit does not fit,
+/// or a log with a greater number is another store's or no file: the next one would get its place;
+/// `Unsupported` for what a newer version wrote; the device's.
 pub(super) fn read(
     storage: &dyn Storage,
     record: &RootRecord,
@@ -143,10 +146,15 @@ pub(super) fn read(
         base_lsn: Some(record.base_lsn),
     };
     let prefix = read_prefix(storage, source, open)?;
-    match prefix.damage {
-        None => Ok((prefix.root, prefix.places)),
-        Some(damage) => Err(damage),
+    if let Some(damage) = prefix.damage {
+        return Err(damage);
     }
+    for number in storage.list_logs(LogKind::Versions)? {
+        if number > record.version_log {
+            check_ours(storage, LogKind::Versions, record.lineage, number)?;
+        }
+    }
+    Ok((prefix.root, prefix.places))
 }
 
 /// Which log to read.

@@ -12,6 +12,7 @@
 //! moment both said the same, and the older one may have gone on. What another opening wrote
 //! before, the newer base holds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::base_log::{Prefix, Source, read_prefix};
@@ -147,7 +148,7 @@ fn candidate(
     lineage: Option<u64>,
 ) -> Result<Option<(Source, Prefix)>> {
     let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
-    if peeked.misplaced || lineage.is_some_and(|lineage| lineage != peeked.lineage) {
+    if peeked.stated != number || lineage.is_some_and(|lineage| lineage != peeked.lineage) {
         return Ok(None);
     }
     let (lineage, epoch) = (peeked.lineage, peeked.epoch);
@@ -155,8 +156,22 @@ fn candidate(
     Ok(Some((source, read(context, source)?)))
 }
 
+/// The lineage of most logs of both kinds that stand under their own number: one of another store
+/// may have come among them.
+fn lineage_of_most(storage: &dyn Storage) -> Result<Option<u64>> {
+    let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+    for kind in [LogKind::Versions, LogKind::Wal] {
+        for number in storage.list_logs(kind)? {
+            let peeked = peek(storage, kind, number)?.filter(|peeked| peeked.stated == number);
+            peeked.into_iter().for_each(|peeked| *votes.entry(peeked.lineage).or_default() += 1);
+        }
+    }
+    Ok(votes.into_iter().max_by_key(|&(_, votes)| votes).map(|(lineage, _)| lineage))
+}
+
 /// The log in use, as the module's header says; the best there is if none is sound.
 fn find(context: &Context, lineage: Option<u64>) -> Result<Option<(Source, Prefix)>> {
+    let lineage = lineage.map_or_else(|| lineage_of_most(&*context.storage), |l| Ok(Some(l)))?;
     let mut best: Option<(Source, Prefix)> = None;
     for number in context.storage.list_logs(LogKind::Versions)?.into_iter().rev() {
         let Some((source, prefix)) = candidate(context, number, lineage)? else { continue };

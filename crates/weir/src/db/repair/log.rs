@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, groups_behind, is_blank};
 use crate::storage::LogKind;
-use crate::storage::files::Object;
+use crate::storage::files::{Object, check_ahead};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::set::VersionSet;
@@ -46,7 +46,13 @@ struct Counts {
 
 impl Repair {
     /// Reads the write-ahead log into tables, as the module's header says, and starts a fresh one.
-    pub(super) fn salvage_log(&mut self, set: &Arc<VersionSet>, segments: &Segments) -> Result<()> {
+    /// `fault` is what is wrong with it, if nothing more exact is found.
+    pub(super) fn salvage_log(
+        &mut self,
+        set: &Arc<VersionSet>,
+        segments: &Segments,
+        fault: &Error,
+    ) -> Result<()> {
         let root = set.current();
         for number in segments.foreign(root.lineage) {
             self.set_aside(Object::Log(LogKind::Wal, number))?;
@@ -70,12 +76,7 @@ impl Repair {
             let kept = counts.entries - counts.lost_entries;
             behind.entries = behind.entries.saturating_sub(kept);
         }
-        let unreadable = Error::corruption(
-            format!("the write-ahead log of {}", self.storage.path()),
-            0,
-            "a segment that does not belong there",
-        );
-        let why = end.damage.unwrap_or(unreadable);
+        let why = end.damage.unwrap_or_else(|| fault.clone());
         let (groups, entries) = (behind.groups, behind.entries);
         self.report.lost_log.push(LostLog { why, groups, entries });
         for number in numbers {
@@ -125,7 +126,10 @@ impl Repair {
     pub(super) fn fresh_log(&self, epoch: u32, segment: u64, last_lsn: u64) -> Result<LogPosition> {
         let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
         for (_, object) in self.files.list_lost()? {
-            if let Object::Log(LogKind::Wal, number) = object {
+            // Not one that was set aside because the store has not reached it.
+            if let Object::Log(LogKind::Wal, number) = object
+                && check_ahead(&self.storage.path(), object, last).is_ok()
+            {
                 last = last.max(number);
             }
         }

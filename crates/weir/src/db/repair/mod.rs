@@ -20,7 +20,8 @@
 //! that it names is durable, and what it does not name any more is removed after that. Until then
 //! all that was there is there under its name: a repair that fails or is cut off at any point
 //! leaves a store that can be repaired again, also if somebody opens it in between, which removes
-//! what no version names; (3) only damage counts as damage: a read that fails, or a format that is
+//! what no version names. Only what is no part of the store (`clear_the_way`) is renamed at once;
+//! (3) only damage counts as damage: a read that fails, or a format that is
 //! too new, ends the repair.
 
 mod log;
@@ -48,7 +49,7 @@ use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::device::real::RealDir;
-use crate::log::{LogPosition, is_blank};
+use crate::log::{LogPosition, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::files::{Files, Object, check_ahead};
 use crate::storage::{LogKind, Storage};
@@ -120,16 +121,21 @@ impl Repair {
         if !salvage.whole {
             return self.rebuild(salvage);
         }
+        let strangers = self.clear_the_way(&salvage)?;
         let segments = Segments::read(&*self.storage)?;
         let log = self.survey(&salvage.root, &segments)?;
+        self.clear_unreached(&salvage, &log)?;
         if let Some(fault) = self.outdated(&salvage, &log)? {
             self.report.structure.push(fault);
             return self.rebuild(salvage);
         }
         let bad = self.check_tables(&salvage.root)?;
         self.report.groups_sound = log.groups;
+        if log.damage.is_none() {
+            self.note_replaced(&salvage.root, &segments, strangers);
+        }
         if self.report.structure.is_empty() && bad.is_empty() && log.damage.is_none() {
-            self.report.healthy = true;
+            self.report.healthy = self.report.strangers.is_empty();
             return Ok(());
         }
         self.keep(salvage, bad, &log, &segments)
@@ -145,21 +151,72 @@ impl Repair {
         }
     }
 
+    /// Sets aside what keeps a store from being opened without being a part of it: logs of another
+    /// store, and what is no file, under numbers behind the first log in use. What stands under an
+    /// earlier one is in nobody's way. The segments among them, and what they are.
+    fn clear_the_way(&mut self, salvage: &Salvage) -> Result<Vec<(u64, Error)>> {
+        let (root, mut segments) = (&salvage.root, Vec::new());
+        let first_segment = log_source(root).start.segment;
+        for (kind, first) in [(LogKind::Versions, salvage.log), (LogKind::Wal, first_segment)] {
+            for number in self.storage.list_logs(kind)?.into_iter().filter(|&n| n > first) {
+                let Err(why) = check_ours(&*self.storage, kind, root.lineage, number) else {
+                    continue;
+                };
+                let why = damage(why)?;
+                self.set_aside(Object::Log(kind, number))?;
+                self.report.strangers.push(why.clone());
+                if kind == LogKind::Wal {
+                    segments.push((number, why));
+                }
+            }
+        }
+        Ok(segments)
+    }
+
+    /// Sets aside files under numbers that the store has not reached, which an opening refuses: it
+    /// counts on from the greatest one.
+    fn clear_unreached(&mut self, salvage: &Salvage, log: &LogEnd) -> Result<()> {
+        let path = self.storage.path();
+        let root = &salvage.root;
+        let mut objects = Vec::new();
+        for uid in self.storage.list_tables()? {
+            objects.push((Object::Table(uid), root.next_uid));
+        }
+        for (kind, known) in [(LogKind::Versions, salvage.log), (LogKind::Wal, log.next.segment)] {
+            for number in self.storage.list_logs(kind)? {
+                objects.push((Object::Log(kind, number), known));
+            }
+        }
+        for (object, known) in objects {
+            if let Err(why) = check_ahead(&path, object, known) {
+                self.set_aside(object)?;
+                self.report.strangers.push(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of strangers that may have been put in the place of a segment, in a log that is sound
+    /// without them: those behind its last segment and the one after it cannot have been.
+    fn note_replaced(&mut self, root: &Root, segments: &Segments, strangers: Vec<(u64, Error)>) {
+        let last = segments.last(root.lineage).unwrap_or(0);
+        let last = last.max(log_source(root).start.segment);
+        for (_, why) in strangers.into_iter().filter(|&(number, _)| number <= last + 1) {
+            self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
+        }
+    }
+
     /// Reads the write-ahead log without keeping anything of it.
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
-        // Those of another store before the log's start are in nobody's way: an opening takes no
-        // notice of them.
-        let counts =
-            |&number: &u64| number >= source.start.segment || segments.is_misplaced(number);
-        if let Some(number) = segments.foreign(root.lineage).into_iter().find(counts) {
+        if let Some(number) = segments.misplaced(root.lineage).next() {
             let file = LogKind::Wal.path_of(&self.storage.path(), number);
             return Ok(LogEnd {
                 next: source.start,
                 groups: 0,
                 last_seq: 0,
                 keyspaces: BTreeSet::new(),
-                damage: Some(Error::corruption(file, 0, "a log that does not belong there")),
+                damage: Some(Error::corruption(file, 0, "a segment under a wrong number")),
             });
         }
         read_log(&*self.storage, source, &mut |_, _, _| Ok(()))
@@ -288,8 +345,8 @@ impl Repair {
         root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         self.remove_replaced()?;
-        if log.damage.is_some() {
-            self.salvage_log(&set, segments)?;
+        if let Some(fault) = &log.damage {
+            self.salvage_log(&set, segments, fault)?;
         }
         Ok(())
     }

@@ -109,8 +109,8 @@ impl Repair {
                 kept_as,
             });
         }
-        let broken = collected.broken.iter().chain(&segments.unreadable);
-        for &number in broken.collect::<BTreeSet<_>>() {
+        let unreadable = segments.unreadable(lineage);
+        for &number in collected.broken.iter().chain(&unreadable).collect::<BTreeSet<_>>() {
             self.copy_aside(Object::Log(LogKind::Wal, number))?;
         }
         self.start(&salvage, lineage, &collected, edit)?;
@@ -257,7 +257,7 @@ impl Repair {
             let behind = groups_behind(&*storage, LogKind::Wal, lineage, end.next, &left)?;
             self.give_up(end, &behind, left, collected);
         }
-        for &number in &segments.unreadable {
+        for number in segments.unreadable(lineage) {
             let (kind, start) = (LogKind::Wal, LogPosition::ORIGIN);
             let behind = match groups_behind(&*self.storage, kind, lineage, start, &[number]) {
                 Err(why) if why.kind() == ErrorKind::Io => {

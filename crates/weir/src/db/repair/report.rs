@@ -57,6 +57,9 @@ pub struct RepairReport {
     pub rebuilt: bool,
     /// What was wrong with the root record and the version log.
     pub structure: Vec<Error>,
+    /// What kept the store from being opened without being a part of it, and was renamed: logs of
+    /// another store, and what is no file. Each error names the file.
+    pub strangers: Vec<Error>,
     /// Tables that were read and are sound.
     pub tables_sound: u64,
     /// Entries in these tables.
@@ -118,6 +121,9 @@ impl fmt::Display for RepairReport {
         for fault in &self.structure {
             writeln!(f, "structure: {fault:#}")?;
         }
+        for stranger in &self.strangers {
+            writeln!(f, "not of this store: {stranger:#}")?;
+        }
         if self.rebuilt {
             writeln!(
                 f,
@@ -148,13 +154,15 @@ impl fmt::Display for RepairReport {
             }
         }
         for log in &self.lost_log {
-            let (groups, entries) = (log.groups, log.entries);
-            writeln!(
-                f,
-                "lost: the write-ahead log from a damaged place on, at least {groups} groups \
-                 with {entries} entries: {:#}",
-                log.why
-            )?;
+            let (groups, entries, why) = (log.groups, log.entries, &log.why);
+            match groups {
+                0 => writeln!(f, "perhaps lost: what the write-ahead log had here: {why:#}")?,
+                _ => writeln!(
+                    f,
+                    "lost: the write-ahead log from a damaged place on, at least {groups} groups \
+                     with {entries} entries: {why:#}"
+                )?,
+            }
         }
         for (id, name) in &self.renamed_keyspaces {
             writeln!(f, "renamed: the name of keyspace {id} is lost, it is called {name:?} now")?;

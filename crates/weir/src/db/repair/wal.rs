@@ -147,10 +147,12 @@ impl Memtables {
 pub(super) struct Segments {
     /// Those that can be read, of whatever store.
     pub(super) readable: BTreeMap<u64, Peek>,
-    /// Those that stand under the number of another one, or are no files.
-    misplaced: Vec<u64>,
+    /// Those that stand under another number than they were started with, and their lineage.
+    renamed: BTreeMap<u64, Peek>,
     /// Those that hold something but cannot be read from the start.
-    pub(super) unreadable: Vec<u64>,
+    unreadable: Vec<u64>,
+    /// What is no file.
+    no_files: Vec<u64>,
 }
 
 impl Segments {
@@ -165,14 +167,16 @@ impl Segments {
                 Ok(_) => {}
                 // A pipe or the like.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
-                    segments.misplaced.push(number);
+                    segments.no_files.push(number);
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             match peek(storage, LogKind::Wal, number)? {
-                Some(peeked) if peeked.misplaced => segments.misplaced.push(number),
-                Some(peeked) => drop(segments.readable.insert(number, peeked)),
+                Some(peeked) if peeked.stated == number => {
+                    segments.readable.insert(number, peeked);
+                }
+                Some(peeked) => drop(segments.renamed.insert(number, peeked)),
                 None if is_blank(storage, LogKind::Wal, number)? => {}
                 None => segments.unreadable.push(number),
             }
@@ -190,15 +194,37 @@ impl Segments {
         votes.into_iter().max_by_key(|&(_, vote)| vote).map(|(lineage, _)| lineage)
     }
 
-    /// Segments of another store, or under a wrong number.
+    /// Segments of another store, or of this one under a smaller number than theirs, and what is no
+    /// file.
     pub(super) fn foreign(&self, lineage: u64) -> Vec<u64> {
-        let foreign = self.readable.iter().filter(|(_, peeked)| peeked.lineage != lineage);
-        foreign.map(|(&number, _)| number).chain(self.misplaced.iter().copied()).collect()
+        let all = self.readable.iter().chain(&self.renamed);
+        let foreign = all.filter(|(_, peeked)| peeked.lineage != lineage);
+        let foreign = foreign.map(|(&number, _)| number);
+        foreign.chain(self.misplaced(lineage)).chain(self.no_files.iter().copied()).collect()
     }
 
-    /// Whether a segment stands under the number of another one, or is no file.
-    pub(super) fn is_misplaced(&self, number: u64) -> bool {
-        self.misplaced.contains(&number)
+    /// Segments of this store under a smaller number than theirs, which nothing has: they may hold
+    /// what was acknowledged. Under a greater one stands what was to be recycled.
+    pub(super) fn misplaced(&self, lineage: u64) -> impl Iterator<Item = u64> {
+        let ours = self.renamed.iter().filter(move |(_, peeked)| peeked.lineage == lineage);
+        let smaller = ours.filter(|(number, peeked)| peeked.stated > **number);
+        let alone = smaller.filter(move |(_, peeked)| {
+            self.readable.get(&peeked.stated).is_none_or(|other| other.lineage != lineage)
+        });
+        alone.map(|(&number, _)| number)
+    }
+
+    /// Segments, of whatever store as it seems, that hold something and cannot be read from the
+    /// start, and those that were to be recycled.
+    pub(super) fn unreadable(&self, lineage: u64) -> Vec<u64> {
+        let ours = self.renamed.iter().filter(|(_, peeked)| peeked.lineage == lineage);
+        let recycled = ours.filter(|(number, peeked)| peeked.stated < **number);
+        self.unreadable.iter().copied().chain(recycled.map(|(&number, _)| number)).collect()
+    }
+
+    /// The greatest number of a segment of `lineage`.
+    pub(super) fn last(&self, lineage: u64) -> Option<u64> {
+        self.readable.iter().rfind(|(_, p)| p.lineage == lineage).map(|(&number, _)| number)
     }
 
     /// The segments of `lineage` as chains: each begins where the segment before is not there, and
