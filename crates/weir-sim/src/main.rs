@@ -264,14 +264,14 @@ fn damage(args: &Args) -> Result<(), String> {
     let report = damage::run(&settings)?;
     println!("the store: {} bytes, {}", report.bytes, report.shape);
     println!(
-        "{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8}",
-        "damage", "file", "right", "error", "wrong", "missing"
+        "{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "damage", "file", "right", "error", "nameless", "wrong", "missing"
     );
-    use damage::Verdict::{Error, Missing, Right, Wrong};
+    use damage::Verdict::{Error, Missing, Nameless, Right, Wrong};
     for ((kind, file), verdicts) in &report.verdicts {
-        let [a, b, c, d] =
-            [Right, Error, Wrong, Missing].map(|v| verdicts.get(&v).copied().unwrap_or(0));
-        println!("{kind:>22} {file:>16}  {a:>8} {b:>8} {c:>8} {d:>8}");
+        let [a, b, c, d, e] = [Right, Error, Nameless, Wrong, Missing]
+            .map(|v| verdicts.get(&v).copied().unwrap_or(0));
+        println!("{kind:>22} {file:>16}  {a:>8} {b:>8} {c:>8} {d:>8} {e:>8}");
     }
     println!(
         "{:>22} {:>16}  {:>8} {:>8} {:>8} {:>8} {:>8}  keys kept in lossy ones",
@@ -285,10 +285,12 @@ fn damage(args: &Args) -> Result<(), String> {
     }
     report.bad.iter().take(30).for_each(|bad| println!("BAD {bad}"));
     report.bad_repairs.iter().take(30).for_each(|bad| println!("BAD repair: {bad}"));
-    match report.count(Wrong) + report.count(Missing) {
+    match report.count(Nameless) + report.count(Wrong) + report.count(Missing) {
         0 if report.bad_repairs.is_empty() => Ok(()),
         0 => Err(format!("{} repairs did what they must not", report.bad_repairs.len())),
-        n => Err(format!("{n} damages led to wrong or missing answers")),
+        n => {
+            Err(format!("{n} damages led to wrong or missing answers, or to errors without a file"))
+        }
     }
 }
 

@@ -6,8 +6,12 @@
 //! what is acknowledged as durable is known to the log itself.
 //!
 //! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
-//! answers right), *wrong* (an answer that never was, a panic, a hang), *missing* (something is
-//! silently not there). The last two must never occur (reliability.md 4.0, P6 and P7).
+//! answers right), *nameless* (the same, by an error that names no file), *wrong* (an answer that
+//! never was, a panic, a hang), *missing* (something is silently not there). The last three must
+//! never occur (reliability.md 4.0, P6 and P7).
+//!
+//! Logs of another store, and copies of the store's own files, come under numbers in use and later
+//! ones, too.
 //!
 //! Some of the damaged stores are repaired, in a copy, too: see `repairs`.
 
@@ -47,6 +51,8 @@ pub enum Verdict {
     Right,
     /// Opening or some reads fail with an error; all other answers are right.
     Error,
+    /// The same, and the error does not say which file.
+    Nameless,
     /// Something is silently not there.
     Missing,
     /// A wrong answer, a panic or a hang.
@@ -82,18 +88,52 @@ impl Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Damage {
     Nothing,
-    Flip { file: String, offset: u64, bit: u32 },
-    ZeroSector { file: String, offset: u64 },
-    CopySector { file: String, from: u64, to: u64 },
-    Truncate { file: String, len: u64 },
-    Append { file: String },
-    Delete { file: String },
-    Swap { a: String, b: String },
+    Flip {
+        file: String,
+        offset: u64,
+        bit: u32,
+    },
+    ZeroSector {
+        file: String,
+        offset: u64,
+    },
+    CopySector {
+        file: String,
+        from: u64,
+        to: u64,
+    },
+    Truncate {
+        file: String,
+        len: u64,
+    },
+    Append {
+        file: String,
+    },
+    Delete {
+        file: String,
+    },
+    Swap {
+        a: String,
+        b: String,
+    },
+    Copy {
+        from: String,
+        to: String,
+    },
+    /// Another store's log: which of those that the specimen has.
+    Foreign {
+        log: usize,
+        to: String,
+    },
 }
 
 impl Damage {
-    fn apply(&self, disk: &Disk) -> bool {
+    fn apply(&self, disk: &Disk, foreign: &[(String, Vec<u8>)]) -> bool {
         let sim = &disk.sim;
+        let write = |to: &str, bytes: Option<&[u8]>| {
+            bytes.iter().for_each(|bytes| sim.write_all(to, bytes));
+            bytes.is_some()
+        };
         match self {
             Self::Nothing => true,
             Self::Flip { file, offset, bit } => sim.flip_bit(file, *offset, *bit),
@@ -103,6 +143,8 @@ impl Damage {
             Self::Append { file } => sim.append_garbage(file, &[0xa5; 700]),
             Self::Delete { file } => sim.delete(file),
             Self::Swap { a, b } => sim.swap_files(a, b),
+            Self::Copy { from, to } => write(to, sim.read_all(from).as_deref()),
+            Self::Foreign { log, to } => write(to, foreign.get(*log).map(|(_, b)| &b[..])),
         }
     }
 
@@ -116,13 +158,29 @@ impl Damage {
             Self::Append { file } => ("garbage at the end", file),
             Self::Delete { file } => ("deletion", file),
             Self::Swap { a, .. } => ("exchange", a),
+            Self::Copy { to, .. } => ("copy", to),
+            Self::Foreign { to, .. } => ("another store's", to),
         }
     }
 }
 
+/// How far a name is from those in use that nothing of the store can have had it.
+const FAR: u64 = 100;
+
+/// The file of this kind with another number.
+fn with_number(file: &str, number: u64) -> String {
+    let (start, end) = file.split_at(file.find(is_digit).unwrap_or(0));
+    let end = end.trim_start_matches(is_digit);
+    format!("{start}{number:06}{end}")
+}
+
+fn number(file: &str) -> u64 {
+    file.chars().filter(|&c| is_digit(c)).collect::<String>().parse().unwrap_or(0)
+}
+
 /// A file name without its number.
 fn class(file: &str) -> String {
-    file.chars().filter(|c| !c.is_ascii_digit()).collect()
+    file.chars().filter(|&c| !is_digit(c)).collect()
 }
 
 /// By keyspace and key: the values, `None` where it was deleted.
@@ -137,6 +195,8 @@ struct Specimen {
     versions: Versions,
     /// Keys of writes that no table holds.
     in_log: std::collections::BTreeSet<(String, Vec<u8>)>,
+    /// Logs of another store, by their names there.
+    foreign: Vec<(String, Vec<u8>)>,
     shape: String,
 }
 
@@ -184,6 +244,19 @@ const LONG_KEY: u32 = 8 * 63 + 4;
 
 /// One key in so many is asked for after each damage.
 const GETS: usize = 4;
+
+/// Logs of another store, with some openings.
+fn foreign_logs(seed: u64) -> weir::Result<Vec<(String, Vec<u8>)>> {
+    let disk = Disk::new();
+    for round in 0..3u8 {
+        let db = open(&disk, seed ^ 0xf0)?;
+        db.put_with(b"foreign", [round], Durability::Sync)?;
+        db.close()?;
+    }
+    let logs = disk.names().into_iter().filter(|name| name.ends_with(".log"));
+    let logs = logs.filter_map(|name| disk.sim.read_all(&name).map(|bytes| (name, bytes)));
+    Ok(logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect())
+}
 
 /// Builds the store.
 fn specimen(seed: u64) -> Result<Specimen, String> {
@@ -246,9 +319,22 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
         let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
         let shape = format!("{levels} levels, {tables} tables {tree:?}; files: {:?}", disk.names());
         assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
-        Ok(Specimen { seed, disk, content, versions, in_log, shape })
+        let foreign = foreign_logs(seed)?;
+        Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape })
     })?
     .map_err(|e| format!("building the store: {e}"))
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// The verdict on an error: every one says which file it is about, or that there is no store.
+fn of_error(error: &weir::Error) -> (Verdict, String) {
+    let text = error.to_string();
+    let numbered = |end| text.match_indices(end).any(|(at, _)| text[..at].ends_with(is_digit));
+    let named = text.contains("ROOT") || numbered(".tbl") || numbered(".log");
+    (if named { Verdict::Error } else { Verdict::Nameless }, text)
 }
 
 /// Reads everything there is and compares; the verdict and, if it is a bad one, what was seen. All
@@ -257,14 +343,14 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
 fn judge(disk: &Disk, specimen: &Specimen, turn: usize) -> (Verdict, String) {
     let db = match open(disk, specimen.seed) {
         Ok(db) => db,
-        Err(e) => return (Verdict::Error, e.to_string()),
+        Err(e) => return of_error(&e),
     };
     let names = db.keyspaces();
     if !names.iter().eq(specimen.content.keys()) {
         return (Verdict::Missing, format!("the keyspaces are {names:?}"));
     }
     let mut worst = (Verdict::Right, String::new());
-    let mut note = |verdict: Verdict, what: String| {
+    let mut note = |(verdict, what): (Verdict, String)| {
         if verdict > worst.0 {
             worst = (verdict, what);
         }
@@ -273,16 +359,18 @@ fn judge(disk: &Disk, specimen: &Specimen, turn: usize) -> (Verdict, String) {
         let space = match db.open_keyspace(name) {
             Ok(space) => space,
             Err(e) => {
-                note(Verdict::Error, e.to_string());
+                note(of_error(&e));
                 continue;
             }
         };
         for (key, value) in pairs.iter().skip(turn % GETS).step_by(GETS) {
             match space.get(key) {
                 Ok(Some(v)) if v[..] == value[..] => {}
-                Ok(Some(v)) => note(Verdict::Wrong, format!("get {}: {}", show(key), show(&v))),
-                Ok(None) => note(Verdict::Missing, format!("get {}: nothing", show(key))),
-                Err(e) => note(Verdict::Error, e.to_string()),
+                Ok(Some(v)) => {
+                    note((Verdict::Wrong, format!("get {}: {}", show(key), show(&v))));
+                }
+                Ok(None) => note((Verdict::Missing, format!("get {}: nothing", show(key)))),
+                Err(e) => note(of_error(&e)),
             }
         }
         for back in [false, true] {
@@ -295,21 +383,19 @@ fn judge(disk: &Disk, specimen: &Specimen, turn: usize) -> (Verdict, String) {
                     (None, None) => break,
                     (Some(Ok((k, v))), Some((ek, ev))) if k[..] == ek[..] && v[..] == ev[..] => {}
                     (Some(Err(e)), _) => {
-                        note(Verdict::Error, e.to_string());
+                        note(of_error(&e));
                         break;
                     }
                     (None, Some((k, _))) => {
-                        note(
-                            Verdict::Missing,
-                            format!("the scan (back: {back}) ends before {}", show(k)),
-                        );
+                        let what = format!("the scan (back: {back}) ends before {}", show(k));
+                        note((Verdict::Missing, what));
                         break;
                     }
                     (Some(Ok((k, _))), right) => {
                         let right = right.map_or("the end".into(), |r| show(&r.0));
                         let what =
                             format!("the scan (back: {back}) gives {} for {right}", show(&k));
-                        note(Verdict::Wrong, what);
+                        note((Verdict::Wrong, what));
                         break;
                     }
                 }
@@ -337,7 +423,7 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[(Damage, bool)]) -> Vec<Judged
         .iter()
         .map(|(damage, repair)| {
             let disk = mine.disk.power_loss(1, 0);
-            (damage.clone(), *repair, damage.apply(&disk).then_some(disk))
+            (damage.clone(), *repair, damage.apply(&disk, &mine.foreign).then_some(disk))
         })
         .collect();
     let schedule = Schedule::new(1, 64);
@@ -354,6 +440,7 @@ fn judge_all(specimen: &Arc<Specimen>, damages: &[(Damage, bool)]) -> Vec<Judged
             let copy = repair.then(|| disk.kill());
             let (verdict, what) = judge(&disk, &mine, turn);
             let repaired = copy.map(|copy| repairs::examine(&copy, &mine));
+            let repaired = repaired.map(|repaired| repaired.and_then(|r| r.at_no_cost(&damage)));
             Judged { damage, verdict, what, repaired }
         };
         damaged.into_iter().map(each).collect::<Vec<_>>()
@@ -429,6 +516,26 @@ fn block_damages(files: &[(String, u64)], seed: u64) -> Vec<Damage> {
     damages
 }
 
+/// Files of another store and copies of the store's own, among its logs.
+fn strangers(files: &[(String, u64)], foreign: &[(String, Vec<u8>)]) -> Vec<Damage> {
+    let mut damages = Vec::new();
+    let logs = || files.iter().map(|(file, _)| file).filter(|file| file.ends_with(".log"));
+    let names = |kind: &str| -> Vec<String> {
+        let ours = logs().filter(|file| class(file) == class(kind)).map(|file| number(file));
+        let last = ours.clone().max().unwrap_or(0);
+        ours.chain([last + 1, last + FAR]).map(|number| with_number(kind, number)).collect()
+    };
+    for (log, (name, _)) in foreign.iter().enumerate() {
+        damages.extend(names(name).into_iter().map(|to| Damage::Foreign { log, to }));
+        damages.push(Damage::Foreign { log, to: name.clone() });
+    }
+    for from in logs() {
+        let others = names(from).into_iter().filter(|to| to != from);
+        damages.extend(others.map(|to| Damage::Copy { from: from.clone(), to }));
+    }
+    damages
+}
+
 /// Runs the campaign.
 ///
 /// # Errors
@@ -440,6 +547,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
     let mut damages = flips(&files, settings.sample);
     if settings.blocks {
         damages.extend(block_damages(&files, settings.seed));
+        damages.extend(strangers(&files, &specimen.foreign));
     }
     // Spread over all bits of a byte, whatever the number.
     let is_repaired = |(at, damage): (usize, Damage)| {
@@ -489,7 +597,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
                     None => {}
                 }
                 *report.verdicts.entry(key).or_default().entry(verdict).or_default() += 1;
-                if verdict >= Verdict::Missing && report.bad.len() < 200 {
+                if verdict >= Verdict::Nameless && report.bad.len() < 200 {
                     report.bad.push(format!("{damage:?}: {verdict:?}: {what}"));
                 }
             }

@@ -38,6 +38,20 @@ impl Repairs {
         self.kept.1 += other.kept.1;
     }
 
+    /// Passes it on, unless what was wrong must not have cost anything and did: a file under a
+    /// number far above those of the store.
+    pub(super) fn at_no_cost(self, damage: &Damage) -> Result<Self, String> {
+        let cost = self.lossy + self.rebuilt + self.refused;
+        match damage {
+            Damage::Foreign { to, .. } | Damage::Copy { to, .. }
+                if number(to) > FAR && cost > 0 =>
+            {
+                Err(format!("a file that is none of the store's had its price: {self:?}"))
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
