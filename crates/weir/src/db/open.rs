@@ -189,10 +189,12 @@ impl Opening {
         engine.freeze_replayed()?;
         engine.look_at_all();
         engine.update_pressure();
-        let default =
-            engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned().ok_or_else(
-                || Error::new(ErrorKind::NotFound, "the store has no default keyspace; repair it"),
-            )?;
+        let default = engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned();
+        let default = default.ok_or_else(|| {
+            let path = &engine.path;
+            let what = format!("the store {path} has no default keyspace; repair it");
+            Error::new(ErrorKind::NotFound, what)
+        })?;
         let handle = Arc::new(Handle { engine: Arc::clone(&engine), workers: Mutex::default() });
         if engine.writer.is_some() {
             for number in 0..engine.options.background_threads {
