@@ -6,9 +6,9 @@
 //!
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
-//! the row cache; what stops writers and lets them go on; lookups beside a drop. Facts about order
-//! are kept in plain atomics beside the store: what was acknowledged before a read began must be
-//! seen by it, and what had not begun must not.
+//! the row cache; what stops writers and lets them go on; lookups beside a drop; tables that are
+//! closed under lookups. Facts about order are kept in plain atomics beside the store: what was
+//! acknowledged before a read began must be seen by it, and what had not begun must not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -207,6 +207,12 @@ fn store_key(k: usize) -> Vec<u8> {
     format!("key {k}").into_bytes()
 }
 
+fn long_value(version: u64, bytes: usize) -> Vec<u8> {
+    let mut value = version.to_le_bytes().to_vec();
+    value.resize(bytes, 0);
+    value
+}
+
 fn version(value: Option<crate::Value>) -> u64 {
     value.and_then(|v| v.first_chunk::<8>().map(|b| u64::from_le_bytes(*b))).unwrap_or(0)
 }
@@ -216,16 +222,15 @@ fn version(value: Option<crate::Value>) -> u64 {
 fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
     let disk = SimDisk::new(SimOptions::default());
     let options = Options { write_buffer_entries: Some(5), l0_trigger: 2, ..Options::default() };
-    open_small_store(&disk, seed, row_cache_bytes, options)
+    open_small_store(&disk, seed, DbOptions { row_cache_bytes, ..DbOptions::default() }, options)
 }
 
-fn open_small_store(disk: &SimDisk, seed: u64, row_cache_bytes: u64, keyspace: Options) -> Db {
+fn open_small_store(disk: &SimDisk, seed: u64, store: DbOptions, keyspace: Options) -> Db {
     let store = DbOptions {
         memory_budget: 1 << 20,
         background_threads: 2,
         log_segment_bytes: 8 << 10,
-        row_cache_bytes,
-        ..DbOptions::default()
+        ..store
     };
     let keyspace =
         Options { block_bytes: 512, table_bytes: 1 << 10, base_level_bytes: 1 << 10, ..keyspace };
@@ -235,6 +240,18 @@ fn open_small_store(disk: &SimDisk, seed: u64, row_cache_bytes: u64, keyspace: O
 
 /// Writes version after version of the keys `mine`, alone and in batches, in every way.
 fn write_versions(db: &Db, facts: &Facts, mine: &[usize], prng: &mut Prng, count: u64) {
+    write_long_versions(db, facts, mine, prng, count, 8);
+}
+
+/// The same in values of `bytes` bytes.
+fn write_long_versions(
+    db: &Db,
+    facts: &Facts,
+    mine: &[usize],
+    prng: &mut Prng,
+    count: u64,
+    bytes: usize,
+) {
     for _ in 0..count {
         let together = prng.chance(1, 2);
         let chosen: Vec<usize> = match prng.below(mine.len() as u64) {
@@ -244,7 +261,7 @@ fn write_versions(db: &Db, facts: &Facts, mine: &[usize], prng: &mut Prng, count
         let mut batch = WriteBatch::new();
         for &k in &chosen {
             let next = facts.begun[k].fetch_add(1, Ordering::SeqCst) + 1;
-            batch.put(db.default_keyspace(), store_key(k), next.to_le_bytes());
+            batch.put(db.default_keyspace(), store_key(k), long_value(next, bytes));
         }
         let durability = [Durability::Sync, Durability::Buffered][prng.below(2) as usize];
         let written = if prng.chance(1, 3) {
@@ -419,12 +436,18 @@ fn stopped_writers_go_on() {
     explore(|mut prng| {
         let disk = SimDisk::new(SimOptions::default());
         let fill = Options { write_buffer_entries: Some(1), ..Options::default() };
-        let db = open_small_store(&disk, 0, 0, Options { l0_trigger: 1000, ..fill.clone() });
+        let db = open_small_store(
+            &disk,
+            0,
+            DbOptions::default(),
+            Options { l0_trigger: 1000, ..fill.clone() },
+        );
         for turn in 0..RUNS {
             db.put(key_of(prng.below(20)), turn.to_le_bytes()).expect("a sound store takes writes");
         }
         db.close().expect("a sound store closes");
-        let db = open_small_store(&disk, 0, 0, Options { l0_trigger: 1, ..fill });
+        let db =
+            open_small_store(&disk, 0, DbOptions::default(), Options { l0_trigger: 1, ..fill });
         let weighers = [(); WEIGHERS].map(|()| {
             let (engine, other) = (Arc::clone(&db.handle.engine), Arc::clone(&db.handle.engine));
             let is_deep = move || {
@@ -477,6 +500,77 @@ fn reads_beside_a_drop() {
             db.drop_keyspace(&name).expect("a drop");
             readers.into_iter().for_each(|reader| assert!(reader.join()));
         }
+        db.close().expect("a sound store closes");
+    });
+}
+
+/// Keys of the test below that nobody writes to, each alone in a table, and the files that may be
+/// open.
+const STILL: u64 = 6;
+const OPEN_MAX: usize = 4;
+
+/// Goal: what a lookup looks at of a table stays until the lookup is over, though the table is
+/// closed meanwhile, and whoever opens a table finds it as it was. Method: every value fills a
+/// table and no block is cached, so that each read opens a table and closes others, while flushes
+/// and merges put new ones in their place.
+#[test]
+fn lookups_beside_closings() {
+    explore(|mut prng| {
+        let disk = SimDisk::new(SimOptions::default());
+        let store = DbOptions {
+            open_files_max: Some(OPEN_MAX),
+            block_cache_bytes: Some(0),
+            ..DbOptions::default()
+        };
+        let options =
+            Options { write_buffer_entries: Some(5), l0_trigger: 2, ..Options::default() };
+        let db = open_small_store(&disk, prng.next_u64(), store, options);
+        for n in 0..STILL {
+            db.put(key_of(n), long_value(n, 1100)).expect("a put");
+        }
+        db.flush().expect("a flush");
+        db.compact_range(..).expect("a compaction");
+        let tables: u64 = db.metrics().keyspaces[0].levels.iter().map(|level| level.tables).sum();
+        assert!(tables > OPEN_MAX as u64, "only {tables} tables");
+        let facts: Arc<Facts> = Arc::default();
+        facts.writers.store(2, Ordering::SeqCst);
+        let mut actors = Vec::new();
+        let (other, written, mut own) =
+            (db.clone(), Arc::clone(&facts), Prng::new(prng.next_u64()));
+        actors.push(actor("writer", move || {
+            write_long_versions(&other, &written, &[0, 1, 2, 3, 4, 5], &mut own, 8, 1100);
+            written.writers.fetch_sub(1, Ordering::SeqCst);
+        }));
+        let (other, written) = (db.clone(), Arc::clone(&facts));
+        actors.push(actor("compactor", move || {
+            other.flush().expect("a flush");
+            other.compact_range(..).expect("a compaction");
+            written.writers.fetch_sub(1, Ordering::SeqCst);
+        }));
+        let (other, written, mut own) =
+            (db.clone(), Arc::clone(&facts), Prng::new(prng.next_u64()));
+        actors.push(actor("reader", move || read_versions(&other, &written, &mut own)));
+        for _ in 0..4 {
+            let (db, facts) = (db.clone(), Arc::clone(&facts));
+            let mut prng = Prng::new(prng.next_u64());
+            actors.push(actor("reader of what is still", move || {
+                while facts.writers.load(Ordering::SeqCst) > 0 {
+                    for _ in 0..4 {
+                        let n = prng.below(STILL);
+                        let found = db.get(key_of(n)).expect("a get answers");
+                        assert_eq!(found.as_deref(), Some(&long_value(n, 1100)[..]), "get of {n}");
+                    }
+                    let n = prng.below(STILL);
+                    let keys = [n, prng.below(STILL)].map(key_of);
+                    let found = db.multi_get(&keys).expect("a multi_get answers");
+                    assert!(found.iter().all(|found| found.is_some()), "multi_get from {n} on");
+                }
+            }));
+        }
+        actors.into_iter().for_each(|actor| assert!(actor.join()));
+        db.wait_idle().expect("merges go on");
+        let open = db.metrics().tables_open as usize;
+        assert!(open <= OPEN_MAX, "{open} files are open, and nobody reads");
         db.close().expect("a sound store closes");
     });
 }

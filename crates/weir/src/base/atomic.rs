@@ -2,11 +2,12 @@
 //! schedules (feature `schedules`) the same with a switch point before each operation.
 //!
 //! Everything that readers and writers agree on without a lock uses these: links and pages of a
-//! memtable, the visible sequence number, the marks of a tree, the generations of rows. `schedules`
-//! then runs the real code in simulation and lets another thread in between any two operations. It
-//! explores orders of operations, not the weaker orders that a processor may show: whether Acquire
-//! and Release stand where they must is ThreadSanitizer's (`.ci/long tsan`), but for what the last
-//! holder of an `Arc` frees: that is silenced there, and is the standard library's to get right.
+//! memtable, the visible sequence number, the marks of a tree, the generations of rows, what of a
+//! table is open. `schedules` then runs the real code in simulation and lets another thread in
+//! between any two operations. It explores orders of operations, not the weaker orders that a
+//! processor may show: whether Acquire and Release stand where they must is ThreadSanitizer's
+//! (`.ci/long tsan`), but for what the last holder of an `Arc` frees: that is silenced there, and is
+//! the standard library's to get right.
 //!
 //! A lock that is held across these must be known to the simulation, or whoever waits for it keeps
 //! the baton: [`LeafMutex`] is the fast one in ordinary builds.
@@ -75,9 +76,21 @@ mod explored {
             self.inner.fetch_add(value, order)
         }
 
+        pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+            switch_point();
+            self.inner.fetch_sub(value, order)
+        }
+
         pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
             switch_point();
             self.inner.fetch_max(value, order)
+        }
+    }
+
+    impl<T> AtomicPtr<T> {
+        pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+            switch_point();
+            self.inner.swap(value, order)
         }
     }
 }

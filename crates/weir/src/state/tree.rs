@@ -219,7 +219,6 @@ impl Tree {
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
         let next = change(&self.peek());
-        sched::switch_point();
         let old = self.replace_door(Arc::new(next), Vec::new());
         drop(guard);
         // Not under the lock: this may free a version.
@@ -231,6 +230,7 @@ impl Tree {
     /// Requires: `install` is held.
     fn replace_door(&self, current: Arc<SuperVersion>, closed: Vec<Closed>) -> Arc<Door> {
         let fresh = Door::new(current);
+        sched::switch_point();
         let old = self.door.swap(Arc::clone(&fresh));
         old.closed.lock().extend(closed);
         // Only here, once for every door.

@@ -33,15 +33,15 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
+use crate::base::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::base::clock::now_nanos;
 use crate::base::error::{Error, Result};
-use crate::base::sched::{Condvar, Mutex, MutexGuard};
+use crate::base::sched::{Condvar, Mutex, MutexGuard, switch_point};
 use crate::storage::TableSource;
 use crate::table::reader::{Opened, Table};
 
@@ -109,6 +109,9 @@ pub(super) struct Slot {
     used: AtomicBool,
     file: ArcSwapOption<OpenFile>,
     lock: Mutex<()>,
+    /// All that `current` ever was. Their places are not used again: weak references keep those.
+    #[cfg(feature = "schedules")]
+    ever_open: Mutex<Vec<Weak<Opened>>>,
 }
 
 /// A slot whose pointers do not change.
@@ -124,6 +127,8 @@ impl Slot {
             used: AtomicBool::new(false),
             file: ArcSwapOption::empty(),
             lock: Mutex::new(()),
+            #[cfg(feature = "schedules")]
+            ever_open: Mutex::default(),
         }
     }
 
@@ -136,6 +141,20 @@ impl Slot {
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Says that a lookup is over which looks at `opened`, of [`get`](Self::get). `schedules` sees
+    /// here whether the gate has kept it: who looks at what is gone finds it as it was, mostly.
+    #[inline]
+    pub(super) fn end_look(&self, opened: &Opened) {
+        #[cfg(feature = "schedules")]
+        {
+            let is_kept = |o: &Weak<_>| ptr::eq(o.as_ptr(), opened) && o.strong_count() > 0;
+            let kept = self.ever_open.lock().iter().any(is_kept);
+            assert!(kept, "what a table had open went while a lookup looked at it");
+        }
+        #[cfg(not(feature = "schedules"))]
+        let _ = opened;
+    }
+
     /// Index and filter, shared.
     pub(super) fn pin(&self) -> Option<Arc<Opened>> {
         self.lock().get()
@@ -143,6 +162,7 @@ impl Slot {
 
     /// The file, for one read.
     pub(super) fn file(&self) -> Guard<Option<Arc<OpenFile>>> {
+        switch_point();
         self.file.load()
     }
 
@@ -161,6 +181,7 @@ impl Slot {
 
     /// Whether anything is open.
     fn is_open(&self) -> bool {
+        switch_point();
         self.file.load().is_some() || !self.current.load(Ordering::Acquire).is_null()
     }
 
@@ -186,11 +207,13 @@ impl LockedSlot<'_> {
 
     /// The file.
     pub(super) fn file(&self) -> Option<Arc<OpenFile>> {
+        switch_point();
         self.slot.file.load_full()
     }
 
     /// Puts a file that was opened into the slot, which has none.
     pub(super) fn put_file(&self, file: &Arc<OpenFile>) {
+        switch_point();
         let before = self.slot.file.swap(Some(Arc::clone(file)));
         assert!(before.is_none(), "a table's file is opened twice");
         self.slot.note_use();
@@ -198,6 +221,8 @@ impl LockedSlot<'_> {
 
     /// Puts index and filter into the slot, which has none.
     pub(super) fn put(&self, opened: &Arc<Opened>) {
+        #[cfg(feature = "schedules")]
+        self.slot.ever_open.lock().push(Arc::downgrade(opened));
         let fresh = Arc::into_raw(Arc::clone(opened)).cast_mut();
         let before = self.slot.current.swap(fresh, Ordering::AcqRel);
         assert!(before.is_null(), "a table is opened twice");
@@ -205,6 +230,7 @@ impl LockedSlot<'_> {
 
     /// Takes out the file.
     fn take_file(&self) -> Option<Arc<OpenFile>> {
+        switch_point();
         self.slot.file.swap(None)
     }
 
@@ -228,12 +254,12 @@ impl Drop for Slot {
 pub(crate) struct OpenTables {
     max: usize,
     /// Places that are taken: files that are open or being opened.
-    taken: AtomicUsize,
+    taken: AtomicU64,
     /// Tables by the time of their opening, or of their second chance; some are closed or gone.
     clock: Mutex<VecDeque<Weak<Table>>>,
     gates: OnceLock<FindGates>,
     /// Openings that wait for a descriptor.
-    waiting: AtomicUsize,
+    waiting: AtomicU64,
     closing: Mutex<()>,
     closed: Condvar,
 }
@@ -258,10 +284,10 @@ impl OpenTables {
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
-            taken: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
             clock: Mutex::new(VecDeque::new()),
             gates: OnceLock::new(),
-            waiting: AtomicUsize::new(0),
+            waiting: AtomicU64::new(0),
             closing: Mutex::new(()),
             closed: Condvar::new(),
         })
@@ -275,7 +301,7 @@ impl OpenTables {
 
     /// Tables that are open now.
     pub(crate) fn open(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+        self.taken.load(Ordering::Relaxed) as usize
     }
 
     /// What `attempt` gives, which opens a file in the place that it is given. Others are closed
@@ -317,7 +343,7 @@ impl OpenTables {
     fn take_place(self: &Arc<Self>) -> Place {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         let place = Place(Arc::clone(self));
-        let excess = taken.saturating_sub(self.max);
+        let excess = (taken as usize).saturating_sub(self.max);
         if excess > 0 {
             self.close(excess.min(CLOSED_AT_ONCE_MAX));
         }

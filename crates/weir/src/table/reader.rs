@@ -378,7 +378,9 @@ impl Table {
         match self.slot.get(gate) {
             Some(opened) => {
                 self.slot.note_use();
-                self.get_in(opened, (key, key_hash), snapshot, purpose)
+                let found = self.get_in(opened, (key, key_hash), snapshot, purpose);
+                self.slot.end_look(opened);
+                found
             }
             None => self.get_in_closed((key, key_hash), snapshot, purpose),
         }
