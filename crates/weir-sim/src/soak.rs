@@ -32,6 +32,8 @@ fn open(dir: &Path) -> Result<(Db, [Keyspace; 2]), String> {
         memory_budget: 2 << 20,
         log_segment_bytes: 64 << 10,
         log_area_bytes: 2 << 20,
+        // Less than there are tables: they are closed under those who read, and opened again.
+        open_files_max: Some(12),
         ..DbOptions::default()
     };
     let small = Options {
