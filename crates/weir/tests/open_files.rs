@@ -20,14 +20,19 @@ fn wanted(name: &str, otherwise: u32) -> u32 {
 
 /// Runs the test of this name again under `ulimit -n 64`; true in that process.
 fn limited(test: &str) -> bool {
+    // The hard limit too: the engine raises the soft one where it may.
+    under("ulimit -n 64", test)
+}
+
+/// Runs the test of this name again under what `limit` sets; true in that process.
+fn under(limit: &str, test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
     }
     let program = std::env::current_exe().unwrap();
-    // The hard limit too: the engine raises the soft one where it may.
-    let script = format!("ulimit -n 64 && exec '{}' --exact {test} --nocapture", program.display());
+    let script = format!("{limit} && exec '{}' --exact {test} --nocapture", program.display());
     let status = Command::new("sh").arg("-c").arg(script).env(CHILD, "1").status().unwrap();
-    assert!(status.success(), "{test} under ulimit -n 64: {status}");
+    assert!(status.success(), "{test} under {limit}: {status}");
     false
 }
 
@@ -183,6 +188,33 @@ fn open_files_max_bounds_descriptors() {
     // One for each reader, and one for each background thread.
     assert!(most <= OPEN_MAX + READERS + 2, "{most} tables were open");
     assert!(most >= OPEN_MAX, "only {most} tables were ever open");
+    db.close().unwrap();
+}
+
+/// Goal: where nothing else is said, a store raises the soft limit of its process to the hard one,
+/// and has as many tables open as half of that allows.
+#[test]
+fn the_soft_limit_is_raised() {
+    if !under("ulimit -S -n 64 && ulimit -H -n 512", "the_soft_limit_is_raised") {
+        return;
+    }
+    let soft = || {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        line.split_whitespace().nth(3).unwrap().to_owned()
+    };
+    assert_eq!(soft(), "64");
+    let (count, dir) = (1000_u32, tempfile::tempdir().unwrap());
+    let db = open(dir.path());
+    assert_eq!(soft(), "512", "the soft limit of a process that has opened a store");
+    (0..count).for_each(|n| db.put(n.to_be_bytes(), value(n, 0)).unwrap());
+    db.flush().unwrap();
+    db.compact_range(..).unwrap();
+    check(db.default_keyspace(), count, 1, &|_| 0);
+    let made: u64 = db.property("weir.num-tables").unwrap().parse().unwrap();
+    assert!((100..256).contains(&made), "{made} tables");
+    assert_eq!(db.metrics().tables_open, made, "all tables are open");
+    assert!(descriptors() as u64 > made, "{} descriptors", descriptors());
     db.close().unwrap();
 }
 
