@@ -27,6 +27,7 @@ use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::storage::files::found::{Found, inspect};
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::removals::Removals;
 use crate::storage::{LogKind, Storage, TableSource, TableWriter};
@@ -205,46 +206,6 @@ fn parse_name(name: &str) -> Option<Name> {
         let digits = stem.strip_prefix(log_prefix(kind))?;
         parse_number(digits).map(|number| Name::Log(kind, number))
     })
-}
-
-/// What a directory looks like before it is opened.
-enum Found {
-    /// It has a root.
-    Store,
-    /// Nothing, or what a creation that crashed leaves behind.
-    Vacant(Vec<String>),
-}
-
-fn inspect(dir: &dyn Dir) -> Result<Found> {
-    let names = dir.list()?;
-    if names.iter().any(|n| n == ROOT) {
-        return Ok(Found::Store);
-    }
-    let mut ours = Vec::new();
-    let mut data = None;
-    for name in names {
-        match parse_name(&name) {
-            None if name == LOST_AND_FOUND => {}
-            None => {
-                return Err(Error::invalid(format!(
-                    "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it \
-                     was left untouched; name a store's directory, or an empty one for a new store",
-                    dir.path()
-                )));
-            }
-            // The root is durable before the first table or write-ahead log exists.
-            Some(Name::Table(_) | Name::Log(LogKind::Wal, _) | Name::Lost(_)) => data = Some(name),
-            Some(_) => ours.push(name),
-        }
-    }
-    match data {
-        None => Ok(Found::Vacant(ours)),
-        Some(name) => Err(Error::corruption(
-            format!("{}/{ROOT}", dir.path()),
-            0,
-            format_args!("the root is missing although there is data (\"{name}\")"),
-        )),
-    }
 }
 
 /// What to do where no store is and none may be made.
@@ -780,6 +741,7 @@ impl TableSource for FileTable {
     }
 }
 
+mod found;
 mod pieces;
 #[cfg(test)]
 mod tests;
