@@ -91,22 +91,106 @@ fn is_told(error: &Error, file: &Path, what: &str) {
     assert!(error.to_string().contains(&name(file)), "{what}: {error}");
 }
 
-/// Goal: a pipe or a directory under a store's name is refused, by name, at once. A pipe waited
-/// for its other end, and no signal ended that.
+/// What is put in the place of a file, and what a refusal has to call it.
+type Way = (fn(&Path), &'static str);
+
+const WAYS: [Way; 2] = [
+    (
+        |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe"),
+        "a pipe",
+    ),
+    (
+        |path| {
+            std::fs::create_dir(path).expect("made");
+            std::fs::write(path.join("notes"), b"mine").expect("written");
+        },
+        "a directory",
+    ),
+];
+
+fn is_refused(error: &Error, file: &Path, found: &str) {
+    let what = format!("{found} as {}", name(file));
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
+    is_told(error, file, &what);
+    for part in [found, "no regular file", "move it away", "open the store again"] {
+        assert!(error.to_string().contains(part), "{what}: no \"{part}\" in {error}");
+    }
+}
+
+/// Goal: a pipe or a directory in the place of a store's file is refused, by name, at once, with
+/// what to do; a repair moves it aside, with what is in it. A pipe waited for its other end, and no
+/// signal ended that; a directory was taken for a file that is missing.
 #[test]
-fn pipes_are_refused_by_name() {
+fn pipes_and_directories_are_refused_by_name() {
     for start in ["ROOT", "versions-", "wal-", "0"] {
-        let dir = store();
-        let file = find(dir.path(), start);
-        std::fs::remove_file(&file).expect("removed");
-        mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
-        match open(dir.path()) {
-            Err(error) => is_told(&error, &file, start),
-            Ok(db) => is_told(&db.get(b"a").expect_err("refused"), &file, start),
+        for (put, found) in WAYS {
+            let dir = store();
+            let file = find(dir.path(), start);
+            std::fs::remove_file(&file).expect("removed");
+            put(&file);
+            for read_only in [true, false] {
+                let builder = Db::builder(dir.path()).memory_budget(8 << 20);
+                match builder.read_only(read_only).open() {
+                    Err(error) => is_refused(&error, &file, found),
+                    Ok(db) => is_refused(&db.get(b"a").expect_err("refused"), &file, found),
+                }
+            }
+            let report = Db::repair(dir.path()).expect("repaired");
+            let lost = find(dir.path(), "lost-");
+            assert!(!report.healthy && !lost.is_file(), "{found} as {start}: {report}");
+            assert_eq!(lost.is_dir(), found == "a directory", "{start}: {report}");
+            assert_eq!(lost.join("notes").exists(), lost.is_dir(), "{start}: what was in it");
+            open(dir.path()).expect("opened").close().expect("closed");
         }
-        let report = Db::repair(dir.path()).expect("repaired");
-        assert!(!report.healthy && find(dir.path(), "lost-").exists(), "{start}: {report}");
-        open(dir.path()).expect("opened").close().expect("closed");
+    }
+}
+
+/// Goal: what is in the way of the lock or of the next root is refused by openings and by repair
+/// alike, and stays. A pipe for the next root goes as any file there does, and readers need none.
+#[test]
+fn what_is_in_the_way_is_refused_by_name() {
+    for start in ["LOCK", "ROOT.tmp"] {
+        for (put, found) in WAYS {
+            let dir = store();
+            let file = dir.path().join(start);
+            if start == "LOCK" {
+                std::fs::remove_file(&file).expect("removed");
+            }
+            put(&file);
+            let builder = || Db::builder(dir.path()).memory_budget(8 << 20);
+            match builder().read_only(true).open() {
+                Ok(db) if start == "ROOT.tmp" => db.close().expect("closed"),
+                opened => is_refused(&opened.expect_err("refused"), &file, found),
+            }
+            if (start, found) != ("ROOT.tmp", "a pipe") {
+                is_refused(&Db::repair(dir.path()).expect_err("refused"), &file, found);
+                is_refused(&open(dir.path()).expect_err("refused"), &file, found);
+                assert_eq!(file.join("notes").exists(), found == "a directory", "it stays");
+                std::fs::rename(&file, dir.path().join("elsewhere")).expect("moved away");
+            }
+            check(dir.path(), start);
+        }
+    }
+}
+
+/// Goal: a directory under the number that a file gets next is in nobody's way, or refused by name.
+/// One for the next table poisoned the store, one for the next version log kept it from opening.
+#[test]
+fn directories_take_numbers() {
+    for next in ["000002.tbl", "000003.tbl", "000004.tbl"] {
+        let dir = store();
+        let path = dir.path().join(next);
+        std::fs::create_dir(&path).expect("made");
+        check(dir.path(), next);
+        assert!(path.exists(), "{next}");
+    }
+    for next in ["versions-000002.log", "versions-000777.log", "wal-000002.log", "wal-000777.log"] {
+        let dir = store();
+        let path = dir.path().join(next);
+        std::fs::create_dir(&path).expect("made");
+        is_refused(&open(dir.path()).expect_err("refused"), &path, "a directory");
+        std::fs::remove_dir(&path).expect("moved away");
+        check(dir.path(), next);
     }
 }
 

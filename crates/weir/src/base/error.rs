@@ -80,6 +80,11 @@ pub struct Damage {
 const DAMAGE_ADVICE: &str = "; `weir verify DIR` shows what else is damaged; restore a backup, or \
                              salvage what can be read with `weir repair DIR`";
 
+/// What to do about something else in the place of a file.
+const MISPLACED_ADVICE: &str = "; move it away, and open the store again; if that misses a file, \
+                                restore a backup, or salvage what can be read with `weir repair \
+                                DIR`";
+
 /// An error of the engine: a kind, a sentence, and what caused it.
 ///
 /// Shown with `{}`, damage comes with advice about the store as a whole; `{:#}` leaves that out,
@@ -92,6 +97,8 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     damage: Option<Damage>,
+    /// What to do about the damage; empty if there is none.
+    advice: &'static str,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// Whether it is known what the failed call left behind.
     nothing_unknown: bool,
@@ -104,6 +111,7 @@ impl Error {
             kind,
             message: message.into(),
             damage: None,
+            advice: "",
             source: None,
             nothing_unknown: false,
         }))
@@ -119,6 +127,7 @@ impl Error {
             kind,
             message: message.into(),
             damage: None,
+            advice: "",
             source: Some(source.into()),
             nothing_unknown: false,
         }))
@@ -136,6 +145,21 @@ impl Error {
             kind: ErrorKind::Corruption,
             message,
             damage: Some(Damage { file, offset, key_range: None }),
+            advice: DAMAGE_ADVICE,
+            source: None,
+            nothing_unknown: false,
+        }))
+    }
+
+    /// What is under the name of a store's `file` and is none: `found` says what it is.
+    pub(crate) fn misplaced(file: impl Into<String>, found: &str) -> Self {
+        let file = file.into();
+        let message = format!("{file} is {found} and no regular file: it is not the store's");
+        Self(Arc::new(Inner {
+            kind: ErrorKind::Corruption,
+            message,
+            damage: Some(Damage { file, offset: 0, key_range: None }),
+            advice: MISPLACED_ADVICE,
             source: None,
             nothing_unknown: false,
         }))
@@ -160,6 +184,7 @@ impl Error {
             kind: self.0.kind,
             message,
             damage: Some(Damage { key_range, ..damage.clone() }),
+            advice: self.0.advice,
             source: None,
             nothing_unknown: false,
         }))
@@ -184,6 +209,7 @@ impl Error {
             kind: self.0.kind,
             message: self.0.message.clone(),
             damage: None,
+            advice: "",
             source: Some(Box::new(self)),
             nothing_unknown: true,
         }))
@@ -243,10 +269,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.kind.name(), self.0.message)?;
-        if self.0.damage.is_some() && !f.alternate() {
-            f.write_str(DAMAGE_ADVICE)?;
-        }
-        Ok(())
+        f.write_str(if f.alternate() { "" } else { self.0.advice })
     }
 }
 

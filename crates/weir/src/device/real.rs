@@ -93,8 +93,25 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             format!("{what}: too many open files; raise the limit (ulimit -n)"),
             std::io::Error::from(errno),
         ),
+        // Of a removal, or a renaming to that name.
+        Errno::ISDIR => Error::with_source(
+            ErrorKind::Io,
+            format!("{what}: that is a directory, which is not the store's; move it away"),
+            std::io::Error::from(errno),
+        ),
         _ => Error::io(what, errno.into()),
     }
+}
+
+/// Whether an opening failed because of what is under the name: a directory, a socket, a device.
+fn is_no_file(errno: Errno) -> bool {
+    matches!(errno, Errno::ISDIR | Errno::NXIO | Errno::NODEV)
+}
+
+/// The error of a directory, a pipe or the like under the name of a file.
+fn misplaced(path: &Path, is_dir: bool) -> Error {
+    let found = if is_dir { "a directory" } else { "a pipe or the like" };
+    Error::misplaced(path.display().to_string(), found)
 }
 
 impl RealDir {
@@ -177,21 +194,13 @@ impl Dir for RealDir {
             Mode::Read => OFlags::RDONLY,
             Mode::ReadWrite => OFlags::RDWR,
         };
-        let odd = || {
-            let what = "no regular file but a directory, a pipe or the like: it is not the store's";
-            Error::corruption(path.display().to_string(), 0, what)
-        };
         // Opening a pipe waits for its other end otherwise.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match retry(|| fs::openat(&self.fd, name, flags, fs::Mode::empty())) {
-            Err(Errno::ISDIR | Errno::NXIO | Errno::NODEV) => return Err(odd()),
+            Err(e) if is_no_file(e) => return Err(misplaced(&path, e == Errno::ISDIR)),
             opened => opened.map_err(|e| failed(format_args!("opening {}", path.display()), e))?,
         };
-        let stat = retry(|| fs::fstat(&fd))
-            .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(odd());
-        }
+        identify_file(&fd, &path)?;
         Ok(Arc::new(RealFile { fd, path }))
     }
 
@@ -493,7 +502,7 @@ impl RealLock {
         const ATTEMPTS: usize = 16;
         for _ in 0..ATTEMPTS {
             let Some(fd) = open_lock_file(dir, name)? else { break };
-            let identity = identify(&fd, &path)?;
+            let identity = identify_file(&fd, &path)?;
             let claim = claim(identity, &dir.path, &path)?;
             flock(&fd, &dir.path, &path)?;
             match fs::statat(&dir.fd, name, AtFlags::empty()) {
@@ -528,15 +537,30 @@ fn open_lock_file(dir: &RealDir, name: &str) -> Result<Option<OwnedFd>> {
     let doing = |e| failed(format_args!("opening the lock {}", dir.full(name).display()), e);
     match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
         Ok(fd) => Ok(Some(fd)),
+        Err(e) if is_no_file(e) => Err(misplaced(&dir.full(name), e == Errno::ISDIR)),
         Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             match retry(|| fs::openat(&dir.fd, name, flags, rights)) {
                 Ok(fd) => Ok(Some(fd)),
+                Err(e) if is_no_file(e) => Err(misplaced(&dir.full(name), false)),
                 Err(Errno::NOENT) => Ok(None),
                 Err(e) => Err(doing(e)),
             }
         }
         Err(e) => Err(doing(e)),
+    }
+}
+
+/// The identity of what was opened as a file.
+///
+/// # Errors
+/// `Corruption` if it is none.
+fn identify_file(fd: &OwnedFd, path: &Path) -> Result<Identity> {
+    let stat = retry(|| fs::fstat(fd))
+        .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((stat.st_dev, stat.st_ino)),
+        found => Err(misplaced(path, found == FileType::Directory)),
     }
 }
 

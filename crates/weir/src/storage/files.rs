@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=595a166ca5b9
+// FORMAT: docs/format/directory.md sha=d9fe24710d41
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
@@ -27,7 +27,7 @@ use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
-use crate::storage::files::found::{Found, inspect};
+use crate::storage::files::found::{Found, check_root_tmp, inspect};
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::removals::Removals;
 use crate::storage::{LogKind, Storage, TableSource, TableWriter};
@@ -239,6 +239,9 @@ impl Files {
         if matches!(inspect(&*dir)?, Found::Vacant(_)) && !may_create {
             return Err(absent(&*dir));
         }
+        if !options.read_only {
+            check_root_tmp(&*dir)?;
+        }
         let lock = dir.lock(LOCK)?;
         // Again, now that nobody else changes it.
         match inspect(&*dir)? {
@@ -274,13 +277,20 @@ impl Files {
             Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
             _ => {}
         }
+        check_root_tmp(&*dir)?;
         let lock = dir.lock(LOCK)?;
         Ok(Self::holding(dir, false, lock))
     }
 
+    /// The names that are taken. A directory takes one as a file does.
+    fn names(&self) -> Result<Vec<String>> {
+        let bare = |name: String| name.strip_suffix('/').map(str::to_owned).unwrap_or(name);
+        Ok(self.dir.list()?.into_iter().map(bare).collect())
+    }
+
     /// A name that nobody has, for what is to be moved aside from the name of `object`.
     pub(crate) fn free_lost_name(&self, object: Object) -> Result<String> {
-        let names = self.dir.list()?;
+        let names = self.names()?;
         let plain = format!("{LOST_PREFIX}{}", object.name());
         let mut name = plain.clone();
         let mut count = 2;
@@ -296,7 +306,7 @@ impl Files {
     pub(crate) fn set_aside(&self, object: Object) -> Result<Option<String>> {
         self.writable()?;
         let from = object.name();
-        if !self.dir.list()?.contains(&from) {
+        if !self.names()?.contains(&from) {
             return Ok(None);
         }
         let to = self.free_lost_name(object)?;
@@ -311,13 +321,13 @@ impl Files {
     /// not be the object, is moved.
     pub(crate) fn copy_aside(&self, object: Object) -> Result<Option<String>> {
         self.writable()?;
-        let names = self.dir.list()?;
+        let names = self.names()?;
         let from = object.name();
         if !names.contains(&from) {
             return Ok(None);
         }
         let source = match self.dir.open(&from, Mode::Read) {
-            // A pipe or the like, of which there is no copy.
+            // A pipe, a directory or the like, of which there is no copy.
             Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
             opened => opened?,
         };
@@ -342,7 +352,7 @@ impl Files {
 
     /// What earlier repairs moved aside, with the names that it has now.
     pub(crate) fn list_lost(&self) -> Result<Vec<(String, Object)>> {
-        let mut names = self.dir.list()?;
+        let mut names = self.names()?;
         names.sort();
         let lost = names.into_iter().filter_map(|name| match parse_name(&name)? {
             Name::Lost(object) => Some((name, object)),
@@ -402,8 +412,10 @@ impl Files {
         Err(Error::new(kind, format!("the store {} {why}", self.dir.path())))
     }
 
+    /// Directories are among them: they are refused when they are opened, as pipes are, and no new
+    /// file gets their number.
     fn list_names<T: Ord>(&self, pick: impl Fn(Name) -> Option<T>) -> Result<Vec<T>> {
-        let names = self.dir.list().map_err(Error::leaving_nothing_unknown)?;
+        let names = self.names().map_err(Error::leaving_nothing_unknown)?;
         let mut found: Vec<T> =
             names.iter().filter_map(|n| parse_name(n)).filter_map(pick).collect();
         found.sort_unstable();

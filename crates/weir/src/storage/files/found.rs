@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::device::Dir;
 use crate::storage::LogKind;
-use crate::storage::files::{LOST_AND_FOUND, Name, ROOT, parse_name};
+use crate::storage::files::{LOST_AND_FOUND, Name, ROOT, ROOT_TMP, parse_name};
 
 /// What a directory looks like before it is opened.
 pub(super) enum Found {
@@ -20,27 +20,48 @@ pub(super) fn inspect(dir: &dyn Dir) -> Result<Found> {
     }
     let mut ours = Vec::new();
     let mut data = None;
+    let mut misplaced = Vec::new();
+    let foreign = |name: &str| {
+        Err(Error::invalid(format!(
+            "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it was \
+             left untouched; name a store's directory, or an empty one for a new store",
+            dir.path()
+        )))
+    };
     for name in names {
         match parse_name(&name) {
             None if name == LOST_AND_FOUND => {}
-            None => {
-                return Err(Error::invalid(format!(
-                    "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it \
-                     was left untouched; name a store's directory, or an empty one for a new store",
-                    dir.path()
-                )));
-            }
+            None if name.strip_suffix('/').and_then(parse_name).is_some() => misplaced.push(name),
+            None => return foreign(&name),
             // The root is durable before the first table or write-ahead log exists.
             Some(Name::Table(_) | Name::Log(LogKind::Wal, _) | Name::Lost(_)) => data = Some(name),
             Some(_) => ours.push(name),
         }
     }
     match data {
-        None => Ok(Found::Vacant(ours)),
+        None => misplaced.first().map_or(Ok(Found::Vacant(ours)), |name| foreign(name)),
+        Some(_) if has_dir(&misplaced, ROOT) => Err(in_the_way(dir, ROOT)),
         Some(name) => Err(Error::corruption(
             format!("{}/{ROOT}", dir.path()),
             0,
             format_args!("the root is missing although there is data (\"{name}\")"),
         )),
     }
+}
+
+fn has_dir(names: &[String], name: &str) -> bool {
+    names.iter().any(|n| n.strip_suffix('/') == Some(name))
+}
+
+fn in_the_way(dir: &dyn Dir, name: &str) -> Error {
+    Error::misplaced(format!("{}/{name}", dir.path()), "a directory")
+}
+
+/// Refuses a directory where the next root is to be written: no root could replace this one, and
+/// what is in the directory is not ours to remove.
+///
+/// # Errors
+/// `Corruption` that names it; the device's.
+pub(super) fn check_root_tmp(dir: &dyn Dir) -> Result<()> {
+    if has_dir(&dir.list()?, ROOT_TMP) { Err(in_the_way(dir, ROOT_TMP)) } else { Ok(()) }
 }
