@@ -10,7 +10,7 @@
 //!
 //! Thread-safety: everything may be used from any thread; all I/O is positional.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::io::IoSlice;
@@ -450,12 +450,13 @@ fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::
 /// Device and inode numbers: a file's identity, whatever path leads to it.
 type Identity = (u64, u64);
 
-/// The identities locked by this process.
+/// The identities locked by this process, and in a fork of it those that the parent had locked:
+/// these say nothing about who holds the lock, which only the kernel knows.
 ///
 /// The one global state of the engine: `flock` already refuses a second descriptor in one process
 /// on local file systems, but where it is emulated by record locks (NFS) a process never conflicts
 /// with itself.
-static LOCKED: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
+static LOCKED: Mutex<BTreeMap<Identity, ProcessMark>> = Mutex::new(BTreeMap::new());
 
 /// The lock on a store: the lock file, and the directory itself.
 ///
@@ -484,12 +485,25 @@ impl Drop for RealLock {
 
 impl Lock for RealLock {}
 
-/// An entry in [`LOCKED`], removed on drop.
-struct Claim(Identity);
+/// An entry in [`LOCKED`], taken back on drop.
+struct Claim {
+    identity: Identity,
+    process: ProcessMark,
+    /// The entry of a parent in its place.
+    inherited: Option<ProcessMark>,
+}
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        LOCKED.lock().remove(&self.0);
+        // In a fork the mutex may be held by a thread that is not there.
+        if !self.process.is_current() {
+            return;
+        }
+        let mut locked = LOCKED.lock();
+        match self.inherited {
+            Some(process) => locked.insert(self.identity, process),
+            None => locked.remove(&self.identity),
+        };
     }
 }
 
@@ -503,8 +517,8 @@ impl RealLock {
         for _ in 0..ATTEMPTS {
             let Some(fd) = open_lock_file(dir, name)? else { break };
             let identity = identify_file(&fd, &path)?;
-            let claim = claim(identity, &dir.path, &path)?;
-            flock(&fd, &dir.path, &path)?;
+            let mut claim = claim(identity, process, &dir.path, &path)?;
+            flock(&fd, &mut claim, &dir.path, &path)?;
             match fs::statat(&dir.fd, name, AtFlags::empty()) {
                 Ok(now) if (now.st_dev, now.st_ino) == identity => {
                     lock.descriptors.push(fd);
@@ -518,8 +532,10 @@ impl RealLock {
         // A descriptor of its own, because `flock` belongs to the open file description.
         let fd = open_dir(&dir.path)?;
         let identity = identify(&fd, &dir.path)?;
-        lock._claims.push(claim(identity, &dir.path, &dir.path)?);
-        match flock(&fd, &dir.path, &dir.path) {
+        let mut claim = claim(identity, process, &dir.path, &dir.path)?;
+        let result = flock(&fd, &mut claim, &dir.path, &dir.path);
+        lock._claims.push(claim);
+        match result {
             Ok(()) => lock.descriptors.push(fd),
             Err(e) if e.kind() == ErrorKind::Locked => return Err(e),
             // Not every file system locks directories; the lock file remains.
@@ -570,25 +586,45 @@ fn identify(fd: &OwnedFd, path: &Path) -> Result<Identity> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-fn locked(store: &Path, by: &str) -> Error {
-    Error::new(
-        ErrorKind::Locked,
-        format!("the store {} is open in {by}; close it there first", store.display()),
-    )
+fn locked(store: &Path, why: fmt::Arguments<'_>) -> Error {
+    Error::new(ErrorKind::Locked, format!("the store {} {why}", store.display()))
 }
 
-fn claim(identity: Identity, store: &Path, path: &Path) -> Result<Claim> {
-    if LOCKED.lock().insert(identity) {
-        return Ok(Claim(identity));
+fn claim(identity: Identity, process: ProcessMark, store: &Path, path: &Path) -> Result<Claim> {
+    let mut all = LOCKED.lock();
+    let inherited = all.get(&identity).copied();
+    if inherited.is_some_and(|holder| holder.is_current()) {
+        let path = path.display();
+        let why =
+            format_args!("is open in this process already (it holds {path}); close it there first");
+        return Err(locked(store, why));
     }
-    Err(locked(store, &format!("this process already (it holds {})", path.display())))
+    all.insert(identity, process);
+    Ok(Claim { identity, process, inherited })
 }
 
-fn flock(fd: &OwnedFd, store: &Path, path: &Path) -> Result<()> {
+/// Takes the kernel's lock. What a parent had noted of its own is forgotten then: it has closed the
+/// store.
+fn flock(fd: &OwnedFd, claim: &mut Claim, store: &Path, path: &Path) -> Result<()> {
     match retry(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            claim.inherited = None;
+            Ok(())
+        }
+        Err(Errno::WOULDBLOCK) if claim.inherited.is_some() => {
+            let path = path.display();
+            let why = format_args!(
+                "is open in another process, perhaps in the one that this is a fork of: close it \
+                 there first; if that one ended without closing it, its forks hold {path} until \
+                 they end, this one too"
+            );
+            Err(locked(store, why))
+        }
         Err(Errno::WOULDBLOCK) => {
-            Err(locked(store, &format!("another process (it holds {})", path.display())))
+            let path = path.display();
+            let why =
+                format_args!("is open in another process (it holds {path}); close it there first");
+            Err(locked(store, why))
         }
         Err(e) => Err(failed(format_args!("locking {}", path.display()), e)),
     }
