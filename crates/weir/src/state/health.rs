@@ -174,7 +174,7 @@ pub(crate) fn forked_error() -> Error {
     Error::new(
         ErrorKind::Closed,
         "the store belongs to the process that opened it, and this one is a fork of that: use it \
-         there, or open it here once it is closed there",
+         there, or open it once it is closed there, best in a program of its own (exec)",
     )
 }
 
