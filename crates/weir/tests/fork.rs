@@ -1,10 +1,13 @@
 //! A fork of the process that has a store open changes nothing in it, and keeps no lock of a store
 //! that was closed.
 
+#![expect(clippy::disallowed_methods, reason = "tests wait for processes in real time")]
+
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use weir::{Db, Durability, Error, ErrorKind, Result};
@@ -15,6 +18,7 @@ unsafe extern "C" {
     fn _exit(code: i32) -> !;
     fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
     fn alarm(seconds: u32) -> u32;
+    fn kill(process: i32, signal: i32) -> i32;
 }
 
 /// Lets one test run at a time: a fork of one must not have the locks that another's threads hold.
@@ -185,4 +189,55 @@ fn a_fork_gives_up_no_lock_of_its_parent() {
     assert!(error.to_string().contains("this process already"), "{error}");
     db.close().unwrap();
     assert!(!has_lock(dir.path()));
+}
+
+/// Goal: what is said of a process that is killed: its forks keep the lock until they end, and the
+/// refusal says so, in them and elsewhere.
+#[test]
+fn forks_of_a_killed_process_keep_its_lock() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let ((wait, go), (mut hear, said)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let Some(parent) = forked() else {
+        let written = Db::open(&path).and_then(|db| {
+            db.put_with(b"a", b"1", Durability::Sync)?;
+            db.close()
+        });
+        // For reading: without threads, whose locks the fork could inherit.
+        let opened = written.and_then(|()| Db::builder(&path).read_only(true).open());
+        let Ok(_db) = opened else { end(1) };
+        if forked().is_none() {
+            if wait_for(&wait) && is_locked(Db::open(&path)) {
+                tell(&said);
+            }
+            wait_for(&wait);
+            end(0);
+        }
+        tell(&said);
+        std::thread::sleep(Duration::from_secs(60));
+        end(3);
+    };
+    assert!(wait_for(&hear));
+    drop(said);
+    const SIGKILL: i32 = 9;
+    // SAFETY: a process of this test, which has not been waited for yet.
+    assert_eq!(unsafe { kill(parent, SIGKILL) }, 0);
+    assert_eq!(ending(parent), SIGKILL);
+    assert!(is_locked(Db::open(&path)), "the fork has the lock");
+    tell(&go);
+    assert!(wait_for(&hear), "the fork was let in, or not told why");
+    assert!(is_locked(Db::open(&path)), "the fork has the lock");
+    tell(&go);
+    // It is nobody's child here: its end shows in what it had open.
+    assert_eq!(hear.read_to_end(&mut Vec::new()).unwrap(), 0);
+    let begun = Instant::now();
+    let db = loop {
+        match Db::open(&path) {
+            Ok(db) => break db,
+            Err(e) => assert!(begun.elapsed() < Duration::from_secs(10), "{e}"),
+        }
+    };
+    assert!(db.get(b"a").unwrap().is_some());
+    db.close().unwrap();
 }

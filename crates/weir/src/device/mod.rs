@@ -37,8 +37,9 @@ pub trait Dir: Send + Sync {
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> Result<()>;
     /// Takes the exclusive lock file `name`, creating it if need be: held until the value is
-    /// dropped or the process ends. A second taker, in this process or another, also through
-    /// another path to the same directory, gets `Locked`. What is no regular file is `Corruption`.
+    /// dropped, or the process and its forks end. A second taker, in this process or another, also
+    /// through another path to the same directory, gets `Locked`. What is no regular file is
+    /// `Corruption`.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
     /// Bytes that new files may take; `None` if nobody knows. Others may take them first.
     fn free_bytes(&self) -> Result<Option<u64>> {

@@ -622,8 +622,10 @@ fn flock(fd: &OwnedFd, claim: &mut Claim, store: &Path, path: &Path) -> Result<(
         }
         Err(Errno::WOULDBLOCK) => {
             let path = path.display();
-            let why =
-                format_args!("is open in another process (it holds {path}); close it there first");
+            let why = format_args!(
+                "is open in another process, or in a fork that outlived it (it holds {path}, \
+                 `fuser {path}` names it); close it there first, or end that fork"
+            );
             Err(locked(store, why))
         }
         Err(e) => Err(failed(format_args!("locking {}", path.display()), e)),
