@@ -81,6 +81,7 @@ enum Stranger {
     /// The newest log of another store.
     Log,
     Pipe,
+    Directory,
 }
 
 fn put(stranger: Stranger, other: &Path, kind: &str, file: &Path) {
@@ -93,6 +94,7 @@ fn put(stranger: Stranger, other: &Path, kind: &str, file: &Path) {
             let made = std::process::Command::new("mkfifo").arg(file).status();
             assert!(made.expect("mkfifo is there").success());
         }
+        Stranger::Directory => std::fs::create_dir(file).expect("created"),
     }
 }
 
@@ -132,7 +134,7 @@ fn with_stranger(stranger: Stranger, kind: &str, far: bool, root: bool) -> (Repa
 /// says so; one that may have is told of by name.
 #[test]
 fn strangers_among_the_write_ahead_log() {
-    for stranger in [Stranger::Log, Stranger::Pipe] {
+    for stranger in [Stranger::Log, Stranger::Pipe, Stranger::Directory] {
         for far in [true, false] {
             let (report, what) = with_stranger(stranger, "wal-", far, true);
             assert_eq!(report.lost_data(), !far, "{what}: {report}");
@@ -147,7 +149,7 @@ fn strangers_among_the_write_ahead_log() {
 /// log tells of, also without a root record.
 #[test]
 fn strangers_among_the_version_logs() {
-    for stranger in [Stranger::Log, Stranger::Pipe] {
+    for stranger in [Stranger::Log, Stranger::Pipe, Stranger::Directory] {
         for (far, root) in [(true, true), (false, true), (true, false), (false, false)] {
             let (report, what) = with_stranger(stranger, "versions-", far, root);
             assert!(!report.lost_data(), "{what}: {report}");
