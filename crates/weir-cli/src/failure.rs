@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well: one sentence on stderr and an exit code.
 
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 use weir::ErrorKind;
@@ -41,10 +42,27 @@ impl Failure {
     }
 }
 
+/// What to do about an error of the operating system, where the engine's sentence does not say it:
+/// empty, or to be put behind that.
+pub(crate) fn advice(error: &weir::Error) -> &'static str {
+    let os = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    match os.map(|os| (os.kind(), os.raw_os_error())) {
+        Some((io::ErrorKind::PermissionDenied, _)) => {
+            "; let this user read and write the store's directory and its files (chown, chmod), or \
+             run weir as the user to whom they belong"
+        }
+        // ENFILE and EMFILE of Linux.
+        Some((_, Some(23 | 24))) => "; raise the limit of open files (`ulimit -n`)",
+        // EIO.
+        Some((_, Some(5))) => "; look at the device and the system's log",
+        _ => "",
+    }
+}
+
 impl From<weir::Error> for Failure {
     fn from(error: weir::Error) -> Self {
         let code = if error.kind() == ErrorKind::Corruption { DIFFERENCE } else { ERROR };
-        Self { code, message: error.to_string() }
+        Self { code, message: format!("{error}{}", advice(&error)) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `weir verify`: is a store whole.
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, advice};
 use crate::inspect::{logs, open_read_only};
 use crate::show::{Bytes, Count};
 use clap::Args;
@@ -17,12 +17,14 @@ pub(crate) struct VerifyArgs {
 /// Runs `weir verify`.
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     let db = open_read_only(&args.dir)?;
-    let report = db.verify()?;
+    let report = db.verify();
     db.close()?;
+    let report = report.map_err(unknown)?;
     writeln!(
         out,
-        "read {} tables, {} blocks, {} entries",
+        "found {} table{} sound: {} blocks, {} entries",
         Count(report.tables),
+        if report.tables == 1 { "" } else { "s" },
         Count(report.blocks),
         Count(report.entries)
     )?;
@@ -33,14 +35,25 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     for damage in &report.damages {
         writeln!(out, "damage: {damage:#}")?;
     }
+    for error in &report.unread {
+        writeln!(out, "not read: {error}{}", advice(error))?;
+    }
     let Some(first) = report.damages.first() else {
         writeln!(out, "no damage")?;
         return Ok(());
     };
     let dir = args.dir.display();
+    let count = report.damages.len();
     Err(Failure::difference(format_args!(
-        "{} damaged structures in {dir}, the first: {first:#}; restore a backup, or salvage what \
-         can be read with `weir repair {dir}`",
-        report.damages.len()
+        "{count} damaged structure{} in {dir}, the first: {first:#}; restore a backup, or salvage \
+         what can be read with `weir repair {dir}`",
+        if count == 1 { "" } else { "s" }
     )))
+}
+
+/// A table that cannot be read may be sound: that is no damage, and nothing to repair yet.
+fn unknown(error: weir::Error) -> Failure {
+    let Failure { code, message } = error.into();
+    let message = format!("{message}; no damage was found, but not everything could be read");
+    Failure { code, message }
 }

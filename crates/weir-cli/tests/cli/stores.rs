@@ -151,3 +151,63 @@ fn damage_and_what_to_do() {
     assert!(repaired.ok().contains("repaired without loss"), "{}", repaired.out);
     assert_eq!(weir_with(dir.path(), &["shell", "store"], b"count\n").ok(), "500\n");
 }
+
+/// Goal: a table that cannot be read is not called damaged, for its bytes may be sound; one that is
+/// not there is. Method: tables in whose place are a link to itself, and one without permissions;
+/// then one of two is missing.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test moves files as a user would")]
+fn a_table_that_cannot_be_read() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = temporary();
+    make_store(dir.path());
+    let tables = files(&dir.path().join("store"));
+    let tables = tables.iter().filter(|f| f.extension().is_some_and(|e| e == "tbl"));
+    let tables: Vec<_> = tables.collect();
+    let table = tables[0];
+    let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let aside = dir.path().join("aside");
+    std::fs::rename(table, &aside).expect("a file can be moved");
+    symlink(table, table).expect("a link can be made");
+    let ran = weir(dir.path(), &["verify", "store"]);
+    ran.fails(1, &["i/o error", &name, "not everything could be read"]);
+    assert!(!ran.out.contains("damage:") && !ran.err.contains("repair"), "{}{}", ran.out, ran.err);
+
+    // Beside damage it is told, and the damage counts.
+    let other = tables[1];
+    let whole = read(other);
+    write(other, &whole[..whole.len() - 1]);
+    let ran = weir(dir.path(), &["verify", "store"]);
+    ran.fails(3, &["1 damaged structure in", "corruption", "weir repair store"]);
+    assert!(ran.out.contains("\nnot read: i/o error"), "{}", ran.out);
+    assert!(ran.out.contains("found 0 tables sound"), "{}", ran.out);
+    write(other, &whole);
+
+    std::fs::remove_file(table).expect("a file can be removed");
+    let ran = weir(dir.path(), &["verify", "store"]);
+    ran.fails(3, &["1 damaged structure in", "not found", &name]);
+    assert!(ran.out.contains("found 1 table sound"), "{}", ran.out);
+    std::fs::rename(&aside, table).expect("a file can be moved");
+    weir(dir.path(), &["verify", "store"]).ok();
+
+    // Nothing is forbidden to root.
+    let forbid = |path: &Path, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("permissions can be changed");
+    };
+    forbid(table, 0);
+    let ran = weir(dir.path(), &["verify", "store"]);
+    if ran.code != 0 {
+        ran.fails(1, &["ermission denied", &name, "chmod"]);
+    }
+    forbid(table, 0o600);
+    let store = dir.path().join("store");
+    forbid(&store, 0);
+    for command in ["verify", "inspect", "repair", "shell"] {
+        let ran = weir(dir.path(), &[command, "store"]);
+        if ran.code != 0 {
+            ran.fails(1, &["ermission denied", "store", "chmod"]);
+        }
+    }
+    forbid(&store, 0o700);
+}

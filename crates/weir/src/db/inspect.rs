@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::compaction;
 use crate::db::engine::Engine;
 use crate::db::metrics;
@@ -105,16 +105,20 @@ pub struct TableDescription {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Tables read.
+    /// Tables that were read whole and are sound.
     pub tables: u64,
-    /// Blocks read.
+    /// Their blocks.
     pub blocks: u64,
-    /// Entries read.
+    /// Their entries.
     pub entries: u64,
-    /// Bytes read.
+    /// Their bytes.
     pub bytes: u64,
-    /// What is damaged, one error per table or invariant.
+    /// What is damaged or missing, one error per table or invariant: of a table the first damage
+    /// in it, behind which it was not read.
     pub damages: Vec<Error>,
+    /// Beside damages, the tables that could not be read, one error each: nobody knows whether they
+    /// are sound. Without a damage the call gives the first of these errors instead of a report.
+    pub unread: Vec<Error>,
 }
 
 /// Takes the structure of a store.
@@ -189,9 +193,9 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         let current = tree.pin();
         for table in current.version.tables() {
             engine.shared.health.check_open()?;
-            report.tables += 1;
             match table.verify() {
                 Ok(stats) => {
+                    report.tables += 1;
                     report.blocks += u64::from(table.meta().blocks);
                     report.entries += stats.entries;
                     report.bytes += table.meta().bytes;
@@ -200,7 +204,10 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                 Err(error) => {
                     // Files of a store that is closed meanwhile may be somebody else's.
                     engine.shared.health.check_open()?;
-                    report.damages.push(error);
+                    match error.kind() {
+                        ErrorKind::Corruption | ErrorKind::NotFound => report.damages.push(error),
+                        _ => report.unread.push(error),
+                    }
                 }
             }
         }
@@ -222,7 +229,10 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         engine.shared.announce_progress();
         engine.shared.wake_workers();
     }
-    Ok(report)
+    match report.unread.first() {
+        Some(error) if report.damages.is_empty() => Err(error.clone()),
+        _ => Ok(report),
+    }
 }
 
 /// Bytes on disk between two bounds.

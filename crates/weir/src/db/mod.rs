@@ -390,7 +390,10 @@ impl Db {
     /// of the whole store; runs beside other work.
     ///
     /// # Errors
-    /// `Closed`. Damage is not an error of the call: it is in the report.
+    /// `Closed`. Damage and missing tables are no error of the call: they are in the report. If
+    /// nothing is damaged but a table could not be read, which says nothing about its bytes, the
+    /// error of that: `Io` (no permission, too many open files, the device), `Unsupported`. The
+    /// other tables were read nevertheless; beside damage, such errors are in the report too.
     pub fn verify(&self) -> Result<VerifyReport> {
         inspect::verify(&self.handle.engine)
     }
