@@ -7,6 +7,9 @@ use weir::{Db, Durability, ErrorKind, IoMetrics, Options, WriteBatch};
 /// Memory beside write buffers and block cache: indexes, filters, and the buffers of jobs.
 const REST_BYTES: u64 = 128 << 20;
 
+/// The empty keyspace that says that a benchmark made a store, which may be removed by the next.
+const MARK: &str = "made by weir bench";
+
 /// Opens Weir stores.
 #[derive(Clone, Debug, Default)]
 pub struct WeirKind {
@@ -27,6 +30,23 @@ impl From<weir::Error> for EngineError {
     fn from(error: weir::Error) -> Self {
         Self::new(error)
     }
+}
+
+impl WeirKind {
+    /// Whether a benchmark made the store in `dir`. Looks at it without a change.
+    ///
+    /// # Errors
+    /// There is no store, or it cannot be opened.
+    pub fn made(dir: &Path) -> weir::Result<bool> {
+        let db = Db::builder(dir).create_if_missing(false).read_only(true).open()?;
+        let marked = is_marked(&db);
+        db.close()?;
+        Ok(marked)
+    }
+}
+
+fn is_marked(db: &Db) -> bool {
+    db.keyspaces().iter().any(|name| name == MARK)
 }
 
 impl EngineKind for WeirKind {
@@ -56,7 +76,13 @@ impl EngineKind for WeirKind {
                 .background_threads(settings.background_threads)
                 .default_options(options);
         }
-        Ok(Box::new(Weir { db: builder.open()?, durability: self.durability }))
+        let db = builder.open()?;
+        if !is_marked(&db) {
+            // What its memtable may take is taken from the cache: next to nothing.
+            let options = Options { write_buffer_bytes: 4 << 10, ..Options::default() };
+            db.create_keyspace(MARK, options)?;
+        }
+        Ok(Box::new(Weir { db, durability: self.durability }))
     }
 
     fn destroy(&self, dir: &Path) -> Result<()> {

@@ -1,6 +1,6 @@
 //! `weir bench`: benchmark workloads on this machine.
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, os_advice};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
 use crate::tree::TreeArgs;
@@ -107,8 +107,8 @@ pub(crate) struct BenchArgs {
     /// temporary one in the current directory, removed
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Use the store in --dir as one that an earlier run with the same --num loaded; fills remove
-    /// it
+    /// Use the store in --dir, if there is one, as one that an earlier run with the same --num
+    /// loaded; fills remove it. Stores that no benchmark made are refused
     #[arg(long, requires = "dir")]
     reuse: bool,
     /// Fixes keys, values and the order of operations
@@ -123,9 +123,10 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
     let workloads = workloads(&args.workloads)?;
     let temporary;
+    let mut loaded = false;
     let dir = match &args.dir {
         Some(dir) => {
-            refuse_what_is_there(dir, args.reuse)?;
+            loaded = is_there(dir, args.reuse)?;
             dir.clone()
         }
         None => {
@@ -141,7 +142,7 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
     args.tree.apply(&mut tree);
     let kind =
         WeirKind { tree, immutables_max: Some(args.immutables), durability: args.durability };
-    let mut session = Session::new(&kind, &dir, settings, config(args)?, args.reuse)?;
+    let mut session = Session::new(&kind, &dir, settings, config(args)?, loaded)?;
     let mut results = Vec::new();
     let progress = Progress::default();
     for workload in workloads {
@@ -179,20 +180,46 @@ fn workloads(names: &[String]) -> Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-/// A benchmark removes stores; it must not remove one that somebody wants.
-fn refuse_what_is_there(dir: &Path, reuse: bool) -> Result<()> {
+/// Whether there is a store in `dir`, which then is a benchmark's and may be used: a benchmark
+/// removes stores, and must not remove one that somebody wants.
+fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
     #[expect(
         clippy::disallowed_methods,
         reason = "whether a list is empty does not depend on order"
     )]
-    let occupied = std::fs::read_dir(dir).is_ok_and(|mut list| list.next().is_some());
-    if occupied && !reuse {
+    let empty = match std::fs::read_dir(dir) {
+        Ok(mut list) => list.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => {
+            return Err(Failure::new(format_args!(
+                "cannot list {}: {error}{}",
+                dir.display(),
+                os_advice(&error)
+            )));
+        }
+    };
+    if empty {
+        return Ok(false);
+    }
+    let shown = dir.display();
+    if !reuse {
         return Err(Failure::new(format_args!(
-            "{} is not empty; name a new directory, or say --reuse if a benchmark made it",
-            dir.display()
+            "{shown} is not empty; name a new directory, or say --reuse if a benchmark made it"
         )));
     }
-    Ok(())
+    match WeirKind::made(dir) {
+        Ok(true) => Ok(true),
+        Ok(false) => Err(Failure::new(format_args!(
+            "{shown} holds a store that `weir bench` did not make; name another directory \
+             with --dir"
+        ))),
+        Err(error) => {
+            let Failure { code: _, message } = error.into();
+            Err(Failure::new(format_args!(
+                "nobody can say whether `weir bench` made what is in {shown}: {message}"
+            )))
+        }
+    }
 }
 
 fn settings(args: &BenchArgs) -> Settings {

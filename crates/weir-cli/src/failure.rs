@@ -46,15 +46,20 @@ impl Failure {
 /// empty, or to be put behind that.
 pub(crate) fn advice(error: &weir::Error) -> &'static str {
     let os = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    match os.map(|os| (os.kind(), os.raw_os_error())) {
-        Some((io::ErrorKind::PermissionDenied, _)) => {
+    os.map_or("", os_advice)
+}
+
+/// What to do about an error of the operating system at a store's files.
+pub(crate) fn os_advice(error: &io::Error) -> &'static str {
+    match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::PermissionDenied, _) => {
             "; let this user read and write the store's directory and its files (chown, chmod), or \
              run weir as the user to whom they belong"
         }
         // ENFILE and EMFILE of Linux.
-        Some((_, Some(23 | 24))) => "; raise the limit of open files (`ulimit -n`)",
+        (_, Some(23 | 24)) => "; raise the limit of open files (`ulimit -n`)",
         // EIO.
-        Some((_, Some(5))) => "; look at the device and the system's log",
+        (_, Some(5)) => "; look at the device and the system's log",
         _ => "",
     }
 }

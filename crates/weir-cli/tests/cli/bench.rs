@@ -1,6 +1,6 @@
 //! `weir bench`.
 
-use crate::{temporary, weir};
+use crate::{temporary, weir, weir_with};
 use serde_json::Value;
 
 /// Goal: every workload runs and reports. Method: all of them, small, as JSON and as a table.
@@ -54,6 +54,42 @@ fn stores_are_not_removed() {
     assert_eq!(results[0]["found"], 1000);
     assert_eq!(results[0]["missing"], 0);
     weir(dir.path(), &[&base[..], &["fillseq", "--reuse"]].concat()).ok();
+}
+
+/// Goal: a benchmark uses and removes no store that another one did not make, whatever is said.
+/// Method: a store of the shell's, one that is whole and one that does not open, and a directory
+/// with other files; then a store that is not there yet, which is loaded.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test moves files as a user would")]
+fn only_stores_of_benchmarks_are_reused() {
+    let dir = temporary();
+    let base = ["bench", "--num", "1000", "--reuse", "--dir"];
+    let bench = |store: &str, workload: &str| {
+        weir(dir.path(), &[&base[..], &[store, workload, "--json"]].concat())
+    };
+    weir_with(dir.path(), &["shell", "--create", "mine"], b"put precious data\n").ok();
+    for workload in ["fillrandom", "overwrite", "readrandom"] {
+        bench("mine", workload).fails(1, &["mine", "did not make"]);
+    }
+    assert_eq!(
+        weir_with(dir.path(), &["shell", "mine"], b"get precious\ncount\n").ok(),
+        "\"data\"\n1\n"
+    );
+    std::fs::rename(dir.path().join("mine/ROOT"), dir.path().join("mine/aside"))
+        .expect("a file can be moved");
+    bench("mine", "fillrandom").fails(1, &["mine"]);
+    assert!(dir.path().join("mine/LOCK").exists() && dir.path().join("mine/aside").exists());
+    std::fs::create_dir(dir.path().join("other")).expect("a directory can be made");
+    std::fs::create_dir(dir.path().join("other/letters")).expect("a directory can be made");
+    bench("other", "fillrandom").fails(1, &["other"]);
+    assert!(dir.path().join("other/letters").exists());
+    for _ in 0..2 {
+        let ran = bench("new", "readrandom");
+        let results: Vec<Value> = serde_json::from_str(ran.ok()).expect("the output is JSON");
+        assert_eq!(results[0]["found"], 1000);
+    }
+    let inspected = weir(dir.path(), &["inspect", "new"]);
+    assert!(inspected.ok().contains("made by weir bench"), "{}", inspected.out);
 }
 
 /// Goal: what cannot be measured is refused by name. Method: wrong names and numbers.
