@@ -91,14 +91,14 @@ impl Config {
     /// Checks every field against its range.
     ///
     /// # Errors
-    /// A sentence that names the field, its value and its range.
+    /// A sentence that names the field as the programs' options do, its value and its range.
     pub fn validate(&self) -> Result<(), EngineError> {
         let key_bytes_min = match self.key_format {
             KeyFormat::Binary => 8,
             KeyFormat::Decimal => 16,
         };
         let wrong = |name: &str, value: &dyn fmt::Display, range: &str| {
-            Err(EngineError::new(format!("{name} is {value}; choose {range}")))
+            Err(EngineError::new(format!("--{name} is {value}; choose {range}")))
         };
         if !(1..=1 << 36).contains(&self.num) {
             return wrong("num", &self.num, "1 to 2^36");

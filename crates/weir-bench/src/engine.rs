@@ -13,18 +13,33 @@ pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 /// An engine's error as a sentence for people: a benchmark can only stop and show it.
 #[derive(Clone, Debug)]
-pub struct EngineError(String);
+pub struct EngineError {
+    message: String,
+    weir: Option<weir::Error>,
+}
 
 impl EngineError {
     /// An error that reads `message`.
     pub fn new(message: impl fmt::Display) -> Self {
-        Self(message.to_string())
+        Self { message: message.to_string(), weir: None }
+    }
+
+    /// Weir's own error, if it was that.
+    #[must_use]
+    pub fn weir(&self) -> Option<&weir::Error> {
+        self.weir.as_ref()
+    }
+}
+
+impl From<weir::Error> for EngineError {
+    fn from(error: weir::Error) -> Self {
+        Self { message: error.to_string(), weir: Some(error) }
     }
 }
 
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 

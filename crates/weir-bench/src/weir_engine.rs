@@ -1,8 +1,8 @@
 //! Weir as an engine to be measured.
 
-use crate::engine::{Batch, Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
+use crate::engine::{Batch, Counters, Engine, EngineKind, Requests, Result, Settings};
 use std::path::Path;
-use weir::{Db, Durability, ErrorKind, IoMetrics, Options, WriteBatch};
+use weir::{Db, DbOptions, Durability, ErrorKind, IoMetrics, Options, WriteBatch};
 
 /// Memory beside write buffers and block cache: indexes, filters, and the buffers of jobs.
 const REST_BYTES: u64 = 128 << 20;
@@ -26,13 +26,43 @@ struct Weir {
     durability: Durability,
 }
 
-impl From<weir::Error> for EngineError {
-    fn from(error: weir::Error) -> Self {
-        Self::new(error)
-    }
-}
-
 impl WeirKind {
+    /// The common settings as Weir's; `None`: its defaults. Its one memory number is the cache, two
+    /// write buffers and `REST_BYTES`, which the peers do not count.
+    fn options(&self, settings: &Settings) -> Option<(DbOptions, Options)> {
+        if settings.engine_defaults {
+            return None;
+        }
+        let tree = Options {
+            write_buffer_bytes: settings.write_buffer_bytes,
+            immutables_max: self.immutables_max.unwrap_or(1),
+            block_bytes: settings.block_bytes,
+            bloom_bits: vec![settings.bloom_bits as f32],
+            ..self.tree.clone()
+        };
+        let budget = settings
+            .cache_bytes
+            .saturating_add(settings.write_buffer_bytes.saturating_mul(2))
+            .saturating_add(REST_BYTES);
+        let store = DbOptions {
+            memory_budget: budget,
+            block_cache_bytes: Some(settings.cache_bytes),
+            background_threads: settings.background_threads,
+            ..DbOptions::default()
+        };
+        Some((store, tree))
+    }
+
+    /// Checks what the engine will be given against its ranges.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, which names the option of the engine, its value and its range.
+    pub fn validate(&self, settings: &Settings) -> weir::Result<()> {
+        let Some((store, tree)) = self.options(settings) else { return Ok(()) };
+        tree.validate()?;
+        store.validate()
+    }
+
     /// Whether a benchmark made the store in `dir`. Looks at it without a change.
     ///
     /// # Errors
@@ -54,27 +84,10 @@ impl EngineKind for WeirKind {
         "weir"
     }
 
-    /// The common settings as Weir's. Its one memory number is the cache, two write buffers and
-    /// `REST_BYTES`, which the peers do not count.
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
         let mut builder = Db::builder(dir);
-        if !settings.engine_defaults {
-            let options = Options {
-                write_buffer_bytes: settings.write_buffer_bytes,
-                immutables_max: self.immutables_max.unwrap_or(1),
-                block_bytes: settings.block_bytes,
-                bloom_bits: vec![settings.bloom_bits as f32],
-                ..self.tree.clone()
-            };
-            let budget = settings
-                .cache_bytes
-                .saturating_add(settings.write_buffer_bytes.saturating_mul(2))
-                .saturating_add(REST_BYTES);
-            builder = builder
-                .memory_budget(budget)
-                .block_cache_bytes(settings.cache_bytes)
-                .background_threads(settings.background_threads)
-                .default_options(options);
+        if let Some((store, tree)) = self.options(settings) {
+            builder = builder.options(store).default_options(tree);
         }
         let db = builder.open()?;
         if !is_marked(&db) {

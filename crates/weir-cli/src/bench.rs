@@ -122,6 +122,9 @@ pub(crate) struct BenchArgs {
 /// Runs `weir bench`.
 pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
     let workloads = workloads(&args.workloads)?;
+    let (config, settings) = (config(args)?, settings(args));
+    let kind = kind(args);
+    kind.validate(&settings).map_err(|e| Failure::options(&e))?;
     let temporary;
     let mut loaded = false;
     let dir = match &args.dir {
@@ -137,12 +140,7 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
             temporary.path().join("store")
         }
     };
-    let settings = settings(args);
-    let mut tree = Options::default();
-    args.tree.apply(&mut tree);
-    let kind =
-        WeirKind { tree, immutables_max: Some(args.immutables), durability: args.durability };
-    let mut session = Session::new(&kind, &dir, settings, config(args)?, loaded)?;
+    let mut session = Session::new(&kind, &dir, settings, config, loaded)?;
     let mut results = Vec::new();
     let progress = Progress::default();
     for workload in workloads {
@@ -168,7 +166,7 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
 }
 
 fn workloads(names: &[String]) -> Result<Vec<Workload>> {
-    let unknown = |e: EngineError| Failure::new(format_args!("{e}, or all"));
+    let unknown = |e: EngineError| Failure::usage(format_args!("{e}, or all"));
     let mut workloads = Vec::new();
     for name in names {
         if name == "all" {
@@ -222,6 +220,12 @@ fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
     }
 }
 
+fn kind(args: &BenchArgs) -> WeirKind {
+    let mut tree = Options::default();
+    args.tree.apply(&mut tree);
+    WeirKind { tree, immutables_max: Some(args.immutables), durability: args.durability }
+}
+
 fn settings(args: &BenchArgs) -> Settings {
     Settings {
         engine_defaults: args.defaults,
@@ -248,7 +252,7 @@ fn config(args: &BenchArgs) -> Result<Config> {
         write_rate: args.write_rate,
         seed: args.seed,
     };
-    config.validate()?;
+    config.validate().map_err(Failure::usage)?;
     Ok(config)
 }
 

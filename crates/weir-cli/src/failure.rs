@@ -8,15 +8,30 @@ use weir::ErrorKind;
 /// Exit code of a command that failed.
 pub(crate) const ERROR: u8 = 1;
 
+/// Exit code of a command line that is wrong.
+const USAGE: u8 = 2;
+
 /// Exit code of a command that found damage, or answers that differ from what they must be.
 pub(crate) const DIFFERENCE: u8 = 3;
 
-/// The last section of `--help`. Usage errors (2) come from the argument parser.
+/// The last section of `--help`. Most usage errors (2) come from the argument parser.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
   2  the command line was wrong
   3  verification found damage or a difference";
+
+/// The engine's options that the command line sets.
+const OPTIONS: [(&str, &str); 8] = [
+    ("write_buffer_bytes", "--write-buffer"),
+    ("write_buffer_entries", "--write-buffer-entries"),
+    ("immutables_max", "--immutables"),
+    ("bloom_bits", "--bloom-bits"),
+    ("background_threads", "--background-threads"),
+    ("runs_per_level", "--runs-per-level"),
+    ("block_cache_bytes", "--cache"),
+    ("memory_budget", "the memory of --cache and --write-buffer"),
+];
 
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -34,6 +49,25 @@ impl Failure {
     /// An error that reads `message`.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self { code: ERROR, message: message.to_string() }
+    }
+
+    /// A command line that is wrong.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self { code: USAGE, message: message.to_string() }
+    }
+
+    /// A command line that asks for options which the engine does not take: its refusal, in the
+    /// words of the command line.
+    pub(crate) fn options(error: &weir::Error) -> Self {
+        let message = error.to_string();
+        let message = message.strip_prefix("invalid argument: ").unwrap_or(&message);
+        let option = OPTIONS.iter().find_map(|(name, option)| {
+            message.strip_prefix(name).filter(|rest| rest.starts_with(' ')).zip(Some(option))
+        });
+        match option {
+            Some((rest, option)) => Self::usage(format_args!("{option}{rest}")),
+            None => Self::usage(message),
+        }
     }
 
     /// Damage or a difference that was found.

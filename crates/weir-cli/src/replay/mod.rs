@@ -80,6 +80,9 @@ struct Summary {
 
 /// Runs `weir replay`.
 pub(crate) fn run(args: &ReplayArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+    let mut asked = Options::default();
+    apply(args, &mut asked);
+    asked.validate().map_err(|e| Failure::options(&e))?;
     let input = open_input(&args.file)?;
     // Declared before the replay, so that it is removed after the store was closed.
     let mut temporary = None;
@@ -144,6 +147,13 @@ fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
     let name = db.default_keyspace().name().to_owned();
     let described = db.describe().keyspaces.into_iter().find(|k| k.name == name);
     let mut options = described.map_or_else(Options::default, |k| k.options);
+    apply(args, &mut options);
+    db.keyspace(&name, options)?;
+    Ok(db)
+}
+
+/// Sets what the command line asks for.
+fn apply(args: &ReplayArgs, options: &mut Options) {
     if args.tiny {
         options.write_buffer_bytes = 32 << 10;
         options.table_bytes = 16 << 10;
@@ -155,9 +165,7 @@ fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
     if let Some(bits) = args.bloom_bits {
         options.bloom_bits = vec![bits as f32];
     }
-    args.tree.apply(&mut options);
-    db.keyspace(&name, options)?;
-    Ok(db)
+    args.tree.apply(options);
 }
 
 /// A replay under way.
