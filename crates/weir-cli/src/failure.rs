@@ -33,6 +33,16 @@ const OPTIONS: [(&str, &str); 8] = [
     ("memory_budget", "the memory of --cache and --write-buffer"),
 ];
 
+/// What the engine's sentences say to programs, and what people at a terminal can do.
+const WORDS: [(&str, &str); 3] = [
+    ("without read_only", "without --read-only"),
+    (
+        ", drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes",
+        " or drop a keyspace",
+    ),
+    (", drop a keyspace, or choose larger table_bytes", " or drop a keyspace"),
+];
+
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -98,16 +108,26 @@ pub(crate) fn os_advice(error: &io::Error) -> &'static str {
     }
 }
 
+/// An error of the engine as the program says it: with advice, and in its words.
+pub(crate) fn sentence(error: &weir::Error) -> String {
+    let mut sentence = error.to_string();
+    for (library, program) in WORDS {
+        sentence = sentence.replace(library, program);
+    }
+    sentence.push_str(advice(error));
+    sentence
+}
+
 impl From<weir::Error> for Failure {
     fn from(error: weir::Error) -> Self {
         let code = if error.kind() == ErrorKind::Corruption { DIFFERENCE } else { ERROR };
-        Self { code, message: format!("{error}{}", advice(&error)) }
+        Self { code, message: sentence(&error) }
     }
 }
 
 impl From<weir_bench::EngineError> for Failure {
     fn from(error: weir_bench::EngineError) -> Self {
-        Self::new(error)
+        error.weir().map_or_else(|| Self::new(&error), |error| Self::new(sentence(error)))
     }
 }
 

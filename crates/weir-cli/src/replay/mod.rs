@@ -29,7 +29,8 @@ const RANGE_CHUNK: usize = 1024;
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
     /// CSV file of operations, one per line: i,k,v u,k,v d,k g,k r,lo,hi (both ends included; r,k
-    /// is read as d,k in files without ranges). A dash reads stdin
+    /// is read as d,k in files without ranges). Keys and values are decimal numbers of 64 bits with
+    /// sign. A dash reads stdin
     file: PathBuf,
     /// Compare every answer with a model in memory, and the whole store at the end
     #[arg(long)]

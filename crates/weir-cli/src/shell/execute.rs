@@ -1,6 +1,6 @@
 //! The shell's commands, one line at a time.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, sentence};
 use crate::interrupt::Interrupt;
 use crate::shell::help;
 use crate::show::Count;
@@ -40,7 +40,7 @@ impl From<weir::Error> for Problem {
     fn from(error: weir::Error) -> Self {
         match error.kind() {
             ErrorKind::Poisoned | ErrorKind::Closed => Self::Stop(error.into()),
-            _ => Self::line(error),
+            _ => Self::line(sentence(&error)),
         }
     }
 }

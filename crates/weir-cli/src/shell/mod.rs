@@ -47,6 +47,11 @@ pub(crate) fn run(args: &ShellArgs, interrupt: &Interrupt, out: &mut dyn Write) 
             ErrorKind::NotFound if args.dir.exists() && !args.read_only => Failure::new(
                 format_args!("there is no store in {}; --create makes one", args.dir.display()),
             ),
+            ErrorKind::NotFound if !args.dir.exists() => Failure::new(format_args!(
+                "there is no store in {dir}: the directory does not exist; name another, or make \
+                 one with `weir shell --create {dir}`",
+                dir = args.dir.display()
+            )),
             _ => explain(&args.dir, e),
         })?;
     let mut session = Session::new(db.clone(), interrupt);

@@ -97,6 +97,8 @@ fn help_and_usage() {
         assert!(one.out.contains("Exit codes:"), "{command}: {}", one.out);
     }
     assert!(weir(dir.path(), &["--version"]).ok().starts_with("weir"));
+    let replay = weir(dir.path(), &["replay", "--help"]);
+    assert!(replay.out.contains("decimal") && replay.out.contains("64 bits"), "{}", replay.out);
     for wrong in
         [&[][..], &["nonsense"], &["shell"], &["replay"], &["bench"], &["bench", "--num", "x"]]
     {

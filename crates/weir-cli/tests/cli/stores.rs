@@ -55,6 +55,7 @@ fn no_store() {
         weir(dir.path(), &[command, "file"]).fails(1, &["file"]);
     }
     weir(dir.path(), &["shell", "empty"]).fails(1, &["--create"]);
+    weir(dir.path(), &["shell", "missing"]).fails(1, &["`weir shell --create missing`"]);
     // Why it cannot be made, not that it is missing.
     weir(dir.path(), &["shell", "--create", "file/store"])
         .fails(1, &["file/store", "ot a directory"]);
@@ -93,6 +94,8 @@ fn a_whole_store() {
     let json = weir(dir.path(), &["inspect", "--json", "store"]);
     let value: serde_json::Value = serde_json::from_str(json.ok()).expect("the output is JSON");
     assert_eq!(value["keyspaces"].as_array().map(Vec::len), Some(2), "{value}");
+    weir_with(dir.path(), &["shell", "--read-only", "store"], b"put a b\n")
+        .fails(1, &["line 1", "without --read-only"]);
     assert_eq!(contents(), before, "reading changed the store");
 }
 
@@ -203,11 +206,20 @@ fn a_table_that_cannot_be_read() {
     forbid(table, 0o600);
     let store = dir.path().join("store");
     forbid(&store, 0);
-    for command in ["verify", "inspect", "repair", "shell"] {
-        let ran = weir(dir.path(), &[command, "store"]);
-        if ran.code != 0 {
-            ran.fails(1, &["ermission denied", "store", "chmod"]);
-        }
+    let commands = [
+        &["verify"][..],
+        &["inspect"],
+        &["repair"],
+        &["shell"],
+        &["bench", "fillseq", "--num", "1", "--dir"],
+        &["bench", "fillseq", "--num", "1", "--reuse", "--dir"],
+        &["demo", "--seconds", "1", "--keys", "1", "--dir"],
+    ];
+    // Of root's bench and demo the store would be made use of.
+    let root = weir(dir.path(), &["inspect", "store"]).code == 0;
+    for command in commands.into_iter().filter(|_| !root) {
+        let ran = weir(dir.path(), &[command, &["store"]].concat());
+        ran.fails(1, &["ermission denied", "store", "chmod"]);
     }
     forbid(&store, 0o700);
 }
