@@ -157,9 +157,8 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &results)?;
         writeln!(out)?;
-    } else {
+    } else if !results.is_empty() {
         print_results(&results, out)?;
-        writeln!(out)?;
         print_requests(&results, out)?;
     }
     if progress.stopped() { Err(Interrupt::failure()) } else { Ok(()) }
@@ -366,7 +365,7 @@ fn print_results(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// What each workload asked of the device, by cause.
+/// What each workload asked of the device, by cause, if any asked something.
 fn print_requests(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
     let mut rows = Vec::new();
     for result in results {
@@ -382,6 +381,10 @@ fn print_requests(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
             ]);
         }
     }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
     table(out, &["workload", "cause", "reads", "read", "writes", "written", "syncs"], &rows)?;
     Ok(())
 }

@@ -118,3 +118,13 @@ fn wrong_requests() {
     weir(dir.path(), &replay).fails(2, &["weir: --write-buffer is 1; choose "]);
     assert_eq!(entries(dir.path()), 0, "a store was made");
 }
+
+/// Goal: no table without rows. Method: reads of what is in memory ask nothing of the device.
+#[test]
+fn no_empty_tables() {
+    let dir = temporary();
+    let args = ["bench", "readrandom", "--num", "1000", "--durability", "none"];
+    let ran = weir(dir.path(), &args);
+    assert!(ran.ok().contains("readrandom"), "{}", ran.out);
+    assert!(!ran.out.contains("cause"), "{}", ran.out);
+}

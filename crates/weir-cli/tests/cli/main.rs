@@ -158,6 +158,10 @@ fn interrupts_close_cleanly() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(130), "{signal} {args:?}: {errors}");
         assert!(errors.contains("closed cleanly"), "{signal} {args:?}: {errors}");
+        if !reads_input {
+            let out = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(out, "", "{signal}: tables without rows");
+        }
         feeder.join().expect("the feeder does not panic");
     }
     let left = entries(dir.path());
