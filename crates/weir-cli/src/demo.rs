@@ -69,10 +69,17 @@ pub(crate) fn run(args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) -
     if interrupt.requested() {
         return Err(Interrupt::failure());
     }
+    let (weir, dir) = (as_called(), args.dir.display());
     writeln!(out, "\nThe store stays. Look into it:")?;
-    writeln!(out, "  weir shell {}      then, for example: get {}", args.dir.display(), key(0))?;
-    writeln!(out, "  weir inspect {}", args.dir.display())?;
+    writeln!(out, "  {weir} shell {dir}      then, for example: get {}", key(0))?;
+    writeln!(out, "  {weir} inspect {dir}")?;
     Ok(())
+}
+
+/// What this program was called as: who runs it from the sources has no `weir` in the PATH.
+fn as_called() -> String {
+    let called = std::env::args_os().next();
+    called.map_or_else(|| "weir".to_owned(), |called| called.to_string_lossy().into_owned())
 }
 
 fn show(db: &Db, args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {

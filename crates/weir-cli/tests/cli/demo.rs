@@ -21,7 +21,8 @@ fn a_short_demo() {
             "written by",
             "compaction",
             "size on disk",
-            "weir shell weir-demo",
+            // As the program was called.
+            concat!("\n  ", env!("CARGO_BIN_EXE_weir"), " shell weir-demo"),
         ];
         for part in parts {
             assert!(ran.ok().contains(part), "{part:?} is not in {}", ran.out);
