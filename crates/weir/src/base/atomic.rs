@@ -6,8 +6,8 @@
 //! table is open. `schedules` then runs the real code in simulation and lets another thread in
 //! between any two operations. It explores orders of operations, not the weaker orders that a
 //! processor may show: whether Acquire and Release stand where they must is ThreadSanitizer's
-//! (`.ci/long tsan`), but for what the last holder of an `Arc` frees: that is silenced there, and is
-//! the standard library's to get right.
+//! (`.ci/long tsan`), but for what the last holder of an `Arc` frees: that is silenced there, and
+//! is the standard library's to get right.
 //!
 //! A lock that is held across these must be known to the simulation, or whoever waits for it keeps
 //! the baton: [`LeafMutex`] is the fast one in ordinary builds.
