@@ -217,7 +217,15 @@ fn missing_logs_are_named() {
         }
         db.close().expect("closed");
         let file = copy.path().join(format!("wal-{:06}.log", which + 1));
-        std::fs::remove_file(&file).expect("there are five segments");
+        let bytes = std::fs::read(&file).expect("there are five segments");
+        // Where the first one cannot be read, nothing tells what comes behind it.
+        if which > 0 {
+            let damaged: Vec<u8> =
+                bytes.iter().enumerate().map(|(i, b)| b ^ u8::from(i == 2)).collect();
+            std::fs::write(&file, damaged).expect("damaged");
+            is_told(&Db::open(copy.path()).expect_err("refused"), &file, "a damaged segment");
+        }
+        std::fs::remove_file(&file).expect("removed");
         let error = Db::open(copy.path()).expect_err("refused");
         is_told(&error, &file, "a segment");
         let report = Db::repair(copy.path()).expect("repaired");

@@ -98,9 +98,12 @@ fn put(stranger: Stranger, other: &Path, kind: &str, file: &Path) {
     }
 }
 
-/// A stranger under a number far above those of the store, or the next one.
-fn with_stranger(stranger: Stranger, kind: &str, far: bool, root: bool) -> (RepairReport, String) {
-    let what = format!("{stranger:?} among {kind}, far {far}, ROOT {root}");
+/// Further ahead than a segment can be.
+const FAR: u64 = 20_000;
+
+/// A stranger under a number so far ahead of those of the store.
+fn with_stranger(stranger: Stranger, kind: &str, ahead: u64, root: bool) -> (RepairReport, String) {
+    let what = format!("{stranger:?} among {kind}, {ahead} ahead, ROOT {root}");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (path, other) = (dir.path().join("db"), dir.path().join("other"));
     make(&path);
@@ -108,7 +111,7 @@ fn with_stranger(stranger: Stranger, kind: &str, far: bool, root: bool) -> (Repa
     let last = logs(&path, kind).pop().expect("a log");
     let number: String = last.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     let last: u64 = number[number.len() - 6..].parse().expect("a number");
-    let name = format!("{kind}{:06}.log", if far { last + 40 } else { last + 1 });
+    let name = format!("{kind}{:06}.log", last + ahead);
     if path.join(&name).exists() {
         std::fs::remove_file(path.join(&name)).expect("a prepared segment");
     }
@@ -135,9 +138,9 @@ fn with_stranger(stranger: Stranger, kind: &str, far: bool, root: bool) -> (Repa
 #[test]
 fn strangers_among_the_write_ahead_log() {
     for stranger in [Stranger::Log, Stranger::Pipe, Stranger::Directory] {
-        for far in [true, false] {
-            let (report, what) = with_stranger(stranger, "wal-", far, true);
-            assert_eq!(report.lost_data(), !far, "{what}: {report}");
+        for ahead in [1, 2, 40, FAR] {
+            let (report, what) = with_stranger(stranger, "wal-", ahead, true);
+            assert_eq!(report.lost_data(), ahead < FAR, "{what}: {report}");
             assert_eq!(report.strangers.len(), 1, "{what}: {report}");
             assert!(report.strangers[0].to_string().contains("/wal-"), "{what}: {report}");
             assert!(report.structure.is_empty(), "{what}: {report}");
@@ -150,30 +153,107 @@ fn strangers_among_the_write_ahead_log() {
 #[test]
 fn strangers_among_the_version_logs() {
     for stranger in [Stranger::Log, Stranger::Pipe, Stranger::Directory] {
-        for (far, root) in [(true, true), (false, true), (true, false), (false, false)] {
-            let (report, what) = with_stranger(stranger, "versions-", far, root);
+        for (ahead, root) in [(FAR, true), (1, true), (FAR, false), (1, false)] {
+            let (report, what) = with_stranger(stranger, "versions-", ahead, root);
             assert!(!report.lost_data(), "{what}: {report}");
             assert_eq!(report.structure.is_empty(), root, "{what}: {report}");
         }
     }
 }
 
-/// Goal: without a root record, a version log of another store under its own number, which is
-/// greater than that of the store's own, is not taken for it.
-#[test]
-fn most_logs_tell_which_store_it_is() {
+/// A store, and another one with logs of greater numbers and more of them.
+fn two_stores() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (path, other) = (dir.path().join("db"), dir.path().join("other"));
     make(&path);
     for _ in 0..4 {
         make_other(&other);
     }
-    let log = logs(&other, "versions-").pop().expect("a log");
-    let name = log.file_name().expect("a name");
-    assert!(logs(&path, "versions-").last().and_then(|own| own.file_name()) < Some(name));
-    std::fs::copy(&log, path.join(name)).expect("copied");
+    (dir, path, other)
+}
+
+/// Goal: without a root record, logs of another store under their own numbers, which are greater
+/// than those of the store's own, and more, are not taken for them: the tables tell.
+#[test]
+fn tables_tell_which_store_it_is() {
+    let (_dir, path, other) = two_stores();
+    for kind in ["versions-", "wal-"] {
+        for log in logs(&other, kind) {
+            let name = log.file_name().expect("a name");
+            if kind == "versions-" {
+                assert!(logs(&path, kind).last().and_then(|own| own.file_name()) < Some(name));
+            }
+            if !path.join(name).exists() {
+                std::fs::copy(&log, path.join(name)).expect("copied");
+            }
+        }
+    }
     std::fs::remove_file(path.join("ROOT")).expect("removed");
     let report = builder(&path).repair().expect("repaired");
-    assert!(!report.rebuilt && !report.lost_data(), "{report}");
+    assert!(!report.rebuilt, "{report}");
     check(&path, "own number");
+}
+
+/// Goal: a root record of another store, alone, is like none: nothing is lost, and what is replaced
+/// is kept.
+#[test]
+fn a_root_record_of_another_store_is_none() {
+    let (_dir, path, other) = two_stores();
+    std::fs::copy(other.join("ROOT"), path.join("ROOT")).expect("copied");
+    builder(&path).open().expect_err("refused");
+    let report = builder(&path).repair().expect("repaired");
+    assert!(!report.rebuilt && !report.lost_data(), "{report}");
+    assert!(report.to_string().contains("another store's"), "{report}");
+    assert!(report.kept_files.iter().any(|name| name == "lost-ROOT"), "{report}");
+    check(&path, "a foreign ROOT");
+}
+
+/// Goal: names with numbers near the end of all do not become the store's where its own are not
+/// known: what is repaired opens, and takes writes that stay.
+#[test]
+fn a_rebuild_does_not_count_on_from_strange_numbers() {
+    for strange in ["versions-72057594037927935.log", "wal-72057594037927935.log"] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path();
+        make(path);
+        for log in logs(path, "versions-") {
+            std::fs::write(log, [0xa5; 100]).expect("written");
+        }
+        std::fs::write(path.join(strange), b"").expect("written");
+        let report = builder(path).repair().expect("repaired");
+        assert!(report.rebuilt, "{strange}: {report}");
+        assert!(report.kept_files.contains(&format!("lost-{strange}")), "{strange}: {report}");
+        for round in 0..3u8 {
+            let db = open(path);
+            let found = db.get(b"round").expect("got");
+            let before = found.as_deref().map(|value| value[0]);
+            assert_eq!(before, round.checked_sub(1), "{strange}");
+            db.put_with(b"round", [round], Durability::Sync).expect("put");
+            db.close().expect("closed");
+        }
+    }
+}
+
+/// Goal: a copy of a segment of this store that nothing needs any more is no damage.
+#[test]
+fn an_obsolete_segment_under_an_old_number_is_no_damage() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path();
+    let mut kept = None;
+    for round in 0..6u8 {
+        let db = open(path);
+        db.put_with([round], [7; 100], Durability::Sync).expect("put");
+        let log = logs(path, "wal-").pop().expect("a log");
+        if round == 2 {
+            kept = Some(std::fs::read(log).expect("read"));
+        }
+        db.flush().expect("flushed");
+        db.close().expect("closed");
+    }
+    let old = path.join("wal-000001.log");
+    assert!(!old.exists(), "it is not needed any more");
+    std::fs::write(old, kept.expect("a round")).expect("written");
+    open(path).close().expect("closed");
+    let report = builder(path).repair().expect("repaired");
+    assert!(report.healthy, "{report}");
 }

@@ -165,7 +165,7 @@ impl Damage {
 }
 
 /// How far a name is from those in use that nothing of the store can have had it.
-const FAR: u64 = 100;
+const FAR: u64 = 20_000;
 
 /// The file of this kind with another number.
 fn with_number(file: &str, number: u64) -> String {

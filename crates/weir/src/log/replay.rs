@@ -427,8 +427,8 @@ impl Replay<'_> {
             self.evidence(missing)?
         };
         if let Some(proof) = proof {
-            let (file, offset, how) = match self.absent()? {
-                Some(file) => (file, 0, "missing, with the file that seems to have held it"),
+            let (file, offset, how) = match self.breaks_at()? {
+                Some((file, how)) => (file, 0, how),
                 None => (self.path(), self.offset, "missing or broken"),
             };
             return Err(Error::corruption(
@@ -448,21 +448,30 @@ impl Replay<'_> {
         })
     }
 
-    /// The file that is not there, if the log breaks off because of that: the one that it was to be
-    /// read from, or the next one where nothing more was written to this one.
-    fn absent(&mut self) -> Result<Option<String>> {
-        let number = match &mut self.current {
-            None => self.chain.segment.max(1),
-            Some(segment) => {
-                let next = segment.number + 1;
-                let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
-                if self.kind != LogKind::Wal || !ends || self.numbers.contains(&next) {
-                    return Ok(None);
-                }
-                next
-            }
+    /// The other file that the log breaks off at, and how: the one that it was to be read from is
+    /// not there, or nothing more was written to this one, and a later one cannot be read, or the
+    /// next one is not there.
+    fn breaks_at(&mut self) -> Result<Option<(String, &'static str)>> {
+        const MISSING: &str = "missing, with the file that seems to have held it";
+        const BROKEN: &str = "missing or broken, with the start of a later file";
+        let path = self.storage.path();
+        let Some(segment) = &mut self.current else {
+            return Ok(Some((self.kind.path_of(&path, self.chain.segment.max(1)), MISSING)));
         };
-        Ok(Some(self.kind.path_of(&self.storage.path(), number)))
+        let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
+        if self.kind != LogKind::Wal || !ends {
+            return Ok(None);
+        }
+        let next = segment.number + 1;
+        for &number in self.numbers.iter().filter(|&&number| number >= next) {
+            if peek(self.storage, self.kind, number)?.is_none()
+                && !is_blank(self.storage, self.kind, number)?
+            {
+                return Ok(Some((self.kind.path_of(&path, number), BROKEN)));
+            }
+        }
+        let missing = (!self.numbers.contains(&next)).then_some(MISSING);
+        Ok(missing.map(|how| (self.kind.path_of(&path, next), how)))
     }
 
     /// Looks through what follows the break, in this segment and the later ones, for a header which

@@ -23,6 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
 use crate::storage::{LogKind, Storage};
+use crate::table::{Table, read_meta};
 
 /// What is known of the tree.
 pub(crate) struct Salvage {
@@ -73,8 +74,20 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         Some(named) => doubt(context, named)?,
         None => Some(String::new()),
     };
-    if let Some(why) = doubt {
-        let best = find(context, source.map(|source| source.lineage))?;
+    if let Some(mut why) = doubt {
+        let mut known = lineages(storage, LogKind::Versions)?;
+        known.append(&mut lineages(storage, LogKind::Wal)?);
+        let named = source.map(|source| source.lineage);
+        let best = match named.filter(|named| known.is_empty() || known.contains_key(named)) {
+            Some(lineage) => find(context, lineage)?,
+            None => find_any(context)?,
+        };
+        if named.is_some_and(|named| !known.is_empty() && !known.contains_key(&named)) {
+            // It was copied here alone.
+            why = "the root record is another store's: no log is of the store that it names".into();
+            root_fault = Some(Error::corruption(&file, 0, &why));
+            found = None;
+        }
         // A log that is no better than the one of the record is not taken for it.
         let best = best.filter(|(best, prefix)| {
             found.as_ref().is_none_or(|(named, of_named)| {
@@ -126,7 +139,7 @@ fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> 
         return Ok(Some(format!("the root record names {log}, which is damaged")));
     }
     for number in numbers.into_iter().filter(|&number| number > source.number) {
-        let Some(newer) = candidate(context, number, Some(source.lineage))? else { continue };
+        let Some(newer) = candidate(context, number, source.lineage)? else { continue };
         let newer_log = log_file(storage, number);
         if newer.1.whole_base && newer.1.edits > 0 {
             let why = format!("the root record names {log}, but {newer_log} went on after it");
@@ -142,36 +155,57 @@ fn log_file(storage: &dyn Storage, number: u64) -> String {
 
 /// What can be read of a log whose base is marked by itself alone; `None` if its start is not
 /// readable or it is another store's.
-fn candidate(
-    context: &Context,
-    number: u64,
-    lineage: Option<u64>,
-) -> Result<Option<(Source, Prefix)>> {
+fn candidate(context: &Context, number: u64, lineage: u64) -> Result<Option<(Source, Prefix)>> {
     let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
-    if peeked.stated != number || lineage.is_some_and(|lineage| lineage != peeked.lineage) {
+    if (peeked.stated, peeked.lineage) != (number, lineage) {
         return Ok(None);
     }
-    let (lineage, epoch) = (peeked.lineage, peeked.epoch);
+    let epoch = peeked.epoch;
     let source = Source { number, lineage, epoch, base_lsn: None };
     Ok(Some((source, read(context, source)?)))
 }
 
-/// The lineage of most logs of both kinds that stand under their own number: one of another store
-/// may have come among them.
-fn lineage_of_most(storage: &dyn Storage) -> Result<Option<u64>> {
-    let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-    for kind in [LogKind::Versions, LogKind::Wal] {
-        for number in storage.list_logs(kind)? {
-            let peeked = peek(storage, kind, number)?.filter(|peeked| peeked.stated == number);
-            peeked.into_iter().for_each(|peeked| *votes.entry(peeked.lineage).or_default() += 1);
-        }
+/// The lineages of logs of a kind that stand under their own number, each with how many it has.
+fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<u64, usize>> {
+    let mut found: BTreeMap<u64, usize> = BTreeMap::new();
+    for number in storage.list_logs(kind)? {
+        let peeked = peek(storage, kind, number)?.filter(|peeked| peeked.stated == number);
+        peeked.into_iter().for_each(|peeked| *found.entry(peeked.lineage).or_default() += 1);
     }
-    Ok(votes.into_iter().max_by_key(|&(_, votes)| votes).map(|(lineage, _)| lineage))
+    Ok(found)
 }
 
-/// The log in use, as the module's header says; the best there is if none is sound.
-fn find(context: &Context, lineage: Option<u64>) -> Result<Option<(Source, Prefix)>> {
-    let lineage = lineage.map_or_else(|| lineage_of_most(&*context.storage), |l| Ok(Some(l)))?;
+/// How many of the tables that a root names are there.
+fn tables_there(storage: &dyn Storage, root: &Root) -> usize {
+    let is_there = |table: &&Arc<Table>| {
+        let meta = table.meta();
+        let file = storage.open_table(meta.uid).and_then(|file| read_meta(&*file, meta.uid));
+        file.is_ok_and(|file| (file.seq_max, &file.smallest) == (meta.seq_max, &meta.smallest))
+    };
+    root.tables().filter(is_there).count()
+}
+
+/// The log in use if nothing says of which store: logs of another one may have come among them. Of
+/// the logs that each store would use, the one most of whose tables are there; of equal ones that
+/// with more of the write-ahead log, then that with the greatest number.
+fn find_any(context: &Context) -> Result<Option<(Source, Prefix)>> {
+    let storage = &*context.storage;
+    let segments = lineages(storage, LogKind::Wal)?;
+    let mut best = None;
+    for lineage in lineages(storage, LogKind::Versions)?.into_keys() {
+        let Some((source, prefix)) = find(context, lineage)? else { continue };
+        let tables = tables_there(storage, &prefix.root);
+        let segments = segments.get(&lineage).copied().unwrap_or(0);
+        let rank = (prefix.whole_base, tables, segments, source.number);
+        if best.as_ref().is_none_or(|(of_best, _)| rank > *of_best) {
+            best = Some((rank, (source, prefix)));
+        }
+    }
+    Ok(best.map(|(_, found)| found))
+}
+
+/// The log in use of a store, as the module's header says; the best there is if none is sound.
+fn find(context: &Context, lineage: u64) -> Result<Option<(Source, Prefix)>> {
     let mut best: Option<(Source, Prefix)> = None;
     for number in context.storage.list_logs(LogKind::Versions)?.into_iter().rev() {
         let Some((source, prefix)) = candidate(context, number, lineage)? else { continue };

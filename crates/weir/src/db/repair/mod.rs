@@ -103,6 +103,13 @@ struct BadTable {
     why: Error,
 }
 
+/// How many numbers between two segments of a log may have nothing: those of spares, which are at
+/// most 32 MiB in segments of 4 KiB at least, and twice that.
+const SKIPPED_MAX: u64 = 1 << 14;
+
+/// How far a store may have come, where nothing tells.
+const REACHED: u64 = 1 << 40;
+
 /// The error if it tells of damage; otherwise the repair ends with it.
 fn damage(error: Error) -> Result<Error> {
     match error.kind() {
@@ -124,16 +131,16 @@ impl Repair {
         let strangers = self.clear_the_way(&salvage)?;
         let segments = Segments::read(&*self.storage)?;
         let log = self.survey(&salvage.root, &segments)?;
-        self.clear_unreached(&salvage, &log)?;
+        self.clear_unreached([salvage.root.next_uid, salvage.log, log.next.segment])?;
+        if log.damage.is_none() {
+            self.note_replaced(&salvage.root, strangers)?;
+        }
         if let Some(fault) = self.outdated(&salvage, &log)? {
             self.report.structure.push(fault);
             return self.rebuild(salvage);
         }
         let bad = self.check_tables(&salvage.root)?;
         self.report.groups_sound = log.groups;
-        if log.damage.is_none() {
-            self.note_replaced(&salvage.root, &segments, strangers);
-        }
         if self.report.structure.is_empty() && bad.is_empty() && log.damage.is_none() {
             self.report.healthy = self.report.strangers.is_empty();
             return Ok(());
@@ -174,15 +181,15 @@ impl Repair {
     }
 
     /// Sets aside files under numbers that the store has not reached, which an opening refuses: it
-    /// counts on from the greatest one.
-    fn clear_unreached(&mut self, salvage: &Salvage, log: &LogEnd) -> Result<()> {
+    /// counts on from the greatest one. How far tables, version logs and segments have come is
+    /// given.
+    fn clear_unreached(&mut self, [uids, versions, segments]: [u64; 3]) -> Result<()> {
         let path = self.storage.path();
-        let root = &salvage.root;
         let mut objects = Vec::new();
         for uid in self.storage.list_tables()? {
-            objects.push((Object::Table(uid), root.next_uid));
+            objects.push((Object::Table(uid), uids));
         }
-        for (kind, known) in [(LogKind::Versions, salvage.log), (LogKind::Wal, log.next.segment)] {
+        for (kind, known) in [(LogKind::Versions, versions), (LogKind::Wal, segments)] {
             for number in self.storage.list_logs(kind)? {
                 objects.push((Object::Log(kind, number), known));
             }
@@ -197,19 +204,20 @@ impl Repair {
     }
 
     /// Tells of strangers that may have been put in the place of a segment, in a log that is sound
-    /// without them: those behind its last segment and the one after it cannot have been.
-    fn note_replaced(&mut self, root: &Root, segments: &Segments, strangers: Vec<(u64, Error)>) {
-        let last = segments.last(root.lineage).unwrap_or(0);
-        let last = last.max(log_source(root).start.segment);
-        for (_, why) in strangers.into_iter().filter(|&(number, _)| number <= last + 1) {
+    /// without them: not those that lie further behind what is there than segments can.
+    fn note_replaced(&mut self, root: &Root, strangers: Vec<(u64, Error)>) -> Result<()> {
+        let last = self.storage.list_logs(LogKind::Wal)?.last().copied().unwrap_or(0);
+        let last = last.max(log_source(root).start.segment) + SKIPPED_MAX;
+        for (_, why) in strangers.into_iter().filter(|&(number, _)| number <= last) {
             self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
         }
+        Ok(())
     }
 
     /// Reads the write-ahead log without keeping anything of it.
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
-        if let Some(number) = segments.misplaced(root.lineage).next() {
+        if let Some(number) = segments.misplaced(root.lineage, source.start.segment).next() {
             let file = LogKind::Wal.path_of(&self.storage.path(), number);
             return Ok(LogEnd {
                 next: source.start,
@@ -355,11 +363,14 @@ impl Repair {
     /// all of them are about to be replaced.
     fn copy_structure(&mut self, salvage: &Salvage) -> Result<()> {
         let mut objects = Vec::new();
+        let rebuilt = self.report.rebuilt;
         if salvage.root_fault.is_some() {
             objects.push(Object::Root);
+        }
+        if salvage.root_fault.is_some() || rebuilt {
             for number in self.storage.list_logs(LogKind::Versions)? {
                 // Sound or not: it goes when the new one is there.
-                let unused = number != salvage.log || !salvage.whole;
+                let unused = number != salvage.log || rebuilt;
                 if unused && !is_blank(&*self.storage, LogKind::Versions, number)? {
                     objects.push(Object::Log(LogKind::Versions, number));
                 }
@@ -453,7 +464,7 @@ impl Repair {
     fn next_uid(&self, known: u64) -> Result<u64> {
         let path = self.storage.path();
         // Without a version log nobody knows how far the store has come.
-        let reached = known.max(1 << 40);
+        let reached = known.max(REACHED);
         let lost = self.files.list_lost()?.into_iter().filter_map(|(_, object)| match object {
             Object::Table(uid) => Some(uid),
             _ => None,

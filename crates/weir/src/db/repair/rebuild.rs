@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
-use super::{LostLog, LostTable, Output, Repair, damage, sound_meta, sound_table};
+use super::{LostLog, LostTable, Output, REACHED, Repair, damage, sound_meta, sound_table};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
@@ -77,6 +77,7 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
+        self.clear_unreached([salvage.root.next_uid, salvage.log, 0].map(|n| n.max(REACHED)))?;
         let segments = Segments::read(&*self.storage)?;
         let lineage = salvage.lineage.or_else(|| segments.lineage());
         let mut collected = self.collect_tables(&salvage)?;
@@ -223,6 +224,10 @@ impl Repair {
     ) -> Result<()> {
         for number in segments.foreign(lineage) {
             self.set_aside(Object::Log(LogKind::Wal, number))?;
+            let file = LogKind::Wal.path_of(&self.storage.path(), number);
+            let what = "it is not the store's, or not under its number";
+            let why = Error::corruption(file, 0, what);
+            self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
         }
         collected.last_epoch = segments.last_epoch(lineage);
         let limit = self.options.memory_budget / 4;

@@ -200,14 +200,15 @@ impl Segments {
         let all = self.readable.iter().chain(&self.renamed);
         let foreign = all.filter(|(_, peeked)| peeked.lineage != lineage);
         let foreign = foreign.map(|(&number, _)| number);
-        foreign.chain(self.misplaced(lineage)).chain(self.no_files.iter().copied()).collect()
+        foreign.chain(self.misplaced(lineage, 0)).chain(self.no_files.iter().copied()).collect()
     }
 
-    /// Segments of this store under a smaller number than theirs, which nothing has: they may hold
-    /// what was acknowledged. Under a greater one stands what was to be recycled.
-    pub(super) fn misplaced(&self, lineage: u64) -> impl Iterator<Item = u64> {
+    /// Segments of this store under a smaller number than theirs, which is `from` or greater and
+    /// which nothing has: they may hold what was acknowledged. Under a greater one stands what was
+    /// to be recycled.
+    pub(super) fn misplaced(&self, lineage: u64, from: u64) -> impl Iterator<Item = u64> {
         let ours = self.renamed.iter().filter(move |(_, peeked)| peeked.lineage == lineage);
-        let smaller = ours.filter(|(number, peeked)| peeked.stated > **number);
+        let smaller = ours.filter(move |(number, p)| p.stated > **number && p.stated >= from);
         let alone = smaller.filter(move |(_, peeked)| {
             self.readable.get(&peeked.stated).is_none_or(|other| other.lineage != lineage)
         });
@@ -220,11 +221,6 @@ impl Segments {
         let ours = self.renamed.iter().filter(|(_, peeked)| peeked.lineage == lineage);
         let recycled = ours.filter(|(number, peeked)| peeked.stated < **number);
         self.unreadable.iter().copied().chain(recycled.map(|(&number, _)| number)).collect()
-    }
-
-    /// The greatest number of a segment of `lineage`.
-    pub(super) fn last(&self, lineage: u64) -> Option<u64> {
-        self.readable.iter().rfind(|(_, p)| p.lineage == lineage).map(|(&number, _)| number)
     }
 
     /// The segments of `lineage` as chains: each begins where the segment before is not there, and
