@@ -84,7 +84,8 @@ pub fn log_segments(data: &[u8]) {
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let mut lsn = 0;
     let end = replay(&storage, kind, LogPosition::ORIGIN, 0, LINEAGE, &mut |group| {
-        assert_eq!(group.lsn, lsn + 1, "groups follow each other");
+        // A batch of several fragments that its writer gave up has used its LSN.
+        assert!(group.lsn > lsn, "groups follow each other");
         lsn = group.lsn;
         match kind {
             LogKind::Wal => crate::fuzz::batch(group.payload),
@@ -93,7 +94,7 @@ pub fn log_segments(data: &[u8]) {
         Ok(())
     });
     if let Ok(end) = end {
-        assert_eq!(end.next.lsn, lsn + 1);
+        assert!(end.next.lsn > lsn);
     }
     for segment in 1..=number {
         let _ = is_blank(&storage, kind, segment);
