@@ -237,7 +237,8 @@ impl Db {
 
     /// Opens the keyspace `name` and gives it these options, or creates it with them. Threads that
     /// ask for one name at once get one keyspace; where their options differ, it keeps those of one
-    /// of them. Beside a drop of that name the keyspace may be the one that is going.
+    /// of them. Beside a drop of that name the keyspace may be the one that is going. A store that
+    /// is open for reading only keeps the options that it has.
     ///
     /// # Errors
     /// `InvalidArgument` for a name or an option outside its range, `Unsupported` for a compression
