@@ -302,8 +302,9 @@ fn gear_rounds(args: &Args) -> Result<(), String> {
 
 fn determinism(args: &Args) -> Result<(), String> {
     let (seed, episodes) = (args.number("--seed", 1)?, args.number("--episodes", 200)?);
-    let ops = determinism::run(seed, episodes)?;
+    let determinism::Report { ops, bytes, decisions } = determinism::run(seed, episodes)?;
     println!("{episodes} episodes with {ops} operations, each twice: equal");
+    println!("bytes {bytes:016x}, decisions {decisions:016x}");
     Ok(())
 }
 
