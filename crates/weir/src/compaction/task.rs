@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ pub(crate) struct Slice {
     /// The level of the run.
     pub(crate) level: usize,
     /// The part of the level.
-    pub(crate) half: Half,
+    pub(crate) part: PartKind,
     /// The data epoch of the run.
     pub(crate) epoch: u64,
     /// The tables, in key order.
@@ -67,7 +67,7 @@ pub(crate) struct Merge {
     /// The level of the outputs; no input lies deeper.
     pub(crate) output_level: usize,
     /// The part of that level.
-    pub(crate) output_half: Half,
+    pub(crate) output_part: PartKind,
     /// The data epoch of the run of that part that the outputs join or found.
     pub(crate) output_epoch: u64,
     /// The cursor to set when the merge is installed.
@@ -84,7 +84,7 @@ pub(crate) struct Move {
     /// Where they go.
     pub(crate) output_level: usize,
     /// The part of that level.
-    pub(crate) output_half: Half,
+    pub(crate) output_part: PartKind,
     /// The data epoch of the run of that part that they join or found.
     pub(crate) output_epoch: u64,
     /// The cursor to set when the move is installed.
@@ -132,11 +132,11 @@ impl Task {
     }
 
     /// The level and part that the outputs go to.
-    pub(crate) fn output(&self) -> (usize, Half) {
+    pub(crate) fn output(&self) -> (usize, PartKind) {
         match self {
-            Self::Merge(merge) => (merge.output_level, merge.output_half),
-            Self::Move(moved) => (moved.output_level, moved.output_half),
-            Self::Rotate(rotate) => (rotate.level, Half::Draining),
+            Self::Merge(merge) => (merge.output_level, merge.output_part),
+            Self::Move(moved) => (moved.output_level, moved.output_part),
+            Self::Rotate(rotate) => (rotate.level, PartKind::Draining),
         }
     }
 
@@ -170,22 +170,22 @@ impl fmt::Display for Task {
             Self::Rotate(_) => "rotate",
         })?;
         for slice in self.inputs() {
-            write!(f, " {}/{}:{{", PartName(slice.level, slice.half), slice.epoch)?;
+            write!(f, " {}/{}:{{", PartName(slice.level, slice.part), slice.epoch)?;
             for (i, uid) in slice.uids.iter().enumerate() {
                 write!(f, "{}{uid}", if i == 0 { "" } else { "," })?;
             }
             f.write_str("}")?;
         }
-        let (level, half) = self.output();
-        write!(f, " -> {} ({})", PartName(level, half), self.cause().name())
+        let (level, part) = self.output();
+        write!(f, " -> {} ({})", PartName(level, part), self.cause().name())
     }
 }
 
 /// A part of a level as people see it: `L5` and `L5'`.
-pub(crate) struct PartName(pub(crate) usize, pub(crate) Half);
+pub(crate) struct PartName(pub(crate) usize, pub(crate) PartKind);
 
 impl fmt::Display for PartName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "L{}{}", self.0, if self.1 == Half::Draining { "'" } else { "" })
+        write!(f, "L{}{}", self.0, if self.1 == PartKind::Draining { "'" } else { "" })
     }
 }

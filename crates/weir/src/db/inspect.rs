@@ -12,7 +12,7 @@ use crate::db::metrics;
 use crate::options::Options;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// What a store consists of.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,9 +156,9 @@ pub(crate) fn describe(engine: &Engine) -> Description {
 }
 
 fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
-    let run = |(half, run): (Half, &Arc<crate::version::run::Run>)| RunDescription {
+    let run = |(part, run): (PartKind, &Arc<crate::version::run::Run>)| RunDescription {
         epoch: run.epoch,
-        draining: half == Half::Draining,
+        draining: part == PartKind::Draining,
         tables: run
             .tables
             .iter()

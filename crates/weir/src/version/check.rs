@@ -21,13 +21,13 @@ use std::ops::Bound;
 use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
 use super::root::{Arrival, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
-use super::shape::{Half, Rank};
+use super::shape::{PartKind, Rank};
 use crate::base::error::Result;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
-fn rank(half: Half, place: &Place) -> Rank {
-    (place.level, half, Reverse(place.epoch))
+fn rank(part: PartKind, place: &Place) -> Rank {
+    (place.level, part, Reverse(place.epoch))
 }
 
 /// Checks the change from `old` to `new` that `edit` made.
@@ -58,7 +58,7 @@ pub(super) fn check(
         }
         for removed in &keyspace_edit.removed {
             if let Some(place) = places.get(&removed.uid) {
-                check_no_overtaking(&keyspace.version, removed.half, place, &added)?;
+                check_no_overtaking(&keyspace.version, removed.part, place, &added)?;
             }
         }
     }
@@ -146,7 +146,7 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
             continue;
         }
         let (seq_min, seq_max) = (table.meta.seq_min, table.meta.seq_max);
-        if table.level == 0 && table.half != Half::Filling {
+        if table.level == 0 && table.part != PartKind::Filling {
             return Err(refused("a flush goes to the draining part of level 0"));
         }
         if table.level == 0 && newest.is_some_and(|newest| table.epoch <= newest) {
@@ -170,24 +170,24 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
 /// Rule 4, for one table that leaves `place`.
 fn check_no_overtaking(
     version: &Version,
-    half: Half,
+    part: PartKind,
     place: &Place,
     added: &[&Arrival],
 ) -> Result<()> {
     let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
-    let from = rank(half, place);
+    let from = rank(part, place);
     let (mut first, mut last) = (from, from);
-    for Arrival { half, place: output } in added {
+    for Arrival { part, place: output } in added {
         let apart = compare(&output.meta.largest, smallest).is_lt()
             || compare(&output.meta.smallest, largest).is_gt();
         if !apart {
-            first = first.min(rank(*half, output));
-            last = last.max(rank(*half, output));
+            first = first.min(rank(*part, output));
+            last = last.max(rank(*part, output));
         }
     }
     for (level_index, level) in version.levels().iter().enumerate() {
-        for (half, run) in level.runs() {
-            let rank = (level_index, half, Reverse(run.epoch));
+        for (part, run) in level.runs() {
+            let rank = (level_index, part, Reverse(run.epoch));
             if rank <= first || rank >= last || rank == from {
                 continue;
             }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::options::{decode_options, encode_options};
-use super::shape::Half;
+use super::shape::PartKind;
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
@@ -89,7 +89,7 @@ pub(crate) struct RemovedTable {
     /// The level that it is in.
     pub(crate) level: usize,
     /// The part of the level.
-    pub(crate) half: Half,
+    pub(crate) part: PartKind,
     /// The table.
     pub(crate) uid: u64,
 }
@@ -100,7 +100,7 @@ pub(crate) struct AddedTable {
     /// The level.
     pub(crate) level: usize,
     /// The part of the level. A draining part begins with a rotation only.
-    pub(crate) half: Half,
+    pub(crate) part: PartKind,
     /// Data epoch of the run that it joins or founds.
     pub(crate) epoch: u64,
     /// The table.
@@ -139,18 +139,18 @@ impl VersionEdit {
 impl KeyspaceEdit {
     /// Adds a table to the run with data epoch `epoch` in the filling part of `level`.
     pub(crate) fn add_table(&mut self, level: usize, epoch: u64, meta: Arc<TableMeta>) {
-        self.added.push(AddedTable { level, half: Half::Filling, epoch, meta });
+        self.added.push(AddedTable { level, part: PartKind::Filling, epoch, meta });
     }
 
     /// Removes a table from the filling part of `level`.
     #[cfg(test)]
     pub(crate) fn remove_table(&mut self, level: usize, uid: u64) {
-        self.remove_table_from(level, Half::Filling, uid);
+        self.remove_table_from(level, PartKind::Filling, uid);
     }
 
     /// Removes a table from a part of `level`.
-    pub(crate) fn remove_table_from(&mut self, level: usize, half: Half, uid: u64) {
-        self.removed.push(RemovedTable { level, half, uid });
+    pub(crate) fn remove_table_from(&mut self, level: usize, part: PartKind, uid: u64) {
+        self.removed.push(RemovedTable { level, part, uid });
     }
 
     /// Turns the filling part of `level`, which holds what `rotation` says, into its draining part.
@@ -301,7 +301,7 @@ impl KeyspaceEdit {
             part.clear();
             put_number(&mut part, TAG_REMOVED_LEVEL, table.level as u64);
             put_number(&mut part, TAG_REMOVED_UID, table.uid);
-            put_half(&mut part, TAG_REMOVED_PART, table.half);
+            put_part(&mut part, TAG_REMOVED_PART, table.part);
             put_field(buf, TAG_REMOVED, &part);
         }
         let mut meta = Vec::new();
@@ -312,7 +312,7 @@ impl KeyspaceEdit {
             put_number(&mut part, TAG_ADDED_LEVEL, table.level as u64);
             put_number(&mut part, TAG_ADDED_EPOCH, table.epoch);
             put_field(&mut part, TAG_ADDED_META, &meta);
-            put_half(&mut part, TAG_ADDED_PART, table.half);
+            put_part(&mut part, TAG_ADDED_PART, table.part);
             put_field(buf, TAG_ADDED, &part);
         }
         for (&level, key) in &self.cursors {
@@ -335,10 +335,10 @@ impl KeyspaceEdit {
     }
 }
 
-fn put_half(buf: &mut Vec<u8>, tag: u64, half: Half) {
-    match half {
-        Half::Filling => {}
-        Half::Draining => put_number(buf, tag, PART_DRAINING),
+fn put_part(buf: &mut Vec<u8>, tag: u64, part: PartKind) {
+    match part {
+        PartKind::Filling => {}
+        PartKind::Draining => put_number(buf, tag, PART_DRAINING),
     }
 }
 
@@ -377,9 +377,9 @@ impl Decoder<'_> {
             .ok_or_else(|| self.damaged("names a level that does not exist"))
     }
 
-    fn half(&self, content: &[u8]) -> Result<Half> {
+    fn part(&self, content: &[u8]) -> Result<PartKind> {
         match self.number(content)? {
-            PART_DRAINING => Ok(Half::Draining),
+            PART_DRAINING => Ok(PartKind::Draining),
             _ => Err(self.damaged("names a part of a level that does not exist")),
         }
     }
@@ -440,23 +440,23 @@ impl Decoder<'_> {
     }
 
     fn removed(&self, bytes: &[u8]) -> Result<RemovedTable> {
-        let (mut level, mut uid, mut half) = (None, None, Half::Filling);
+        let (mut level, mut uid, mut part) = (None, None, PartKind::Filling);
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
                 TAG_REMOVED_LEVEL => level = Some(self.level(content)?),
                 TAG_REMOVED_UID => uid = Some(self.number(content)?),
-                TAG_REMOVED_PART => half = self.half(content)?,
+                TAG_REMOVED_PART => part = self.part(content)?,
                 _ => unknown(RECORD, tag)?,
             }
         }
-        let table = level.zip(uid).map(|(level, uid)| RemovedTable { level, half, uid });
+        let table = level.zip(uid).map(|(level, uid)| RemovedTable { level, part, uid });
         table.ok_or_else(|| self.damaged("removes a table without naming it"))
     }
 
     fn added(&self, bytes: &[u8]) -> Result<AddedTable> {
         let (mut level, mut epoch, mut meta) = (None, None, None);
-        let mut half = Half::Filling;
+        let mut part = PartKind::Filling;
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
@@ -465,12 +465,12 @@ impl Decoder<'_> {
                 TAG_ADDED_META => {
                     meta = Some(Arc::new(TableMeta::decode(content, self.file, self.offset)?));
                 }
-                TAG_ADDED_PART => half = self.half(content)?,
+                TAG_ADDED_PART => part = self.part(content)?,
                 _ => unknown(RECORD, tag)?,
             }
         }
         match (level, epoch, meta) {
-            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, half, epoch, meta }),
+            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, part, epoch, meta }),
             _ => Err(self.damaged("adds a table without level, epoch or description")),
         }
     }

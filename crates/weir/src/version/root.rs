@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::keyspaces::Keyspaces;
 use super::run::{Level, Part, Run, Version};
-use super::shape::{Half, Shape};
+use super::shape::{PartKind, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Printable, Seq};
@@ -138,7 +138,7 @@ pub(super) type Places = BTreeMap<u64, Place>;
 /// A table that comes.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) half: Half,
+    pub(super) part: PartKind,
     pub(super) place: Place,
 }
 
@@ -362,7 +362,7 @@ fn rotate(levels: &mut [Level], index: usize, rotation: Rotation) -> Result<()> 
 }
 
 /// A run of a tree: level, part, data epoch.
-type RunId = (usize, Half, u64);
+type RunId = (usize, PartKind, u64);
 
 /// Sorts the removals and additions of `edit` by run.
 fn run_changes(
@@ -387,11 +387,11 @@ fn run_changes(
         if leaving.insert(removed.uid, place).is_some() {
             return Err(refused(format_args!("table {} is removed twice", removed.uid)));
         }
-        let run = runs.entry((place.level, removed.half, place.epoch)).or_default();
+        let run = runs.entry((place.level, removed.part, place.epoch)).or_default();
         run.removed.push(Arc::clone(&place.meta));
     }
     let mut coming = BTreeSet::new();
-    for AddedTable { level, half, epoch, meta } in &edit.added {
+    for AddedTable { level, part, epoch, meta } in &edit.added {
         if !coming.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
@@ -404,23 +404,23 @@ fn run_changes(
             None if !places.contains_key(&meta.uid) => (Arc::clone(meta), open(meta)),
             _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
         };
-        let run = runs.entry((*level, *half, *epoch)).or_default();
+        let run = runs.entry((*level, *part, *epoch)).or_default();
         run.added.push((Arc::clone(&meta), Arc::clone(&table)));
         let place = Place { keyspace, level: *level, epoch: *epoch, meta, table };
-        changes.added.push(Arrival { half: *half, place });
+        changes.added.push(Arrival { part: *part, place });
     }
     changes.removed.extend(leaving.into_values().cloned());
     Ok(runs)
 }
 
 /// The part of a level that a change belongs to.
-fn part_mut(levels: &mut [Level], index: usize, half: Half) -> Result<&mut Part> {
+fn part_mut(levels: &mut [Level], index: usize, part: PartKind) -> Result<&mut Part> {
     let Some(level) = levels.get_mut(index) else {
         return Err(refused(format_args!("level {index} does not exist")));
     };
-    match half {
-        Half::Filling => Ok(&mut level.filling),
-        Half::Draining => level
+    match part {
+        PartKind::Filling => Ok(&mut level.filling),
+        PartKind::Draining => level
             .draining
             .as_mut()
             .ok_or_else(|| refused(format_args!("level {index} has no draining part"))),
@@ -429,10 +429,10 @@ fn part_mut(levels: &mut [Level], index: usize, half: Half) -> Result<&mut Part>
 
 fn change_run(
     levels: &mut [Level],
-    (level_index, half, epoch): RunId,
+    (level_index, part, epoch): RunId,
     mut change: RunChange,
 ) -> Result<()> {
-    let part = part_mut(levels, level_index, half)?;
+    let part = part_mut(levels, level_index, part)?;
     // Newest first: epochs descend.
     let at = part.runs.partition_point(|run| run.epoch > epoch);
     let existing = part.runs.get(at).filter(|run| run.epoch == epoch).cloned();

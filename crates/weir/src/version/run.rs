@@ -18,7 +18,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::run_cursor::RunCursor;
-use super::shape::{Half, LevelShape, PartShape, RunShape, Shape};
+use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
 use super::tables::{TableList, Totals};
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
@@ -98,21 +98,21 @@ impl Part {
 
 impl Level {
     /// The parts, newest data first.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (Half, &Part)> {
-        let draining = self.draining.iter().map(|part| (Half::Draining, part));
-        std::iter::once((Half::Filling, &self.filling)).chain(draining)
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (PartKind, &Part)> {
+        let draining = self.draining.iter().map(|part| (PartKind::Draining, part));
+        std::iter::once((PartKind::Filling, &self.filling)).chain(draining)
     }
 
     /// All runs of both parts, newest data first.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (Half, &Arc<Run>)> {
-        self.parts().flat_map(|(half, part)| part.runs.iter().map(move |run| (half, run)))
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (PartKind, &Arc<Run>)> {
+        self.parts().flat_map(|(kind, part)| part.runs.iter().map(move |run| (kind, run)))
     }
 
     /// One part; `None` if there is none.
-    pub(crate) fn part(&self, half: Half) -> Option<&Part> {
-        match half {
-            Half::Filling => Some(&self.filling),
-            Half::Draining => self.draining.as_ref(),
+    pub(crate) fn part(&self, part: PartKind) -> Option<&Part> {
+        match part {
+            PartKind::Filling => Some(&self.filling),
+            PartKind::Draining => self.draining.as_ref(),
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct Shape {
 
 /// Which part of a level. In the order of reading: what fills a level is newer than what leaves it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Half {
+pub(crate) enum PartKind {
     /// What comes from above is merged into this part (C_i in LSbM, C_i^ins in dLSM). Policies
     /// without parts use no other.
     #[default]
@@ -96,7 +96,7 @@ impl Shape {
 }
 
 /// Where a run stands in the order of reading: a smaller rank is newer.
-pub(crate) type Rank = (usize, Half, Reverse<u64>);
+pub(crate) type Rank = (usize, PartKind, Reverse<u64>);
 
 /// What a running job may do to the tree when it ends: in which run it may fill which keys, and
 /// past which runs it takes them there. The tables that it has taken do not tell: its outputs may
@@ -141,14 +141,14 @@ impl PartShape {
 
 impl LevelShape {
     /// The parts, newest data first.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (Half, &PartShape)> {
-        let draining = self.draining.iter().map(|part| (Half::Draining, part));
-        std::iter::once((Half::Filling, &self.filling)).chain(draining)
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (PartKind, &PartShape)> {
+        let draining = self.draining.iter().map(|part| (PartKind::Draining, part));
+        std::iter::once((PartKind::Filling, &self.filling)).chain(draining)
     }
 
     /// All runs of both parts, newest data first.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (Half, &RunShape)> {
-        self.parts().flat_map(|(half, part)| part.runs.iter().map(move |run| (half, run)))
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (PartKind, &RunShape)> {
+        self.parts().flat_map(|(kind, part)| part.runs.iter().map(move |run| (kind, run)))
     }
 
     /// Sums over all runs.

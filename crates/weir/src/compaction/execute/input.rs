@@ -18,7 +18,7 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
     let run = version
         .levels()
         .get(slice.level)
-        .and_then(|level| level.part(slice.half))
+        .and_then(|level| level.part(slice.part))
         .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.epoch));
     let tables: Vec<Arc<Table>> = run
         .into_iter()
@@ -35,7 +35,7 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
             "a compaction was picked for tables {:?} of {}, run {}, which has only {} of them; \
              nothing was changed",
             slice.uids,
-            PartName(slice.level, slice.half),
+            PartName(slice.level, slice.part),
             slice.epoch,
             tables.len()
         ),
@@ -55,7 +55,7 @@ pub(super) fn cursor_over(
     let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
     let tables = TableList::new(tables.collect()).map_err(|overlap| {
         Error::corruption(
-            format!("{}, run {}", PartName(slice.level, slice.half), slice.epoch),
+            format!("{}, run {}", PartName(slice.level, slice.part), slice.epoch),
             0,
             format_args!("tables {} and {} overlap", overlap.0.uid, overlap.1.uid),
         )

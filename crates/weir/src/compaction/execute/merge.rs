@@ -24,7 +24,7 @@ use crate::table::{ReadAhead, Table, TableOptions};
 use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// What a merge needs to know besides its context.
 pub(crate) struct MergeSpec {
@@ -59,16 +59,16 @@ impl BaseTest {
     /// All runs of `version`, in whichever part, but those that are newer than every input, without
     /// the inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
-        let rank = |level: usize, half: Half, epoch: u64| (level, half, Reverse(epoch));
-        let inputs = task.inputs.iter().map(|slice| rank(slice.level, slice.half, slice.epoch));
-        let newest = inputs.min().unwrap_or((0, Half::Filling, Reverse(u64::MAX)));
+        let rank = |level: usize, part: PartKind, epoch: u64| (level, part, Reverse(epoch));
+        let inputs = task.inputs.iter().map(|slice| rank(slice.level, slice.part, slice.epoch));
+        let newest = inputs.min().unwrap_or((0, PartKind::Filling, Reverse(u64::MAX)));
         let is_input = |level: usize, uid: u64| {
             task.inputs.iter().any(|slice| slice.level == level && slice.uids.contains(&uid))
         };
         let mut older = Vec::new();
         for (level, parts) in version.levels().iter().enumerate().skip(newest.0) {
-            for (half, run) in parts.runs() {
-                if rank(level, half, run.epoch) < newest {
+            for (part, run) in parts.runs() {
+                if rank(level, part, run.epoch) < newest {
                     continue;
                 }
                 let tables = run.tables.iter().map(|(meta, _)| meta);
@@ -177,12 +177,12 @@ impl CompactionJob {
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {
-            let (level, half) = (slice.level, slice.half);
-            slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, half, uid));
+            let (level, part) = (slice.level, slice.part);
+            slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
         }
         changes.added.extend(self.outputs.finished().iter().map(|table| AddedTable {
             level: self.task.output_level,
-            half: self.task.output_half,
+            part: self.task.output_part,
             epoch: self.task.output_epoch,
             meta: table.clone(),
         }));

@@ -142,10 +142,10 @@ pub(crate) fn move_edit(
     let mut edit = VersionEdit::default();
     let changes = edit.keyspace(keyspace);
     for table in tables {
-        changes.remove_table_from(task.input.level, task.input.half, table.meta().uid);
+        changes.remove_table_from(task.input.level, task.input.part, table.meta().uid);
         changes.added.push(AddedTable {
             level: task.output_level,
-            half: task.output_half,
+            part: task.output_part,
             epoch: task.output_epoch,
             meta: Arc::new(table.meta().clone()),
         });

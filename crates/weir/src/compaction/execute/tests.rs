@@ -28,7 +28,7 @@ use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::{Half, JobShape, Shape};
+use crate::version::shape::{JobShape, PartKind, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = 0;
@@ -689,12 +689,12 @@ fn costs_add_up() {
 }
 
 /// The slice of all tables of the newest run of a part.
-fn newest_run(store: &Store, level: usize, half: Half) -> Slice {
+fn newest_run(store: &Store, level: usize, part: PartKind) -> Slice {
     let version = store.version();
-    let part = version.levels()[level].part(half).expect("the part");
-    let run = part.runs.first().expect("a run");
+    let runs = &version.levels()[level].part(part).expect("the part").runs;
+    let run = runs.first().expect("a run");
     let uids = run.tables.iter().map(|(meta, _)| meta.uid).collect();
-    Slice { level, half, epoch: run.epoch, uids }
+    Slice { level, part, epoch: run.epoch, uids }
 }
 
 /// Goal: a delete that is merged into the filling part of a level stays as long as the draining
@@ -705,38 +705,38 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
     let mut store = Store::new(Options { block_bytes: 512, ..Options::default() });
     store.write(b"k", Some(b"old".to_vec()));
     store.flush();
-    let input = newest_run(&store, 0, Half::Filling);
+    let input = newest_run(&store, 0, PartKind::Filling);
     let (output_epoch, cursor, cause) = (input.epoch, None, Cause::Drain);
-    let output_half = Half::Filling;
+    let output_part = PartKind::Filling;
     store.start(Task::Move(Move {
         input,
         output_level: 5,
-        output_half,
+        output_part,
         output_epoch,
         cursor,
         cause,
     }));
-    let inputs = vec![newest_run(&store, 5, Half::Filling)];
+    let inputs = vec![newest_run(&store, 5, PartKind::Filling)];
     store.start(Task::Rotate(Rotate { inputs, level: 5, cause }));
 
     store.write(b"k", None);
     store.flush();
     let merge = |input: Slice, output_level| {
         let (output_epoch, cursor, inputs) = (input.epoch, None, vec![input]);
-        Task::Merge(MergeTask { inputs, output_level, output_half, output_epoch, cursor, cause })
+        Task::Merge(MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause })
     };
-    store.start(merge(newest_run(&store, 0, Half::Filling), 5));
+    store.start(merge(newest_run(&store, 0, PartKind::Filling), 5));
     store.finish_jobs();
     store.check();
     assert_eq!(store.version().totals().deletes, 1);
 
     // Nothing older is left below: the delete goes, once the put has gone down before it.
-    store.start(merge(newest_run(&store, 5, Half::Draining), 6));
+    store.start(merge(newest_run(&store, 5, PartKind::Draining), 6));
     store.finish_jobs();
     assert_eq!(store.version().totals().deletes, 1);
-    let mut both = merge(newest_run(&store, 5, Half::Filling), 6);
+    let mut both = merge(newest_run(&store, 5, PartKind::Filling), 6);
     if let Task::Merge(merge) = &mut both {
-        merge.inputs.push(newest_run(&store, 6, Half::Filling));
+        merge.inputs.push(newest_run(&store, 6, PartKind::Filling));
     }
     store.start(both);
     store.finish_jobs();

@@ -38,7 +38,7 @@ use super::{Policy, RangePick};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
-use crate::version::shape::{Half, JobShape, RunShape, Shape, TableList};
+use crate::version::shape::{JobShape, PartKind, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
 pub(super) fn small_options() -> Options {
@@ -175,9 +175,9 @@ fn parse_job(text: &str) -> JobShape {
     let [source, source_epoch, output, output_epoch, keys] = words[..] else {
         panic!("job LEVEL EPOCH LEVEL EPOCH LOW-HIGH, not {text:?}");
     };
-    let rank = |part: &str, epoch| {
-        let half = if part.ends_with('\'') { Half::Draining } else { Half::Filling };
-        (level_of(part.trim_end_matches('\'')), half, Reverse(number(epoch)))
+    let rank = |name: &str, epoch| {
+        let part = if name.ends_with('\'') { PartKind::Draining } else { PartKind::Filling };
+        (level_of(name.trim_end_matches('\'')), part, Reverse(number(epoch)))
     };
     let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
     let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");
@@ -259,7 +259,7 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
         "moves" => {
             for task in policy.pick(shape) {
                 if let Task::Move(moved) = &task {
-                    let to = PartName(moved.output_level, moved.output_half);
+                    let to = PartName(moved.output_level, moved.output_part);
                     writeln!(out, "to {to} epoch {}", moved.output_epoch).expect("a string");
                 }
             }

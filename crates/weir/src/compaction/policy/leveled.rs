@@ -38,7 +38,7 @@ use crate::compaction::policy::{
     keeps_too_many_bits, overlapping, run_of, running_job, runs, table_at, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
-use crate::version::shape::{Half, JobShape, RunShape, Shape};
+use crate::version::shape::{JobShape, PartKind, RunShape, Shape};
 
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
@@ -257,7 +257,7 @@ struct Picker<'a> {
 #[derive(Clone)]
 pub(super) struct Chosen<'a> {
     pub(super) level: usize,
-    pub(super) half: Half,
+    pub(super) part: PartKind,
     pub(super) run: &'a RunShape,
     pub(super) span: Span,
 }
@@ -277,15 +277,15 @@ impl<'a> Chosen<'a> {
 
     pub(super) fn slice(&self) -> Slice {
         let uids = self.tables().map(|table| table.uid).collect();
-        Slice { level: self.level, half: self.half, epoch: self.run.epoch, uids }
+        Slice { level: self.level, part: self.part, epoch: self.run.epoch, uids }
     }
 }
 
 /// Whether a merge of these tables would cross another job.
 pub(super) fn is_crossed(jobs: &[JobShape], chosen: &[Chosen<'_>], merge: &Merge) -> bool {
     let Some(hull) = hull_over(chosen).filter(|_| !jobs.is_empty()) else { return false };
-    let inputs = chosen.iter().map(|c| (c.level, c.half, Reverse(c.run.epoch)));
-    let output = (merge.output_level, merge.output_half, Reverse(merge.output_epoch));
+    let inputs = chosen.iter().map(|c| (c.level, c.part, Reverse(c.run.epoch)));
+    let output = (merge.output_level, merge.output_part, Reverse(merge.output_epoch));
     let job = job_of(hull, inputs, output);
     jobs.iter().any(|other| other.crosses(&job))
 }
@@ -297,7 +297,7 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
     loop {
         let chosen: Vec<Chosen<'a>> = runs(shape, level)
             .iter()
-            .map(|run| Chosen { level, half: Half::Filling, run, span: overlapping(run, hull) })
+            .map(|run| Chosen { level, part: PartKind::Filling, run, span: overlapping(run, hull) })
             .filter(|chosen| !chosen.span.is_empty())
             .collect();
         let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
@@ -312,7 +312,7 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
 fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
     runs(shape, level)
         .iter()
-        .map(|run| Chosen { level, half: Half::Filling, run, span: all(run) })
+        .map(|run| Chosen { level, part: PartKind::Filling, run, span: all(run) })
         .collect()
 }
 
@@ -331,7 +331,7 @@ fn merge_of(
 ) -> Merge {
     let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
     let output_epoch = output_epoch(shape, output_level, &inputs);
-    Merge { inputs, output_level, output_half: Half::Filling, output_epoch, cursor, cause }
+    Merge { inputs, output_level, output_part: PartKind::Filling, output_epoch, cursor, cause }
 }
 
 impl<'a> Picker<'a> {
@@ -519,9 +519,9 @@ impl<'a> Picker<'a> {
         if !may_move {
             return Some(Task::Merge(merge));
         }
-        let Merge { output_level, output_half, output_epoch, cursor, cause, .. } = merge;
+        let Merge { output_level, output_part, output_epoch, cursor, cause, .. } = merge;
         let input = chosen.first()?.slice();
-        Some(Task::Move(Move { input, output_level, output_half, output_epoch, cursor, cause }))
+        Some(Task::Move(Move { input, output_level, output_part, output_epoch, cursor, cause }))
     }
 
     /// Tables smaller than this are merged out of level 0, not moved.

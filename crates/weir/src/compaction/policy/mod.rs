@@ -15,7 +15,7 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Cause, Merge, Move, Slice, Task};
 use crate::filter::monkey::{Allocation, Runs};
-use crate::version::shape::{Half, JobShape, LevelShape, Rank, RunShape, Shape};
+use crate::version::shape::{JobShape, LevelShape, PartKind, Rank, RunShape, Shape};
 
 /// Most filter bits per key: as the option `bloom_bits`.
 const FILTER_BITS_MAX: f64 = 32.0;
@@ -224,9 +224,9 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobShape> {
         Some(last.map_or(first, |last| first.union(Hull::of(last))))
     };
     let hull = task.inputs().iter().filter_map(slice_hull).reduce(Hull::union)?;
-    let (level, half) = task.output();
-    let inputs = task.inputs().iter().map(|slice| (slice.level, slice.half, Reverse(slice.epoch)));
-    Some(job_of(hull, inputs, (level, half, Reverse(epoch))))
+    let (level, part) = task.output();
+    let inputs = task.inputs().iter().map(|slice| (slice.level, slice.part, Reverse(slice.epoch)));
+    Some(job_of(hull, inputs, (level, part, Reverse(epoch))))
 }
 
 /// A job with inputs in `hull`, of these runs.
@@ -245,7 +245,7 @@ fn runs(shape: &Shape, level: usize) -> &[RunShape] {
 /// The run that a slice is of.
 fn run_of<'a>(shape: &'a Shape, slice: &Slice) -> Option<&'a RunShape> {
     let mut runs = shape.levels.get(slice.level)?.runs();
-    runs.find(|(half, run)| (*half, run.epoch) == (slice.half, slice.epoch)).map(|(_, run)| run)
+    runs.find(|(part, run)| (*part, run.epoch) == (slice.part, slice.epoch)).map(|(_, run)| run)
 }
 
 /// Whether a job has taken a table of this tree.
@@ -286,9 +286,9 @@ fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
         return Some(Task::Merge(merge_level(level, parts)));
     };
     Some(Task::Move(Move {
-        input: whole(level, Half::Draining, run),
+        input: whole(level, PartKind::Draining, run),
         output_level: level,
-        output_half: Half::Filling,
+        output_part: PartKind::Filling,
         output_epoch: below_filling.min(run.epoch),
         cursor: None,
         cause: Cause::Drain,
@@ -307,19 +307,19 @@ fn rewrite_deletes(shape: &Shape) -> Option<Merge> {
 }
 
 /// All tables of a run.
-fn whole(level: usize, half: Half, run: &RunShape) -> Slice {
+fn whole(level: usize, part: PartKind, run: &RunShape) -> Slice {
     let uids = tables_in(run, &all(run)).map(|table| table.uid).collect();
-    Slice { level, half, epoch: run.epoch, uids }
+    Slice { level, part, epoch: run.epoch, uids }
 }
 
 /// Where epochs leave no room: both parts of a level become one run.
 fn merge_level(level: usize, parts: &LevelShape) -> Merge {
-    let inputs: Vec<Slice> = parts.runs().map(|(half, run)| whole(level, half, run)).collect();
+    let inputs: Vec<Slice> = parts.runs().map(|(part, run)| whole(level, part, run)).collect();
     let output_epoch = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
     Merge {
         inputs,
         output_level: level,
-        output_half: Half::Filling,
+        output_part: PartKind::Filling,
         output_epoch,
         cursor: None,
         cause: Cause::Drain,

@@ -28,7 +28,7 @@ use crate::compaction::policy::{
     runs, table_at, tables_in, undrain_level, whole,
 };
 use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
-use crate::version::shape::{Half, JobShape, RunShape, Shape};
+use crate::version::shape::{JobShape, PartKind, RunShape, Shape};
 
 /// Most tables that one job takes from a draining run: what they overlap below is only half covered
 /// at the two ends, which is paid for once per job.
@@ -131,11 +131,11 @@ impl<'a> Picker<'a> {
     }
 
     /// Whether a job has a table of this part.
-    fn part_is_taken(&self, level: usize, half: Half) -> bool {
+    fn part_is_taken(&self, level: usize, part: PartKind) -> bool {
         let level = self.shape.levels.get(level).filter(|_| !self.taken.is_empty());
         let runs = level.into_iter().flat_map(|level| level.runs());
         let mut tables =
-            runs.filter(|(of, _)| *of == half).flat_map(|(_, run)| tables_in(run, &all(run)));
+            runs.filter(|(of, _)| *of == part).flat_map(|(_, run)| tables_in(run, &all(run)));
         tables.any(|table| self.taken.contains(&table.uid))
     }
 
@@ -143,8 +143,8 @@ impl<'a> Picker<'a> {
     /// has any.
     fn is_being_fed(&self, level: usize) -> bool {
         let above = (0..level).rev().find(|&above| in_use(self.shape, above));
-        let halves = [Half::Filling, Half::Draining];
-        above.is_some_and(|above| halves.iter().any(|&half| self.part_is_taken(above, half)))
+        let kinds = [PartKind::Filling, PartKind::Draining];
+        above.is_some_and(|above| kinds.iter().any(|&part| self.part_is_taken(above, part)))
     }
 
     /// Rule: a level is rotated when its draining part is empty and nothing is on its way to it.
@@ -154,11 +154,11 @@ impl<'a> Picker<'a> {
         let may = (1..BOTTOM).contains(&level)
             && parts.draining.is_none()
             && !parts.filling.runs.is_empty()
-            && !self.part_is_taken(level, Half::Filling)
+            && !self.part_is_taken(level, PartKind::Filling)
             && !self.is_being_fed(level);
         if may {
             let part = parts.filling.runs.iter();
-            let inputs = part.map(|run| whole(level, Half::Filling, run)).collect();
+            let inputs = part.map(|run| whole(level, PartKind::Filling, run)).collect();
             self.accept(Task::Rotate(Rotate { inputs, level, cause }));
         }
         may
@@ -167,17 +167,17 @@ impl<'a> Picker<'a> {
     /// Rule: the first tables of the oldest run of the draining part (in level 0, of all) are
     /// merged into the next level's filling part: about `bytes`, but no more than a job may take.
     pub(super) fn drain(&mut self, level: usize, bytes: u64, cause: Cause) -> bool {
-        let half = if level == 0 { Half::Filling } else { Half::Draining };
+        let part = if level == 0 { PartKind::Filling } else { PartKind::Draining };
         let next = self.next_level(level);
         let parts = self.shape.levels.get(level);
-        let run = parts.and_then(|parts| parts.runs().filter(|(of, _)| *of == half).last());
-        let Some((half, run)) = run else { return false };
-        let rotating = next < BOTTOM && self.part_is_taken(next, Half::Filling);
+        let run = parts.and_then(|parts| parts.runs().filter(|(of, _)| *of == part).last());
+        let Some((part, run)) = run else { return false };
+        let rotating = next < BOTTOM && self.part_is_taken(next, PartKind::Filling);
         let span = self.first_tables(run, bytes);
-        if rotating || self.part_is_taken(level, half) {
+        if rotating || self.part_is_taken(level, part) {
             return false;
         }
-        let source = Chosen { level, half, run, span };
+        let source = Chosen { level, part, run, span };
         self.merge_into(source, next, runs(self.shape, next).first(), cause)
     }
 
@@ -200,7 +200,7 @@ impl<'a> Picker<'a> {
             return true;
         }
         let span = self.first_tables(newer, drain_bytes_max(self.shape));
-        let source = Chosen { level: BOTTOM, half: Half::Filling, run: newer, span };
+        let source = Chosen { level: BOTTOM, part: PartKind::Filling, run: newer, span };
         self.merge_into(source, BOTTOM, Some(older), Cause::Drain);
         true
     }
@@ -230,7 +230,7 @@ impl<'a> Picker<'a> {
         let Some(hull) = source.hull() else { return false };
         let mut target = into.map(|run| {
             let span = overlapping(run, hull);
-            Chosen { level, half: Half::Filling, run, span }
+            Chosen { level, part: PartKind::Filling, run, span }
         });
         if let Some(target) = &mut target {
             self.widen(&mut source, target);
@@ -241,18 +241,18 @@ impl<'a> Picker<'a> {
         }
         let output_epoch = into.map_or(source.run.epoch, |run| run.epoch);
         let target = target.filter(|target| !target.span.is_empty());
-        let (output_level, output_half, cursor) = (level, Half::Filling, None);
+        let (output_level, output_part, cursor) = (level, PartKind::Filling, None);
         let may_move = target.is_none() && self.may_move(&source, level);
         let input = source.slice();
         let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
         let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = Merge { inputs, output_level, output_half, output_epoch, cursor, cause };
+        let merge = Merge { inputs, output_level, output_part, output_epoch, cursor, cause };
         if is_crossed(&self.jobs, &chosen, &merge) {
             return false;
         }
         let cursor = None;
         self.accept(if may_move {
-            Task::Move(Move { input, output_level, output_half, output_epoch, cursor, cause })
+            Task::Move(Move { input, output_level, output_part, output_epoch, cursor, cause })
         } else {
             Task::Merge(merge)
         });
@@ -318,7 +318,7 @@ impl<'a> Picker<'a> {
     fn bytes_below(&self, level: usize, hull: Hull<'_>) -> u64 {
         let levels = self.shape.levels.iter().enumerate().skip(level);
         let parts = levels.flat_map(|(at, parts)| parts.parts().map(move |part| (at, part)));
-        let older = parts.filter(|(at, (half, _))| *at > level || *half == Half::Draining);
+        let older = parts.filter(|(at, (part, _))| *at > level || *part == PartKind::Draining);
         let bytes = older.map(|(_, (_, part))| {
             let tables = part.runs.iter().flat_map(|run| tables_in(run, &overlapping(run, hull)));
             tables.map(|table| table.bytes).sum::<u64>()
@@ -354,10 +354,10 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     }
     let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
     let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
-    let (output_level, output_half, cursor) = (BOTTOM, Half::Filling, None);
+    let (output_level, output_part, cursor) = (BOTTOM, PartKind::Filling, None);
     let output_epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
     let cause = Cause::Manual;
-    let merge = Merge { inputs, output_level, output_half, output_epoch, cursor, cause };
+    let merge = Merge { inputs, output_level, output_part, output_epoch, cursor, cause };
     if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
         || is_crossed(&shape.jobs, &chosen, &merge)
     {
@@ -380,7 +380,7 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<
     loop {
         let parts = shape.levels.get(level).into_iter().flat_map(|level| level.runs());
         let chosen: Vec<Chosen<'a>> = parts
-            .map(|(half, run)| Chosen { level, half, run, span: overlapping(run, hull) })
+            .map(|(part, run)| Chosen { level, part, run, span: overlapping(run, hull) })
             .filter(|chosen| !chosen.span.is_empty())
             .collect();
         let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
@@ -454,10 +454,10 @@ pub(super) fn check(shape: &Shape) -> Vec<String> {
         if edge && parts.draining.is_some() {
             violations.push(format!("level {level} has a draining part"));
         }
-        for (half, part) in parts.parts().filter(|_| level > 0) {
+        for (kind, part) in parts.parts().filter(|_| level > 0) {
             if part.runs.len() > 1 {
                 let count = part.runs.len();
-                violations.push(format!("level {level} has {count} {half:?} runs, not one"));
+                violations.push(format!("level {level} has {count} {kind:?} runs, not one"));
             }
         }
         if (1..base).contains(&level) && !parts.is_empty() {

@@ -8,7 +8,7 @@ use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::filter::monkey::false_positives;
 use crate::options::{CompactionPolicy, Filters, Options};
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// A tree of random runs in random levels and parts: runs over parts of the key space, gaps
 /// between levels, epochs that are in order within a part only. Every run is newer in all its
@@ -17,9 +17,10 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
     let mut tree = Tree::new(options);
     let keys = 20 + prng.below(400);
     let mut seq = 1_000_000;
-    let parts = (0..LEVELS).flat_map(|level| [Half::Filling, Half::Draining].map(|h| (level, h)));
-    for (level, half) in parts {
-        if prng.chance(1, if half == Half::Filling { 3 } else { 2 }) {
+    let parts =
+        (0..LEVELS).flat_map(|level| [PartKind::Filling, PartKind::Draining].map(|h| (level, h)));
+    for (level, part) in parts {
+        if prng.chance(1, if part == PartKind::Filling { 3 } else { 2 }) {
             continue;
         }
         // Also those of the other part of the level.
@@ -35,7 +36,7 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
             let mut rest = &entries[..];
             while !rest.is_empty() {
                 let (table, later) = rest.split_at(1 + prng.below(rest.len() as u64) as usize);
-                tree.add_table(level, half, epoch, table.to_vec());
+                tree.add_table(level, part, epoch, table.to_vec());
                 rest = later;
             }
             epoch -= 1 + prng.below(20);

@@ -19,7 +19,7 @@ use crate::compaction::policy::{
     self, Hull, Plan, Pressure, RangePick, all, overlapping, runs, tables_in, undrain,
 };
 use crate::compaction::task::{Cause, Merge, Slice, Task};
-use crate::version::shape::{Half, LevelShape, RunShape, Shape};
+use crate::version::shape::{LevelShape, PartKind, RunShape, Shape};
 
 /// The last level.
 pub(super) const BOTTOM: usize = LEVELS - 1;
@@ -54,7 +54,7 @@ impl Placed<'_> {
     /// All its tables.
     pub(super) fn slice(&self) -> Slice {
         let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
-        Slice { level: self.level, half: Half::Filling, epoch: self.run.epoch, uids }
+        Slice { level: self.level, part: PartKind::Filling, epoch: self.run.epoch, uids }
     }
 }
 
@@ -164,8 +164,8 @@ pub(super) fn merge_of(
 ) -> Merge {
     let inputs: Vec<Slice> = runs.iter().map(Placed::slice).collect();
     let output_epoch = epoch_in(shape, output_level, &inputs);
-    let output_half = Half::Filling;
-    Merge { inputs, output_level, output_half, output_epoch, cursor: None, cause }
+    let output_part = PartKind::Filling;
+    Merge { inputs, output_level, output_part, output_epoch, cursor: None, cause }
 }
 
 /// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
@@ -203,10 +203,10 @@ pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
 /// A merge of tables of one run into themselves.
 fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
     let (level, epoch) = (place.level, place.run.epoch);
-    let half = Half::Filling;
-    let inputs = vec![Slice { level, half, epoch, uids }];
-    let (output_level, output_half, output_epoch) = (level, half, epoch);
-    Merge { inputs, output_level, output_half, output_epoch, cursor: None, cause }
+    let part = PartKind::Filling;
+    let inputs = vec![Slice { level, part, epoch, uids }];
+    let (output_level, output_part, output_epoch) = (level, part, epoch);
+    Merge { inputs, output_level, output_part, output_epoch, cursor: None, cause }
 }
 
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it

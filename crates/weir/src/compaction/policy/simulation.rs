@@ -13,7 +13,7 @@ use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, Merge, Rotate, Slice, Task};
 use crate::options::{CompactionPolicy, Options};
-use crate::version::shape::{Half, JobShape, PartShape, Rank, RunShape, Shape, TableList};
+use crate::version::shape::{JobShape, PartKind, PartShape, Rank, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
@@ -128,8 +128,8 @@ impl Tree {
     }
 
     /// Adds a table to a run; refuses one that overlaps another.
-    fn insert(&mut self, level: usize, half: Half, epoch: u64, table: SimTable) {
-        let run = self.levels[level][half as usize].entry(epoch).or_default();
+    fn insert(&mut self, level: usize, part: PartKind, epoch: u64, table: SimTable) {
+        let run = self.levels[level][part as usize].entry(epoch).or_default();
         let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
         let before = run.range(..=last).next_back().map(|(_, table)| &table.meta);
         let apart = before.is_none_or(|before| before.largest < key_bytes(first));
@@ -138,9 +138,15 @@ impl Tree {
     }
 
     /// Adds a table of these entries, which are in key order, to a part of a level.
-    pub(super) fn add_table(&mut self, level: usize, half: Half, epoch: u64, entries: Vec<Entry>) {
+    pub(super) fn add_table(
+        &mut self,
+        level: usize,
+        part: PartKind,
+        epoch: u64,
+        entries: Vec<Entry>,
+    ) {
         let table = self.make_table(entries);
-        self.insert(level, half, epoch, table);
+        self.insert(level, part, epoch, table);
     }
 
     /// Goes on with other options and their policy.
@@ -181,12 +187,12 @@ impl Tree {
         self.flushed_bytes += entries.len() as u64 * ENTRY_BYTES;
         for chunk in entries.chunks(per_table) {
             let table = self.make_table(chunk.to_vec());
-            self.insert(0, Half::Filling, epoch, table);
+            self.insert(0, PartKind::Filling, epoch, table);
         }
     }
 
     fn find(&self, slice: &Slice, uid: u64) -> SimTable {
-        let part = &self.levels[slice.level][slice.half as usize];
+        let part = &self.levels[slice.level][slice.part as usize];
         let run = part.get(&slice.epoch).expect("the run exists");
         run.values().find(|table| table.meta.uid == uid).expect("the table exists").clone()
     }
@@ -195,7 +201,7 @@ impl Tree {
     /// delete of it hides nothing then.
     fn is_base(&self, merge: &Merge, key: u64) -> bool {
         let uids: BTreeSet<u64> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
-        let newest = merge.inputs.iter().map(|s| (s.level, s.half, Reverse(s.epoch))).min();
+        let newest = merge.inputs.iter().map(|s| (s.level, s.part, Reverse(s.epoch))).min();
         let older = self.ranked_runs().filter(|(rank, _)| Some(*rank) >= newest);
         let may_hold = |table: &SimTable| {
             let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
@@ -268,8 +274,8 @@ impl Tree {
         };
         let mut left: Vec<(Rank, SimTable)> = Vec::new();
         for slice in task.inputs() {
-            let rank = (slice.level, slice.half, Reverse(slice.epoch));
-            let part = &mut self.levels[slice.level][slice.half as usize];
+            let rank = (slice.level, slice.part, Reverse(slice.epoch));
+            let part = &mut self.levels[slice.level][slice.part as usize];
             let run = part.get_mut(&slice.epoch).expect("the run exists");
             let inputs = run.values().filter(|table| slice.uids.contains(&table.meta.uid));
             left.extend(inputs.map(|table| (rank, table.clone())));
@@ -278,12 +284,12 @@ impl Tree {
                 part.remove(&slice.epoch);
             }
         }
-        let (level, half) = task.output();
+        let (level, part) = task.output();
         for (rank, table) in &left {
-            self.check_no_overtaking(*rank, table, (level, half, Reverse(epoch)), &outputs);
+            self.check_no_overtaking(*rank, table, (level, part, Reverse(epoch)), &outputs);
         }
         for table in outputs {
-            self.insert(level, half, epoch, table);
+            self.insert(level, part, epoch, table);
         }
         if let Some(CursorMove { level, key }) = task.cursor() {
             self.cursors[*level] = Some(key.clone());
@@ -308,10 +314,10 @@ impl Tree {
     /// The same with their places.
     fn ranked_runs(&self) -> impl Iterator<Item = (Rank, &SimRun)> {
         self.levels.iter().enumerate().flat_map(|(level, parts)| {
-            let halves = [Half::Filling, Half::Draining].into_iter().zip(parts);
-            halves.flat_map(move |(half, part)| {
+            let kinds = [PartKind::Filling, PartKind::Draining].into_iter().zip(parts);
+            kinds.flat_map(move |(kind, part)| {
                 let runs = part.iter().rev();
-                runs.map(move |(&epoch, run)| ((level, half, Reverse(epoch)), run))
+                runs.map(move |(&epoch, run)| ((level, kind, Reverse(epoch)), run))
             })
         })
     }

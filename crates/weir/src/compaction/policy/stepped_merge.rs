@@ -21,7 +21,7 @@ use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
 use crate::compaction::task::{Cause, Merge, Move, Task};
-use crate::version::shape::{Half, Shape};
+use crate::version::shape::{PartKind, Shape};
 
 /// The stepped-merge policy.
 pub(crate) struct SteppedMerge;
@@ -88,7 +88,7 @@ fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) 
         picker.accept(Task::Move(Move {
             input: only.slice(),
             output_level: last + 1,
-            output_half: Half::Filling,
+            output_part: PartKind::Filling,
             output_epoch: only.run.epoch,
             cursor: None,
             cause: Cause::LevelBytes,

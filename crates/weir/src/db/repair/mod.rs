@@ -58,7 +58,7 @@ use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 use wal::{LogEnd, LogSource, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
@@ -97,7 +97,7 @@ struct Repair {
 struct BadTable {
     keyspace: KeyspaceId,
     level: usize,
-    half: Half,
+    part: PartKind,
     epoch: u64,
     table: Arc<Table>,
     why: Error,
@@ -316,10 +316,10 @@ impl Repair {
         for state in root.keyspaces.iter() {
             let keyspace = state.id;
             for (level, runs) in state.version.levels().iter().enumerate() {
-                let tables = runs.runs().flat_map(|(half, run)| {
-                    run.tables.iter().map(move |(_, t)| (half, run.epoch, t))
+                let tables = runs.runs().flat_map(|(part, run)| {
+                    run.tables.iter().map(move |(_, t)| (part, run.epoch, t))
                 });
-                for (half, epoch, table) in tables {
+                for (part, epoch, table) in tables {
                     match table.verify() {
                         Ok(stats) => {
                             self.report.tables_sound += 1;
@@ -327,7 +327,7 @@ impl Repair {
                         }
                         Err(error) => {
                             let (why, table) = (damage(error)?, Arc::clone(table));
-                            bad.push(BadTable { keyspace, level, half, epoch, table, why });
+                            bad.push(BadTable { keyspace, level, part, epoch, table, why });
                         }
                     }
                 }
@@ -456,7 +456,7 @@ impl Repair {
         let mut job = FlushJob::new(context, spec, cursor);
         let finished = execute::run(&mut job)?;
         let tables = finished.outputs.into_iter();
-        Ok(tables.map(|meta| AddedTable { level, half: Half::Filling, epoch, meta }).collect())
+        Ok(tables.map(|meta| AddedTable { level, part: PartKind::Filling, epoch, meta }).collect())
     }
 
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.

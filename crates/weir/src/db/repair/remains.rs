@@ -54,7 +54,7 @@ impl Repair {
             let kept_as = self.copy_aside(Object::Table(meta.uid))?;
             let keyspace = root.keyspaces.get(bad.keyspace).map(|state| state.name.to_string());
             let changes = edit.keyspace(bad.keyspace);
-            changes.remove_table_from(bad.level, bad.half, meta.uid);
+            changes.remove_table_from(bad.level, bad.part, meta.uid);
             changes.added.extend(remains.tables);
             self.report.lost_tables.push(LostTable {
                 uid: meta.uid,
@@ -113,7 +113,7 @@ impl Repair {
             new_uid: Arc::new(move || uids.fetch_add(1, Ordering::Relaxed)),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
-        let tables = tables.into_iter().map(|table| AddedTable { half: bad.half, ..table });
+        let tables = tables.into_iter().map(|table| AddedTable { part: bad.part, ..table });
         Ok(Remains { tables: tables.collect(), entries, lost })
     }
 }

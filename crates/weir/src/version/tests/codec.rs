@@ -11,7 +11,7 @@ use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// The hex bytes of the block that follows `heading` in a format page.
 pub(super) fn example(page: &str, heading: &str) -> Vec<u8> {
@@ -65,7 +65,7 @@ fn worked_examples() {
     let mut edit = VersionEdit::default();
     let part = edit.keyspace(3);
     part.rotate(5, Rotation { bytes: 2_000_000, entries: 1000 });
-    part.remove_table_from(4, Half::Draining, 8);
+    part.remove_table_from(4, PartKind::Draining, 8);
     let mut encoded = Vec::new();
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
@@ -98,10 +98,10 @@ fn damaged_edits_are_refused_or_decoded() {
     part.options = Some(Arc::new(Options::default()));
     part.add_table(1, 5, meta(9, "a", "b", (1, 2)));
     part.remove_table(1, 8);
-    part.remove_table_from(2, Half::Draining, 7);
+    part.remove_table_from(2, PartKind::Draining, 7);
     part.added.push(AddedTable {
         level: 2,
-        half: Half::Draining,
+        part: PartKind::Draining,
         epoch: 4,
         meta: meta(10, "c", "d", (1, 2)),
     });

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
-use super::shape::Half;
+use super::shape::PartKind;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -77,9 +77,9 @@ fn dump(root: &Root) -> String {
                 let rotated = (part.rotated_bytes, part.rotated_entries);
                 writeln!(text, " level {number} rotated {rotated:?}").unwrap();
             }
-            for (half, run) in level.runs() {
+            for (part, run) in level.runs() {
                 let metas: Vec<_> = run.tables.iter().map(|(m, _)| (**m).clone()).collect();
-                writeln!(text, " level {number} {half:?} epoch {} {metas:?}", run.epoch).unwrap();
+                writeln!(text, " level {number} {part:?} epoch {} {metas:?}", run.epoch).unwrap();
             }
         }
     }
@@ -123,14 +123,14 @@ fn compaction(
         edit.rotate(level, Rotation { bytes: totals.bytes, entries: totals.entries });
         return edit;
     }
-    let (half, source) = match draining {
-        Some(part) => (Half::Draining, part),
-        None => (Half::Filling, &levels[level].filling),
+    let (part, source) = match draining {
+        Some(part) => (PartKind::Draining, part),
+        None => (PartKind::Filling, &levels[level].filling),
     };
     let mut range = (u64::MAX, 0);
     let mut seqs = (u64::MAX, 0);
-    let mut take = |edit: &mut KeyspaceEdit, level: usize, half: Half, table: &TableMeta| {
-        edit.remove_table_from(level, half, table.uid);
+    let mut take = |edit: &mut KeyspaceEdit, level: usize, part: PartKind, table: &TableMeta| {
+        edit.remove_table_from(level, part, table.uid);
         range.0 = range.0.min(number_of(&table.smallest));
         range.1 = range.1.max(number_of(&table.largest));
         seqs.0 = seqs.0.min(table.seq_min);
@@ -140,11 +140,11 @@ fn compaction(
     let mut inputs = (u64::MAX, 0);
     if level == 0 {
         for (table, _) in source.runs.iter().flat_map(|run| run.tables.iter()) {
-            inputs = take(&mut edit, 0, half, table);
+            inputs = take(&mut edit, 0, part, table);
         }
     } else if let Some(run) = source.runs.last() {
         let (table, _) = run.tables.get(prng.below(run.tables.len() as u64) as usize).unwrap();
-        inputs = take(&mut edit, level, half, table);
+        inputs = take(&mut edit, level, part, table);
         edit.set_cursor(level, Some(table.largest.clone()));
     }
     if edit.removed.is_empty() {
@@ -158,7 +158,7 @@ fn compaction(
         let lower = std::ops::Bound::Included(low.as_bytes());
         let upper = std::ops::Bound::Included(high.as_bytes());
         for table in run.overlapping(lower, upper) {
-            take(&mut edit, level + 1, Half::Filling, table.meta());
+            take(&mut edit, level + 1, PartKind::Filling, table.meta());
         }
     }
     if edit.removed.len() == 1 && prng.chance(1, 2) {

@@ -9,7 +9,7 @@ use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use crate::version::set::VersionSet;
-use crate::version::shape::Half;
+use crate::version::shape::PartKind;
 
 /// Applies a change of keyspace 0.
 fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Result<(), String> {
@@ -26,8 +26,8 @@ fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) 
     assert!(text.contains(why), "{text} does not say {why:?}");
 }
 
-fn added(level: usize, half: Half, epoch: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
-    AddedTable { level, half, epoch, meta: meta(uid, keys.0, keys.1, (1, 99)) }
+fn added(level: usize, part: PartKind, epoch: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
+    AddedTable { level, part, epoch, meta: meta(uid, keys.0, keys.1, (1, 99)) }
 }
 
 /// Level 1: run 12 of tables 6 [a, e] and 7 [f, k] fills, run 10 of tables 3 [a, f] and 4 [m, p]
@@ -65,9 +65,9 @@ fn filling_is_read_before_draining() {
     assert_eq!(order(&set), [6, 7, 3, 4, 2]);
     let root = set.current();
     let level = &root.keyspaces.get(0).unwrap().version.levels()[1];
-    let part = level.part(Half::Draining).unwrap();
+    let part = level.part(PartKind::Draining).unwrap();
     assert_eq!((part.rotated_bytes, part.rotated_entries), (2007, 20));
-    assert_eq!(level.part(Half::Filling).unwrap().runs.len(), 1);
+    assert_eq!(level.part(PartKind::Filling).unwrap().runs.len(), 1);
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn rotations_are_refused() {
     refused(&set, |p| p.rotate(2, Rotation { bytes: 1003, entries: 10 }), "with 1003 bytes");
     refused(&set, |p| p.rotate(2, Rotation { bytes: 1002, entries: 9 }), "and 9 entries");
     // A draining part begins with a rotation.
-    refused(&set, |p| p.added.push(added(2, Half::Draining, 1, 60, ("a", "b"))), "no draining");
-    refused(&set, |p| p.remove_table_from(2, Half::Draining, 2), "no draining");
+    refused(&set, |p| p.added.push(added(2, PartKind::Draining, 1, 60, ("a", "b"))), "no draining");
+    refused(&set, |p| p.remove_table_from(2, PartKind::Draining, 2), "no draining");
     // A table is where it is.
     refused(&set, |p| p.remove_table(1, 3), "not in the run");
-    refused(&set, |p| p.remove_table_from(1, Half::Draining, 6), "not in the run");
+    refused(&set, |p| p.remove_table_from(1, PartKind::Draining, 6), "not in the run");
 }
 
 /// Goal: nothing passes what is newer or older than itself over the same keys, parts included (H4,
@@ -101,21 +101,21 @@ fn data_keeps_its_order_through_a_round() {
     refused(&set, past, "would pass table 3");
     // What drains does not come up past what fills.
     let up = |p: &mut KeyspaceEdit| {
-        p.remove_table_from(1, Half::Draining, 3);
-        p.added.push(added(1, Half::Filling, 13, 3, ("a", "f")));
+        p.remove_table_from(1, PartKind::Draining, 3);
+        p.added.push(added(1, PartKind::Filling, 13, 3, ("a", "f")));
     };
     refused(&set, up, "would pass table 6");
     // A draining table goes down, beside a filling one over the same keys.
     apply(&set, |p| {
-        p.remove_table_from(1, Half::Draining, 3);
+        p.remove_table_from(1, PartKind::Draining, 3);
         p.remove_table(2, 2);
         p.add_table(2, 9, meta(61, "a", "z", (1, 99)));
     })
     .unwrap();
     // The draining part is rewritten, and keeps the size that it was rotated with.
     apply(&set, |p| {
-        p.remove_table_from(1, Half::Draining, 4);
-        p.added.push(added(1, Half::Draining, 10, 62, ("m", "o")));
+        p.remove_table_from(1, PartKind::Draining, 4);
+        p.added.push(added(1, PartKind::Draining, 10, 62, ("m", "o")));
     })
     .unwrap();
     let draining = |set: &VersionSet| {
@@ -129,8 +129,8 @@ fn data_keeps_its_order_through_a_round() {
     // Its last table goes back to the filling part, below what is there: the round is over, and the
     // next may begin.
     apply(&set, |p| {
-        p.remove_table_from(1, Half::Draining, 62);
-        p.added.push(added(1, Half::Filling, 10, 62, ("m", "o")));
+        p.remove_table_from(1, PartKind::Draining, 62);
+        p.added.push(added(1, PartKind::Filling, 10, 62, ("m", "o")));
     })
     .unwrap();
     assert_eq!(draining(&set), None);
@@ -147,8 +147,8 @@ fn rotations_come_first() {
     tree(&set);
     apply(&set, |p| {
         p.rotate(2, Rotation { bytes: 1002, entries: 10 });
-        p.remove_table_from(1, Half::Draining, 3);
-        p.added.push(added(2, Half::Filling, 10, 3, ("a", "f")));
+        p.remove_table_from(1, PartKind::Draining, 3);
+        p.added.push(added(2, PartKind::Filling, 10, 3, ("a", "f")));
     })
     .unwrap();
     assert_eq!(order(&set), [6, 7, 4, 3, 2]);
@@ -173,7 +173,7 @@ fn level_0_has_parts_too() {
         let log_start = LogPosition { segment: 1, lsn: 9, ..LogPosition::ORIGIN };
         p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: 8 });
         let meta = meta(22, "x", "y", (321, 330));
-        p.added.push(AddedTable { level: 0, half: Half::Draining, epoch: 22, meta });
+        p.added.push(AddedTable { level: 0, part: PartKind::Draining, epoch: 22, meta });
     };
     refused(&set, to_draining, "draining part of level 0");
     apply(&set, |p| p.add_table(0, 22, meta(22, "x", "y", (321, 330)))).unwrap();
@@ -186,7 +186,7 @@ fn a_base_keeps_the_parts() {
     for version_log_bytes in [1, 1 << 20] {
         let (set, storage) = set::fresh(version_log_bytes);
         tree(&set);
-        apply(&set, |p| p.remove_table_from(1, Half::Draining, 3)).unwrap();
+        apply(&set, |p| p.remove_table_from(1, PartKind::Draining, 3)).unwrap();
         let before = dump(&set.current());
         assert!(before.contains("rotated (2007, 20)"), "{before}");
         drop(set);
