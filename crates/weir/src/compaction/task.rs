@@ -1,8 +1,8 @@
 //! The commands that a policy gives and the executor obeys. There are no others.
 //!
 //! A task names whole tables by uid. It is valid for the shape that it was picked from for as long
-//! as none of its tables is an input of another job and it crosses none (`JobShape::crosses`); the
-//! executor checks that the tables still exist.
+//! as none of its tables is an input of another job and it conflicts with none
+//! (`JobFootprint::conflicts_with`); the executor checks that the tables still exist.
 //! Reserved for later policies, coded when used: trim a buffer list, build a sentinel.
 
 use std::fmt;
@@ -39,7 +39,7 @@ impl Cause {
 
 /// Some tables of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct RunSlice {
     /// The level of the run.
     pub(crate) level: usize,
     /// The part of the level.
@@ -61,9 +61,9 @@ pub(crate) struct CursorMove {
 
 /// Merge tables into one level, dropping what no reader can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Merge {
+pub(crate) struct MergeTask {
     /// The inputs, newest run first. Tables of the output level are inputs too.
-    pub(crate) inputs: Vec<Slice>,
+    pub(crate) inputs: Vec<RunSlice>,
     /// The level of the outputs; no input lies deeper.
     pub(crate) output_level: usize,
     /// The part of that level.
@@ -78,9 +78,9 @@ pub(crate) struct Merge {
 
 /// Give tables another level without touching their bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Move {
+pub(crate) struct MoveTask {
     /// The tables and where they are.
-    pub(crate) input: Slice,
+    pub(crate) input: RunSlice,
     /// Where they go.
     pub(crate) output_level: usize,
     /// The part of that level.
@@ -96,9 +96,9 @@ pub(crate) struct Move {
 /// Make the filling part of a level its draining part. The level has no draining part, and no job
 /// that runs brings tables to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rotate {
+pub(crate) struct RotateTask {
     /// All tables of the filling part, newest run first: nobody else may take one meanwhile.
-    pub(crate) inputs: Vec<Slice>,
+    pub(crate) inputs: Vec<RunSlice>,
     /// The level.
     pub(crate) level: usize,
     /// Why.
@@ -109,16 +109,16 @@ pub(crate) struct Rotate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Merge tables into one level.
-    Merge(Merge),
+    Merge(MergeTask),
     /// Move tables to another part or level.
-    Move(Move),
+    Move(MoveTask),
     /// Make the filling part of a level its draining part.
-    Rotate(Rotate),
+    Rotate(RotateTask),
 }
 
 impl Task {
     /// The tables that the task takes away, run by run.
-    pub(crate) fn inputs(&self) -> &[Slice] {
+    pub(crate) fn inputs(&self) -> &[RunSlice] {
         match self {
             Self::Merge(merge) => &merge.inputs,
             Self::Move(moved) => std::slice::from_ref(&moved.input),

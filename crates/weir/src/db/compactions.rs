@@ -23,14 +23,14 @@ use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
-use crate::version::shape::{JobShape, Shape};
+use crate::version::shape::{JobFootprint, Shape};
 
 /// What a compaction that was picked has to do.
 struct Claim {
     tree: Arc<Tree>,
     task: Task,
     /// What it is to other jobs.
-    job: Option<JobShape>,
+    job: Option<JobFootprint>,
     shape: Shape,
     root: Arc<Root>,
     /// What it takes of the device.

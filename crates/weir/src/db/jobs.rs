@@ -6,8 +6,8 @@
 //! Not here: the jobs themselves (`flushes`, `compactions`), how their results are shown
 //! (`install`).
 //!
-//! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace cross
-//! (`compacting`; `JobShape::crosses`).
+//! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace conflict
+//! (`compacting`; `JobFootprint::conflicts_with`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::log::Wanted;
 use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 use crate::version::edit::KeyspaceId;
-use crate::version::shape::JobShape;
+use crate::version::shape::JobFootprint;
 
 /// How long jobs rest after one found no space, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
@@ -56,7 +56,7 @@ pub(super) struct State {
     /// Inputs of running compactions.
     busy: BTreeSet<u64>,
     /// What running compactions may do where: one each, but for rotations.
-    compacting: Vec<(KeyspaceId, JobShape)>,
+    compacting: Vec<(KeyspaceId, JobFootprint)>,
     /// Keyspaces whose oldest memtable is being flushed.
     pub(super) flushing: BTreeSet<KeyspaceId>,
     /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
@@ -94,7 +94,7 @@ pub(super) struct Taken {
     /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
     pub(super) busy: BTreeSet<u64>,
     pub(super) damaged: BTreeSet<u64>,
-    pub(super) jobs: Vec<JobShape>,
+    pub(super) jobs: Vec<JobFootprint>,
 }
 
 impl Jobs {
@@ -210,18 +210,18 @@ impl State {
     }
 
     /// Reserves the inputs of a task and the keys that it may write as `job`.
-    pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobShape>) {
+    pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
         self.busy.extend(task.input_uids());
         self.compacting.extend(job.map(|job| (id, job.clone())));
     }
 
     /// Takes [`take`](Self::take) back.
-    pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobShape>) {
+    pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
         for uid in task.input_uids() {
             self.busy.remove(&uid);
         }
         // Of two that are equal, one is as good as the other.
-        let is_it = |(of, running): &(KeyspaceId, JobShape)| *of == id && Some(running) == job;
+        let is_it = |(of, running): &(KeyspaceId, JobFootprint)| *of == id && Some(running) == job;
         if let Some(at) = self.compacting.iter().position(is_it) {
             self.compacting.swap_remove(at);
         }

@@ -29,7 +29,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
-use crate::compaction::task::{Merge, Task};
+use crate::compaction::task::{MergeTask, Task};
 use crate::db::engine::Engine;
 use crate::db::jobs::{State, Taken};
 use crate::version::root::{KeyspaceVersion, Root};
@@ -202,7 +202,7 @@ fn whole(keyspace: &KeyspaceVersion) -> Space {
 }
 
 /// What a merge writes: no more than it reads.
-fn merge_need(shape: &Shape, merge: &Merge) -> Space {
+fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<u64> = slice.uids.iter().copied().collect();
         let level = shape.levels.get(slice.level);

@@ -34,14 +34,15 @@ enum Direction {
     Backward,
 }
 
-/// The head of a source at its end. A real key may have it too: then [`Merge::precedes`] looks.
+/// The head of a source at its end. A real key may have it too: then [`MergingCursor::precedes`]
+/// looks.
 const HEAD_END: u128 = u128::MAX;
 
 /// No runner-up is known; no source has come to a node of the tree yet.
 const UNKNOWN: usize = usize::MAX;
 
 /// One sorted sequence out of many cursors. A source's index is its rank: the newest source first.
-pub(crate) struct Merge<C> {
+pub(crate) struct MergingCursor<C> {
     sources: Vec<C>,
     heads: Vec<u128>,
     /// `tree[0]` is the winner, `tree[1..]` the losers.
@@ -55,7 +56,7 @@ pub(crate) struct Merge<C> {
     scratch: Vec<u8>,
 }
 
-impl<C: Cursor> Merge<C> {
+impl<C: Cursor> MergingCursor<C> {
     /// A merge of `sources`, newest first. It is not valid before the first seek.
     pub(crate) fn new(sources: Vec<C>) -> Self {
         let count = sources.len();
@@ -107,7 +108,7 @@ impl<C: Cursor> Merge<C> {
         self.precedes_slow(a, b)
     }
 
-    /// [`Merge::precedes`] for equal heads.
+    /// [`MergingCursor::precedes`] for equal heads.
     fn precedes_slow(&self, a: usize, b: usize) -> bool {
         let (source_a, source_b) = (&self.sources[a], &self.sources[b]);
         match (source_a.valid(), source_b.valid()) {
@@ -249,7 +250,7 @@ fn is_at<C: Cursor>(source: &C, key: &[u8], seq: Seq) -> bool {
     source.seq() == seq && source.key() == key
 }
 
-impl<C: Cursor> Cursor for Merge<C> {
+impl<C: Cursor> Cursor for MergingCursor<C> {
     #[inline]
     fn valid(&self) -> bool {
         self.valid

@@ -10,6 +10,6 @@ mod retain;
 mod tests;
 mod visible;
 
-pub(crate) use losers::Merge;
+pub(crate) use losers::MergingCursor;
 pub(crate) use retain::{Retain, RetainCounts, Tally};
 pub(crate) use visible::Visible;

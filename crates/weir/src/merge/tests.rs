@@ -146,8 +146,8 @@ fn world(prng: &mut Prng) -> World {
     World { all, sources, seq_last: seq }
 }
 
-fn merge_of(world: &World) -> Merge<VecCursor> {
-    Merge::new(world.sources.iter().cloned().map(VecCursor::new).collect())
+fn merge_of(world: &World) -> MergingCursor<VecCursor> {
+    MergingCursor::new(world.sources.iter().cloned().map(VecCursor::new).collect())
 }
 
 fn row_of(cursor: &impl Cursor) -> Option<Row> {
@@ -230,7 +230,7 @@ fn equal_entries_come_by_rank() {
     let sources: Vec<VecCursor> = (0..5)
         .map(|rank: u8| VecCursor::new(vec![row(b"a", 7, &[rank]), row(b"b", 7, &[rank])]))
         .collect();
-    let mut merge = Merge::new(sources);
+    let mut merge = MergingCursor::new(sources);
     merge.seek_to_first();
     let mut forward = Vec::new();
     while merge.valid() {
@@ -367,7 +367,7 @@ fn an_error_below_is_not_the_end() {
                     fuse: Some(Rc::clone(&fuse)),
                     ..VecCursor::new(rows.clone())
                 };
-                let merge = Merge::new(world.sources.iter().map(fused).collect());
+                let merge = MergingCursor::new(world.sources.iter().map(fused).collect());
                 let mut view = Visible::new(merge, SEQ_MAX, Bound::Unbounded, Bound::Unbounded);
                 let mut shown = Vec::new();
                 if forward {
@@ -516,7 +516,7 @@ fn retain_reports_a_failed_input() {
         fuse: Some(Rc::clone(&fuse)),
         ..VecCursor::new(rows.clone())
     };
-    let merge = Merge::new(world.sources.iter().map(fused).collect());
+    let merge = MergingCursor::new(world.sources.iter().map(fused).collect());
     let mut retain = Retain::new(merge, Vec::new(), |_| true);
     retain.seek_to_first();
     while retain.valid() {

@@ -11,7 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
-use crate::merge::{Merge, Visible};
+use crate::merge::{MergingCursor, Visible};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
@@ -140,7 +140,7 @@ pub(crate) struct View {
 /// When memory runs short it lets go of the memtables that it holds: it moves to the keyspace's
 /// newest super-version, in which its snapshot protects everything that it can see.
 pub(crate) struct TreeCursor {
-    inner: Visible<Merge<Source>>,
+    inner: Visible<MergingCursor<Source>>,
     shared: Arc<Shared>,
     tree: Arc<Tree>,
     seq: Seq,
@@ -159,7 +159,7 @@ impl TreeCursor {
         let View { tree, pinned, seq, lower, upper } = view;
         let sources = pinned.as_ref().map_or_else(Vec::new, |p| sources(p, &lower, &upper));
         Self {
-            inner: Visible::new(Merge::new(sources), seq, lower.clone(), upper.clone()),
+            inner: Visible::new(MergingCursor::new(sources), seq, lower.clone(), upper.clone()),
             release: shared.release_calls(),
             shared: Arc::clone(shared),
             tree,
@@ -196,7 +196,7 @@ impl TreeCursor {
             return;
         }
         let key = self.inner.valid().then(|| self.inner.key().to_vec());
-        let merge = Merge::new(sources(&newest, &self.lower, &self.upper));
+        let merge = MergingCursor::new(sources(&newest, &self.lower, &self.upper));
         self.inner = Visible::new(merge, self.seq, self.lower.clone(), self.upper.clone());
         self.pinned = Some(newest);
         if let Some(key) = key {

@@ -41,7 +41,7 @@ pub(crate) enum ReadAhead {
     /// As a user's scan, which may end soon.
     Scan,
     /// As a merge, which reads on to the end. Backwards it is a scan.
-    Merge {
+    Windows {
         /// Bytes of one read, unless a single block is larger.
         window_bytes: u64,
     },
@@ -52,7 +52,7 @@ impl ReadAhead {
     pub(crate) fn for_merge(sources: usize, accountant: Option<&Arc<Accountant>>) -> Self {
         let budget = accountant.map_or(u64::MAX, |accountant| accountant.budget_bytes());
         let share = budget / MERGE_BUDGET_SHARE / sources.max(1) as u64;
-        Self::Merge { window_bytes: share.clamp(MERGE_BYTES_MIN, MERGE_BYTES_MAX) }
+        Self::Windows { window_bytes: share.clamp(MERGE_BYTES_MIN, MERGE_BYTES_MAX) }
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let window = |budget_bytes: u64, sources: usize| {
             let accountant = Accountant::new(budget_bytes);
             match ReadAhead::for_merge(sources, Some(&accountant)) {
-                ReadAhead::Merge { window_bytes } => window_bytes,
+                ReadAhead::Windows { window_bytes } => window_bytes,
                 other => panic!("{other:?}"),
             }
         };

@@ -165,7 +165,7 @@ impl TableCursor {
         let direction = match (readahead, scan) {
             (ReadAhead::Scan, scan) => scan,
             // It reads on from wherever it begins.
-            (ReadAhead::Merge { .. }, scan) => scan.or(Some(Direction::Forward)),
+            (ReadAhead::Windows { .. }, scan) => scan.or(Some(Direction::Forward)),
         };
         let Some(direction) = direction else {
             if let Some(ahead) = &mut self.ahead {
@@ -188,7 +188,7 @@ impl TableCursor {
         if is_scan || !self.is_ahead(extent) {
             let ahead = self.ahead.get_or_insert_default();
             match (readahead, direction) {
-                (ReadAhead::Merge { window_bytes }, Direction::Forward) => {
+                (ReadAhead::Windows { window_bytes }, Direction::Forward) => {
                     ahead.merge(&self.table, opened, block, window_bytes)?;
                 }
                 _ => ahead.scan(&self.table, opened, block, direction)?,

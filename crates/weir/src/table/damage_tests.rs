@@ -347,7 +347,7 @@ fn read_errors_end_a_scan_and_are_not_forgotten() {
     let entries = small_entries();
     let storage = Arc::new(MemoryTables::default());
     let meta = write_table(&storage, 1, options(512), &entries);
-    let ways = [ReadAhead::Scan, ReadAhead::Merge { window_bytes: 2048 }];
+    let ways = [ReadAhead::Scan, ReadAhead::Windows { window_bytes: 2048 }];
     for (forward, readahead) in [true, false].into_iter().flat_map(|f| ways.map(|way| (f, way))) {
         let mut failures = 0;
         for nth in 1.. {

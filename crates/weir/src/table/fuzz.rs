@@ -169,7 +169,7 @@ pub fn table(data: &[u8]) {
     let table = Table::new(Arc::new(storage), meta, None, SEED, None, None);
     let sound = table.verify().is_ok();
     let readahead = match data.first() {
-        Some(byte) if byte % 2 == 1 => ReadAhead::Merge { window_bytes: 1 << 10 },
+        Some(byte) if byte % 2 == 1 => ReadAhead::Windows { window_bytes: 1 << 10 },
         _ => ReadAhead::Scan,
     };
     let options = CursorOptions { purpose: Purpose::Foreground, fill_cache: false, readahead };

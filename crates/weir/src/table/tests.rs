@@ -158,7 +158,7 @@ fn tables_agree_with_a_sorted_list() {
             let expected = expected_get(&entries, key, *seq);
             assert_eq!(get(&table, key, *seq).unwrap(), expected, "seed {seed}");
         }
-        let merge = ReadAhead::Merge { window_bytes: 1 + prng.below(8192) };
+        let merge = ReadAhead::Windows { window_bytes: 1 + prng.below(8192) };
         let scan = ReadAhead::Scan;
         for (fill, readahead) in [(false, merge), (true, scan), (false, scan), (false, merge)] {
             let mut cursor = table.cursor(scan_options(fill, readahead));
@@ -339,7 +339,7 @@ fn cached_blocks_do_not_end_a_window() {
         let (reads, bytes) = (&storage.reads, &storage.bytes_read);
         (reads.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed), held)
     };
-    let merge = ReadAhead::Merge { window_bytes: 1 << 20 };
+    let merge = ReadAhead::Windows { window_bytes: 1 << 20 };
     fill();
     assert_eq!(reads_of(merge), (0, 0, 0), "all is cached");
     (0..meta.blocks).filter(|b| b % 3 > 0).for_each(|b| cache.erase(1, b));

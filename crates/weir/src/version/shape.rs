@@ -7,7 +7,8 @@
 //! first by data epoch, and those of the filling part are newer than those of the draining part;
 //! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and
 //! everything that is `damaged`: a pick that touches one is void; (5) `jobs` holds a job for each
-//! of the former: a pick that would cross one ([`JobShape::crosses`]) is void too.
+//! of the former: a pick that conflicts with one ([`JobFootprint::conflicts_with`]) is void
+//! too.
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
@@ -32,7 +33,7 @@ pub(crate) struct Shape {
     /// Tables that cannot be read: busy too, but for as long as the store is open.
     pub(crate) damaged: BTreeSet<u64>,
     /// The running jobs.
-    pub(crate) jobs: Vec<JobShape>,
+    pub(crate) jobs: Vec<JobFootprint>,
     /// Sequence numbers of the live snapshots, ascending.
     pub(crate) snapshots: Vec<Seq>,
     /// The keyspace's options.
@@ -98,12 +99,11 @@ impl Shape {
 /// Where a run stands in the order of reading: a smaller rank is newer.
 pub(crate) type Rank = (usize, PartKind, Reverse<u64>);
 
-/// What a running job may do to the tree when it ends: in which run it may fill which keys, and
-/// past which runs it takes them there. The tables that it has taken do not tell: its outputs may
-/// span every gap between them, with nothing in it, and nobody may have put something there by
-/// then.
+/// Footprint of a running job: the run and the key range that its outputs may occupy, and the runs
+/// that its data passes on the way. Wider than its inputs: an output may span the gaps between
+/// them, and nothing may be put there meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JobShape {
+pub(crate) struct JobFootprint {
     /// The smallest user key of its inputs.
     pub(crate) smallest: Vec<u8>,
     /// The largest user key of its inputs.
@@ -116,11 +116,11 @@ pub(crate) struct JobShape {
     pub(crate) output: Rank,
 }
 
-impl JobShape {
+impl JobFootprint {
     /// Whether two jobs may not run side by side, whichever ends first: they would write over the
     /// same keys of one run, or one would write there between the runs of the other, which then
     /// passes it (rule 4 of `version::check`).
-    pub(crate) fn crosses(&self, other: &Self) -> bool {
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let writes_between = |writer: &Self, passer: &Self| {
             writer.output > passer.newest && writer.output < passer.oldest
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::cache::Purpose;
-use crate::compaction::task::{PartName, Slice};
+use crate::compaction::task::{PartName, RunSlice};
 use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::run::{Run, Version};
 use crate::version::run_cursor::RunCursor;
@@ -14,7 +14,7 @@ use crate::version::tables::TableList;
 ///
 /// # Errors
 /// `Conflict` if a table is not where the slice says.
-pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Table>>> {
+pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     let run = version
         .levels()
         .get(slice.level)
@@ -48,7 +48,7 @@ pub(super) fn tables_of(version: &Version, slice: &Slice) -> Result<Vec<Arc<Tabl
 /// # Errors
 /// `Corruption` if they overlap: the version's check would have to be broken.
 pub(super) fn cursor_over(
-    slice: &Slice,
+    slice: &RunSlice,
     tables: &[Arc<Table>],
     readahead: ReadAhead,
 ) -> Result<RunCursor> {

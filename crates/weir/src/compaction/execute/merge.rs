@@ -17,8 +17,8 @@ use crate::compaction::execute::{
     tally_of,
 };
 use crate::compaction::policy::Plan;
-use crate::compaction::task::{Merge as MergeTask, Task};
-use crate::merge::{Merge, Retain, Tally};
+use crate::compaction::task::{MergeTask, Task};
+use crate::merge::{MergingCursor, Retain, Tally};
 use crate::options::WarmUp;
 use crate::table::{ReadAhead, Table, TableOptions};
 use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
@@ -110,7 +110,7 @@ pub(crate) struct CompactionJob {
     keyspace: KeyspaceId,
     task: MergeTask,
     promised: Tally,
-    retain: Retain<Merge<RunCursor>, DropDeletes>,
+    retain: Retain<MergingCursor<RunCursor>, DropDeletes>,
     outputs: Outputs,
     started: bool,
     stats: JobStats,
@@ -140,7 +140,7 @@ impl CompactionJob {
         let readahead = ReadAhead::for_merge(inputs.len(), context.accountant.as_ref());
         let cursors: Result<Vec<RunCursor>> =
             slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
-        let merge = Merge::new(cursors?);
+        let merge = MergingCursor::new(cursors?);
         let cache = context.cache.clone().filter(|_| warm_up == WarmUp::Incremental);
         let mut outputs = Outputs::new(context.clone(), table, plan);
         if let Some(cache) = cache {

@@ -5,8 +5,8 @@
 //! job runs (`db`), applying its edit (`version::set`), freeing its inputs (the reclaimer).
 //!
 //! ```text
-//! flush:  memtable cursors -> Merge -> Retain(keep deletes) -> Outputs -> edit: add tables
-//! merge:  input runs       -> Merge -> Retain(base test)    -> Outputs -> edit: remove, add
+//! flush:  memtable -> Retain(keep deletes) -> Outputs -> edit: add tables
+//! merge:  runs -> MergingCursor -> Retain(base test) -> Outputs -> edit: remove, add
 //! move:   no job: `move_edit` is the edit
 //! rotate: no job: `rotate_edit` is the edit
 //! ```
@@ -29,7 +29,7 @@ use crate::base::error::{Error, Result};
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
-use crate::compaction::task::{CursorMove, Move, Rotate};
+use crate::compaction::task::{CursorMove, MoveTask, RotateTask};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
 use crate::table::Table;
@@ -136,7 +136,7 @@ pub(crate) fn run(job: &mut dyn Job) -> Result<Finished> {
 pub(crate) fn move_edit(
     keyspace: KeyspaceId,
     version: &Version,
-    task: &Move,
+    task: &MoveTask,
 ) -> Result<VersionEdit> {
     let tables = input::tables_of(version, &task.input)?;
     let mut edit = VersionEdit::default();
@@ -161,7 +161,7 @@ pub(crate) fn move_edit(
 pub(crate) fn rotate_edit(
     keyspace: KeyspaceId,
     version: &Version,
-    task: &Rotate,
+    task: &RotateTask,
 ) -> Result<VersionEdit> {
     let mut rotation = Rotation::default();
     for slice in &task.inputs {

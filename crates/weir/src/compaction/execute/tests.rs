@@ -16,11 +16,11 @@ use crate::base::prng::Prng;
 use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
 use crate::compaction::policy::{Policy, RangePick, running_job};
-use crate::compaction::task::{Cause, Merge as MergeTask, Slice, Task};
+use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
 use crate::device::File;
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
-use crate::merge::{Merge, Visible};
+use crate::merge::{MergingCursor, Visible};
 use crate::options::{Options, WarmUp};
 use crate::storage::files::{Files, FilesOptions};
 use crate::storage::{LogKind, TableSource, TableWriter};
@@ -28,7 +28,7 @@ use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::{JobShape, PartKind, Shape};
+use crate::version::shape::{JobFootprint, PartKind, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = 0;
@@ -152,7 +152,7 @@ impl Finished {
 
 struct RunningJob {
     task: Task,
-    shape: Option<JobShape>,
+    shape: Option<JobFootprint>,
     job: CompactionJob,
 }
 
@@ -331,7 +331,7 @@ impl Store {
         for run in version.runs_newest_first() {
             sources.push(Box::new(cursor_of(run)));
         }
-        let merge = Merge::new(sources);
+        let merge = MergingCursor::new(sources);
         let mut view = Visible::new(merge, snapshot, Bound::Unbounded, Bound::Unbounded);
         let mut content = Vec::new();
         view.seek_to_first();
@@ -689,12 +689,12 @@ fn costs_add_up() {
 }
 
 /// The slice of all tables of the newest run of a part.
-fn newest_run(store: &Store, level: usize, part: PartKind) -> Slice {
+fn newest_run(store: &Store, level: usize, part: PartKind) -> RunSlice {
     let version = store.version();
     let runs = &version.levels()[level].part(part).expect("the part").runs;
     let run = runs.first().expect("a run");
     let uids = run.tables.iter().map(|(meta, _)| meta.uid).collect();
-    Slice { level, part, epoch: run.epoch, uids }
+    RunSlice { level, part, epoch: run.epoch, uids }
 }
 
 /// Goal: a delete that is merged into the filling part of a level stays as long as the draining
@@ -708,7 +708,7 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
     let input = newest_run(&store, 0, PartKind::Filling);
     let (output_epoch, cursor, cause) = (input.epoch, None, Cause::Drain);
     let output_part = PartKind::Filling;
-    store.start(Task::Move(Move {
+    store.start(Task::Move(MoveTask {
         input,
         output_level: 5,
         output_part,
@@ -717,11 +717,11 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
         cause,
     }));
     let inputs = vec![newest_run(&store, 5, PartKind::Filling)];
-    store.start(Task::Rotate(Rotate { inputs, level: 5, cause }));
+    store.start(Task::Rotate(RotateTask { inputs, level: 5, cause }));
 
     store.write(b"k", None);
     store.flush();
-    let merge = |input: Slice, output_level| {
+    let merge = |input: RunSlice, output_level| {
         let (output_epoch, cursor, inputs) = (input.epoch, None, vec![input]);
         Task::Merge(MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause })
     };

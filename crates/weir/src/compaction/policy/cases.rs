@@ -38,7 +38,7 @@ use super::{Policy, RangePick};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
-use crate::version::shape::{JobShape, PartKind, RunShape, Shape, TableList};
+use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
 pub(super) fn small_options() -> Options {
@@ -170,7 +170,7 @@ fn add_run(shape: &mut Shape, part: &str, rest: &str) {
 }
 
 /// `L0 9 L5 2 a-m`
-fn parse_job(text: &str) -> JobShape {
+fn parse_job(text: &str) -> JobFootprint {
     let words: Vec<&str> = text.split(' ').collect();
     let [source, source_epoch, output, output_epoch, keys] = words[..] else {
         panic!("job LEVEL EPOCH LEVEL EPOCH LOW-HIGH, not {text:?}");
@@ -182,7 +182,7 @@ fn parse_job(text: &str) -> JobShape {
     let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
     let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");
     let (smallest, largest) = (smallest.as_bytes().to_vec(), largest.as_bytes().to_vec());
-    JobShape { smallest, largest, newest, oldest: output, output }
+    JobFootprint { smallest, largest, newest, oldest: output, output }
 }
 
 fn build_shape(lines: &[String]) -> Shape {

@@ -23,7 +23,7 @@ use std::ops::Bound;
 use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes, waiting_runs};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
-use crate::compaction::task::{Cause, Merge, Task};
+use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// A quantum is at most this part of what the draining part began with, but never less than a
@@ -58,7 +58,7 @@ impl Policy for Gear {
         parts::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         leveled::plan(shape, merge)
     }
 

@@ -17,8 +17,8 @@
 use std::ops::Bound;
 
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{self, Plan, Policy, Pressure, RangePick, undrain};
-use crate::compaction::task::{Cause, Merge, Task};
+use crate::compaction::policy::{self, Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// The lazy-leveled policy.
@@ -27,7 +27,7 @@ pub(crate) struct LazyLeveled;
 impl Policy for LazyLeveled {
     /// The rules, most urgent first.
     fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = undrain(shape) {
+        if let Some(tasks) = merge_parts_back(shape) {
             return tasks;
         }
         let mut picker = Picker::new(shape);
@@ -42,7 +42,7 @@ impl Policy for LazyLeveled {
         runs::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         runs::plan(shape, merge)
     }
 

@@ -21,9 +21,9 @@
 //! overlaps it, so that only age-contiguous data moves (H23); (2) at most one job of `pick` takes
 //! from level 0; (3) the tables taken from a deeper level are neighbours, and all tables that they
 //! overlap below are taken too, so the outputs overlap nothing else there; (4) a table is never
-//! taken without another that shares a user key with it in its run (H40); (5) no two jobs cross:
+//! taken without another that shares a user key with it in its run (H40); (5) no two jobs conflict:
 //! what one writes may span the gaps between its inputs, and nothing may be brought there
-//! meanwhile, nor past it ([`JobShape::crosses`]).
+//! meanwhile, nor past it ([`JobFootprint::conflicts_with`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -34,11 +34,12 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Below, Hull, Plan, Policy, Pressure, RangePick, Span, all, filter_bits, hull_of, job_of,
-    keeps_too_many_bits, overlapping, run_of, running_job, runs, table_at, tables_in, undrain,
+    Below, KeyBounds, Plan, Policy, Pressure, RangePick, Span, all, bounds_of, filter_bits, job_of,
+    keeps_too_many_bits, merge_parts_back, overlapping, run_of, running_job, runs, table_at,
+    tables_in,
 };
-use crate::compaction::task::{Cause, CursorMove, Merge, Move, Slice, Task};
-use crate::version::shape::{JobShape, PartKind, RunShape, Shape};
+use crate::compaction::task::{Cause, CursorMove, MergeTask, MoveTask, RunSlice, Task};
+use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape};
 
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
@@ -72,7 +73,7 @@ pub(crate) struct Leveled;
 impl Policy for Leveled {
     /// The rules, most urgent first; each is one function.
     fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = undrain(shape) {
+        if let Some(tasks) = merge_parts_back(shape) {
             return tasks;
         }
         let mut picker = Picker::new(shape);
@@ -95,7 +96,7 @@ impl Policy for Leveled {
         pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         plan(shape, merge)
     }
 
@@ -247,7 +248,7 @@ struct Picker<'a> {
     targets: Targets,
     busy: BTreeSet<u64>,
     /// The running jobs and those of this pick.
-    jobs: Vec<JobShape>,
+    jobs: Vec<JobFootprint>,
     /// Levels that a level of overlapping runs waits for: nothing is taken from them.
     held: Vec<usize>,
     tasks: Vec<Task>,
@@ -263,8 +264,8 @@ pub(super) struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    pub(super) fn hull(&self) -> Option<Hull<'a>> {
-        hull_of(self.run, &self.span)
+    pub(super) fn bounds(&self) -> Option<KeyBounds<'a>> {
+        bounds_of(self.run, &self.span)
     }
 
     pub(super) fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + '_ {
@@ -275,36 +276,45 @@ impl<'a> Chosen<'a> {
         self.tables().map(|table| table.bytes).sum()
     }
 
-    pub(super) fn slice(&self) -> Slice {
+    pub(super) fn slice(&self) -> RunSlice {
         let uids = self.tables().map(|table| table.uid).collect();
-        Slice { level: self.level, part: self.part, epoch: self.run.epoch, uids }
+        RunSlice { level: self.level, part: self.part, epoch: self.run.epoch, uids }
     }
 }
 
-/// Whether a merge of these tables would cross another job.
-pub(super) fn is_crossed(jobs: &[JobShape], chosen: &[Chosen<'_>], merge: &Merge) -> bool {
-    let Some(hull) = hull_over(chosen).filter(|_| !jobs.is_empty()) else { return false };
+/// Whether a merge of these tables would conflict with a running job.
+pub(super) fn conflicts_with_running(
+    jobs: &[JobFootprint],
+    chosen: &[Chosen<'_>],
+    merge: &MergeTask,
+) -> bool {
+    let Some(bounds) = bounds_over(chosen).filter(|_| !jobs.is_empty()) else { return false };
     let inputs = chosen.iter().map(|c| (c.level, c.part, Reverse(c.run.epoch)));
     let output = (merge.output_level, merge.output_part, Reverse(merge.output_epoch));
-    let job = job_of(hull, inputs, output);
-    jobs.iter().any(|other| other.crosses(&job))
+    let job = job_of(bounds, inputs, output);
+    jobs.iter().any(|other| other.conflicts_with(&job))
 }
 
-/// The tables of every run of `level` that overlap `hull`, and those that overlap these, until
+/// The tables of every run of `level` that overlap `bounds`, and those that overlap these, until
 /// there are no more: newest run first.
-fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<'a>> {
-    let mut hull = hull;
+fn stack_over<'a>(shape: &'a Shape, level: usize, bounds: KeyBounds<'a>) -> Vec<Chosen<'a>> {
+    let mut bounds = bounds;
     loop {
         let chosen: Vec<Chosen<'a>> = runs(shape, level)
             .iter()
-            .map(|run| Chosen { level, part: PartKind::Filling, run, span: overlapping(run, hull) })
+            .map(|run| Chosen {
+                level,
+                part: PartKind::Filling,
+                run,
+                span: overlapping(run, bounds),
+            })
             .filter(|chosen| !chosen.span.is_empty())
             .collect();
-        let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
-        if wider == hull {
+        let wider = chosen.iter().filter_map(Chosen::bounds).fold(bounds, KeyBounds::union);
+        if wider == bounds {
             return chosen;
         }
-        hull = wider;
+        bounds = wider;
     }
 }
 
@@ -317,8 +327,8 @@ fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
 }
 
 /// The interval around all chosen tables.
-pub(super) fn hull_over<'a>(chosen: &[Chosen<'a>]) -> Option<Hull<'a>> {
-    chosen.iter().filter_map(Chosen::hull).reduce(Hull::union)
+pub(super) fn bounds_over<'a>(chosen: &[Chosen<'a>]) -> Option<KeyBounds<'a>> {
+    chosen.iter().filter_map(Chosen::bounds).reduce(KeyBounds::union)
 }
 
 /// The merge of all chosen tables into one level.
@@ -328,10 +338,10 @@ fn merge_of(
     output_level: usize,
     cursor: Option<CursorMove>,
     cause: Cause,
-) -> Merge {
-    let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
+) -> MergeTask {
+    let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
     let output_epoch = output_epoch(shape, output_level, &inputs);
-    Merge { inputs, output_level, output_part: PartKind::Filling, output_epoch, cursor, cause }
+    MergeTask { inputs, output_level, output_part: PartKind::Filling, output_epoch, cursor, cause }
 }
 
 impl<'a> Picker<'a> {
@@ -362,7 +372,7 @@ impl<'a> Picker<'a> {
         if self.is_busy(&all_runs) {
             return;
         }
-        let Some(seed) = all_runs.iter().rev().find_map(Chosen::hull) else { return };
+        let Some(seed) = all_runs.iter().rev().find_map(Chosen::bounds) else { return };
         let mut chosen = stack_over(shape, level, seed);
         let small = chosen.iter().map(Chosen::bytes).sum::<u64>() < self.small_bytes();
         if small || level == BOTTOM {
@@ -388,7 +398,7 @@ impl<'a> Picker<'a> {
             return;
         }
         let output_level = self.stack_output(level);
-        for seed in all_runs.iter().rev().filter_map(Chosen::hull) {
+        for seed in all_runs.iter().rev().filter_map(Chosen::bounds) {
             let chosen = stack_over(shape, level, seed);
             if !self.is_busy(&chosen)
                 && let Some(task) = self.finish(chosen, output_level, cause, None)
@@ -465,12 +475,12 @@ impl<'a> Picker<'a> {
     ) -> Option<(Task, u64)> {
         let shape = self.shape;
         let output_level = self.targets.next_level(shape, level);
-        let chosen = self.widen(output_level, stack_over(shape, level, hull_of(run, &span)?))?;
+        let chosen = self.widen(output_level, stack_over(shape, level, bounds_of(run, &span)?))?;
         if self.is_busy(&chosen) {
             return None;
         }
         let bytes = chosen.iter().map(Chosen::bytes).sum();
-        let cursor = CursorMove { level, key: hull_over(&chosen)?.largest.to_vec() };
+        let cursor = CursorMove { level, key: bounds_over(&chosen)?.largest.to_vec() };
         let task = self.finish(chosen, output_level, cause, Some(cursor))?;
         Some((task, bytes))
     }
@@ -480,11 +490,11 @@ impl<'a> Picker<'a> {
     fn widen(&self, output_level: usize, chosen: Vec<Chosen<'a>>) -> Option<Vec<Chosen<'a>>> {
         let shape = self.shape;
         let level = chosen.first()?.level;
-        let hull = hull_over(&chosen)?;
-        let lower = stack_over(shape, output_level, hull);
-        let Some(lower_hull) = hull_over(&lower) else { return Some(chosen) };
-        let wide = stack_over(shape, level, hull.union(lower_hull));
-        let wide_lower = stack_over(shape, output_level, hull_over(&wide)?);
+        let bounds = bounds_over(&chosen)?;
+        let lower = stack_over(shape, output_level, bounds);
+        let Some(lower_bounds) = bounds_over(&lower) else { return Some(chosen) };
+        let wide = stack_over(shape, level, bounds.union(lower_bounds));
+        let wide_lower = stack_over(shape, output_level, bounds_over(&wide)?);
         let count = |lower: &[Chosen<'_>]| lower.iter().map(|c| c.span.len()).sum::<usize>();
         let limit = WIDEN_TABLES.saturating_mul(shape.options.table_bytes);
         let free = count(&wide_lower) == count(&lower)
@@ -505,7 +515,7 @@ impl<'a> Picker<'a> {
         let source_level = chosen.first()?.level;
         let mut may_move = false;
         if output_level != source_level {
-            let lower = stack_over(self.shape, output_level, hull_over(&chosen)?);
+            let lower = stack_over(self.shape, output_level, bounds_over(&chosen)?);
             if self.is_busy(&lower) {
                 return None;
             }
@@ -513,15 +523,15 @@ impl<'a> Picker<'a> {
             chosen.extend(lower);
         }
         let merge = merge_of(self.shape, &chosen, output_level, cursor, cause);
-        if is_crossed(&self.jobs, &chosen, &merge) {
+        if conflicts_with_running(&self.jobs, &chosen, &merge) {
             return None;
         }
         if !may_move {
             return Some(Task::Merge(merge));
         }
-        let Merge { output_level, output_part, output_epoch, cursor, cause, .. } = merge;
+        let MergeTask { output_level, output_part, output_epoch, cursor, cause, .. } = merge;
         let input = chosen.first()?.slice();
-        Some(Task::Move(Move { input, output_level, output_part, output_epoch, cursor, cause }))
+        Some(Task::Move(MoveTask { input, output_level, output_part, output_epoch, cursor, cause }))
     }
 
     /// Tables smaller than this are merged out of level 0, not moved.
@@ -546,7 +556,7 @@ impl<'a> Picker<'a> {
         let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);
         only.tables().all(|table| {
             let small = only.level == 0 && table.bytes < self.small_bytes();
-            let below = overlapping_bytes(self.shape, output_level + 1, Hull::of(table));
+            let below = overlapping_bytes(self.shape, output_level + 1, KeyBounds::of(table));
             let deletes_end_here =
                 table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
             !small && below <= overlap_max && (below > 0 || !deletes_end_here)
@@ -562,7 +572,7 @@ impl<'a> Picker<'a> {
         };
         let Some(run) = runs(self.shape, BOTTOM).first() else { return };
         let Some(table) = tables_in(run, &all(run)).find(|table| useless(table)) else { return };
-        let chosen = stack_over(self.shape, BOTTOM, Hull::of(table));
+        let chosen = stack_over(self.shape, BOTTOM, KeyBounds::of(table));
         let merge = merge_of(self.shape, &chosen, BOTTOM, None, Cause::Deletes);
         self.accept(Task::Merge(merge));
     }
@@ -575,13 +585,13 @@ fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
     table.deletes > 0 && visible_to_all
 }
 
-/// Bytes of the tables from `level` down to the first level that overlaps `hull`.
-fn overlapping_bytes(shape: &Shape, level: usize, hull: Hull<'_>) -> u64 {
+/// Bytes of the tables from `level` down to the first level that overlaps `bounds`.
+fn overlapping_bytes(shape: &Shape, level: usize, bounds: KeyBounds<'_>) -> u64 {
     (level..LEVELS)
         .map(|level| {
             let tables = runs(shape, level)
                 .iter()
-                .flat_map(|run| tables_in(run, &overlapping(run, hull)).map(|table| table.bytes));
+                .flat_map(|run| tables_in(run, &overlapping(run, bounds)).map(|table| table.bytes));
             tables.sum::<u64>()
         })
         .find(|&bytes| bytes > 0)
@@ -593,28 +603,30 @@ fn overlapping_bytes(shape: &Shape, level: usize, hull: Hull<'_>) -> u64 {
 /// Rule: a range asked for by a user is merged out of all levels at once into the bottom level;
 /// there it is rewritten only for deletes that can go.
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    if let Some(tasks) = undrain(shape) {
+    if let Some(tasks) = merge_parts_back(shape) {
         return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
     }
-    let mut hull: Option<Hull<'_>> = None;
+    let mut bounds: Option<KeyBounds<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for level in 0..LEVELS {
         let in_range = runs(shape, level)
             .iter()
             .flat_map(|run| tables_in(run, &all(run)))
             .filter(|table| in_bounds(table, lower, upper))
-            .filter(|table| level < BOTTOM || hull.is_some() || deletes_hide_nothing(shape, table))
-            .map(Hull::of);
-        let Some(seed) = in_range.chain(hull).reduce(Hull::union) else { continue };
+            .filter(|table| {
+                level < BOTTOM || bounds.is_some() || deletes_hide_nothing(shape, table)
+            })
+            .map(KeyBounds::of);
+        let Some(seed) = in_range.chain(bounds).reduce(KeyBounds::union) else { continue };
         chosen.extend(stack_over(shape, level, seed));
-        hull = hull_over(&chosen);
+        bounds = bounds_over(&chosen);
     }
     if chosen.is_empty() {
         return RangePick::Done;
     }
     let merge = merge_of(shape, &chosen, BOTTOM, None, Cause::Manual);
     if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
-        || is_crossed(&shape.jobs, &chosen, &merge)
+        || conflicts_with_running(&shape.jobs, &chosen, &merge)
     {
         return RangePick::Wait;
     }
@@ -638,34 +650,36 @@ fn in_bounds(table: &TableMeta, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> boo
 
 /// Rule: outputs join the one run of their level; where there is none, they found it with the epoch
 /// of their newest input.
-fn output_epoch(shape: &Shape, output_level: usize, inputs: &[Slice]) -> u64 {
+fn output_epoch(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
     let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
     runs(shape, output_level).first().map_or(newest, |run| run.epoch)
 }
 
 /// Rule: outputs are cut near `table_bytes`, all of about the same size, and aligned with what lies
 /// below them.
-pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
+pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
     let mut input_bytes = 0u64;
-    let mut hull: Option<Hull<'_>> = None;
+    let mut bounds: Option<KeyBounds<'_>> = None;
     for slice in &merge.inputs {
         let run = run_of(shape, slice);
         let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
         for table in tables.filter(|table| slice.uids.contains(&table.uid)) {
             input_bytes += table.bytes;
-            hull = Some(hull.map_or(Hull::of(table), |hull| hull.union(Hull::of(table))));
+            bounds = Some(
+                bounds.map_or(KeyBounds::of(table), |bounds| bounds.union(KeyBounds::of(table))),
+            );
         }
     }
     let table_bytes = shape.options.table_bytes.max(1);
     let outputs = input_bytes.div_ceil(table_bytes).max(1);
     let below = (merge.output_level + 1..LEVELS).find(|&level| in_use(shape, level));
-    let below = match (below, hull) {
+    let below = match (below, bounds) {
         // Several runs there become one before they are merged with: the largest tells most.
-        (Some(level), Some(hull)) => runs(shape, level)
+        (Some(level), Some(bounds)) => runs(shape, level)
             .iter()
             .max_by_key(|run| run.tables.totals().bytes)
             .into_iter()
-            .flat_map(|run| tables_in(run, &overlapping(run, hull)).map(Below::of))
+            .flat_map(|run| tables_in(run, &overlapping(run, bounds)).map(Below::of))
             .collect(),
         _ => Vec::new(),
     };

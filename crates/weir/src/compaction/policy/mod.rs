@@ -3,7 +3,7 @@
 //! Not here: the data (`execute`), the delay of writers (`pacing` turns [`Pressure`] into one).
 //!
 //! Invariants: (1) the tasks of one `pick` share no table with each other nor with a busy one, and
-//! cross neither each other nor a running job ([`JobShape::crosses`]);
+//! conflict neither with each other nor with a running job ([`JobFootprint::conflicts_with`]);
 //! (2) installing a task's result never puts an older entry of a key above a newer one (H23, H40);
 //! (3) after finitely many picks on a tree that nobody writes to, `pick` returns nothing.
 
@@ -13,9 +13,9 @@ use std::ops::{Bound, Range};
 use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{Cause, Merge, Move, Slice, Task};
+use crate::compaction::task::{Cause, MergeTask, MoveTask, RunSlice, Task};
 use crate::filter::monkey::{Allocation, Runs};
-use crate::version::shape::{JobShape, LevelShape, PartKind, Rank, RunShape, Shape};
+use crate::version::shape::{JobFootprint, LevelShape, PartKind, Rank, RunShape, Shape};
 
 /// Most filter bits per key: as the option `bloom_bits`.
 const FILTER_BITS_MAX: f64 = 32.0;
@@ -113,7 +113,7 @@ pub(crate) trait Policy: Send + Sync {
     /// The next step towards one run without deletes over the user keys from `lower` to `upper`.
     fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick;
     /// How the outputs of `merge` are made.
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan;
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan;
     /// Where the run of a flush goes. Level 0 as it stands: a merge in flight may be older than the
     /// flush, and only level 0 orders overlapping runs by age alone.
     fn place_flush(&self, _shape: &Shape) -> Placement {
@@ -182,12 +182,12 @@ impl Below {
 
 /// An interval of user keys, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hull<'a> {
+struct KeyBounds<'a> {
     smallest: &'a [u8],
     largest: &'a [u8],
 }
 
-impl<'a> Hull<'a> {
+impl<'a> KeyBounds<'a> {
     /// The interval of a table.
     fn of(table: &'a TableMeta) -> Self {
         Self { smallest: &table.smallest, largest: &table.largest }
@@ -209,32 +209,32 @@ impl<'a> Hull<'a> {
 
 /// What a task of a shape is to others while it runs. A rotation is nothing to them: it moves no
 /// key, and nothing may come to its level meanwhile, wherever it is.
-pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobShape> {
+pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
     let epoch = match task {
         Task::Merge(merge) => merge.output_epoch,
         Task::Move(moved) => moved.output_epoch,
         Task::Rotate(_) => return None,
     };
-    let slice_hull = |slice: &Slice| {
+    let slice_bounds = |slice: &RunSlice| {
         let run = run_of(shape, slice)?;
         let (first, last) = (slice.uids.first()?, slice.uids.last()?);
         let mut tables = tables_in(run, &all(run)).skip_while(|table| table.uid != *first);
-        let first = Hull::of(tables.next()?);
+        let first = KeyBounds::of(tables.next()?);
         let last = tables.find(|table| table.uid == *last);
-        Some(last.map_or(first, |last| first.union(Hull::of(last))))
+        Some(last.map_or(first, |last| first.union(KeyBounds::of(last))))
     };
-    let hull = task.inputs().iter().filter_map(slice_hull).reduce(Hull::union)?;
+    let bounds = task.inputs().iter().filter_map(slice_bounds).reduce(KeyBounds::union)?;
     let (level, part) = task.output();
     let inputs = task.inputs().iter().map(|slice| (slice.level, slice.part, Reverse(slice.epoch)));
-    Some(job_of(hull, inputs, (level, part, Reverse(epoch))))
+    Some(job_of(bounds, inputs, (level, part, Reverse(epoch))))
 }
 
-/// A job with inputs in `hull`, of these runs.
-fn job_of(hull: Hull<'_>, inputs: impl Iterator<Item = Rank>, output: Rank) -> JobShape {
+/// A job with inputs in `bounds`, of these runs.
+fn job_of(bounds: KeyBounds<'_>, inputs: impl Iterator<Item = Rank>, output: Rank) -> JobFootprint {
     let (newest, oldest) = inputs
         .fold((output, output), |(newest, oldest), rank| (newest.min(rank), oldest.max(rank)));
-    let (smallest, largest) = (hull.smallest.to_vec(), hull.largest.to_vec());
-    JobShape { smallest, largest, newest, oldest, output }
+    let (smallest, largest) = (bounds.smallest.to_vec(), bounds.largest.to_vec());
+    JobFootprint { smallest, largest, newest, oldest, output }
 }
 
 /// The runs of the filling part of a level, newest first.
@@ -243,7 +243,7 @@ fn runs(shape: &Shape, level: usize) -> &[RunShape] {
 }
 
 /// The run that a slice is of.
-fn run_of<'a>(shape: &'a Shape, slice: &Slice) -> Option<&'a RunShape> {
+fn run_of<'a>(shape: &'a Shape, slice: &RunSlice) -> Option<&'a RunShape> {
     let mut runs = shape.levels.get(slice.level)?.runs();
     runs.find(|(part, run)| (*part, run.epoch) == (slice.part, slice.epoch)).map(|(_, run)| run)
 }
@@ -256,17 +256,16 @@ fn any_busy(shape: &Shape) -> bool {
             .any(|(_, run)| tables_in(run, &all(run)).any(|table| taken(table.uid)))
 }
 
-/// The way back from parts: what a policy without them does with a tree that has draining parts
-/// (from `gear` or `two_phase`, in the middle of a round). `None`: there are none. Otherwise only
-/// these tasks may run now; none: they wait for jobs that were picked before.
+/// Moves draining runs back to the filling part, for a policy without parts that takes over a tree
+/// of `gear` or `two_phase`. `None`: no level is draining. Otherwise nothing else may run now;
+/// `Some` of nothing: blocked by running jobs.
 ///
-/// The runs of a draining part are moved to the filling part of their level as they are, the newest
-/// first. That keeps
-/// the order, because everything in the filling part is newer; only where a run there has the same
-/// data epoch or an older one (a merge's outputs carry that of its newest input, and a run that is
-/// drained into two rounds of the next level gives it to both) the moved run gets the epoch below:
-/// inside a level, epochs say nothing but the order. Damaged tables come along: nobody reads them.
-pub(super) fn undrain(shape: &Shape) -> Option<Vec<Task>> {
+/// The runs of a draining part move as they are, the newest first. The order of reading stays,
+/// because everything in the filling part is newer. Where a run there has the same or an older data
+/// epoch (a merge's outputs carry that of its newest input, and a run drained into two rounds of
+/// the next level gives its epoch to both), the moved run gets the epoch below: within a level an epoch
+/// only orders. Damaged tables move too: a move reads nothing.
+pub(super) fn merge_parts_back(shape: &Shape) -> Option<Vec<Task>> {
     let draining = |level: &LevelShape| level.draining.is_some();
     if !shape.levels.iter().any(draining) {
         return None;
@@ -285,7 +284,7 @@ fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
     let Some(below_filling) = oldest_filling.unwrap_or(u64::MAX).checked_sub(1) else {
         return Some(Task::Merge(merge_level(level, parts)));
     };
-    Some(Task::Move(Move {
+    Some(Task::Move(MoveTask {
         input: whole(level, PartKind::Draining, run),
         output_level: level,
         output_part: PartKind::Filling,
@@ -297,7 +296,7 @@ fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
 
 /// The same for the policies with parts: the oldest run of the tree is in the filling part of the
 /// last level, if anything is there.
-fn rewrite_deletes(shape: &Shape) -> Option<Merge> {
+fn rewrite_deletes(shape: &Shape) -> Option<MergeTask> {
     shape
         .levels
         .last()
@@ -307,16 +306,16 @@ fn rewrite_deletes(shape: &Shape) -> Option<Merge> {
 }
 
 /// All tables of a run.
-fn whole(level: usize, part: PartKind, run: &RunShape) -> Slice {
+fn whole(level: usize, part: PartKind, run: &RunShape) -> RunSlice {
     let uids = tables_in(run, &all(run)).map(|table| table.uid).collect();
-    Slice { level, part, epoch: run.epoch, uids }
+    RunSlice { level, part, epoch: run.epoch, uids }
 }
 
 /// Where epochs leave no room: both parts of a level become one run.
-fn merge_level(level: usize, parts: &LevelShape) -> Merge {
-    let inputs: Vec<Slice> = parts.runs().map(|(part, run)| whole(level, part, run)).collect();
+fn merge_level(level: usize, parts: &LevelShape) -> MergeTask {
+    let inputs: Vec<RunSlice> = parts.runs().map(|(part, run)| whole(level, part, run)).collect();
     let output_epoch = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
-    Merge {
+    MergeTask {
         inputs,
         output_level: level,
         output_part: PartKind::Filling,
@@ -345,13 +344,13 @@ fn table_at(run: &RunShape, index: usize) -> Option<&TableMeta> {
 }
 
 /// The interval of a span; `None` if it is empty.
-fn hull_of<'a>(run: &'a RunShape, span: &Span) -> Option<Hull<'a>> {
+fn bounds_of<'a>(run: &'a RunShape, span: &Span) -> Option<KeyBounds<'a>> {
     let first = table_at(run, span.start).filter(|_| !span.is_empty())?;
     let last = table_at(run, span.end - 1)?;
-    Some(Hull { smallest: &first.smallest, largest: &last.largest })
+    Some(KeyBounds { smallest: &first.smallest, largest: &last.largest })
 }
 
 /// The tables of a run that have keys in the interval, as far as their bounds tell.
-fn overlapping(run: &RunShape, hull: Hull<'_>) -> Span {
-    run.tables.overlapping(Bound::Included(hull.smallest), Bound::Included(hull.largest))
+fn overlapping(run: &RunShape, bounds: KeyBounds<'_>) -> Span {
+    run.tables.overlapping(Bound::Included(bounds.smallest), Bound::Included(bounds.largest))
 }

@@ -13,22 +13,24 @@
 //! a time takes from a part, so that jobs cannot end out of that order; (3) of several runs in a
 //! part (left by another policy) the oldest drains first, and what comes from above joins the
 //! newest, so nothing passes anything (H23); (4) a level is rotated only while no job brings tables
-//! to it, and no job begins to while it is being rotated; (5) no two jobs cross
-//! ([`JobShape::crosses`]). A damaged table holds up its part when its turn comes; it hinders no
-//! rotation, which reads nothing.
+//! to it, and no job begins to while it is being rotated; (5) no two jobs conflict
+//! ([`JobFootprint::conflicts_with`]). A damaged table holds up its part when its turn comes; it
+//! hinders no rotation, which reads nothing.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::leveled::{Chosen, OVERLAP_TABLES, hull_over, is_crossed};
+use crate::compaction::policy::leveled::{
+    Chosen, OVERLAP_TABLES, bounds_over, conflicts_with_running,
+};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
 use crate::compaction::policy::{
-    Hull, Pressure, RangePick, Span, all, any_busy, keeps_too_many_bits, overlapping, running_job,
-    runs, table_at, tables_in, undrain_level, whole,
+    KeyBounds, Pressure, RangePick, Span, all, any_busy, keeps_too_many_bits, overlapping,
+    running_job, runs, table_at, tables_in, undrain_level, whole,
 };
-use crate::compaction::task::{Cause, Merge, Move, Rotate, Slice, Task};
-use crate::version::shape::{JobShape, PartKind, RunShape, Shape};
+use crate::compaction::task::{Cause, MergeTask, MoveTask, RotateTask, RunSlice, Task};
+use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape};
 
 /// Most tables that one job takes from a draining run: what they overlap below is only half covered
 /// at the two ends, which is paid for once per job.
@@ -102,7 +104,7 @@ pub(super) struct Picker<'a> {
     /// Tables that a job has, also one of this pick: those that are damaged wait for nobody.
     taken: BTreeSet<u64>,
     /// The running jobs and those of this pick.
-    jobs: Vec<JobShape>,
+    jobs: Vec<JobFootprint>,
     pub(super) tasks: Vec<Task>,
 }
 
@@ -159,7 +161,7 @@ impl<'a> Picker<'a> {
         if may {
             let part = parts.filling.runs.iter();
             let inputs = part.map(|run| whole(level, PartKind::Filling, run)).collect();
-            self.accept(Task::Rotate(Rotate { inputs, level, cause }));
+            self.accept(Task::Rotate(RotateTask { inputs, level, cause }));
         }
         may
     }
@@ -227,9 +229,9 @@ impl<'a> Picker<'a> {
         into: Option<&'a RunShape>,
         cause: Cause,
     ) -> bool {
-        let Some(hull) = source.hull() else { return false };
+        let Some(bounds) = source.bounds() else { return false };
         let mut target = into.map(|run| {
-            let span = overlapping(run, hull);
+            let span = overlapping(run, bounds);
             Chosen { level, part: PartKind::Filling, run, span }
         });
         if let Some(target) = &mut target {
@@ -246,13 +248,13 @@ impl<'a> Picker<'a> {
         let input = source.slice();
         let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
         let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = Merge { inputs, output_level, output_part, output_epoch, cursor, cause };
-        if is_crossed(&self.jobs, &chosen, &merge) {
+        let merge = MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause };
+        if conflicts_with_running(&self.jobs, &chosen, &merge) {
             return false;
         }
         let cursor = None;
         self.accept(if may_move {
-            Task::Move(Move { input, output_level, output_part, output_epoch, cursor, cause })
+            Task::Move(MoveTask { input, output_level, output_part, output_epoch, cursor, cause })
         } else {
             Task::Merge(merge)
         });
@@ -262,7 +264,7 @@ impl<'a> Picker<'a> {
     /// Rule: tables that follow come along if they add no table of the target (LevelDB,
     /// SetupOtherInputs), as long as the job stays bounded.
     fn widen(&self, source: &mut Chosen<'a>, target: &Chosen<'a>) {
-        let Some(lower) = target.hull() else { return };
+        let Some(lower) = target.bounds() else { return };
         let limit = WIDEN_TABLES.saturating_mul(self.shape.options.table_bytes);
         let mut bytes = source.bytes();
         while let Some(table) = table_at(source.run, source.span.end) {
@@ -306,21 +308,21 @@ impl<'a> Picker<'a> {
         }
         let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);
         tables_in(source.run, &source.span).all(|table| {
-            let below = self.bytes_below(level, Hull::of(table));
+            let below = self.bytes_below(level, KeyBounds::of(table));
             let deletes_end_here =
                 table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
             below <= overlap_max && (below > 0 || !deletes_end_here)
         })
     }
 
-    /// Bytes in `hull` that are older than the filling part of `level`: of the first part that has
-    /// any.
-    fn bytes_below(&self, level: usize, hull: Hull<'_>) -> u64 {
+    /// Bytes in `bounds` that are older than the filling part of `level`: of the first part that
+    /// has any.
+    fn bytes_below(&self, level: usize, bounds: KeyBounds<'_>) -> u64 {
         let levels = self.shape.levels.iter().enumerate().skip(level);
         let parts = levels.flat_map(|(at, parts)| parts.parts().map(move |part| (at, part)));
         let older = parts.filter(|(at, (part, _))| *at > level || *part == PartKind::Draining);
         let bytes = older.map(|(_, (_, part))| {
-            let tables = part.runs.iter().flat_map(|run| tables_in(run, &overlapping(run, hull)));
+            let tables = part.runs.iter().flat_map(|run| tables_in(run, &overlapping(run, bounds)));
             tables.map(|table| table.bytes).sum::<u64>()
         });
         bytes.into_iter().find(|&bytes| bytes > 0).unwrap_or(0)
@@ -330,7 +332,7 @@ impl<'a> Picker<'a> {
 /// Rule: a range that a user asks for is merged out of all levels and parts at once into the last
 /// level; there it is rewritten only for deletes that can go, or to be one run.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    let mut hull: Option<Hull<'_>> = None;
+    let mut bounds: Option<KeyBounds<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for (level, parts) in shape.levels.iter().enumerate() {
         let tables = parts.runs().flat_map(|(_, run)| {
@@ -338,28 +340,29 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
         });
         let tables: Vec<&TableMeta> = tables.collect();
         let around = |useful: &dyn Fn(&TableMeta) -> bool| {
-            let hulls = tables.iter().filter(|table| useful(table)).map(|table| Hull::of(table));
-            let seed = hulls.chain(hull).reduce(Hull::union);
+            let seeds =
+                tables.iter().filter(|table| useful(table)).map(|table| KeyBounds::of(table));
+            let seed = seeds.chain(bounds).reduce(KeyBounds::union);
             seed.map_or_else(Vec::new, |seed| stack_over(shape, level, seed))
         };
         let mut stack = around(&|_| true);
-        if level == BOTTOM && hull.is_none() && stack.len() == 1 {
+        if level == BOTTOM && bounds.is_none() && stack.len() == 1 {
             stack = around(&|table| deletes_hide_nothing(shape, table));
         }
         chosen.extend(stack);
-        hull = hull_over(&chosen);
+        bounds = bounds_over(&chosen);
     }
     if chosen.is_empty() {
         return RangePick::Done;
     }
-    let inputs: Vec<Slice> = chosen.iter().map(Chosen::slice).collect();
+    let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
     let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
     let (output_level, output_part, cursor) = (BOTTOM, PartKind::Filling, None);
     let output_epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
     let cause = Cause::Manual;
-    let merge = Merge { inputs, output_level, output_part, output_epoch, cursor, cause };
+    let merge = MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause };
     if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
-        || is_crossed(&shape.jobs, &chosen, &merge)
+        || conflicts_with_running(&shape.jobs, &chosen, &merge)
     {
         return RangePick::Wait;
     }
@@ -373,21 +376,21 @@ pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
     table.deletes > 0 && visible_to_all
 }
 
-/// The tables of every run of `level` that overlap `hull`, and those that overlap these, until
+/// The tables of every run of `level` that overlap `bounds`, and those that overlap these, until
 /// there are no more: newest run first.
-fn stack_over<'a>(shape: &'a Shape, level: usize, hull: Hull<'a>) -> Vec<Chosen<'a>> {
-    let mut hull = hull;
+fn stack_over<'a>(shape: &'a Shape, level: usize, bounds: KeyBounds<'a>) -> Vec<Chosen<'a>> {
+    let mut bounds = bounds;
     loop {
         let parts = shape.levels.get(level).into_iter().flat_map(|level| level.runs());
         let chosen: Vec<Chosen<'a>> = parts
-            .map(|(part, run)| Chosen { level, part, run, span: overlapping(run, hull) })
+            .map(|(part, run)| Chosen { level, part, run, span: overlapping(run, bounds) })
             .filter(|chosen| !chosen.span.is_empty())
             .collect();
-        let wider = chosen.iter().filter_map(Chosen::hull).fold(hull, Hull::union);
-        if wider == hull {
+        let wider = chosen.iter().filter_map(Chosen::bounds).fold(bounds, KeyBounds::union);
+        if wider == bounds {
             return chosen;
         }
-        hull = wider;
+        bounds = wider;
     }
 }
 

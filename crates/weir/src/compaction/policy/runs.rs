@@ -16,9 +16,9 @@ use std::ops::{Bound, Range};
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::{
-    self, Hull, Plan, Pressure, RangePick, all, overlapping, runs, tables_in, undrain,
+    self, KeyBounds, Plan, Pressure, RangePick, all, merge_parts_back, overlapping, runs, tables_in,
 };
-use crate::compaction::task::{Cause, Merge, Slice, Task};
+use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
 use crate::version::shape::{LevelShape, PartKind, RunShape, Shape};
 
 /// The last level.
@@ -52,9 +52,9 @@ impl Placed<'_> {
     }
 
     /// All its tables.
-    pub(super) fn slice(&self) -> Slice {
+    pub(super) fn slice(&self) -> RunSlice {
         let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
-        Slice { level: self.level, part: PartKind::Filling, epoch: self.run.epoch, uids }
+        RunSlice { level: self.level, part: PartKind::Filling, epoch: self.run.epoch, uids }
     }
 }
 
@@ -161,18 +161,18 @@ pub(super) fn merge_of(
     runs: &[Placed<'_>],
     output_level: usize,
     cause: Cause,
-) -> Merge {
-    let inputs: Vec<Slice> = runs.iter().map(Placed::slice).collect();
+) -> MergeTask {
+    let inputs: Vec<RunSlice> = runs.iter().map(Placed::slice).collect();
     let output_epoch = epoch_in(shape, output_level, &inputs);
     let output_part = PartKind::Filling;
-    Merge { inputs, output_level, output_part, output_epoch, cursor: None, cause }
+    MergeTask { inputs, output_level, output_part, output_epoch, cursor: None, cause }
 }
 
 /// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
 /// that are older but have a larger number (a leveled run keeps the epoch of its first table,
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
-pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[Slice]) -> u64 {
+pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
     let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
     if inputs.iter().all(|slice| slice.level == output_level) {
         return newest;
@@ -191,7 +191,7 @@ fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
 
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
 /// there because a snapshot needed them) is rewritten without them, in its place.
-pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
+pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<MergeTask> {
     let oldest = runs_from(shape, 0).pop()?;
     let table = tables_in(oldest.run, &all(oldest.run)).find(|table| {
         deletes_hide_nothing(shape, table)
@@ -201,12 +201,12 @@ pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<Merge> {
 }
 
 /// A merge of tables of one run into themselves.
-fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
+fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> MergeTask {
     let (level, epoch) = (place.level, place.run.epoch);
     let part = PartKind::Filling;
-    let inputs = vec![Slice { level, part, epoch, uids }];
+    let inputs = vec![RunSlice { level, part, epoch, uids }];
     let (output_level, output_part, output_epoch) = (level, part, epoch);
-    Merge { inputs, output_level, output_part, output_epoch, cursor: None, cause }
+    MergeTask { inputs, output_level, output_part, output_epoch, cursor: None, cause }
 }
 
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
@@ -215,7 +215,7 @@ fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> Merge {
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
 /// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    if let Some(tasks) = undrain(shape) {
+    if let Some(tasks) = merge_parts_back(shape) {
         return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
     }
     let runs = runs_from(shape, 0);
@@ -233,7 +233,7 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     }
     let older = runs.get(oldest + 1..).unwrap_or_default();
     let is_base = |table: &TableMeta| {
-        older.iter().all(|place| overlapping(place.run, Hull::of(table)).is_empty())
+        older.iter().all(|place| overlapping(place.run, KeyBounds::of(table)).is_empty())
     };
     let is_useless = |table: &&TableMeta| deletes_hide_nothing(shape, table) && is_base(table);
     let span = place.run.tables.overlapping(lower, upper);
@@ -247,7 +247,7 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
 
 /// Rule: outputs are cut near `table_bytes`, all of about the same size. Whole runs are merged
 /// next, so there is nothing below to align with.
-pub(super) fn plan(shape: &Shape, merge: &Merge) -> Plan {
+pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
     let mut input_bytes = 0u64;
     for slice in &merge.inputs {
         let run = runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);

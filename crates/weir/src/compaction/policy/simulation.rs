@@ -11,9 +11,9 @@ use super::{Policy, RangePick, running_job};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::task::{CursorMove, Merge, Rotate, Slice, Task};
+use crate::compaction::task::{CursorMove, MergeTask, RotateTask, RunSlice, Task};
 use crate::options::{CompactionPolicy, Options};
-use crate::version::shape::{JobShape, PartKind, PartShape, Rank, RunShape, Shape, TableList};
+use crate::version::shape::{JobFootprint, PartKind, PartShape, Rank, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
@@ -30,7 +30,7 @@ struct SimTable {
 /// A started task.
 struct InFlight {
     task: Task,
-    shape: Option<JobShape>,
+    shape: Option<JobFootprint>,
     outputs: Vec<SimTable>,
 }
 
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    fn find(&self, slice: &Slice, uid: u64) -> SimTable {
+    fn find(&self, slice: &RunSlice, uid: u64) -> SimTable {
         let part = &self.levels[slice.level][slice.part as usize];
         let run = part.get(&slice.epoch).expect("the run exists");
         run.values().find(|table| table.meta.uid == uid).expect("the table exists").clone()
@@ -199,7 +199,7 @@ impl Tree {
 
     /// Whether no table outside the inputs may hold an older entry of a key than all of them: a
     /// delete of it hides nothing then.
-    fn is_base(&self, merge: &Merge, key: u64) -> bool {
+    fn is_base(&self, merge: &MergeTask, key: u64) -> bool {
         let uids: BTreeSet<u64> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
         let newest = merge.inputs.iter().map(|s| (s.level, s.part, Reverse(s.epoch))).min();
         let older = self.ranked_runs().filter(|(rank, _)| Some(*rank) >= newest);
@@ -211,7 +211,7 @@ impl Tree {
     }
 
     /// The outputs of a merge: newest entry per key, cut as the plan says.
-    fn merge(&mut self, shape: &Shape, merge: &Merge) -> Vec<SimTable> {
+    fn merge(&mut self, shape: &Shape, merge: &MergeTask) -> Vec<SimTable> {
         let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
         for slice in &merge.inputs {
             for &uid in &slice.uids {
@@ -296,7 +296,7 @@ impl Tree {
         }
     }
 
-    fn rotate(&mut self, rotate: &Rotate) {
+    fn rotate(&mut self, rotate: &RotateTask) {
         let [filling, draining] = &mut self.levels[rotate.level];
         let uids: BTreeSet<u64> = rotate.inputs.iter().flat_map(|s| s.uids.clone()).collect();
         let metas = filling.values().flat_map(BTreeMap::values).map(|table| &table.meta);
@@ -526,7 +526,7 @@ fn jobs_in_flight_keep_the_tree_sound() {
 /// written over a gap in the meantime: half of these seeds when jobs stood for the tables that they
 /// had taken, the others when nothing stood for the gaps.
 #[test]
-fn no_job_crosses_another() {
+fn no_job_conflicts_with_another() {
     use CompactionPolicy::{Gear, Leveled, TwoPhase};
     let seen = [
         (Writes::Wide, Leveled, &[163][..]),

@@ -18,8 +18,8 @@ use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, undrain};
-use crate::compaction::task::{Cause, Merge, Task};
+use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// Most runs that one merge takes for their sizes (Cassandra's `max_threshold`).
@@ -34,7 +34,7 @@ pub(crate) struct SizeTiered;
 
 impl Policy for SizeTiered {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = undrain(shape) {
+        if let Some(tasks) = merge_parts_back(shape) {
             return tasks;
         }
         let order = runs::runs_from(shape, 0);
@@ -50,7 +50,7 @@ impl Policy for SizeTiered {
         runs::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         runs::plan(shape, merge)
     }
 

@@ -19,8 +19,8 @@ use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
-use crate::compaction::task::{Cause, Merge, Move, Task};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::task::{Cause, MergeTask, MoveTask, Task};
 use crate::version::shape::{PartKind, Shape};
 
 /// The stepped-merge policy.
@@ -28,7 +28,7 @@ pub(crate) struct SteppedMerge;
 
 impl Policy for SteppedMerge {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = undrain(shape) {
+        if let Some(tasks) = merge_parts_back(shape) {
             return tasks;
         }
         let mut picker = Picker::new(shape);
@@ -43,7 +43,7 @@ impl Policy for SteppedMerge {
         runs::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         runs::plan(shape, merge)
     }
 
@@ -85,7 +85,7 @@ fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) 
         return;
     }
     if picker.are_idle(std::iter::once(only)) {
-        picker.accept(Task::Move(Move {
+        picker.accept(Task::Move(MoveTask {
             input: only.slice(),
             output_level: last + 1,
             output_part: PartKind::Filling,

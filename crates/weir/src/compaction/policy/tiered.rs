@@ -19,8 +19,8 @@ use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, undrain};
-use crate::compaction::task::{Cause, Merge, Task};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// The tiered policy.
@@ -28,7 +28,7 @@ pub(crate) struct Tiered;
 
 impl Policy for Tiered {
     fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = undrain(shape) {
+        if let Some(tasks) = merge_parts_back(shape) {
             return tasks;
         }
         let mut picker = Picker::new(shape);
@@ -42,7 +42,7 @@ impl Policy for Tiered {
         runs::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         runs::plan(shape, merge)
     }
 

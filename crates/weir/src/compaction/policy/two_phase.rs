@@ -18,7 +18,7 @@ use std::ops::Bound;
 use crate::compaction::policy::parts::{self, Picker, draining_bytes, waiting_runs};
 use crate::compaction::policy::targets::{BOTTOM, Targets, level_bytes};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
-use crate::compaction::task::{Cause, Merge, Task};
+use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// The two-phase policy.
@@ -49,7 +49,7 @@ impl Policy for TwoPhase {
         parts::pick_range(shape, lower, upper)
     }
 
-    fn plan(&self, shape: &Shape, merge: &Merge) -> Plan {
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         leveled::plan(shape, merge)
     }
 

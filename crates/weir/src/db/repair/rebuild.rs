@@ -22,7 +22,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::db::engine::DEFAULT_KEYSPACE;
 use crate::log::{Behind, LogPosition, groups_behind};
-use crate::merge::Merge;
+use crate::merge::MergingCursor;
 use crate::options::Options;
 use crate::storage::LogKind;
 use crate::storage::files::Object;
@@ -364,7 +364,8 @@ impl Repair {
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };
-            part.added = self.write(output, entries, Box::new(Merge::new(runs_of(tables)?)))?;
+            part.added =
+                self.write(output, entries, Box::new(MergingCursor::new(runs_of(tables)?)))?;
         }
         Ok(edit)
     }

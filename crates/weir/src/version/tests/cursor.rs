@@ -45,7 +45,7 @@ fn a_run_is_one_sorted_sequence() {
         let entries = random_entries(&mut prng, count, 60);
         let storage = Arc::new(MemoryTables::default());
         let run = run_of(&storage, &mut prng, &entries);
-        let ways = [ReadAhead::Scan, ReadAhead::Merge { window_bytes: 2048 }];
+        let ways = [ReadAhead::Scan, ReadAhead::Windows { window_bytes: 2048 }];
         let mut cursor = run.cursor(scan_options(false, ways[seed as usize % 2]));
         assert!(!cursor.valid() && cursor.status().is_ok());
         for _ in 0..200 {
