@@ -1,7 +1,7 @@
 //! Compactions: which one runs next, and what becomes of it.
 //!
 //! Not here: what is worth merging (`compaction::policy`), how (`compaction::execute`), when a
-//! thread turns to it (`jobs`), what was set aside (`setbacks`).
+//! thread turns to it (`jobs`), what failed for good (`quarantine`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
-use crate::db::jobs::{State, Taken};
+use crate::db::jobs::{JobTable, Reserved};
 use crate::db::retries::Work;
 use crate::db::space::{Fit, Room, Space, Spending};
 use crate::state::tree::Tree;
@@ -25,11 +25,11 @@ use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
 
-/// What a compaction that was picked has to do.
-struct Claim {
+/// A task that was picked, whose inputs no other job can take.
+struct Reservation {
     tree: Arc<Tree>,
     task: Task,
-    /// What it is to other jobs.
+    /// What other jobs must keep out of.
     job: Option<JobFootprint>,
     shape: Shape,
     root: Arc<Root>,
@@ -52,10 +52,10 @@ pub(super) enum Due {
     Short(Space),
 }
 
-impl Claim {
+impl Reservation {
     /// Reserves the inputs of a task. Requires: `state` has not changed since it was picked.
     fn new(
-        state: &mut State,
+        state: &mut JobTable,
         tree: Arc<Tree>,
         (shape, task, need): Fitting,
         root: Arc<Root>,
@@ -68,27 +68,32 @@ impl Claim {
     }
 }
 
-/// How a claimed task ended.
+/// How a reserved task ended.
 enum Ended {
     Done,
-    /// It cannot be done, and is not picked again before something changes.
-    SetAside(Error),
+    /// It failed permanently, and is not picked again before something changes.
+    Quarantined(Error),
 }
 
 impl Engine {
     /// Runs the most urgent compaction of some keyspace; false if none is due.
     pub(super) fn compact_one(&self) -> Result<bool> {
-        let Some(claim) = self.claim_compaction() else { return Ok(false) };
-        let work = Work::Compaction(claim.tree.id);
-        self.run_claim(claim, |ended| self.noting_retries(work, ended)).map(|_| true)
+        let Some(reserved) = self.reserve_compaction() else { return Ok(false) };
+        let work = Work::Compaction(reserved.tree.id);
+        self.run_reserved(reserved, |ended| self.noting_retries(work, ended)).map(|_| true)
     }
 
-    /// The shape of a keyspace as deciders see it, with what jobs have taken of it.
-    pub(super) fn shape_of(&self, root: &Root, id: KeyspaceId, taken: Taken) -> Option<Shape> {
+    /// The shape of a keyspace as deciders see it, with what running jobs hold of it.
+    pub(super) fn shape_of(
+        &self,
+        root: &Root,
+        id: KeyspaceId,
+        reserved: Reserved,
+    ) -> Option<Shape> {
         #[cfg(test)]
         self.jobs.shapes.fetch_add(1, Ordering::Relaxed);
         let state = root.keyspaces.get(id)?;
-        let Taken { mut busy, mut damaged, jobs } = taken;
+        let Reserved { mut busy, mut damaged, jobs } = reserved;
         if !busy.is_empty() {
             // Tables of other keyspaces do not concern this tree: its deciders ask whether anything
             // of it is busy or damaged at all.
@@ -104,12 +109,18 @@ impl Engine {
     }
 
     /// The most urgent task of a keyspace that can be done now, with so much room on the device.
-    pub(super) fn due(&self, state: &mut State, root: &Root, id: KeyspaceId, room: &Room) -> Due {
+    pub(super) fn due(
+        &self,
+        state: &mut JobTable,
+        root: &Root,
+        id: KeyspaceId,
+        room: &Room,
+    ) -> Due {
         let Some(keyspace) = root.keyspaces.get(id) else { return Due::Nothing };
-        if state.setbacks.refusal(keyspace).is_some() {
+        if state.quarantine.blocked_reason(keyspace).is_some() {
             return Due::Nothing;
         }
-        let Some(shape) = self.shape_of(root, id, state.taken(id)) else { return Due::Nothing };
+        let Some(shape) = self.shape_of(root, id, state.reserved(id)) else { return Due::Nothing };
         // It may have come since the last look at the snapshots, and go before the next one.
         state.oldest_snapshot = state.oldest_snapshot.or(shape.snapshots.first().copied());
         let mut due = Due::Nothing;
@@ -124,8 +135,8 @@ impl Engine {
         due
     }
 
-    /// Why no compaction will make room in a keyspace, as things are.
-    pub(super) fn obstacle(&self, root: &Root, tree: &Tree) -> Option<Error> {
+    /// Why no compaction can relieve the stall of a keyspace's writers.
+    pub(super) fn compaction_blocked_by(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(tree.id)?;
         let room = Room::default();
         let mut state = self.jobs.state.lock();
@@ -138,7 +149,7 @@ impl Engine {
             Due::Nothing => {}
             Due::Short(needed) => return Some(self.does_not_fit(&mut state, &room, needed)),
         }
-        state.setbacks.refusal(keyspace).or_else(|| state.setbacks.damage_in(tree.id))
+        state.quarantine.blocked_reason(keyspace).or_else(|| state.quarantine.damage_in(tree.id))
     }
 
     /// The keyspaces in which something may be due: what was picked from the others last was
@@ -178,7 +189,7 @@ impl Engine {
     }
 
     /// Picks a task and reserves its inputs.
-    fn claim_compaction(&self) -> Option<Claim> {
+    fn reserve_compaction(&self) -> Option<Reservation> {
         let (candidates, shortages) = self.candidates();
         if candidates.is_empty() {
             self.note_space(shortages, None);
@@ -221,7 +232,7 @@ impl Engine {
                 continue;
             }
             state.last_compacted = Some(tree.id);
-            return Some(Claim::new(&mut state, tree, due, root));
+            return Some(Reservation::new(&mut state, tree, due, root));
         }
         if short_of_space.is_some() && self.give_up_spares() {
             // At once again, not after the pause.
@@ -250,24 +261,24 @@ impl Engine {
         }
     }
 
-    /// Runs a claimed task and gives its inputs free. `note` is told how it ended before writers
+    /// Runs a reserved task and gives its inputs free. `note` is told how it ended before writers
     /// are told what keeps it from making room.
-    fn run_claim(
+    fn run_reserved(
         &self,
-        claim: Claim,
+        reserved: Reservation,
         note: impl FnOnce(Result<Ended>) -> Result<Ended>,
     ) -> Result<Ended> {
         let _cause = on_behalf_of(Cause::Compaction);
         // There may be more to do beside this task.
         self.shared.wake_workers();
-        let result = match sched::catch_panic("a compaction", || self.execute(&claim)) {
+        let result = match sched::catch_panic("a compaction", || self.execute(&reserved)) {
             Ok(()) => Ok(Ended::Done),
             Err(error) => sched::catch_panic("a look at what a compaction met", || {
-                self.set_aside(&claim, error)
+                self.quarantine_cause(&reserved, error)
             }),
         };
         let result = note(result);
-        let Claim { tree, task, job, root, spending, .. } = claim;
+        let Reservation { tree, task, job, root, spending, .. } = reserved;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
         let settling = self.jobs.settling.lock();
         drop(root);
@@ -289,14 +300,14 @@ impl Engine {
         reclaimed.and(result)
     }
 
-    /// Sets a task aside that failed with `error`, if trying again would not help.
+    /// Quarantines what made a task fail with `error`, if a retry could not help.
     ///
     /// # Errors
     /// `error`, if that is for the store to bear.
-    fn set_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
+    fn quarantine_cause(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         match error.kind() {
-            ErrorKind::Conflict => self.set_refused_aside(claim, error),
-            ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine(claim, error),
+            ErrorKind::Conflict => self.quarantine_refused(reserved, error),
+            ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine_damaged(reserved, error),
             _ => Err(error),
         }
     }
@@ -307,10 +318,10 @@ impl Engine {
     /// # Errors
     /// `error`, if all inputs are sound: then something else is wrong. The device's, if it fails
     /// to read one, which says nothing about the table.
-    fn quarantine(&self, claim: &Claim, error: Error) -> Result<Ended> {
-        let id = claim.tree.id;
-        let Some(keyspace) = claim.root.keyspaces.get(id) else { return Err(error) };
-        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
+    fn quarantine_damaged(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
+        let id = reserved.tree.id;
+        let Some(keyspace) = reserved.root.keyspaces.get(id) else { return Err(error) };
+        let inputs: BTreeSet<u64> = reserved.task.input_uids().collect();
         let mut first = None;
         for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
             if self.jobs.is_closed(id) {
@@ -322,17 +333,19 @@ impl Engine {
                     if matches!(damage.kind(), ErrorKind::Corruption | ErrorKind::NotFound) =>
                 {
                     let mut state = self.jobs.state.lock();
-                    state.setbacks.quarantine(id, table.meta().uid, damage.clone());
+                    state.quarantine.add_table(id, table.meta().uid, damage.clone());
                     first.get_or_insert(damage);
                 }
                 Err(failed) => return Err(failed),
             }
         }
-        first.map(Ended::SetAside).ok_or(error)
+        first.map(Ended::Quarantined).ok_or(error)
     }
 
-    fn set_refused_aside(&self, claim: &Claim, error: Error) -> Result<Ended> {
-        let Some(keyspace) = claim.root.keyspaces.get(claim.tree.id) else { return Err(error) };
+    fn quarantine_refused(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
+        let Some(keyspace) = reserved.root.keyspaces.get(reserved.tree.id) else {
+            return Err(error);
+        };
         self.shared.counters.compactions_refused.add(1);
         let refused = Error::with_source(
             ErrorKind::Conflict,
@@ -340,19 +353,19 @@ impl Engine {
                 "keyspace {:?} is not compacted until its tables or options change, because a \
                  compaction was refused ({error}); nothing was changed: report it, and try \
                  compact_range",
-                claim.tree.name
+                reserved.tree.name
             ),
             error,
         );
-        self.jobs.state.lock().setbacks.refuse(keyspace, refused.clone());
-        Ok(Ended::SetAside(refused))
+        self.jobs.state.lock().quarantine.refuse(keyspace, refused.clone());
+        Ok(Ended::Quarantined(refused))
     }
 
-    fn execute(&self, claim: &Claim) -> Result<()> {
-        let id = claim.tree.id;
-        let Some(state) = claim.root.keyspaces.get(id) else { return Ok(()) };
+    fn execute(&self, reserved: &Reservation) -> Result<()> {
+        let id = reserved.tree.id;
+        let Some(state) = reserved.root.keyspaces.get(id) else { return Ok(()) };
         let counters = &self.shared.counters;
-        let merge = match &claim.task {
+        let merge = match &reserved.task {
             Task::Move(task) => {
                 let edit = execute::move_edit(id, &state.version, task)?;
                 self.install_outputs(edit, &[], None)?;
@@ -365,30 +378,31 @@ impl Engine {
             }
             Task::Merge(merge) => merge,
         };
-        let policy = compaction::policy_of(claim.shape.options.compaction);
+        let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output_level;
-        let inputs: BTreeSet<u64> = claim.task.input_uids().collect();
+        let inputs: BTreeSet<u64> = reserved.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
-        let mut table = FlushSpec::table_options(id, &state.options, level, claim.root.hash_seed);
-        table.bloom_bits = policy.filter_bits(&claim.shape, level, entries);
+        let mut table =
+            FlushSpec::table_options(id, &state.options, level, reserved.root.hash_seed);
+        table.bloom_bits = policy.filter_bits(&reserved.shape, level, entries);
         let spec = MergeSpec {
             keyspace: id,
             task: merge.clone(),
-            plan: policy.plan(&claim.shape, merge),
-            snapshots: claim.shape.snapshots.clone(),
+            plan: policy.plan(&reserved.shape, merge),
+            snapshots: reserved.shape.snapshots.clone(),
             table,
             warm_up: state.options.warm_up,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
         let finished =
-            self.run_job(&mut job, Some(&claim.spending), &|| self.jobs.is_closed(id))?;
+            self.run_job(&mut job, Some(&reserved.spending), &|| self.jobs.is_closed(id))?;
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
         counters.compactions.add(1);
         counters.compaction_bytes.add(stats.bytes_written);
         counters.compaction_bytes_read.add(stats.bytes_read);
-        if let Some(compacted) = claim.tree.compacted.get(level) {
+        if let Some(compacted) = reserved.tree.compacted.get(level) {
             compacted.fetch_add(stats.bytes_written, Ordering::Relaxed);
         }
         counters.blocks_warmed.add(stats.blocks_warmed);
@@ -413,16 +427,16 @@ impl Engine {
             if let Some(error) = self.cannot_go_on() {
                 return Err(error);
             }
-            let claim = {
+            let reserved = {
                 let mut state = self.jobs.state.lock();
                 let root = self.set.current();
-                let taken = state.taken(tree.id);
-                let Some(shape) = self.shape_of(&root, tree.id, taken) else { return Ok(()) };
+                let reserved = state.reserved(tree.id);
+                let Some(shape) = self.shape_of(&root, tree.id, reserved) else { return Ok(()) };
                 let policy = compaction::policy_of(shape.options.compaction);
                 match policy.pick_range(&shape, lower, upper) {
                     RangePick::Done => return Ok(()),
                     RangePick::Wait => {
-                        let damage = state.setbacks.damage_in(tree.id);
+                        let damage = state.quarantine.damage_in(tree.id);
                         if let Some(damage) = damage.filter(|_| !state.runs(tree.id)) {
                             return Err(damage);
                         }
@@ -443,15 +457,15 @@ impl Engine {
                                 return Err(crate::state::health::closed_error());
                             }
                             let due = (shape, task, need);
-                            Some(Claim::new(&mut state, Arc::clone(tree), due, root))
+                            Some(Reservation::new(&mut state, Arc::clone(tree), due, root))
                         }
                     },
                 }
             };
-            match claim {
-                Some(claim) => match self.run_claim(claim, |ended| ended) {
+            match reserved {
+                Some(reserved) => match self.run_reserved(reserved, |ended| ended) {
                     Ok(Ended::Done) => self.note_job(Ok(())),
-                    Ok(Ended::SetAside(error)) => return Err(error),
+                    Ok(Ended::Quarantined(error)) => return Err(error),
                     Err(error) => {
                         self.note_job(Err(error.clone()));
                         return Err(error);

@@ -20,7 +20,7 @@ use crate::db::engine::Engine;
 use crate::db::install::touched_by;
 use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
-use crate::state::tree::{Buffer, Tree, last_seq};
+use crate::state::tree::{Flushable, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::{Flushed, KeyspaceId};
 use crate::version::set::VersionSet;
@@ -30,7 +30,7 @@ pub(crate) fn flush_job(
     context: JobContext,
     set: &VersionSet,
     tree: &Tree,
-    buffer: &Buffer,
+    flushable: &Flushable,
     snapshots: Vec<Seq>,
 ) -> FlushJob<MemtableCursor> {
     let current = tree.peek();
@@ -39,7 +39,7 @@ pub(crate) fn flush_job(
     let policy = compaction::policy_of(current.options.compaction);
     let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
     let level = placement.level;
-    let entries = buffer.memtable.entries();
+    let entries = flushable.memtable.entries();
     let mut table = FlushSpec::table_options(tree.id, &current.options, level, context.hash_seed);
     if let Some(shape) = &shape {
         table.bloom_bits = policy.filter_bits(shape, level, entries);
@@ -47,7 +47,7 @@ pub(crate) fn flush_job(
     let spec = FlushSpec {
         keyspace: tree.id,
         placement,
-        epoch: buffer.epoch(),
+        epoch: flushable.epoch(),
         entries,
         snapshots,
         table_bytes: shape
@@ -55,18 +55,19 @@ pub(crate) fn flush_job(
             .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
         table,
     };
-    FlushJob::new(context, spec, buffer.memtable.cursor())
+    FlushJob::new(context, spec, flushable.memtable.cursor())
 }
 
 impl Engine {
-    /// Flushes the memtable that [`claim_flush`](Self::claim_flush) gives; false if none waits.
+    /// Flushes the memtable that [`reserve_flush`](Self::reserve_flush) gives; false if none waits.
     pub(super) fn flush_one(&self) -> Result<bool> {
-        let Some((tree, buffer)) = self.claim_flush() else { return Ok(false) };
+        let Some((tree, flushable)) = self.reserve_flush() else { return Ok(false) };
         // Another thread may have flushed it before the claim.
         let current = tree.peek().immutables.last().cloned();
         let result = match current {
-            Some(current) if Arc::ptr_eq(&current, &buffer) => {
-                sched::catch_panic("a flush", || self.flush_buffer(&tree, &buffer)).map(|()| true)
+            Some(current) if Arc::ptr_eq(&current, &flushable) => {
+                sched::catch_panic("a flush", || self.flush_memtable(&tree, &flushable))
+                    .map(|()| true)
             }
             _ => Ok(true),
         };
@@ -89,7 +90,7 @@ impl Engine {
     /// Claims the frozen memtable that begins first in the log, of those that are the oldest of
     /// their keyspaces. It is the one that keeps the log long, and no keyspace waits for ever: what
     /// others freeze later begins later. Costs what has been frozen since, not what there is.
-    fn claim_flush(&self) -> Option<(Arc<Tree>, Arc<Buffer>)> {
+    fn reserve_flush(&self) -> Option<(Arc<Tree>, Arc<Flushable>)> {
         let now = clock::now_nanos();
         let mut state = self.jobs.state.lock();
         for id in self.shared.take_frozen() {
@@ -102,7 +103,7 @@ impl Engine {
             let entry = *state.frozen.range((behind, Bound::Unbounded)).next()?;
             behind = Bound::Excluded(entry);
             let (_, epoch, id) = entry;
-            let oldest = self.oldest_frozen(id).filter(|(_, buffer)| buffer.epoch() == epoch);
+            let oldest = self.oldest_frozen(id).filter(|(_, flushable)| flushable.epoch() == epoch);
             let Some(claimed) = oldest else {
                 // What is the oldest now is noted when the flush that made it so has ended.
                 state.frozen.remove(&entry);
@@ -116,21 +117,21 @@ impl Engine {
         }
     }
 
-    fn oldest_frozen(&self, id: KeyspaceId) -> Option<(Arc<Tree>, Arc<Buffer>)> {
+    fn oldest_frozen(&self, id: KeyspaceId) -> Option<(Arc<Tree>, Arc<Flushable>)> {
         let tree = self.trees.lock().get(&id).cloned()?;
         let oldest = tree.peek().immutables.last().cloned()?;
         Some((tree, oldest))
     }
 
     /// Makes a table of a frozen memtable and installs it.
-    fn flush_buffer(&self, tree: &Arc<Tree>, buffer: &Arc<Buffer>) -> Result<()> {
+    fn flush_memtable(&self, tree: &Arc<Tree>, flushable: &Arc<Flushable>) -> Result<()> {
         let _cause = on_behalf_of(Cause::Flush);
         let started = clock::now_nanos();
         let writer = self.writer()?;
         // (a) The keyspace needs the log from its next younger memtable on.
         let log_start = {
             let current = tree.peek();
-            let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, buffer));
+            let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, flushable));
             match at {
                 Some(0) | None => current.active.log_start(),
                 Some(at) => current.immutables[at - 1].log_start(),
@@ -145,12 +146,12 @@ impl Engine {
         let mut job = {
             // Read after the freeze: H47.
             let snapshots = self.shared.snapshots.live();
-            flush_job(self.job_context()?, &self.set, tree, buffer, snapshots)
+            flush_job(self.job_context()?, &self.set, tree, flushable, snapshots)
         };
         let mut finished = self.run_job(&mut job, None, &|| false)?;
         finished.edit.keyspace(tree.id).flushed =
-            Some(Flushed { log_start, flushed_seq: last_seq(buffer), durable_lsn: durable });
-        let flushed = Some((tree, buffer));
+            Some(Flushed { log_start, flushed_seq: last_seq(flushable), durable_lsn: durable });
+        let flushed = Some((tree, flushable));
         let alone = finished.edit.clone();
         for (id, flushed) in others {
             let flushed = Flushed { durable_lsn: durable, ..flushed };
@@ -158,7 +159,7 @@ impl Engine {
         }
         let touched = touched_by(&finished.edit);
         match self.set.apply(finished.edit) {
-            Ok(installed) => self.show(installed, &touched, flushed),
+            Ok(installed) => self.publish(installed, &touched, flushed),
             // Another keyspace was dropped or flushed meanwhile: its log start is not needed.
             Err(failed)
                 if matches!(failed.error.kind(), ErrorKind::Conflict | ErrorKind::Closed) =>
@@ -195,12 +196,12 @@ impl Engine {
         self.flush_unless(tree, |failures| self.cannot_go_on_since(failures, mine))
     }
 
-    /// As [`flush`](Self::flush), until there is an `obstacle`, which is told how many failures of
-    /// background work there were before.
+    /// As [`flush`](Self::flush), until `blocked_by` gives an error; it is told how many times
+    /// background work had failed before.
     pub(super) fn flush_unless(
         &self,
         tree: &Arc<Tree>,
-        obstacle: impl Fn(u64) -> Option<Error>,
+        blocked_by: impl Fn(u64) -> Option<Error>,
     ) -> Result<()> {
         let writer = self.writer()?;
         writer.committer.exclusively(|lead| lead.freeze(tree))?;
@@ -217,7 +218,7 @@ impl Engine {
             if oldest.is_none_or(|oldest| oldest > newest) {
                 return Some(Ok(()));
             }
-            obstacle(failures).map(Err)
+            blocked_by(failures).map(Err)
         })
     }
 }

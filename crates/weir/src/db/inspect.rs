@@ -286,7 +286,7 @@ pub(crate) fn property(engine: &Engine, name: &str) -> Option<String> {
             .or_else(|| engine.shared.health.full())
             .or_else(|| engine.jobs.short_of_space())
             .or_else(|| engine.jobs.first_retry())
-            .or_else(|| engine.jobs.first_setback())
+            .or_else(|| engine.jobs.first_quarantined())
             .or_else(|| engine.reclaimer.error())
             .map_or_else(String::new, |e| e.to_string()),
         "prometheus" => metrics::collect(engine).prometheus(),

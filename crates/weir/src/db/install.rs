@@ -1,4 +1,4 @@
-//! How the result of a job becomes the tree: its edit is applied, then shown to readers.
+//! How the result of a job becomes the tree: its edit is applied, then published to readers.
 //!
 //! Invariants: (1) the outputs of a job whose edit may have reached the device are never deleted
 //! (docs/hazards.md, bug 32); (2) an edit costs what it changes: keyspaces that it does not touch
@@ -11,7 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
-use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::version::edit::{KeyspaceId, VersionEdit};
 use crate::version::set::{ApplyError, Installed};
 
@@ -22,12 +22,12 @@ impl Engine {
         &self,
         edit: VersionEdit,
         outputs: &[Arc<TableMeta>],
-        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
+        flushed: Option<(&Arc<Tree>, &Arc<Flushable>)>,
     ) -> Result<()> {
         let touched = touched_by(&edit);
         match self.set.apply(edit) {
             Ok(installed) => {
-                self.show(installed, &touched, flushed);
+                self.publish(installed, &touched, flushed);
                 Ok(())
             }
             Err(failed) => Err(self.not_installed(failed, outputs)),
@@ -49,16 +49,16 @@ impl Engine {
         failed.error
     }
 
-    /// Shows an installed edit, which has changed the `touched` keyspaces, to readers and retires
+    /// Publishes the new super-versions of the `touched` keyspaces after their edit, and retires
     /// the tables that it removed.
-    pub(super) fn show(
+    pub(super) fn publish(
         &self,
         installed: Installed,
         touched: &BTreeSet<KeyspaceId>,
-        flushed: Option<(&Arc<Tree>, &Arc<Buffer>)>,
+        flushed: Option<(&Arc<Tree>, &Arc<Flushable>)>,
     ) {
         // Before the memtable goes: from then on the row cache answers for its keys (H53).
-        let generation = flushed.map(|(of, buffer)| of.forget_rows(&self.shared, buffer));
+        let generation = flushed.map(|(of, flushable)| of.forget_rows(&self.shared, flushable));
         let of_flush = flushed.map(|(of, _)| of.id);
         let ids: BTreeSet<KeyspaceId> = touched.iter().copied().chain(of_flush).collect();
         let changed: Vec<Arc<Tree>> = {
@@ -71,10 +71,10 @@ impl Engine {
                 let Some(state) = newest.keyspaces.get(tree.id) else { return current.clone() };
                 let mut immutables = current.immutables.clone();
                 let mut disk_generation = current.disk_generation;
-                if let Some((of, buffer)) = flushed
+                if let Some((of, flushable)) = flushed
                     && Arc::ptr_eq(of, &tree)
                 {
-                    immutables.retain(|b| !Arc::ptr_eq(b, buffer));
+                    immutables.retain(|b| !Arc::ptr_eq(b, flushable));
                     disk_generation = generation.unwrap_or(disk_generation);
                 }
                 SuperVersion {

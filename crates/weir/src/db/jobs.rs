@@ -1,4 +1,4 @@
-//! Background work: which job runs next, and how its result is shown to readers.
+//! Background work: which job runs next, on which thread.
 //!
 //! Jobs are steps, so that a long compaction lets urgent work pass between two of them: log
 //! segments first, then flushes, then compactions.
@@ -24,8 +24,8 @@ use crate::compaction::pacing::{self, Memory};
 use crate::compaction::task::Task;
 use crate::db::compactions::Due;
 use crate::db::engine::{Engine, Writer};
+use crate::db::quarantine::Quarantine;
 use crate::db::retries::{Retries, Work};
-use crate::db::setbacks::Setbacks;
 use crate::db::space::{Room, Spending};
 use crate::log::Wanted;
 use crate::state::shared::Shared;
@@ -39,7 +39,7 @@ const RETRY_NANOS: u64 = 200_000_000;
 /// Who is working on what.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<JobTable>,
     /// Held while a merge gives back what it took of the device and stops to count as running, and
     /// while that is weighed against what is free. Taken before `state`.
     pub(super) settling: Mutex<()>,
@@ -50,8 +50,9 @@ pub(crate) struct Jobs {
     pub(super) shapes: AtomicUsize,
 }
 
+/// Running jobs, the tables they hold, and what is to be done next.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct JobTable {
     stopping: bool,
     /// Inputs of running compactions.
     busy: BTreeSet<u64>,
@@ -68,14 +69,14 @@ pub(super) struct State {
     running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.
     closed: BTreeSet<KeyspaceId>,
-    /// The keyspace whose compaction was claimed last.
+    /// The keyspace whose compaction was reserved last.
     pub(super) last_compacted: Option<KeyspaceId>,
     /// Keyspaces that have changed since nothing was due in them.
     pub(super) to_look_at: BTreeSet<KeyspaceId>,
     /// The oldest snapshot when they were looked at.
     pub(super) oldest_snapshot: Option<Seq>,
     /// What compaction could not do.
-    pub(super) setbacks: Setbacks,
+    pub(super) quarantine: Quarantine,
     /// Why a compaction that is due does not start. Looked at again every [`RETRY_NANOS`].
     pub(super) short_of_space: Option<Error>,
     /// How often that was found.
@@ -88,9 +89,9 @@ pub(super) struct State {
     pub(super) rest_until: Option<u64>,
 }
 
-/// What running jobs have of a keyspace.
+/// What running jobs hold of a keyspace.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct Reserved {
     /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
     pub(super) busy: BTreeSet<u64>,
     pub(super) damaged: BTreeSet<u64>,
@@ -113,7 +114,7 @@ impl Jobs {
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
         // After the jobs that ran: they may have been set back while they were waited for.
         let mut state = self.state.lock();
-        state.setbacks.forget(id);
+        state.quarantine.forget(id);
         state.retries.forget(id);
     }
 
@@ -138,8 +139,8 @@ impl Jobs {
     }
 
     /// Why compaction of some keyspace does not go on.
-    pub(crate) fn first_setback(&self) -> Option<Error> {
-        self.state.lock().setbacks.first_error()
+    pub(crate) fn first_quarantined(&self) -> Option<Error> {
+        self.state.lock().quarantine.first_error()
     }
 
     /// Why a compaction that is due does not start, or no log segment is prepared.
@@ -165,7 +166,7 @@ impl Jobs {
 
     /// What is wrong with the tables in quarantine.
     pub(crate) fn damages(&self) -> Vec<Error> {
-        self.state.lock().setbacks.damages()
+        self.state.lock().quarantine.damages()
     }
 
     /// How many tables running compactions have taken.
@@ -175,7 +176,7 @@ impl Jobs {
 
     /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
     pub(crate) fn release_table(&self, uid: u64) -> bool {
-        self.state.lock().setbacks.release(uid)
+        self.state.lock().quarantine.release(uid)
     }
 
     /// How long a thread waits at most that found nothing to do when it looked, at `looked_at`:
@@ -200,13 +201,13 @@ impl Jobs {
     }
 }
 
-impl State {
+impl JobTable {
     /// What no new job of a keyspace may take.
-    pub(super) fn taken(&self, id: KeyspaceId) -> Taken {
-        let damaged = self.setbacks.damaged();
+    pub(super) fn reserved(&self, id: KeyspaceId) -> Reserved {
+        let damaged = self.quarantine.damaged();
         let busy = self.busy.union(&damaged).copied().collect();
         let jobs = self.compacting.iter().filter(|(of, _)| *of == id).map(|(_, job)| job.clone());
-        Taken { busy, damaged, jobs: jobs.collect() }
+        Reserved { busy, damaged, jobs: jobs.collect() }
     }
 
     /// Reserves the inputs of a task and the keys that it may write as `job`.
@@ -585,7 +586,7 @@ impl Engine {
         // newest one does, and writers would wait for room that has been made.
         let _pressing = tree.pressing.lock();
         let root = &*self.set.current();
-        let Some(shape) = self.shape_of(root, tree.id, Taken::default()) else { return };
+        let Some(shape) = self.shape_of(root, tree.id, Reserved::default()) else { return };
         let policy = compaction::policy_of(shape.options.compaction);
         let pressure = policy.pressure(&shape);
         let current = tree.peek();
@@ -602,8 +603,8 @@ impl Engine {
         let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
         // Before writers are stopped: who waits already looks again after this job.
         let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
-        tree.set_obstacle(match flush {
-            None if full => self.obstacle(root, tree),
+        tree.set_stall_blocked_by(match flush {
+            None if full => self.compaction_blocked_by(root, tree),
             flush => flush,
         });
         self.set_stopped(tree, full);

@@ -13,7 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer};
 use crate::options::Options;
-use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::version::edit::{Flushed, VersionEdit};
 
 /// How a keyspace is asked for.
@@ -126,13 +126,13 @@ impl Engine {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
         })?;
         let options = self.effective(&state.options);
-        let buffer =
-            Buffer::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
+        let flushable =
+            Flushable::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
         let tree = Arc::new(Tree::new(
             id,
             name.to_owned(),
             SuperVersion {
-                active: Arc::new(buffer),
+                active: Arc::new(flushable),
                 immutables: Vec::new(),
                 version: Arc::clone(&state.version),
                 options,

@@ -24,10 +24,10 @@ pub(crate) mod keyspaces;
 mod log_start;
 pub(crate) mod metrics;
 pub(crate) mod open;
+mod quarantine;
 pub(crate) mod range;
 pub(crate) mod repair;
 mod retries;
-mod setbacks;
 mod space;
 mod syncs;
 

@@ -40,7 +40,7 @@ use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
 use crate::state::shared::Shared;
-use crate::state::tree::{Buffer, SuperVersion, Tree};
+use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::storage::files::{Files, FilesOptions, Object, absent_advice, check_ahead};
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
@@ -231,7 +231,7 @@ impl Opening {
         let tree = |state: &Arc<crate::version::root::KeyspaceVersion>| {
             let options = effective_options(&self.options, &state.options);
             let active =
-                Buffer::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);
+                Flushable::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);
             let first = SuperVersion {
                 active: Arc::new(active),
                 immutables: Vec::new(),
@@ -350,7 +350,7 @@ impl Opening {
     /// Turns a memtable into a table, which covers the log up to group `lsn`; the group behind it
     /// is at `next`.
     fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: u64) -> Result<()> {
-        let buffer = Arc::clone(&tree.peek().active);
+        let flushable = Arc::clone(&tree.peek().active);
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
         tree.freeze(epoch, next, limit, &self.memtable_memory);
@@ -365,11 +365,11 @@ impl Opening {
             // This opening fails, and the next one removes it.
             left: Arc::new(|_| {}),
         };
-        let mut job = flushes::flush_job(context, &self.set, tree, &buffer, Vec::new());
+        let mut job = flushes::flush_job(context, &self.set, tree, &flushable, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;
         edit.keyspace(tree.id).flushed = Some(Flushed {
             log_start: next,
-            flushed_seq: crate::state::tree::last_seq(&buffer),
+            flushed_seq: crate::state::tree::last_seq(&flushable),
             durable_lsn: lsn,
         });
         let root = self.set.apply(edit)?.root;

@@ -5,7 +5,7 @@
 //! keyspace, not its flushes, nor other keyspaces. The pauses double from one failure to the next.
 //! A caller who asks for the work ends its rest and is told what becomes of the next attempt.
 //!
-//! Not here: what would fail again (`setbacks`), a full device (`space`), failures that poison the
+//! Not here: permanent failures (`quarantine`), a full device (`space`), failures that poison the
 //! store (`state::health`).
 //!
 //! Invariants: (1) time is the engine's clock, so that a simulation repeats itself; (2) what rests

@@ -31,7 +31,7 @@ use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
 use crate::compaction::task::{MergeTask, Task};
 use crate::db::engine::Engine;
-use crate::db::jobs::{State, Taken};
+use crate::db::jobs::{JobTable, Reserved};
 use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::shape::Shape;
 
@@ -281,18 +281,18 @@ impl Engine {
 
     /// What the compaction that is due in a keyspace needs, or the next one of level 0, or one of a
     /// full level 0 into the smallest base level: whichever needs most.
-    fn due_need_of(&self, state: &mut State, root: &Root, keyspace: &KeyspaceVersion) -> Space {
+    fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
         let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
         let of_bytes = |bytes| Space { bytes, files: tables_of(bytes, options.table_bytes) };
         let full_level_0 = of_bytes(batch.saturating_add(options.base_level_bytes));
-        if state.setbacks.refusal(keyspace).is_some() {
+        if state.quarantine.blocked_reason(keyspace).is_some() {
             return full_level_0;
         }
         // Also what runs: it is due, and what it has taken already is known.
-        let damaged = state.setbacks.damaged();
-        let taken = Taken { busy: damaged.clone(), damaged, jobs: Vec::new() };
-        let Some(shape) = self.shape_of(root, keyspace.id, taken) else { return full_level_0 };
+        let damaged = state.quarantine.damaged();
+        let reserved = Reserved { busy: damaged.clone(), damaged, jobs: Vec::new() };
+        let Some(shape) = self.shape_of(root, keyspace.id, reserved) else { return full_level_0 };
         let policy = policy_of(options.compaction);
         let due = policy.pick(&shape).into_iter().find_map(|task| match task {
             Task::Merge(merge) => Some(merge_need(&shape, &merge)),
@@ -303,7 +303,7 @@ impl Engine {
     }
 
     /// What the next log segment needs.
-    fn segment_need(&self, state: &mut State, arriving: Arriving, root: &Root) -> Space {
+    fn segment_need(&self, state: &mut JobTable, arriving: Arriving, root: &Root) -> Space {
         let mut due = Space::default();
         for keyspace in root.keyspaces.iter() {
             let most = whole(keyspace);
@@ -370,7 +370,7 @@ impl Engine {
 
     /// Whether the outputs of a task fit beside the next flush and what running merges have still
     /// to write.
-    pub(super) fn fit(&self, state: &State, room: &Room, shape: &Shape, task: &Task) -> Fit {
+    pub(super) fn fit(&self, state: &JobTable, room: &Room, shape: &Shape, task: &Task) -> Fit {
         let Task::Merge(merge) = task else { return Fit::Fits(Space::default()) };
         let (beside, free) = self.count(room);
         if free.is_unlimited() {
@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
-    pub(super) fn does_not_fit(&self, state: &mut State, room: &Room, needed: Space) -> Error {
+    pub(super) fn does_not_fit(&self, state: &mut JobTable, room: &Room, needed: Space) -> Error {
         let (_, free) = self.count(room);
         let (arriving, root) = (self.arriving(), self.set.current());
         let needed = needed.max(self.segment_need(state, arriving, &root));

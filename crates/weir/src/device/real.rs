@@ -464,9 +464,9 @@ static LOCKED: Mutex<BTreeMap<Identity, ProcessMark>> = Mutex::new(BTreeMap::new
 /// one. The directory alone would not do either: a copy made of hard links is another directory
 /// with the same files.
 struct RealLock {
-    // Field order is drop order: the claims are given back after the descriptors are closed.
+    // Field order is drop order: what is held is given back after the descriptors are closed.
     descriptors: Vec<OwnedFd>,
-    _claims: Vec<Claim>,
+    _held: Vec<HeldLock>,
     process: ProcessMark,
 }
 
@@ -486,14 +486,14 @@ impl Drop for RealLock {
 impl Lock for RealLock {}
 
 /// An entry in [`LOCKED`], taken back on drop.
-struct Claim {
+struct HeldLock {
     identity: Identity,
     process: ProcessMark,
     /// The entry of a parent in its place.
     inherited: Option<ProcessMark>,
 }
 
-impl Drop for Claim {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         // In a fork the mutex may be held by a thread that is not there.
         if !self.process.is_current() {
@@ -510,19 +510,19 @@ impl Drop for Claim {
 impl RealLock {
     fn take(dir: &RealDir, name: &str) -> Result<Self> {
         let process = ProcessMark::current();
-        let mut lock = Self { descriptors: Vec::new(), _claims: Vec::new(), process };
+        let mut lock = Self { descriptors: Vec::new(), _held: Vec::new(), process };
         let path = dir.full(name);
         // Times that the lock file may vanish between being opened and being locked.
         const ATTEMPTS: usize = 16;
         for _ in 0..ATTEMPTS {
             let Some(fd) = open_lock_file(dir, name)? else { break };
             let identity = identify_file(&fd, &path)?;
-            let mut claim = claim(identity, process, &dir.path, &path)?;
-            flock(&fd, &mut claim, &dir.path, &path)?;
+            let mut held = hold(identity, process, &dir.path, &path)?;
+            flock(&fd, &mut held, &dir.path, &path)?;
             match fs::statat(&dir.fd, name, AtFlags::empty()) {
                 Ok(now) if (now.st_dev, now.st_ino) == identity => {
                     lock.descriptors.push(fd);
-                    lock._claims.push(claim);
+                    lock._held.push(held);
                     break;
                 }
                 Ok(_) | Err(Errno::NOENT) => {}
@@ -532,9 +532,9 @@ impl RealLock {
         // A descriptor of its own, because `flock` belongs to the open file description.
         let fd = open_dir(&dir.path)?;
         let identity = identify(&fd, &dir.path)?;
-        let mut claim = claim(identity, process, &dir.path, &dir.path)?;
-        let result = flock(&fd, &mut claim, &dir.path, &dir.path);
-        lock._claims.push(claim);
+        let mut held = hold(identity, process, &dir.path, &dir.path)?;
+        let result = flock(&fd, &mut held, &dir.path, &dir.path);
+        lock._held.push(held);
         match result {
             Ok(()) => lock.descriptors.push(fd),
             Err(e) if e.kind() == ErrorKind::Locked => return Err(e),
@@ -590,7 +590,7 @@ fn locked(store: &Path, why: fmt::Arguments<'_>) -> Error {
     Error::new(ErrorKind::Locked, format!("the store {} {why}", store.display()))
 }
 
-fn claim(identity: Identity, process: ProcessMark, store: &Path, path: &Path) -> Result<Claim> {
+fn hold(identity: Identity, process: ProcessMark, store: &Path, path: &Path) -> Result<HeldLock> {
     let mut all = LOCKED.lock();
     let inherited = all.get(&identity).copied();
     if inherited.is_some_and(|holder| holder.is_current()) {
@@ -600,18 +600,18 @@ fn claim(identity: Identity, process: ProcessMark, store: &Path, path: &Path) ->
         return Err(locked(store, why));
     }
     all.insert(identity, process);
-    Ok(Claim { identity, process, inherited })
+    Ok(HeldLock { identity, process, inherited })
 }
 
 /// Takes the kernel's lock. What a parent had noted of its own is forgotten then: it has closed the
 /// store.
-fn flock(fd: &OwnedFd, claim: &mut Claim, store: &Path, path: &Path) -> Result<()> {
+fn flock(fd: &OwnedFd, held: &mut HeldLock, store: &Path, path: &Path) -> Result<()> {
     match retry(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
         Ok(()) => {
-            claim.inherited = None;
+            held.inherited = None;
             Ok(())
         }
-        Err(Errno::WOULDBLOCK) if claim.inherited.is_some() => {
+        Err(Errno::WOULDBLOCK) if held.inherited.is_some() => {
             let path = path.display();
             let why = format_args!(
                 "is open in another process, perhaps in the one that this is a fork of: close it \

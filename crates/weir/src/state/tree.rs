@@ -36,13 +36,14 @@ use crate::table::{Closed, Gate, Gates};
 use crate::version::edit::KeyspaceId;
 use crate::version::run::Version;
 
-/// A memtable with what its flush needs to know.
-pub(crate) struct Buffer {
+/// A memtable with what its flush needs: where its entries begin in the log, its data epoch, and
+/// what it charges.
+pub(crate) struct Flushable {
     /// Given back first: what is not charged any more may be kept for the next memtable.
     charge: Mutex<Charge>,
     /// The entries.
     pub(crate) memtable: Arc<Memtable>,
-    /// First log group that can hold its entries. It moves on while the buffer is empty.
+    /// First log group that can hold its entries. It moves on while the memtable is empty.
     log_start: Mutex<LogPosition>,
     /// Whether it holds entries that are in no log.
     pub(crate) holds_unlogged: AtomicBool,
@@ -51,8 +52,8 @@ pub(crate) struct Buffer {
     charged: AtomicU64,
 }
 
-impl Buffer {
-    /// An empty, active buffer.
+impl Flushable {
+    /// An empty, active memtable.
     pub(crate) fn new(hint: u64, log_start: LogPosition, pool: &Arc<ChunkPool>) -> Self {
         Self {
             charge: Mutex::new(pool.accountant().charge(Category::Memtables, 0)),
@@ -90,9 +91,9 @@ impl Buffer {
 #[derive(Clone)]
 pub(crate) struct SuperVersion {
     /// Takes the writes.
-    pub(crate) active: Arc<Buffer>,
+    pub(crate) active: Arc<Flushable>,
     /// Frozen, waiting for their flush, newest first.
-    pub(crate) immutables: Vec<Arc<Buffer>>,
+    pub(crate) immutables: Vec<Arc<Flushable>>,
     /// The tables.
     pub(crate) version: Arc<Version>,
     /// Options of the keyspace as of this version.
@@ -162,7 +163,7 @@ pub(crate) struct Tree {
     dropped: AtomicBool,
     /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
     disk_generation: AtomicU64,
-    /// Held while `delay_per_byte`, `stopped` and `obstacle` are set by the state of the tree.
+    /// Held while `delay_per_byte`, `stopped` and `stall_blocked_by` are set together.
     pub(crate) pressing: Mutex<()>,
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
@@ -171,8 +172,8 @@ pub(crate) struct Tree {
     pub(crate) compacted: [AtomicU64; LEVELS],
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stopped: AtomicBool,
-    /// Why they would wait in vain.
-    obstacle: Mutex<Option<Error>>,
+    /// Why they cannot make progress.
+    stall_blocked_by: Mutex<Option<Error>>,
 }
 
 impl Tree {
@@ -189,7 +190,7 @@ impl Tree {
             delay_per_byte: AtomicU64::new(0),
             compacted: Default::default(),
             stopped: AtomicBool::new(false),
-            obstacle: Mutex::new(None),
+            stall_blocked_by: Mutex::new(None),
         }
     }
 
@@ -249,7 +250,7 @@ impl Tree {
         hint: u64,
         pool: &Arc<ChunkPool>,
     ) {
-        let fresh = Arc::new(Buffer::new(hint, log_start, pool));
+        let fresh = Arc::new(Flushable::new(hint, log_start, pool));
         self.update(|current| {
             current.active.epoch.store(epoch, Ordering::Release);
             current.active.update_charge();
@@ -288,7 +289,7 @@ impl Tree {
     pub(crate) fn needs_log_from(&self) -> Option<LogPosition> {
         let current = self.peek();
         let active = (!current.active.memtable.is_empty()).then_some(&current.active);
-        current.immutables.last().or(active).map(|buffer| buffer.log_start())
+        current.immutables.last().or(active).map(|flushable| flushable.log_start())
     }
 
     /// Lets go of all memtables, tables and rows, after a drop. Cursors keep what they pinned.
@@ -299,7 +300,11 @@ impl Tree {
             generation
         });
         self.update(|current| SuperVersion {
-            active: Arc::new(Buffer::new(0, current.active.log_start(), &shared.memtable_memory)),
+            active: Arc::new(Flushable::new(
+                0,
+                current.active.log_start(),
+                &shared.memtable_memory,
+            )),
             immutables: Vec::new(),
             version: Arc::new(Version::default()),
             options: Arc::clone(&current.options),
@@ -321,7 +326,7 @@ impl Tree {
     /// super-version without that memtable, which must be published *after* this (H53).
     ///
     /// Requires: one flush of the keyspace at a time.
-    pub(crate) fn forget_rows(&self, shared: &Shared, flushed: &Buffer) -> u64 {
+    pub(crate) fn forget_rows(&self, shared: &Shared, flushed: &Flushable) -> u64 {
         let Some(rows) = &shared.rows else { return 0 };
         let generation = self.raise_generation();
         rows.begin_erasing();
@@ -336,14 +341,14 @@ impl Tree {
         generation
     }
 
-    /// Why writers that were stopped would wait in vain: nothing that could be done makes room.
-    pub(crate) fn obstacle(&self) -> Option<Error> {
-        self.obstacle.lock().clone()
+    /// Why stalled writers cannot make progress: no flush or compaction can relieve the stall.
+    pub(crate) fn stall_blocked_by(&self) -> Option<Error> {
+        self.stall_blocked_by.lock().clone()
     }
 
-    /// Sets what [`obstacle`](Self::obstacle) gives.
-    pub(crate) fn set_obstacle(&self, obstacle: Option<Error>) {
-        *self.obstacle.lock() = obstacle;
+    /// Sets what [`stall_blocked_by`](Self::stall_blocked_by) gives.
+    pub(crate) fn set_stall_blocked_by(&self, error: Option<Error>) {
+        *self.stall_blocked_by.lock() = error;
     }
 
     /// Whether the keyspace was dropped.
@@ -371,6 +376,6 @@ impl Gates for Tree {
 }
 
 /// Largest sequence number in a memtable, 0 if it is empty.
-pub(crate) fn last_seq(buffer: &Buffer) -> Seq {
-    buffer.memtable.seq_range().map_or(0, |(_, last)| last)
+pub(crate) fn last_seq(flushable: &Flushable) -> Seq {
+    flushable.memtable.seq_range().map_or(0, |(_, last)| last)
 }

@@ -30,7 +30,7 @@ use crate::log::LogPosition;
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
-use crate::state::tree::{Buffer, DELAY_UNITS_PER_NANO, Tree};
+use crate::state::tree::{DELAY_UNITS_PER_NANO, Flushable, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::line::{Committed, OwedCallback, Pending, Ticket};
@@ -565,8 +565,8 @@ impl CommitQueue {
             if !crowded() {
                 return Some(Ok(()));
             }
-            let obstacle = || trees.iter().find_map(|tree| tree.borrow().obstacle());
-            self.shared.health.full().or_else(obstacle).map(Err)
+            let blocked_by = || trees.iter().find_map(|tree| tree.borrow().stall_blocked_by());
+            self.shared.health.full().or_else(blocked_by).map(Err)
         });
         let counters = &self.shared.counters;
         counters.stalls.add(1);
@@ -663,7 +663,7 @@ impl CommitQueue {
 
 /// Inserts the records of a batch from sequence number `seq` on; the next free number.
 fn insert(batch: &Pending, mut seq: Seq) -> Seq {
-    let begin = |active: &Buffer| {
+    let begin = |active: &Flushable| {
         if batch.durability == Durability::None {
             active.holds_unlogged.store(true, Ordering::Relaxed);
         }

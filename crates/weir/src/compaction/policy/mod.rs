@@ -263,8 +263,8 @@ fn any_busy(shape: &Shape) -> bool {
 /// The runs of a draining part move as they are, the newest first. The order of reading stays,
 /// because everything in the filling part is newer. Where a run there has the same or an older data
 /// epoch (a merge's outputs carry that of its newest input, and a run drained into two rounds of
-/// the next level gives its epoch to both), the moved run gets the epoch below: within a level an epoch
-/// only orders. Damaged tables move too: a move reads nothing.
+/// the next level gives its epoch to both), the moved run gets the epoch below: within a level an
+/// epoch only orders. Damaged tables move too: a move reads nothing.
 pub(super) fn merge_parts_back(shape: &Shape) -> Option<Vec<Task>> {
     let draining = |level: &LevelShape| level.draining.is_some();
     if !shape.levels.iter().any(draining) {

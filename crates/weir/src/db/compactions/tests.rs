@@ -32,7 +32,7 @@ fn add_run(db: &Db, round: u32) -> crate::Result<()> {
 /// Method: edits that replace tables are refused; a thousand of them, so that a store that goes on
 /// for ever does not hang the test.
 #[test]
-fn a_refused_compaction_is_set_aside() {
+fn a_refused_compaction_is_quarantined() {
     const MANY: u64 = 1000;
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
@@ -341,15 +341,15 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
         }
         {
             let mut state = engine.jobs.state.lock();
-            state.setbacks.quarantine(id, 7, crate::Error::corruption("table 7", 0, "a test"));
+            state.quarantine.add_table(id, 7, crate::Error::corruption("table 7", 0, "a test"));
             let keyspace = engine.set.current().keyspaces.get(id).cloned().unwrap();
-            state.setbacks.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
+            state.quarantine.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
             state.end(id);
         }
         engine.shared.announce_progress();
         drop.join().unwrap().unwrap();
     });
-    assert!(engine.jobs.first_setback().is_none());
+    assert!(engine.jobs.first_quarantined().is_none());
     assert_eq!(db.metrics().tables_quarantined, 0);
     db.close().unwrap();
 }

@@ -1,13 +1,13 @@
-//! What compaction could not do, and leaves alone until something changes.
+//! Tasks and tables that compaction leaves alone, because it failed on them permanently.
 //!
-//! A task that fails for a reason that stays would be picked again at once, for ever. It is set
-//! aside instead: other tasks go on, and who would wait for it in vain gets its error.
+//! A task that fails permanently would be picked again immediately, forever. It is quarantined
+//! instead: other tasks proceed, and anyone who would block on it gets its error.
 //!
-//! Not here: failures of the device, which rest and are repeated or poison the store (`jobs`).
+//! Not here: device errors, which are retried after a pause (`retries`) or poison the store.
 //!
 //! Invariants: (1) nothing here is on disk: an opening tries everything again; (2) a keyspace whose
-//! task was refused is not picked from until its tables or its options have changed; (3) a table
-//! that was found damaged is no job's input until it was found sound again, and is never removed.
+//! task was refused is not picked from until its version or its options change; (3) a damaged table
+//! is no job's input until it is found sound again, and is never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::version::edit::KeyspaceId;
 use crate::version::root::KeyspaceVersion;
 use crate::version::run::Version;
 
-/// What was set aside. Protected by the lock of `jobs`.
+/// What is quarantined. Protected by the lock of `jobs`.
 #[derive(Default)]
-pub(super) struct Setbacks {
+pub(super) struct Quarantine {
     refused: BTreeMap<KeyspaceId, Refused>,
     /// Tables that no job can read, by uid.
     damaged: BTreeMap<u64, Damaged>,
@@ -41,15 +41,15 @@ struct Refused {
     error: Error,
 }
 
-impl Setbacks {
+impl Quarantine {
     /// Notes that a task picked from `state` was refused.
     pub(super) fn refuse(&mut self, state: &KeyspaceVersion, error: Error) {
         let (version, options) = (Arc::clone(&state.version), Arc::clone(&state.options));
         self.refused.insert(state.id, Refused { version, options, error });
     }
 
-    /// Why nothing is picked from `state`: what was picked from it before was refused.
-    pub(super) fn refusal(&mut self, state: &KeyspaceVersion) -> Option<Error> {
+    /// Why nothing is picked from `state`: the last task that was picked from it was refused.
+    pub(super) fn blocked_reason(&mut self, state: &KeyspaceVersion) -> Option<Error> {
         let refused = self.refused.get(&state.id)?;
         let same = Arc::ptr_eq(&refused.version, &state.version)
             && Arc::ptr_eq(&refused.options, &state.options);
@@ -60,8 +60,8 @@ impl Setbacks {
         Some(refused.error.clone())
     }
 
-    /// Puts a table into quarantine.
-    pub(super) fn quarantine(&mut self, keyspace: KeyspaceId, uid: u64, error: Error) {
+    /// Puts a damaged table into quarantine.
+    pub(super) fn add_table(&mut self, keyspace: KeyspaceId, uid: u64, error: Error) {
         self.damaged.insert(uid, Damaged { keyspace, error });
     }
 
