@@ -2,7 +2,7 @@
 //! H52).
 //!
 //! Steps of a recovery, each harmless to repeat after a crash in the middle:
-//! (a) the version set recovers and starts a fresh version log under a new epoch;
+//! (a) the version set recovers and starts a fresh version log as a new opening;
 //! (b) every log segment that may be needed is synced, so that nothing which is shown to readers
 //! now
 //!     can be lost by the next power cut;
@@ -407,7 +407,7 @@ impl Opening {
         let segment_bytes = self.options.log_segment_bytes.min(self.options.log_area_bytes / 4);
         let wal_options = WalOptions {
             lineage: root.lineage,
-            epoch: root.log_epoch,
+            opening: root.opening,
             segment_bytes: segment_bytes.max(4 << 10),
         };
         let waker = Arc::downgrade(shared);

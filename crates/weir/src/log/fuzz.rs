@@ -1,7 +1,7 @@
 //! Fuzzing of logs: bytes become segments whose checksums are right; see `crate::fuzz`.
 
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
-use super::{Chain, LogPosition, groups_behind, is_blank, peek, replay};
+use super::{GroupLink, LogPosition, groups_behind, is_blank, peek, replay};
 use crate::base::coding::Reader;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::storage::LogKind;
@@ -16,7 +16,7 @@ const SEGMENTS_MAX: u64 = 3;
 #[must_use]
 pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
     let start =
-        SegmentStart { format: 1, kind: 1, segment: 1, lineage: LINEAGE, prev: Chain::ORIGIN };
+        SegmentStart { format: 1, kind: 1, segment: 1, lineage: LINEAGE, prev: GroupLink::ORIGIN };
     let mut bytes = Vec::new();
     for (ty, lsn, pad_after, payload) in [
         (GroupType::SegmentStart, 0, false, &start.encode()[..]),
@@ -27,7 +27,7 @@ pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
         let header = Header {
             ty,
             pad_after,
-            epoch: 1,
+            opening: 1,
             lsn,
             durable_lsn: 0,
             count: 1,

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=0f6fd4a4a0f5
+// FORMAT: docs/format/log.md sha=3d033e360fd7
 //! The bytes of one commit group: header, payload, and the payload of a `SegmentStart`.
 //!
 //! Pure functions over byte slices. Sizes and offsets are those of docs/format/log.md.
@@ -7,7 +7,7 @@
 //! LSN is a distance from the group's own, and the checksum of the group before is not stored but
 //! is where the payload's checksum starts from. What verifies is the same: (1) the header has a
 //! checksum of its own, seeded with lineage, kind and segment, so that a header alone, also behind
-//! a break and above a torn payload, proves its epoch, LSN and durable LSN; (2) the payload's
+//! a break and above a torn payload, proves its opening, LSN and durable LSN; (2) the payload's
 //! checksum verifies only behind the group that it was written after, for an empty payload too; (3)
 //! the header's checksum covers the payload's, so it stands for the whole group in the next link.
 //!
@@ -18,7 +18,7 @@
 
 use crate::base::checksum::{crc, crc_append, mask};
 use crate::base::coding::{Reader, put_u32, put_u64, put_varint, varint_len};
-use crate::log::Chain;
+use crate::log::GroupLink;
 use crate::storage::LogKind;
 
 /// First byte of every group: rare in text and in small numbers, so that scanning for a header is
@@ -31,7 +31,7 @@ const FIXED_BYTES: usize = 1 + 1 + 4 + 4;
 /// Bytes of the smallest group header: five varints of a byte.
 pub(super) const GROUP_HEADER_BYTES_MIN: usize = FIXED_BYTES + 5;
 
-/// Bytes of the largest group header: epoch 5, LSN 10, lag 10, count 5, payload length 5.
+/// Bytes of the largest group header: opening 5, LSN 10, lag 10, count 5, payload length 5.
 pub(crate) const GROUP_HEADER_BYTES_MAX: usize = FIXED_BYTES + 5 + 10 + 10 + 5 + 5;
 
 /// Largest payload of one group, in bytes: the largest segment. A larger batch is fragmented.
@@ -88,7 +88,7 @@ impl GroupType {
 pub(super) struct Header {
     pub(super) ty: GroupType,
     pub(super) pad_after: bool,
-    pub(super) epoch: u32,
+    pub(super) opening: u32,
     pub(super) lsn: u64,
     /// Never above `lsn`.
     pub(super) durable_lsn: u64,
@@ -125,10 +125,10 @@ impl Header {
         checksum
     }
 
-    /// Epoch, LSN, durable lag, count, payload length.
+    /// Opening, LSN, durable lag, count, payload length.
     fn varints(&self) -> [u64; 5] {
         let lag = self.lsn - self.durable_lsn;
-        [u64::from(self.epoch), self.lsn, lag, u64::from(self.count), u64::from(self.payload_len)]
+        [u64::from(self.opening), self.lsn, lag, u64::from(self.count), u64::from(self.payload_len)]
     }
 
     /// The header at the start of `bytes` and its checksum, if one stands there and verifies.
@@ -147,7 +147,7 @@ impl Header {
         let tag = r.u8()?;
         let pad_after = tag & PAD_AFTER != 0;
         let ty = GroupType::from_u8(tag & !PAD_AFTER)?;
-        let epoch = u32::try_from(r.varint()?).ok()?;
+        let opening = u32::try_from(r.varint()?).ok()?;
         let lsn = r.varint()?;
         let durable_lsn = lsn.checked_sub(r.varint()?)?;
         let count = u32::try_from(r.varint()?).ok()?;
@@ -155,7 +155,7 @@ impl Header {
         let payload_crc = r.u32()?;
         let checksum = r.u32()?;
         let header =
-            Self { ty, pad_after, epoch, lsn, durable_lsn, count, payload_len, payload_crc };
+            Self { ty, pad_after, opening, lsn, durable_lsn, count, payload_len, payload_crc };
         // A varint in a longer form than its own is none of ours.
         let canonical = r.position() as u64 == header.header_bytes();
         (canonical && u64::from(payload_len) <= GROUP_PAYLOAD_MAX).then_some((header, checksum))
@@ -185,7 +185,7 @@ pub(super) struct SegmentStart {
     pub(super) kind: u8,
     pub(super) segment: u64,
     pub(super) lineage: u64,
-    pub(super) prev: Chain,
+    pub(super) prev: GroupLink,
 }
 
 impl SegmentStart {
@@ -216,7 +216,7 @@ impl SegmentStart {
             kind,
             segment: r.u64()?,
             lineage: r.u64()?,
-            prev: Chain { segment: r.u64()?, lsn: r.u64()?, crc: r.u32()? },
+            prev: GroupLink { segment: r.u64()?, lsn: r.u64()?, crc: r.u32()? },
         })
     }
 }

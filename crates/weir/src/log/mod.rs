@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=0f6fd4a4a0f5
+// FORMAT: docs/format/log.md sha=3d033e360fd7
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!
@@ -46,7 +46,7 @@ use crate::base::coding::{Reader, put_u32, put_u64};
 
 /// The last group of a log so far: what the next group follows and the next segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Chain {
+pub(crate) struct GroupLink {
     /// Number of the segment that holds the group; 0 before the first segment of a log.
     pub(crate) segment: u64,
     /// LSN of the group; 0 before the first group of a log.
@@ -55,7 +55,7 @@ pub(crate) struct Chain {
     pub(crate) crc: u32,
 }
 
-impl Chain {
+impl GroupLink {
     /// What the first segment of a log names as its predecessor.
     pub(crate) const ORIGIN: Self = Self { segment: 0, lsn: 0, crc: 0 };
 }
@@ -71,22 +71,22 @@ pub(crate) struct LogPosition {
     pub(crate) offset: u64,
     /// LSN of the group.
     pub(crate) lsn: u64,
-    /// Epoch of the group before; that of the group is no smaller.
-    pub(crate) epoch: u32,
+    /// Opening of the group before; that of the group is no smaller.
+    pub(crate) opening: u32,
     /// Header checksum of the group before.
     pub(crate) prev_crc: u32,
 }
 
 impl LogPosition {
     /// The start of a log that has no segment yet.
-    pub(crate) const ORIGIN: Self = Self { segment: 0, offset: 0, lsn: 1, epoch: 0, prev_crc: 0 };
+    pub(crate) const ORIGIN: Self = Self { segment: 0, offset: 0, lsn: 1, opening: 0, prev_crc: 0 };
 
     /// Appends the position, for [`decode`](Self::decode).
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
         put_u64(buf, self.segment);
         put_u64(buf, self.offset);
         put_u64(buf, self.lsn);
-        put_u32(buf, self.epoch);
+        put_u32(buf, self.opening);
         put_u32(buf, self.prev_crc);
     }
 
@@ -96,14 +96,14 @@ impl LogPosition {
             segment: reader.u64()?,
             offset: reader.u64()?,
             lsn: reader.u64()?,
-            epoch: reader.u32()?,
+            opening: reader.u32()?,
             prev_crc: reader.u32()?,
         };
         (position.lsn > 0).then_some(position)
     }
 
     /// The group before this position.
-    pub(crate) fn chain(&self) -> Chain {
-        Chain { segment: self.segment, lsn: self.lsn.saturating_sub(1), crc: self.prev_crc }
+    pub(crate) fn chain(&self) -> GroupLink {
+        GroupLink { segment: self.segment, lsn: self.lsn.saturating_sub(1), crc: self.prev_crc }
     }
 }

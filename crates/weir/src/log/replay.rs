@@ -13,7 +13,7 @@ use super::group::{
     GROUP_HEADER_BYTES_MAX, GROUP_HEADER_BYTES_MIN, GroupType, Header, LATEST, MAGIC, PAD_BYTES,
     SegmentStart, payload_crc, seed,
 };
-use super::{Chain, LogPosition};
+use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::device::{Advice, File};
@@ -46,7 +46,7 @@ pub(crate) struct ReplayEnd {
     /// Where the next group would start: the first group that was not handed out.
     pub(crate) next: LogPosition,
     /// The last group that was handed out: what a new segment names as its predecessor.
-    pub(crate) chain: Chain,
+    pub(crate) chain: GroupLink,
     /// The greatest durable LSN known: the argument's or a group's.
     pub(crate) durable_lsn: u64,
     /// Segments that groups were read from, in order.
@@ -80,7 +80,7 @@ pub(crate) fn replay(
         successors: BTreeMap::new(),
         current: None,
         chain: start.chain(),
-        epoch: start.epoch,
+        opening: start.opening,
         offset: start.offset,
         durable_lsn: known_durable_lsn,
         series: None,
@@ -245,7 +245,7 @@ fn foreign(
 struct Start {
     header: Header,
     crc: u32,
-    prev: Chain,
+    prev: GroupLink,
 }
 
 /// A batch being put together from its fragments.
@@ -253,7 +253,7 @@ struct Series {
     payload: Vec<u8>,
     count: u64,
     position: LogPosition,
-    epoch: u32,
+    opening: u32,
 }
 
 struct Replay<'a> {
@@ -262,13 +262,13 @@ struct Replay<'a> {
     lineage: u64,
     /// Segments from the start on, ascending.
     numbers: Vec<u64>,
-    /// Which segment goes on after a group: by predecessor, (epoch, number), the greatest if
+    /// Which segment goes on after a group: by predecessor, (opening, number), the greatest if
     /// several name the same one. An earlier attempt that lost is one whose start failed or was
     /// never seen by the recovery after it.
-    successors: BTreeMap<Chain, (u32, u64)>,
+    successors: BTreeMap<GroupLink, (u32, u64)>,
     current: Option<Segment>,
-    chain: Chain,
-    epoch: u32,
+    chain: GroupLink,
+    opening: u32,
     offset: u64,
     durable_lsn: u64,
     series: Option<Series>,
@@ -289,7 +289,7 @@ impl Replay<'_> {
             candidate.file.advise(0, 0, Advice::Sequential);
             let Some(start) = candidate.segment_start(self.kind, self.lineage)? else { continue };
             self.durable_lsn = self.durable_lsn.max(start.header.durable_lsn);
-            let rank = (start.header.epoch, number);
+            let rank = (start.header.opening, number);
             let best = self.successors.entry(start.prev).or_insert(rank);
             *best = rank.max(*best);
         }
@@ -305,9 +305,9 @@ impl Replay<'_> {
     fn run(mut self, on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>) -> Result<ReplayEnd> {
         loop {
             // INVARIANT 3 of the module: first ask who names this group as its predecessor.
-            if let Some(&(epoch, number)) = self.successors.get(&self.chain)
+            if let Some(&(opening, number)) = self.successors.get(&self.chain)
                 && number > self.chain.segment
-                && epoch >= self.epoch
+                && opening >= self.opening
             {
                 self.enter(number)?;
                 continue;
@@ -338,13 +338,13 @@ impl Replay<'_> {
     /// Takes a verified group into the chain.
     fn accept(&mut self, offset: u64, header: &Header, crc: u32) {
         let segment = self.current.as_ref().map_or(0, |s| s.number);
-        if header.epoch != self.epoch {
+        if header.opening != self.opening {
             // A series does not go on in another opening of the store.
             self.series = None;
         }
-        self.epoch = header.epoch;
+        self.opening = header.opening;
         self.offset = header.next_offset(offset);
-        self.chain = Chain { segment, lsn: header.lsn, crc };
+        self.chain = GroupLink { segment, lsn: header.lsn, crc };
         self.durable_lsn = self.durable_lsn.max(header.durable_lsn);
     }
 
@@ -354,7 +354,7 @@ impl Replay<'_> {
             segment: self.chain.segment,
             offset: self.offset,
             lsn: self.chain.lsn + 1,
-            epoch: self.epoch,
+            opening: self.opening,
             prev_crc: self.chain.crc,
         }
     }
@@ -366,12 +366,12 @@ impl Replay<'_> {
         let Some(segment) = self.current.as_mut() else { return Ok(Step::Break) };
         let Some((header, crc)) = segment.header(offset)? else { return Ok(Step::Break) };
         let follows = header.lsn == self.chain.lsn + u64::from(header.ty.advances())
-            && header.epoch >= self.epoch;
+            && header.opening >= self.opening;
         if !follows {
             return Ok(Step::Break);
         }
         let fragment = matches!(header.ty, GroupType::Middle | GroupType::Last);
-        if fragment && self.series.as_ref().is_none_or(|s| s.epoch != header.epoch) {
+        if fragment && self.series.as_ref().is_none_or(|s| s.opening != header.opening) {
             return Ok(Step::Break);
         }
         if header.ty == GroupType::SegmentStart {
@@ -385,7 +385,7 @@ impl Replay<'_> {
         }
         // A new batch: its writer has given up what an unfinished series holds.
         let given_up = if fragment { None } else { self.series.take() };
-        let new = || Series { payload: Vec::new(), count: 0, position, epoch: header.epoch };
+        let new = || Series { payload: Vec::new(), count: 0, position, opening: header.opening };
         let mut series = self.series.take().unwrap_or_else(new);
         if !segment.payload(offset, &header, self.chain.crc, &mut series.payload)? {
             // Not the group that follows: the series is as unfinished as before.
@@ -488,7 +488,7 @@ impl Replay<'_> {
             .collect();
         let mut found = None;
         if let Some(mut segment) = here {
-            found = scan(&mut segment, &seeds, self.offset, missing, self.epoch)?;
+            found = scan(&mut segment, &seeds, self.offset, missing, self.opening)?;
             self.current = Some(segment);
         }
         for number in later {
@@ -496,7 +496,7 @@ impl Replay<'_> {
                 break;
             }
             let mut segment = Segment::open(self.storage, self.kind, self.lineage, number)?;
-            found = scan(&mut segment, &seeds, 0, missing, self.epoch)?;
+            found = scan(&mut segment, &seeds, 0, missing, self.opening)?;
         }
         Ok(found)
     }
@@ -509,12 +509,12 @@ fn scan(
     seeds: &[u32],
     from: u64,
     missing: u64,
-    epoch: u32,
+    opening: u32,
 ) -> Result<Option<String>> {
     let path = segment.file.path();
     let mut found = None;
     scan_headers(segment, seeds, from, &mut |header, offset| {
-        if header.epoch >= epoch && header.durable_lsn >= missing {
+        if header.opening >= opening && header.durable_lsn >= missing {
             found = Some(format!("as group {} at offset {offset} of {path} states", header.lsn));
         }
         found.is_some()
@@ -562,9 +562,9 @@ pub(crate) struct Peek {
     /// wrong name, a smaller one if it was to be recycled, or is another store's.
     pub(crate) stated: u64,
     /// The opening of that store which started it.
-    pub(crate) epoch: u32,
+    pub(crate) opening: u32,
     /// The group before.
-    pub(crate) prev: Chain,
+    pub(crate) prev: GroupLink,
     /// The segment's first group: a replay from here on reads all of it.
     pub(crate) start: LogPosition,
 }
@@ -592,10 +592,10 @@ pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<
         segment: number,
         offset: 0,
         lsn: prev.lsn + 1,
-        epoch: header.epoch,
+        opening: header.opening,
         prev_crc: prev.crc,
     };
-    Ok(Some(Peek { lineage, stated, epoch: header.epoch, prev, start }))
+    Ok(Some(Peek { lineage, stated, opening: header.opening, prev, start }))
 }
 
 /// Fails if `number` is the name of something that is no segment of this store: another store's, or
@@ -621,8 +621,8 @@ pub(crate) struct Behind {
     pub(crate) entries: u64,
     /// The greatest LSN that any header in the searched segments states.
     pub(crate) last_lsn: u64,
-    /// The greatest epoch that any of them states.
-    pub(crate) last_epoch: u32,
+    /// The greatest opening that any of them states.
+    pub(crate) last_opening: u32,
 }
 
 /// Counts the intact groups of `segments` that do not come before `position`, to say what is given
@@ -643,7 +643,7 @@ pub(crate) fn groups_behind(
         let seeds = [segment.seed];
         scan_headers(&mut segment, &seeds, 0, &mut |header, offset| {
             behind.last_lsn = behind.last_lsn.max(header.lsn);
-            behind.last_epoch = behind.last_epoch.max(header.epoch);
+            behind.last_opening = behind.last_opening.max(header.opening);
             let after = number != position.segment || offset >= position.offset;
             if after && header.lsn >= position.lsn && header.ty != GroupType::SegmentStart {
                 behind.groups += u64::from(header.ty.advances());

@@ -19,20 +19,20 @@ const LINEAGE: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = GROUP_HEADER_BYTES_MIN;
 const START_BYTES: usize = HEADER_BYTES + SegmentStart::BYTES;
 
-fn identity(segment: u64, epoch: u32) -> SegmentIdentity {
-    SegmentIdentity { kind: LogKind::Wal, segment, lineage: LINEAGE, epoch }
+fn identity(segment: u64, opening: u32) -> SegmentIdentity {
+    SegmentIdentity { kind: LogKind::Wal, segment, lineage: LINEAGE, opening }
 }
 
 fn segment(
     storage: &MemStorage,
     number: u64,
-    epoch: u32,
+    opening: u32,
     bytes: u64,
-    prev: Chain,
+    prev: GroupLink,
 ) -> SegmentWriter {
     let file = storage.create_log(LogKind::Wal, number, bytes).unwrap();
     let room = Room { bytes, recycled: false };
-    SegmentWriter::start(file, identity(number, epoch), room, prev, 0).unwrap()
+    SegmentWriter::start(file, identity(number, opening), room, prev, 0).unwrap()
 }
 
 /// Payloads and end of a replay from `start`.
@@ -63,7 +63,7 @@ fn payload(i: u64, len: usize) -> Vec<u8> {
 
 /// A few groups in one segment; their payloads and the durable LSN that the last one states.
 fn small_log(storage: &MemStorage, durable: &[u64]) -> (Vec<Vec<u8>>, SegmentWriter) {
-    let mut writer = segment(storage, 1, 1, 0, Chain::ORIGIN);
+    let mut writer = segment(storage, 1, 1, 0, GroupLink::ORIGIN);
     let mut payloads = Vec::new();
     for (i, &durable_lsn) in (0u64..).zip(durable) {
         let bytes = payload(i, 10 + 7 * i as usize);
@@ -79,7 +79,7 @@ fn replay_gives_back_what_was_appended_from_every_position() {
     let storage = MemStorage::default();
     let mut positions = vec![LogPosition::ORIGIN];
     let mut payloads = Vec::new();
-    let mut prev = Chain::ORIGIN;
+    let mut prev = GroupLink::ORIGIN;
     for number in 1..=3 {
         let mut writer = segment(&storage, number, 1, 64 << 10, prev);
         for i in 0..5 {
@@ -119,7 +119,7 @@ fn worked_example() {
     let bytes: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, 7, 0).unwrap();
-    let prev = Chain { segment: 6, lsn: 41, crc: 0xaabb_ccdd };
+    let prev = GroupLink { segment: 6, lsn: 41, crc: 0xaabb_ccdd };
     let mut writer = SegmentWriter::start(file, identity(7, 3), Room::GROWS, prev, 41).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
@@ -134,7 +134,7 @@ fn worked_example() {
 #[test]
 fn synced_groups_end_their_sector() {
     let storage = MemStorage::default();
-    let mut writer = segment(&storage, 1, 1, 0, Chain::ORIGIN);
+    let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
     writer.append(GroupType::Full, &[b"a"], 1, true, 0).unwrap();
     assert_eq!(writer.position().offset, PAD_BYTES);
     writer.append(GroupType::Full, &[b"b"], 1, false, 1).unwrap();
@@ -261,7 +261,7 @@ fn evidence_across_the_end_of_a_window() {
 fn missing_middle_segment() {
     for durable in [0, 3] {
         let storage = MemStorage::default();
-        let mut prev = Chain::ORIGIN;
+        let mut prev = GroupLink::ORIGIN;
         for number in 1..=3 {
             let mut writer = segment(&storage, number, 1, 4096, prev);
             for _ in 0..2 {
@@ -286,7 +286,7 @@ fn missing_middle_segment() {
 fn stale_tail_of_a_recycled_segment_is_harmless() {
     for (stop, recycled) in (0..6).flat_map(|stop| [(stop, false), (stop, true)]) {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 4096, Chain::ORIGIN);
+        let mut writer = segment(&storage, 1, 1, 4096, GroupLink::ORIGIN);
         for i in 0..6 {
             writer.append(GroupType::Full, &[&payload(i, 50)], 1, false, i).unwrap();
         }
@@ -321,7 +321,8 @@ fn a_recycled_segment_is_written_in_whole_pages() {
     file.write_at(&[0xff; 40_000], 0).unwrap();
     let room = Room { bytes: 40_000, recycled: true };
     let mut writer =
-        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, Chain::ORIGIN, 0).unwrap();
+        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, 0)
+            .unwrap();
     let mut prng = Prng::new(1);
     loop {
         let mut rest = vec![0; 40_000];
@@ -346,7 +347,7 @@ fn headers_of_small_groups_are_small() {
     let mut header = Header {
         ty: GroupType::Full,
         pad_after: false,
-        epoch: 100,
+        opening: 100,
         lsn: 1_000_000,
         durable_lsn: 1,
         count: 1,
@@ -356,7 +357,7 @@ fn headers_of_small_groups_are_small() {
     assert_eq!(header.header_bytes(), 19);
     header = Header { lsn: (1 << 28) - 1, payload_len: 1000, ..header };
     assert_eq!(header.header_bytes(), 22);
-    header = Header { lsn: u64::MAX, epoch: u32::MAX, count: u32::MAX, ..header };
+    header = Header { lsn: u64::MAX, opening: u32::MAX, count: u32::MAX, ..header };
     header.payload_len = 1 << 30;
     assert_eq!(header.header_bytes(), GROUP_HEADER_BYTES_MAX as u64);
 }
@@ -375,7 +376,7 @@ fn headers_round_trip_and_nothing_else_is_one() {
         let header = Header {
             ty: [GroupType::Full, GroupType::First, GroupType::Last][prng.below(3) as usize],
             pad_after: prng.chance(1, 2),
-            epoch: random(&mut prng) as u32,
+            opening: random(&mut prng) as u32,
             lsn,
             durable_lsn: lsn - random(&mut prng).min(lsn),
             count: random(&mut prng) as u32,
@@ -392,8 +393,8 @@ fn headers_round_trip_and_nothing_else_is_one() {
             assert_eq!(Header::decode(5, &flipped), None, "{header:?}, bit {bit}");
             assert_eq!(Header::decode(5, &bytes[..bit / 8]), None, "{header:?}, bit {bit}");
         }
-        // The epoch as two bytes where one would do, with a checksum to match.
-        if header.epoch < 128 {
+        // The opening as two bytes where one would do, with a checksum to match.
+        if header.opening < 128 {
             bytes.truncate(bytes.len() - 4);
             bytes[2] |= 0x80;
             bytes.insert(3, 0);
@@ -404,13 +405,13 @@ fn headers_round_trip_and_nothing_else_is_one() {
     }
 }
 
-/// H34: a record of an earlier life at the right offset, with the right LSN and epoch, is not
+/// H34: a record of an earlier life at the right offset, with the right LSN and opening, is not
 /// accepted, because it names another group before it.
 #[test]
 fn a_group_of_another_life_does_not_chain() {
     let two_groups = |first: &[u8], second: &[u8]| {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 0, Chain::ORIGIN);
+        let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
         writer.append(GroupType::Full, &[first], 1, false, 0).unwrap();
         let at = writer.position().offset as usize;
         writer.append(GroupType::Full, &[second], 1, false, 0).unwrap();
@@ -435,7 +436,7 @@ fn a_group_of_another_life_does_not_chain() {
 fn a_group_of_another_life_does_not_end_a_series() {
     let life = |first: &[u8]| {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 0, Chain::ORIGIN);
+        let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
         let start = writer.position();
         writer.append(GroupType::First, &[first], 0, false, 0).unwrap();
         let second = writer.position().offset as usize;
@@ -547,7 +548,7 @@ fn fragmented_batches_are_whole_or_absent() {
     let batch = payload(9, 3000);
     for stop_after in 1..20 {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 512, Chain::ORIGIN);
+        let mut writer = segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
         writer.append(GroupType::Full, &[b"before"], 1, false, 0).unwrap();
         let first = writer.position();
         let writer = append_fragmented(&storage, writer, &batch, stop_after);
@@ -575,15 +576,15 @@ fn fragmented_batches_are_whole_or_absent() {
 fn a_new_epoch_goes_on_from_the_end() {
     for stop_after in [1, 3, 20] {
         let storage = MemStorage::default();
-        let writer = segment(&storage, 1, 1, 512, Chain::ORIGIN);
+        let writer = segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
         append_fragmented(&storage, writer, &payload(9, 3000), stop_after);
         let (before, end) = read(&storage, 0).unwrap();
-        let mut next = segment(&storage, 100, end.next.epoch + 1, 512, end.chain);
+        let mut next = segment(&storage, 100, end.next.opening + 1, 512, end.chain);
         let lsn = next.append(GroupType::Full, &[b"new"], 1, false, 0).unwrap();
         assert_eq!(lsn, end.next.lsn);
         let (after, end) = read(&storage, lsn).unwrap();
         assert_eq!((after.len(), after.last().unwrap()), (before.len() + 1, &b"new".to_vec()));
-        assert_eq!(end.next.epoch, 2);
+        assert_eq!(end.next.opening, 2);
     }
 }
 
@@ -605,13 +606,13 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         kind: LogKind::Wal as u8,
         segment: 1,
         lineage: LINEAGE,
-        prev: Chain::ORIGIN,
+        prev: GroupLink::ORIGIN,
     };
     let payload = start.encode();
     let header = Header {
         ty: GroupType::SegmentStart,
         pad_after: false,
-        epoch: 1,
+        opening: 1,
         count: 0,
         payload_len: payload.len() as u32,
         payload_crc: super::group::payload_crc(0, &[&payload]),
@@ -647,7 +648,7 @@ fn random_bytes_are_no_log() {
 
 /// Goal: after a power cut at any call, with any unsynced sectors kept, replay gives a prefix that
 /// holds every synced group, and so on through several openings. Method: seeded runs with recycled
-/// segments, random sizes and syncs, a crash per epoch; the oracle is the list of payloads.
+/// segments, random sizes and syncs, a crash per opening; the oracle is the list of payloads.
 #[test]
 fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
     for seed in 0..150 {
@@ -658,12 +659,12 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
         let mut spare: Option<u64> = None;
         let mut number = 0;
         let bytes_max = if seed % 3 == 0 { 10_000 } else { 2048 };
-        for epoch in 1..=4 {
+        for opening in 1..=4 {
             let (got, end) = read(&storage, durable).unwrap_or_else(|error| {
-                panic!("seed {seed}, epoch {epoch}, durable {durable}: {error}")
+                panic!("seed {seed}, opening {opening}, durable {durable}: {error}")
             });
             assert!(got.len() as u64 >= durable, "seed {seed}: a synced group was lost");
-            assert!(log.starts_with(&got), "seed {seed}, epoch {epoch}: not a prefix");
+            assert!(log.starts_with(&got), "seed {seed}, opening {opening}: not a prefix");
             log = got;
             // What was recovered is made durable before the new opening says anything about it.
             for &seen in &end.segments_seen {
@@ -682,7 +683,7 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                 let Ok(file) = file else { break };
                 let room = Room { bytes: bytes_max, recycled };
                 let started =
-                    SegmentWriter::start(file, identity(number, epoch), room, prev, durable);
+                    SegmentWriter::start(file, identity(number, opening), room, prev, durable);
                 let Ok(mut writer) = started else { break };
                 loop {
                     let bytes = payload(prng.next_u64(), prng.below(300) as usize);
@@ -709,7 +710,7 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                 prev = writer.chain();
             }
             assert!(storage.has_crashed());
-            storage.restart(&mut prng.fork(), epoch as u64 % 5);
+            storage.restart(&mut prng.fork(), opening as u64 % 5);
         }
     }
 }

@@ -30,20 +30,25 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
 use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
-use crate::log::{Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
+use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, Storage};
 
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalOptions {
     pub(crate) lineage: u64,
-    pub(crate) epoch: u32,
+    pub(crate) opening: u32,
     pub(crate) segment_bytes: u64,
 }
 
 impl WalOptions {
     fn identity(&self, segment: u64) -> SegmentIdentity {
-        SegmentIdentity { kind: LogKind::Wal, segment, lineage: self.lineage, epoch: self.epoch }
+        SegmentIdentity {
+            kind: LogKind::Wal,
+            segment,
+            lineage: self.lineage,
+            opening: self.opening,
+        }
     }
 }
 
@@ -102,7 +107,7 @@ impl Active {
         self.writer.as_ref().map_or(0, SegmentWriter::room)
     }
 
-    fn chain(&self) -> Chain {
+    fn chain(&self) -> GroupLink {
         self.writer.as_ref().map_or(self.found.chain(), SegmentWriter::chain)
     }
 

@@ -15,7 +15,7 @@ fn start(storage: &MemStorage) -> Wal {
 }
 
 fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
-    let options = WalOptions { lineage: 7, epoch: 1, segment_bytes };
+    let options = WalOptions { lineage: 7, opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let want_segment = Box::new(|| {});
     Wal::start(storage, options, &[], 1, LogPosition::ORIGIN, want_segment).unwrap()
@@ -120,7 +120,7 @@ fn a_recorded_position_is_durable() {
         Arc::new(Files::open(disk.dir(), options).unwrap())
     };
     let disk = SimDisk::new(SimOptions::default());
-    let options = WalOptions { lineage: 7, epoch: 1, segment_bytes: SEGMENT_BYTES };
+    let options = WalOptions { lineage: 7, opening: 1, segment_bytes: SEGMENT_BYTES };
     let want = Box::new(|| {});
     let storage = files(&disk);
     storage.write_root(b"root").unwrap();
@@ -210,8 +210,8 @@ fn an_opening_without_a_write_adds_nothing() {
         (end.unwrap(), payloads)
     };
     let (end, _) = found(LogPosition::ORIGIN);
-    let open = |epoch| {
-        let options = WalOptions { lineage: 7, epoch, segment_bytes: SEGMENT_BYTES };
+    let open = |opening| {
+        let options = WalOptions { lineage: 7, opening, segment_bytes: SEGMENT_BYTES };
         let all: Arc<dyn Storage> = Arc::new(storage.clone());
         Wal::start(all, options, &[1], 2, end.next, Box::new(|| {})).unwrap()
     };

@@ -14,7 +14,7 @@ use super::group::{
     GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart,
     payload_crc, seed,
 };
-use super::{Chain, LogPosition};
+use super::{GroupLink, LogPosition};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::device::File;
 use crate::storage::LogKind;
@@ -34,7 +34,7 @@ pub(crate) struct SegmentIdentity {
     /// The store that the log belongs to.
     pub(crate) lineage: u64,
     /// Number of this opening of the store.
-    pub(crate) epoch: u32,
+    pub(crate) opening: u32,
 }
 
 /// What a segment may take.
@@ -62,7 +62,7 @@ pub(crate) struct SegmentWriter {
     seed: u32,
     offset: u64,
     appended_bytes: u64,
-    chain: Chain,
+    chain: GroupLink,
     sealed: bool,
     buf: Vec<u8>,
 }
@@ -81,7 +81,7 @@ impl SegmentWriter {
         file: Arc<dyn File>,
         identity: SegmentIdentity,
         room: Room,
-        prev: Chain,
+        prev: GroupLink,
         durable_lsn: u64,
     ) -> Result<Self> {
         let Room { bytes: capacity, recycled } = room;
@@ -107,7 +107,7 @@ impl SegmentWriter {
             seed: seed(identity.lineage, identity.kind, identity.segment),
             offset: 0,
             appended_bytes: 0,
-            chain: Chain { segment: identity.segment, ..prev },
+            chain: GroupLink { segment: identity.segment, ..prev },
             sealed: false,
             buf: Vec::new(),
         };
@@ -136,13 +136,13 @@ impl SegmentWriter {
             segment: self.identity.segment,
             offset: self.offset,
             lsn: self.chain.lsn + 1,
-            epoch: self.identity.epoch,
+            opening: self.identity.opening,
             prev_crc: self.chain.crc,
         }
     }
 
     /// The last group that was written whole: what the next segment names as its predecessor.
-    pub(crate) fn chain(&self) -> Chain {
+    pub(crate) fn chain(&self) -> GroupLink {
         self.chain
     }
 
@@ -230,7 +230,7 @@ impl SegmentWriter {
         let header = Header {
             ty,
             pad_after,
-            epoch: self.identity.epoch,
+            opening: self.identity.opening,
             lsn: self.chain.lsn + u64::from(ty.advances()),
             durable_lsn,
             count,
@@ -240,7 +240,7 @@ impl SegmentWriter {
         let checksum = self.write_bytes(&header, parts).inspect_err(|_| self.sealed = true)?;
         self.appended_bytes += header.group_bytes();
         self.offset = header.next_offset(self.offset);
-        self.chain = Chain { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
+        self.chain = GroupLink { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
         Ok(())
     }
 

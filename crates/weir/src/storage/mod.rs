@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=0f6fd4a4a0f5
+// FORMAT: docs/format/log.md sha=3d033e360fd7
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
 //! Storage never sees an edit or a key order. Two forms: `files` (a directory) and, later, `slots`

@@ -15,7 +15,7 @@ use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    Chain, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
+    GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
 };
 use crate::storage::{LogKind, Storage};
 use crate::table::Table;
@@ -38,10 +38,10 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         kind: LogKind::Versions,
         segment: number,
         lineage: root.lineage,
-        epoch: root.log_epoch,
+        opening: root.opening,
     };
     let file = storage.create_log(LogKind::Versions, number, 0)?;
-    let mut writer = SegmentWriter::start(file, identity, Room::GROWS, Chain::ORIGIN, 0)?;
+    let mut writer = SegmentWriter::start(file, identity, Room::GROWS, GroupLink::ORIGIN, 0)?;
     let mut buf = Vec::new();
     let mut append = |edit: &VersionEdit, last: bool| {
         buf.clear();
@@ -67,12 +67,8 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
     }
     let base_lsn = append(&counters_edit(root), true)?;
     writer.file().sync()?;
-    let record = RootRecord {
-        lineage: root.lineage,
-        version_log: number,
-        log_epoch: root.log_epoch,
-        base_lsn,
-    };
+    let record =
+        RootRecord { lineage: root.lineage, version_log: number, opening: root.opening, base_lsn };
     Ok(BaseLog { writer, record })
 }
 
@@ -104,7 +100,7 @@ fn counters_edit(root: &Root) -> VersionEdit {
         next_keyspace: Some(root.next_keyspace),
         last_seq: Some(root.last_seq),
         wal_durable_lsn: Some(root.wal_durable_lsn),
-        log_epoch: Some(root.log_epoch),
+        opening: Some(root.opening),
         hash_seed: None,
     }
 }
@@ -142,7 +138,7 @@ pub(super) fn read(
     let source = Source {
         number: record.version_log,
         lineage: record.lineage,
-        epoch: record.log_epoch,
+        opening: record.opening,
         base_lsn: Some(record.base_lsn),
     };
     let prefix = read_prefix(storage, source, open)?;
@@ -162,9 +158,9 @@ pub(super) fn read(
 pub(super) struct Source {
     pub(super) number: u64,
     pub(super) lineage: u64,
-    pub(super) epoch: u32,
+    pub(super) opening: u32,
     /// LSN of the last group of the base. `None` if the root record is lost: the base ends with the
-    /// edit that sets the log epoch then.
+    /// edit that sets the log opening then.
     pub(super) base_lsn: Option<u64>,
 }
 
@@ -191,8 +187,8 @@ pub(super) fn read_prefix(
     source: Source,
     open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
 ) -> Result<Prefix> {
-    let Source { number, lineage, epoch, base_lsn } = source;
-    let start = LogPosition { segment: number, offset: 0, lsn: 1, epoch, prev_crc: 0 };
+    let Source { number, lineage, opening, base_lsn } = source;
+    let start = LogPosition { segment: number, offset: 0, lsn: 1, opening, prev_crc: 0 };
     let file = LogKind::Versions.path_of(&storage.path(), number);
     let mut prefix = Prefix {
         root: Root::empty(lineage, 0),
@@ -223,7 +219,7 @@ pub(super) fn read_prefix(
         changes.install(&mut prefix.places);
         prefix.root = next;
         prefix.edits += u64::from(prefix.whole_base);
-        prefix.whole_base |= base_lsn.map_or(edit.log_epoch.is_some(), |lsn| group.lsn >= lsn);
+        prefix.whole_base |= base_lsn.map_or(edit.opening.is_some(), |lsn| group.lsn >= lsn);
         Ok(())
     });
     let end = end.and_then(|_| {

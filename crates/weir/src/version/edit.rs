@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=7bd298bda7ad
+// FORMAT: docs/format/edit.md sha=640e8eff46a3
 //! Edits: the one way in which versions change, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
@@ -46,7 +46,7 @@ pub(crate) struct VersionEdit {
     /// The write-ahead log was durable up to this LSN. Raised by itself to what flushes state.
     pub(crate) wal_durable_lsn: Option<u64>,
     /// Number of this opening of the store.
-    pub(crate) log_epoch: Option<u32>,
+    pub(crate) opening: Option<u32>,
     /// Seed of the key hash; set once, in the first base.
     pub(crate) hash_seed: Option<u64>,
 }
@@ -170,7 +170,7 @@ const TAG_NEXT_EPOCH: u64 = 4;
 const TAG_NEXT_KEYSPACE: u64 = 6;
 const TAG_LAST_SEQ: u64 = 8;
 const TAG_WAL_DURABLE_LSN: u64 = 10;
-const TAG_LOG_EPOCH: u64 = 12;
+const TAG_OPENING: u64 = 12;
 const TAG_HASH_SEED: u64 = 14;
 const TAG_KEYSPACE: u64 = 16;
 // Reserved: 18 space {device, offset, slots}, 20 slot bytes.
@@ -229,7 +229,7 @@ impl VersionEdit {
             (TAG_NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
             (TAG_LAST_SEQ, self.last_seq),
             (TAG_WAL_DURABLE_LSN, self.wal_durable_lsn),
-            (TAG_LOG_EPOCH, self.log_epoch.map(u64::from)),
+            (TAG_OPENING, self.opening.map(u64::from)),
             (TAG_HASH_SEED, self.hash_seed),
         ];
         for (tag, value) in numbers {
@@ -260,7 +260,7 @@ impl VersionEdit {
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = Some(decoder.small(content)?),
                 TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
                 TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.number(content)?),
-                TAG_LOG_EPOCH => edit.log_epoch = Some(decoder.small(content)?),
+                TAG_OPENING => edit.opening = Some(decoder.small(content)?),
                 TAG_HASH_SEED => edit.hash_seed = Some(decoder.number(content)?),
                 TAG_KEYSPACE => {
                     let (id, keyspace) = decoder.keyspace(content)?;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=7bd298bda7ad
+// FORMAT: docs/format/edit.md sha=640e8eff46a3
 //! A keyspace's options as they are stored with it.
 //!
 //! Tagged (`base::tagged`): a field that is not there has its default; what an older version may

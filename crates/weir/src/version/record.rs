@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=ea0e8de93e2c
+// FORMAT: docs/format/root.md sha=9444f8a24305
 //! The root record: the one thing in a store that is replaced in place; it names the version log.
 //!
 //! Not here: how the record is replaced atomically (`storage`), what the version log says (`edit`).
@@ -26,14 +26,14 @@ pub(crate) struct RootRecord {
     /// Number of the version log that starts with the newest durable base.
     pub(crate) version_log: u64,
     /// The opening of the store that wrote the log.
-    pub(crate) log_epoch: u32,
+    pub(crate) opening: u32,
     /// LSN of the last group of the base: a log that ends before it is damaged.
     pub(crate) base_lsn: u64,
 }
 
 const TAG_LINEAGE: u64 = 2;
 const TAG_VERSION_LOG: u64 = 4;
-const TAG_LOG_EPOCH: u64 = 6;
+const TAG_OPENING: u64 = 6;
 const TAG_BASE_LSN: u64 = 8;
 // Reserved: 10 log unit, 12 second device for the write-ahead log, 14 key id, 1 name of the program
 // that wrote it.
@@ -47,7 +47,7 @@ impl RootRecord {
         put_u32(&mut buf, LATEST);
         put_number(&mut buf, TAG_LINEAGE, self.lineage);
         put_number(&mut buf, TAG_VERSION_LOG, self.version_log);
-        put_number(&mut buf, TAG_LOG_EPOCH, u64::from(self.log_epoch));
+        put_number(&mut buf, TAG_OPENING, u64::from(self.opening));
         put_number(&mut buf, TAG_BASE_LSN, self.base_lsn);
         let checksum = mask(crc(&buf));
         put_u32(&mut buf, checksum);
@@ -78,7 +78,7 @@ impl RootRecord {
                 ),
             ));
         }
-        let (mut lineage, mut version_log, mut log_epoch, mut base_lsn) = (None, None, None, None);
+        let (mut lineage, mut version_log, mut opening, mut base_lsn) = (None, None, None, None);
         let mut reader = Reader::new(fields);
         while !reader.is_empty() {
             let (tag, content) = next_field(&mut reader).ok_or_else(cut_off)?;
@@ -86,14 +86,14 @@ impl RootRecord {
             match tag {
                 TAG_LINEAGE => lineage = Some(value?),
                 TAG_VERSION_LOG => version_log = Some(value?),
-                TAG_LOG_EPOCH => log_epoch = u32::try_from(value?).ok(),
+                TAG_OPENING => opening = u32::try_from(value?).ok(),
                 TAG_BASE_LSN => base_lsn = Some(value?),
                 _ => unknown(RECORD, tag)?,
             }
         }
-        match (format, lineage, version_log, log_epoch, base_lsn) {
-            (1.., Some(lineage), Some(version_log), Some(log_epoch), Some(base_lsn)) => {
-                Ok(Self { lineage, version_log, log_epoch, base_lsn })
+        match (format, lineage, version_log, opening, base_lsn) {
+            (1.., Some(lineage), Some(version_log), Some(opening), Some(base_lsn)) => {
+                Ok(Self { lineage, version_log, opening, base_lsn })
             }
             _ => Err(damaged("lacks a field")),
         }

@@ -67,7 +67,7 @@ pub(crate) struct Root {
     /// Seed of the key hash in filters.
     pub(crate) hash_seed: u64,
     /// Number of this opening of the store: the epoch of the log groups that it writes.
-    pub(crate) log_epoch: u32,
+    pub(crate) opening: u32,
 }
 
 impl Root {
@@ -82,7 +82,7 @@ impl Root {
             wal_durable_lsn: 0,
             lineage,
             hash_seed,
-            log_epoch: 0,
+            opening: 0,
         }
     }
 
@@ -189,7 +189,7 @@ impl Root {
         raise(&mut next.next_keyspace, edit.next_keyspace);
         raise(&mut next.last_seq, edit.last_seq);
         raise(&mut next.wal_durable_lsn, edit.wal_durable_lsn);
-        raise(&mut next.log_epoch, edit.log_epoch);
+        raise(&mut next.opening, edit.opening);
         next.hash_seed = edit.hash_seed.unwrap_or(next.hash_seed);
         for (&id, keyspace_edit) in &edit.keyspaces {
             if keyspace_edit.create.is_some() {

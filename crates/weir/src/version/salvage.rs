@@ -60,7 +60,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
             let source = Source {
                 number: record.version_log,
                 lineage: record.lineage,
-                epoch: record.log_epoch,
+                opening: record.opening,
                 base_lsn: Some(record.base_lsn),
             };
             (Some(source), None)
@@ -160,8 +160,8 @@ fn candidate(context: &Context, number: u64, lineage: u64) -> Result<Option<(Sou
     if (peeked.stated, peeked.lineage) != (number, lineage) {
         return Ok(None);
     }
-    let epoch = peeked.epoch;
-    let source = Source { number, lineage, epoch, base_lsn: None };
+    let opening = peeked.opening;
+    let source = Source { number, lineage, opening, base_lsn: None };
     Ok(Some((source, read(context, source)?)))
 }
 
@@ -211,7 +211,11 @@ fn find(context: &Context, lineage: u64) -> Result<Option<(Source, Prefix)>> {
         let Some((source, prefix)) = candidate(context, number, lineage)? else { continue };
         let better = best.as_ref().is_none_or(|(newer, best)| {
             let sound = prefix.whole_base && prefix.damage.is_none();
-            if best.whole_base { sound && newer.epoch == source.epoch } else { prefix.whole_base }
+            if best.whole_base {
+                sound && newer.opening == source.opening
+            } else {
+                prefix.whole_base
+            }
         });
         if better {
             best = Some((source, prefix));

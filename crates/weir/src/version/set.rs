@@ -185,7 +185,7 @@ impl VersionSet {
             ));
         }
         let mut root = Root::empty(lineage, hash_seed);
-        root.log_epoch = 1;
+        root.opening = 1;
         let places = Places::new();
         let open = |meta: &Arc<TableMeta>| context.open(meta, hash_seed);
         let (root, changes) = root.apply(initial, &places, &open)?;
@@ -201,7 +201,7 @@ impl VersionSet {
     /// `NotFound` if there is no store; `Corruption`, `Unsupported`, or the device's.
     pub(crate) fn recover(context: Context) -> Result<Self> {
         let (record, mut root, places) = Self::read(&context)?;
-        root.log_epoch = record.log_epoch.max(root.log_epoch).checked_add(1).ok_or_else(|| {
+        root.opening = record.opening.max(root.opening).checked_add(1).ok_or_else(|| {
             Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
         })?;
         // A table that no edit names was written after the last one: its uid is spent.

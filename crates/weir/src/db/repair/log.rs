@@ -88,7 +88,7 @@ impl Repair {
         let last_lsn = (end.next.lsn - 1).max(root.wal_durable_lsn).max(behind.last_lsn);
         let mut edit = VersionEdit::default();
         let fresh = Flushed {
-            log_start: self.fresh_log(root.log_epoch, end.next.segment, last_lsn)?,
+            log_start: self.fresh_log(root.opening, end.next.segment, last_lsn)?,
             flushed_seq: root.last_seq.max(last_seq),
             durable_lsn: last_lsn,
         };
@@ -123,7 +123,12 @@ impl Repair {
     /// Where a log starts that goes on from nothing: behind every number and LSN that was ever
     /// used, so that no group of the old log can be taken for one of it. The next opening writes
     /// it.
-    pub(super) fn fresh_log(&self, epoch: u32, segment: u64, last_lsn: u64) -> Result<LogPosition> {
+    pub(super) fn fresh_log(
+        &self,
+        opening: u32,
+        segment: u64,
+        last_lsn: u64,
+    ) -> Result<LogPosition> {
         let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
         for (_, object) in self.files.list_lost()? {
             // Not one that was set aside because the store has not reached it.
@@ -133,7 +138,7 @@ impl Repair {
                 last = last.max(number);
             }
         }
-        Ok(LogPosition { segment: last + 1, offset: 0, lsn: last_lsn + 1, epoch, prev_crc: 0 })
+        Ok(LogPosition { segment: last + 1, offset: 0, lsn: last_lsn + 1, opening, prev_crc: 0 })
     }
 
     /// Writes memtables out as runs of level 0, in one edit: the keyspaces of `pass` need the log

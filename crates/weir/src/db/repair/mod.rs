@@ -350,7 +350,7 @@ impl Repair {
         let mut edit = VersionEdit::default();
         self.replace(&root, bad, &uids, &mut edit)?;
         root.next_uid = uids.load(Ordering::Relaxed);
-        root.log_epoch = self.next_epoch(root.log_epoch, segments.last_epoch(root.lineage))?;
+        root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         self.remove_replaced()?;
         if let Some(fault) = &log.damage {
@@ -475,7 +475,7 @@ impl Repair {
     }
 
     /// The number of this opening, above all that are known.
-    fn next_epoch(&self, known: u32, seen: u32) -> Result<u32> {
+    fn next_opening(&self, known: u32, seen: u32) -> Result<u32> {
         known.max(seen).checked_add(1).ok_or_else(|| {
             Error::corruption(self.storage.path(), 0, "the number of openings is exhausted")
         })

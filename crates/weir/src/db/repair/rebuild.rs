@@ -44,9 +44,9 @@ struct Collected {
     bad: Vec<BadFile>,
     next_uid: Arc<AtomicU64>,
     hash_seed: u64,
-    /// Greatest LSN and epoch in the log.
+    /// Greatest LSN and opening in the log.
     last_lsn: u64,
-    last_epoch: u32,
+    last_opening: u32,
     /// Segments with damage in them or behind it.
     broken: Vec<u64>,
 }
@@ -179,7 +179,7 @@ impl Repair {
             next_uid: Arc::new(AtomicU64::new(next_uid)),
             hash_seed: known.unwrap_or_else(|| self.prng.next_u64()),
             last_lsn: salvage.root.wal_durable_lsn,
-            last_epoch: 0,
+            last_opening: 0,
             broken: Vec::new(),
         })
     }
@@ -229,7 +229,7 @@ impl Repair {
             let why = Error::corruption(file, 0, what);
             self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
         }
-        collected.last_epoch = segments.last_epoch(lineage);
+        collected.last_opening = segments.last_opening(lineage);
         let limit = self.options.memory_budget / 4;
         let mut memtables = Memtables::default();
         let mut reached = None;
@@ -272,7 +272,7 @@ impl Repair {
                 read => read?,
             };
             collected.last_lsn = collected.last_lsn.max(behind.last_lsn);
-            collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
+            collected.last_opening = collected.last_opening.max(behind.last_opening);
             // Nothing intact in it: the torn start of a segment, as far as anybody can tell.
             if behind.groups > 0 {
                 let file = LogKind::Wal.path_of(&self.storage.path(), number);
@@ -289,7 +289,7 @@ impl Repair {
     /// would read either.
     fn give_up(&mut self, end: LogEnd, behind: &Behind, left: Vec<u64>, collected: &mut Collected) {
         collected.last_lsn = collected.last_lsn.max(behind.last_lsn).max(end.next.lsn - 1);
-        collected.last_epoch = collected.last_epoch.max(behind.last_epoch);
+        collected.last_opening = collected.last_opening.max(behind.last_opening);
         if behind.groups == 0 && end.damage.is_none() {
             return;
         }
@@ -396,7 +396,7 @@ impl Repair {
     ) -> Result<()> {
         let known = &salvage.root;
         let mut root = Root::empty(lineage, collected.hash_seed);
-        root.log_epoch = self.next_epoch(known.log_epoch, collected.last_epoch)?;
+        root.opening = self.next_opening(known.opening, collected.last_opening)?;
         root.next_uid = collected.next_uid.load(Ordering::Relaxed);
         root.next_epoch = known.next_epoch;
         root.next_keyspace = known.next_keyspace;
@@ -404,7 +404,7 @@ impl Repair {
         let last_seq = collected.tables.iter().map(|table| table.meta().seq_max).max();
         root.last_seq = last_seq.unwrap_or(0).max(known.last_seq);
         let fresh = Flushed {
-            log_start: self.fresh_log(root.log_epoch, 0, collected.last_lsn)?,
+            log_start: self.fresh_log(root.opening, 0, collected.last_lsn)?,
             flushed_seq: root.last_seq,
             durable_lsn: collected.last_lsn,
         };

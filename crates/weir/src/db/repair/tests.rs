@@ -219,8 +219,8 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
     let end = end.expect("replayed");
     let segment = storage.list_logs(LogKind::Wal).expect("listed").last().map_or(1, |n| n + 1);
     let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
-    let epoch = root.log_epoch.max(end.next.epoch);
-    let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, epoch };
+    let opening = root.opening.max(end.next.opening);
+    let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, opening };
     let mut writer =
         SegmentWriter::start(file, identity, Room::GROWS, end.chain, 0).expect("started");
     let mut payload = Vec::new();

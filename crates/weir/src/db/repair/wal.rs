@@ -237,9 +237,9 @@ impl Segments {
         chains
     }
 
-    /// The greatest epoch of any segment of `lineage`.
-    pub(super) fn last_epoch(&self, lineage: u64) -> u32 {
+    /// The greatest opening of any segment of `lineage`.
+    pub(super) fn last_opening(&self, lineage: u64) -> u32 {
         let ours = self.readable.values().filter(|peeked| peeked.lineage == lineage);
-        ours.map(|peeked| peeked.epoch).max().unwrap_or(0)
+        ours.map(|peeked| peeked.opening).max().unwrap_or(0)
     }
 }

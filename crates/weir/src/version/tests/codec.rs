@@ -37,7 +37,7 @@ fn worked_examples() {
     let page = include_str!("../../../../../docs/format/root.md");
     let bytes = example(page, "## Example");
     let record =
-        RootRecord { lineage: 0x1122_3344_5566_7788, version_log: 12, log_epoch: 3, base_lsn: 5 };
+        RootRecord { lineage: 0x1122_3344_5566_7788, version_log: 12, opening: 3, base_lsn: 5 };
     assert_eq!(record.encode(), bytes);
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
 
@@ -53,8 +53,8 @@ fn worked_examples() {
     let part = edit.keyspace(3);
     part.remove_table(0, 8);
     part.set_cursor(1, Some(b"k".to_vec()));
-    let (segment, offset, lsn, epoch) = (7, 4096, 42, 3);
-    let log_start = LogPosition { segment, offset, lsn, epoch, prev_crc: 0xf3ad_bd42 };
+    let (segment, offset, lsn, opening) = (7, 4096, 42, 3);
+    let log_start = LogPosition { segment, offset, lsn, opening, prev_crc: 0xf3ad_bd42 };
     part.flushed = Some(Flushed { log_start, flushed_seq: 1000, durable_lsn: 41 });
     let mut encoded = Vec::new();
     edit.encode(&mut encoded);
@@ -180,7 +180,7 @@ fn options_round_trip() {
 
 #[test]
 fn root_records_notice_every_flip_and_cut() {
-    let record = RootRecord { lineage: u64::MAX - 5, version_log: 12, log_epoch: 3, base_lsn: 400 };
+    let record = RootRecord { lineage: u64::MAX - 5, version_log: 12, opening: 3, base_lsn: 400 };
     let bytes = record.encode();
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
     for len in 0..bytes.len() {
@@ -196,7 +196,7 @@ fn root_records_notice_every_flip_and_cut() {
 
 #[test]
 fn root_records_of_a_newer_format_are_refused() {
-    let mut bytes = RootRecord { lineage: 1, version_log: 1, log_epoch: 1, base_lsn: 1 }.encode();
+    let mut bytes = RootRecord { lineage: 1, version_log: 1, opening: 1, base_lsn: 1 }.encode();
     bytes.truncate(bytes.len() - 4);
     bytes[0] = 2;
     let checksum = crate::base::checksum::mask(crate::base::checksum::crc(&bytes));

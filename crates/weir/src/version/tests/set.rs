@@ -51,7 +51,7 @@ fn recovery_gives_the_root_that_was_applied() {
                 if prng.chance(1, 2) {
                     epoch += 1;
                     (set, storage) = (recovered, copy);
-                    assert_eq!(set.current().log_epoch, epoch);
+                    assert_eq!(set.current().opening, epoch);
                 }
             }
         }
