@@ -9,7 +9,7 @@ use crate::db::closing::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::options::Durability;
 use crate::write::batch::Records;
-use crate::write::queue::{Committed, OwedCallback, Pending, Ticket};
+use crate::write::queue::{Committed, OwedCallback, PendingBatch, Ticket};
 
 /// Writes that happen together or not at all, also over several keyspaces of one store.
 ///
@@ -29,7 +29,7 @@ use crate::write::queue::{Committed, OwedCallback, Pending, Ticket};
 /// ```
 #[derive(Default)]
 pub struct WriteBatch {
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingBatch,
     pub(crate) handle: Option<Arc<Handle>>,
     /// The first thing wrong with a record; reported when the batch is written.
     pub(crate) invalid: Option<Error>,

@@ -30,7 +30,7 @@ use crate::storage::io::IoCounters;
 use crate::table::OpenTables;
 use crate::version::edit::KeyspaceId;
 use crate::version::set::VersionSet;
-use crate::write::queue::{Committed, Committer, OwedCallback, Pending, Ticket};
+use crate::write::queue::{Committed, Committer, OwedCallback, PendingBatch, Ticket};
 
 /// Name of the keyspace that `Db`'s own methods use.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
@@ -68,7 +68,7 @@ pub(crate) struct Writer {
 
 thread_local! {
     /// The memory of the last single write of this thread.
-    static SCRATCH: Cell<Option<Box<Pending>>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<PendingBatch>>> = const { Cell::new(None) };
 }
 
 /// A scratch batch that grew beyond this is not kept: 1 MiB.
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// Commits a batch and waits for it.
-    pub(crate) fn write_batch(&self, pending: &mut Pending) -> Result<()> {
+    pub(crate) fn write_batch(&self, pending: &mut PendingBatch) -> Result<()> {
         if pending.count == 0 {
             return match pending.durability {
                 Durability::Sync => self.sync(),
@@ -148,7 +148,10 @@ impl Engine {
     }
 
     /// Commits a batch without waiting for more than its turn.
-    pub(crate) fn submit_batch(self: &Arc<Self>, pending: &mut Pending) -> Result<Arc<Ticket>> {
+    pub(crate) fn submit_batch(
+        self: &Arc<Self>,
+        pending: &mut PendingBatch,
+    ) -> Result<Arc<Ticket>> {
         let committer = &self.writer()?.committer;
         if pending.durability != Durability::Sync {
             return committer.submit(pending, None);

@@ -9,5 +9,7 @@
 
 pub(crate) mod batch;
 mod limit;
-mod line;
+mod pending;
 pub(crate) mod queue;
+mod ticket;
+mod wait_list;

@@ -33,10 +33,10 @@ use crate::state::shared::Shared;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Flushable, Tree};
 use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
-pub(crate) use crate::write::line::{Committed, OwedCallback, Pending, Ticket};
-use crate::write::line::{
-    DueCallback, GROUP_COST_BYTES, Lead, Line, Next, Patience, SHARE_BYTES, Turn, run_callbacks,
-};
+pub(crate) use crate::write::pending::PendingBatch;
+pub(crate) use crate::write::ticket::{Committed, OwedCallback, Ticket};
+use crate::write::ticket::{DueCallback, Lead, Patience, Turn, run_callbacks};
+use crate::write::wait_list::{GROUP_COST_BYTES, LEAD_QUOTA_BYTES, Next, WaitList};
 
 /// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
 /// little enough that the first writer in it does not wait for long.
@@ -57,9 +57,10 @@ pub(crate) struct FreezeSource {
     pub(crate) all_trees: Box<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>,
 }
 
-/// The commit queue of a store. Locks: `line` before a ticket's state; both are leaves otherwise.
+/// The commit queue of a store. Locks: `waiting` before a ticket's state; otherwise
+/// both are leaves.
 pub(crate) struct CommitQueue {
-    line: Mutex<Line>,
+    waiting: Mutex<WaitList>,
     wal: Arc<Wal>,
     shared: Arc<Shared>,
     source: FreezeSource,
@@ -94,7 +95,7 @@ impl Committer {
     ) -> Self {
         Self {
             queue: CommitQueue {
-                line: Mutex::new(Line::new(Lead::after(last_seq))),
+                waiting: Mutex::new(WaitList::new(Lead::after(last_seq))),
                 wal,
                 shared,
                 source,
@@ -108,7 +109,7 @@ impl Committer {
     }
 
     /// Commits one batch and waits until it is as durable as it asks for.
-    pub(crate) fn write(&self, pending: &mut Pending) -> Result<Committed> {
+    pub(crate) fn write(&self, pending: &mut PendingBatch) -> Result<Committed> {
         self.queue.admit(pending)?;
         let sync = pending.durability == Durability::Sync;
         let committed = self.commit_attended(pending)?;
@@ -122,7 +123,7 @@ impl Committer {
     /// `then` is told what became of it, if nobody asks before that ([`Ticket::on_outcome`]).
     pub(crate) fn submit(
         &self,
-        pending: &mut Pending,
+        pending: &mut PendingBatch,
         then: Option<OwedCallback>,
     ) -> Result<Arc<Ticket>> {
         self.queue.admit(pending)?;
@@ -134,10 +135,10 @@ impl Committer {
         }
         let bytes_max = waiting_bytes_max(pending);
         {
-            let mut line = self.queue.line.lock();
-            if line.may_wait_alone(pending, bytes_max) {
+            let mut waiting = self.queue.waiting.lock();
+            if waiting.may_wait_alone(pending, bytes_max) {
                 let ticket = Ticket::unattended(Some(std::mem::take(pending)), then);
-                line.join(&ticket);
+                waiting.join(&ticket);
                 return Ok(ticket);
             }
         }
@@ -151,7 +152,7 @@ impl Committer {
 
     /// Commits one batch, leading or waiting for the one who does.
     #[inline]
-    fn commit_attended(&self, pending: &mut Pending) -> Result<Committed> {
+    fn commit_attended(&self, pending: &mut PendingBatch) -> Result<Committed> {
         if let Some(lead) = self.try_lead() {
             return self.lead_with(lead, pending, Vec::new());
         }
@@ -160,7 +161,7 @@ impl Committer {
             Turn::Committed(outcome) => outcome,
             Turn::Leads(mut lead) => {
                 let own = ticket.state.lock().pending.take();
-                // A lead that was free came from an empty line.
+                // A lead that was free came from an empty wait list.
                 let due = if lead.has_company { self.catch_up(&mut lead) } else { Vec::new() };
                 self.lead_with(lead, &mut own.unwrap_or_default(), due)
             }
@@ -170,7 +171,7 @@ impl Committer {
     /// Tickets that wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.queue.line.lock().len()
+        self.queue.waiting.lock().len()
     }
 
     /// Runs `body` between two commit groups if nobody leads now.
@@ -181,7 +182,7 @@ impl Committer {
         &self,
         body: impl FnOnce(&LeadAccess<'_>) -> T,
     ) -> Option<Result<T>> {
-        let lead = self.queue.line.lock().take_lead_exclusively()?;
+        let lead = self.queue.waiting.lock().take_lead_exclusively()?;
         Some(self.between_groups(lead, body))
     }
 
@@ -209,10 +210,10 @@ impl Committer {
     pub(crate) fn exclusively<T>(&self, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
         let ticket = Ticket::new(None, true);
         let taken = {
-            let mut line = self.queue.line.lock();
-            let taken = line.take_lead_exclusively();
+            let mut waiting = self.queue.waiting.lock();
+            let taken = waiting.take_lead_exclusively();
             if taken.is_none() {
-                line.join(&ticket);
+                waiting.join(&ticket);
             }
             taken
         };
@@ -241,17 +242,17 @@ impl Committer {
     /// Takes the lead of an idle queue.
     #[inline]
     fn try_lead(&self) -> Option<Lead> {
-        self.queue.line.lock().take_lead()
+        self.queue.waiting.lock().take_lead()
     }
 
-    /// Joins the line, and waits.
+    /// Joins the wait list, and waits.
     fn enqueue_and_wait(&self, ticket: &Arc<Ticket>) -> Turn {
         {
-            let mut line = self.queue.line.lock();
-            if let Some(lead) = line.take_lead() {
+            let mut waiting = self.queue.waiting.lock();
+            if let Some(lead) = waiting.take_lead() {
                 return Turn::Leads(lead);
             }
-            line.join(ticket);
+            waiting.join(ticket);
         }
         ticket.wait(&self.patience)
     }
@@ -261,7 +262,7 @@ impl Committer {
     fn catch_up(&self, lead: &mut Lead) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {
-            let left = self.queue.line.lock().next_unattended();
+            let left = self.queue.waiting.lock().next_unattended();
             let Some(ticket) = left else { return due };
             self.serve(lead, &ticket, &mut due);
         }
@@ -274,7 +275,7 @@ impl Committer {
     fn lead_with(
         &self,
         mut lead: Lead,
-        own: &mut Pending,
+        own: &mut PendingBatch,
         mut due: Vec<DueCallback>,
     ) -> Result<Committed> {
         let outcome = self.queue.commit_group(&mut lead, own, &mut due);
@@ -301,12 +302,12 @@ impl Committer {
     }
 
     /// Commits for those who cannot lead, then gives the lead to the first who can; to the first
-    /// who can at all, once this thread has done its share. The callbacks that became due are the
+    /// who can at all, once this thread's quota is spent. The callbacks that became due are the
     /// caller's to run.
     fn hand_over(&self, mut lead: Lead, due: &mut Vec<DueCallback>) {
         let mut served = 0;
         loop {
-            let next = self.queue.line.lock().next(lead, served >= SHARE_BYTES);
+            let next = self.queue.waiting.lock().next(lead, served >= LEAD_QUOTA_BYTES);
             match next {
                 Next::Rest => return,
                 Next::Lead(ticket, lead) => return ticket.give_lead(lead),
@@ -321,7 +322,7 @@ impl Committer {
 
 /// Bytes of batches that may wait without a thread that blocks on them, before `commit` waits
 /// itself: one write buffer, the largest of the keyspaces that `pending` writes to.
-fn waiting_bytes_max(pending: &Pending) -> usize {
+fn waiting_bytes_max(pending: &PendingBatch) -> usize {
     let buffers = pending.trees.iter().map(|tree| tree.peek().options.write_buffer_bytes);
     usize::try_from(buffers.max().unwrap_or(0)).unwrap_or(usize::MAX)
 }
@@ -352,7 +353,7 @@ impl LeadAccess<'_> {
 impl CommitQueue {
     /// Refuses what cannot be committed, before it joins.
     #[inline]
-    fn admit(&self, pending: &Pending) -> Result<()> {
+    fn admit(&self, pending: &PendingBatch) -> Result<()> {
         self.shared.health.check_writable()?;
         if pending.trees.iter().any(|t| t.is_dropped()) {
             return Err(Error::new(
@@ -369,14 +370,14 @@ impl CommitQueue {
         Ok(())
     }
 
-    /// Commits `own` and whatever else waits at the head of the line as one group.
+    /// Commits `own` and whatever else waits at the head of the wait list as one group.
     fn commit_group(
         &self,
         lead: &mut Lead,
-        own: &mut Pending,
+        own: &mut PendingBatch,
         due: &mut Vec<DueCallback>,
     ) -> Result<Committed> {
-        let mut followers: Vec<(Arc<Ticket>, Pending)> = Vec::new();
+        let mut followers: Vec<(Arc<Ticket>, PendingBatch)> = Vec::new();
         let commit = || {
             if lead.has_company && own.bytes.len() < GROUP_BYTES_MAX {
                 self.collect(own, &mut followers);
@@ -386,7 +387,7 @@ impl CommitQueue {
             if followers.is_empty() {
                 return self.commit_batches(lead, &[own]);
             }
-            let mut batches: Vec<&Pending> = Vec::with_capacity(followers.len() + 1);
+            let mut batches: Vec<&PendingBatch> = Vec::with_capacity(followers.len() + 1);
             batches.push(own);
             batches.extend(followers.iter().map(|(_, pending)| pending));
             self.commit_batches(lead, &batches)
@@ -402,21 +403,22 @@ impl CommitQueue {
         outcome
     }
 
-    /// Moves batches from the head of the line into the group. Stops at a ticket that wants the
-    /// lead, and at a batch for the log behind one that is not: inside a group the logged ones come
-    /// first, and no batch may overtake an earlier one. Where writers of a keyspace are stopped, a
-    /// batch goes alone: what becomes of it is nobody else's outcome.
+    /// Moves batches from the head of the wait list into the group. Stops at a ticket that wants
+    /// the lead, and at a batch for the log behind one that is not: inside a group the logged ones
+    /// come first, and no batch may overtake an earlier one. Where writers of a keyspace are
+    /// stalled, a batch goes alone: what becomes of it is nobody else's outcome.
     #[inline]
-    fn collect(&self, own: &Pending, followers: &mut Vec<(Arc<Ticket>, Pending)>) {
-        let is_logged = |p: &Pending| p.durability != Durability::None;
-        let is_stopped = |p: &Pending| p.trees.iter().any(|t| t.stopped.load(Ordering::Acquire));
+    fn collect(&self, own: &PendingBatch, followers: &mut Vec<(Arc<Ticket>, PendingBatch)>) {
+        let is_logged = |p: &PendingBatch| p.durability != Durability::None;
+        let is_stopped =
+            |p: &PendingBatch| p.trees.iter().any(|t| t.stopped.load(Ordering::Acquire));
         if is_stopped(own) {
             return;
         }
         let mut bytes = own.bytes.len();
         let mut all_logged = is_logged(own);
-        let mut line = self.line.lock();
-        while let Some((ticket, pending)) = line.take_oldest(|p| {
+        let mut waiting = self.waiting.lock();
+        while let Some((ticket, pending)) = waiting.take_oldest(|p| {
             let fits = bytes + p.bytes.len() <= GROUP_BYTES_MAX;
             fits && (all_logged || !is_logged(p)) && !is_stopped(p)
         }) {
@@ -427,7 +429,7 @@ impl CommitQueue {
     }
 
     /// Log, memtables, publication.
-    fn commit_batches(&self, lead: &mut Lead, batches: &[&Pending]) -> Result<Committed> {
+    fn commit_batches(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
         self.shared.health.check_committable()?;
         self.bound_memtables()?;
         sched::switch_point();
@@ -444,7 +446,7 @@ impl CommitQueue {
 
         // (a) Logged batches come first, so that their sequence numbers are consecutive in the log.
         let first_seq = lead.last_seq + 1;
-        let logged = |b: &&&Pending| b.durability != Durability::None;
+        let logged = |b: &&&PendingBatch| b.durability != Durability::None;
         let logged_count: u32 = batches.iter().filter(logged).map(|b| b.count).sum();
         let total: u64 = batches.iter().map(|b| u64::from(b.count)).sum();
         if first_seq + total > SEQ_MAX {
@@ -470,7 +472,7 @@ impl CommitQueue {
     }
 
     /// One log group for all logged batches; its log sequence number.
-    fn append(&self, batches: &[&Pending], first_seq: Seq, logged_count: u32) -> Result<u64> {
+    fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<u64> {
         if logged_count == 0 {
             return Ok(0);
         }
@@ -487,7 +489,7 @@ impl CommitQueue {
         self.wal.append(&parts, logged_count, sync)
     }
 
-    fn count(&self, batches: &[&Pending], total: u64, bytes: u64) {
+    fn count(&self, batches: &[&PendingBatch], total: u64, bytes: u64) {
         let deletes: u64 = batches.iter().map(|b| u64::from(b.deletes)).sum();
         let counters = &self.shared.counters;
         counters.puts.add_alone(total - deletes);
@@ -576,7 +578,7 @@ impl CommitQueue {
 
     /// Sleeps off what the group owes for its bytes (smooth back-pressure; `compaction::pacing`
     /// sets the rate).
-    fn slow_down(&self, lead: &mut Lead, batches: &[&Pending], bytes: u64) {
+    fn slow_down(&self, lead: &mut Lead, batches: &[&PendingBatch], bytes: u64) {
         let rate = batches
             .iter()
             .flat_map(|b| &b.trees)
@@ -662,7 +664,7 @@ impl CommitQueue {
 }
 
 /// Inserts the records of a batch from sequence number `seq` on; the next free number.
-fn insert(batch: &Pending, mut seq: Seq) -> Seq {
+fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
     let begin = |active: &Flushable| {
         if batch.durability == Durability::None {
             active.holds_unlogged.store(true, Ordering::Relaxed);

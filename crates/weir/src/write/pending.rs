@@ -1,0 +1,52 @@
+//! A batch on its way through the commit queue.
+//!
+//! Not here: the form of its records (`batch`), who waits for it (`ticket`).
+
+use std::sync::Arc;
+
+use crate::base::key::Kind;
+use crate::options::Durability;
+use crate::state::tree::Tree;
+use crate::write::batch::{self, Record};
+
+/// What a waiting batch costs besides its records: the ticket and its place in the wait list.
+const TICKET_BYTES: usize = 256;
+
+/// A batch on its way through the queue.
+#[derive(Default)]
+pub(crate) struct PendingBatch {
+    /// The records (`write::batch`).
+    pub(crate) bytes: Vec<u8>,
+    /// Number of records.
+    pub(crate) count: u32,
+    /// Of these, deletes.
+    pub(crate) deletes: u32,
+    /// The keyspaces that the records name, without repetition.
+    pub(crate) trees: Vec<Arc<Tree>>,
+    pub(crate) durability: Durability,
+}
+
+impl PendingBatch {
+    /// Appends a record for `tree`.
+    pub(crate) fn push(&mut self, tree: &Arc<Tree>, kind: Kind, key: &[u8], value: &[u8]) {
+        if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
+            self.trees.push(Arc::clone(tree));
+        }
+        batch::encode(&mut self.bytes, Record { kind, keyspace: tree.id, key, value });
+        self.count += 1;
+        self.deletes += u32::from(kind == Kind::Delete);
+    }
+
+    /// What it costs to let it wait. At least 1.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.bytes.len() + TICKET_BYTES
+    }
+
+    /// Empties the batch, keeping its memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.trees.clear();
+        self.count = 0;
+        self.deletes = 0;
+    }
+}
