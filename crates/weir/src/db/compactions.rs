@@ -244,7 +244,7 @@ impl Engine {
 
     /// Notes whether a compaction waits for space, as was found by a look that began after
     /// `shortages`: another look may have found one meanwhile that this one did not see. If it has
-    /// changed, writers that are stopped are told.
+    /// changed, writers that are stalled are told.
     fn note_space(&self, shortages: u64, short: Option<Error>) {
         let now = short.is_some();
         let before = {

@@ -43,8 +43,8 @@ pub(crate) struct Jobs {
     /// Held while a merge gives back what it took of the device and stops to count as running, and
     /// while that is weighed against what is free. Taken before `state`.
     pub(super) settling: Mutex<()>,
-    /// How many keyspaces have writers stopped. An estimate from above.
-    stopped: AtomicUsize,
+    /// How many keyspaces have stalled writers. An estimate from above.
+    stalled: AtomicUsize,
     /// How often deciders were shown a tree.
     #[cfg(test)]
     pub(super) shapes: AtomicUsize,
@@ -568,14 +568,14 @@ impl Engine {
     }
 
     /// Sets the delay of a keyspace's writers after a job of it has ended. Where writers of other
-    /// keyspaces are stopped, that may have made room for them.
+    /// keyspaces are stalled, that may have made room for them.
     pub(super) fn update_pressure_of(&self, tree: &Arc<Tree>) {
         self.set_pressure(tree);
-        if self.jobs.stopped.load(Ordering::Acquire) == 0 {
+        if self.jobs.stalled.load(Ordering::Acquire) == 0 {
             return;
         }
-        let is_stopped = |t: &&Arc<Tree>| t.stopped.load(Ordering::Acquire) && t.id != tree.id;
-        for other in self.all_trees().iter().filter(is_stopped) {
+        let is_stalled = |t: &&Arc<Tree>| t.stalled.load(Ordering::Acquire) && t.id != tree.id;
+        for other in self.all_trees().iter().filter(is_stalled) {
             self.set_pressure(other);
         }
     }
@@ -601,13 +601,13 @@ impl Engine {
         let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
         tree.delay_per_byte.store(fixed, Ordering::Relaxed);
         let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
-        // Before writers are stopped: who waits already looks again after this job.
+        // Before writers are stalled: who waits already looks again after this job.
         let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
         tree.set_stall_blocked_by(match flush {
             None if full => self.compaction_blocked_by(root, tree),
             flush => flush,
         });
-        self.set_stopped(tree, full);
+        self.set_stalled(tree, full);
     }
 
     /// Lets the writers of a keyspace go on that was dropped: they find that out.
@@ -615,16 +615,16 @@ impl Engine {
     /// Requires: no root names it any more.
     pub(super) fn release_writers(&self, dropped: &Tree) {
         let _pressing = dropped.pressing.lock();
-        self.set_stopped(dropped, false);
+        self.set_stalled(dropped, false);
     }
 
     /// Stops a keyspace's writers, or lets them go on.
     ///
     /// Requires: its `pressing` is held.
-    fn set_stopped(&self, tree: &Tree, stopped: bool) {
-        match (tree.stopped.swap(stopped, Ordering::AcqRel), stopped) {
-            (false, true) => self.jobs.stopped.fetch_add(1, Ordering::AcqRel),
-            (true, false) => self.jobs.stopped.fetch_sub(1, Ordering::AcqRel),
+    fn set_stalled(&self, tree: &Tree, stalled: bool) {
+        match (tree.stalled.swap(stalled, Ordering::AcqRel), stalled) {
+            (false, true) => self.jobs.stalled.fetch_add(1, Ordering::AcqRel),
+            (true, false) => self.jobs.stalled.fetch_sub(1, Ordering::AcqRel),
             _ => 0,
         };
     }

@@ -66,7 +66,7 @@ impl Engine {
         edit.keyspace(tree.id).options = Some(Arc::new(options));
         self.install_outputs(edit, &[], None).map_err(|e| self.note_install_error(e))?;
         self.update_pressure_of(tree);
-        // It may have let writers go on that were stopped.
+        // It may have let stalled writers go on.
         self.shared.announce_progress();
         self.shared.wake_workers();
         Ok(())

@@ -163,7 +163,7 @@ pub(crate) struct Tree {
     dropped: AtomicBool,
     /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
     disk_generation: AtomicU64,
-    /// Held while `delay_per_byte`, `stopped` and `stall_blocked_by` are set together.
+    /// Held while `delay_per_byte`, `stalled` and `stall_blocked_by` are set together.
     pub(crate) pressing: Mutex<()>,
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
@@ -171,7 +171,7 @@ pub(crate) struct Tree {
     /// Bytes that compactions wrote into each level since the keyspace was opened.
     pub(crate) compacted: [AtomicU64; LEVELS],
     /// Whether writers must wait for a flush or a compaction.
-    pub(crate) stopped: AtomicBool,
+    pub(crate) stalled: AtomicBool,
     /// Why they cannot make progress.
     stall_blocked_by: Mutex<Option<Error>>,
 }
@@ -189,7 +189,7 @@ impl Tree {
             pressing: Mutex::new(()),
             delay_per_byte: AtomicU64::new(0),
             compacted: Default::default(),
-            stopped: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             stall_blocked_by: Mutex::new(None),
         }
     }

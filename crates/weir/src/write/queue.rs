@@ -410,9 +410,9 @@ impl CommitQueue {
     #[inline]
     fn collect(&self, own: &PendingBatch, followers: &mut Vec<(Arc<Ticket>, PendingBatch)>) {
         let is_logged = |p: &PendingBatch| p.durability != Durability::None;
-        let is_stopped =
-            |p: &PendingBatch| p.trees.iter().any(|t| t.stopped.load(Ordering::Acquire));
-        if is_stopped(own) {
+        let is_stalled =
+            |p: &PendingBatch| p.trees.iter().any(|t| t.stalled.load(Ordering::Acquire));
+        if is_stalled(own) {
             return;
         }
         let mut bytes = own.bytes.len();
@@ -420,7 +420,7 @@ impl CommitQueue {
         let mut waiting = self.waiting.lock();
         while let Some((ticket, pending)) = waiting.take_oldest(|p| {
             let fits = bytes + p.bytes.len() <= GROUP_BYTES_MAX;
-            fits && (all_logged || !is_logged(p)) && !is_stopped(p)
+            fits && (all_logged || !is_logged(p)) && !is_stalled(p)
         }) {
             bytes += pending.bytes.len();
             all_logged &= is_logged(&pending);
@@ -501,12 +501,12 @@ impl CommitQueue {
 
     /// Freezes a full memtable; waits while too many wait for their flush or level 0 is too deep.
     fn make_room(&self, tree: &Tree) -> Result<()> {
-        let (full, must_stop) = self.room(tree);
-        if !full && !must_stop {
+        let (full, must_stall) = self.room(tree);
+        if !full && !must_stall {
             return Ok(());
         }
-        if must_stop {
-            self.stop_while(&[tree], || !tree.is_dropped() && self.room(tree).1)?;
+        if must_stall {
+            self.stall_while(&[tree], || !tree.is_dropped() && self.room(tree).1)?;
         }
         if self.room(tree).0 {
             self.freeze(&[tree]);
@@ -534,7 +534,7 @@ impl CommitQueue {
             self.shared.wake_workers();
         }
         if MemtableBytes::of(&trees).must_wait(max) {
-            self.stop_while(&trees, || MemtableBytes::of(&trees).must_wait(max))?;
+            self.stall_while(&trees, || MemtableBytes::of(&trees).must_wait(max))?;
         }
         Ok(())
     }
@@ -552,12 +552,12 @@ impl CommitQueue {
                 || self.shared.accountant.used(Category::Memtables) + options.write_buffer_bytes
                     > self.limits.memtable_bytes_max
                     && !current.immutables.is_empty());
-        (full, crowded || tree.stopped.load(Ordering::Acquire))
+        (full, crowded || tree.stalled.load(Ordering::Acquire))
     }
 
     /// Waits while `crowded`, for a flush or a compaction to make room. A full device ends the wait
     /// with its error, and so does what keeps background work from making room in one of `trees`.
-    fn stop_while<T: Borrow<Tree>>(&self, trees: &[T], crowded: impl Fn() -> bool) -> Result<()> {
+    fn stall_while<T: Borrow<Tree>>(&self, trees: &[T], crowded: impl Fn() -> bool) -> Result<()> {
         let started = clock::now_nanos();
         self.shared.wake_workers();
         let result = self.shared.wait_until(|| {

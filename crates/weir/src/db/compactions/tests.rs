@@ -49,7 +49,7 @@ fn a_refused_compaction_is_quarantined() {
         assert!(db.property("weir.background-error").unwrap().contains("refused"));
     }
     let stopped = (9..30).find_map(|round| add_run(&db, round).err());
-    assert_eq!(stopped.expect("writers are stopped").kind(), ErrorKind::Conflict);
+    assert_eq!(stopped.expect("writers are stalled").kind(), ErrorKind::Conflict);
     assert_eq!(db.get(7_u32.to_be_bytes()).unwrap().map(|v| v.len()), Some(4));
     assert_eq!(db.compact_range(..).unwrap_err().kind(), ErrorKind::Conflict);
 
@@ -354,7 +354,7 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
     db.close().unwrap();
 }
 
-/// Goal: the error of a keyspace whose writers are stopped is not the outcome of a batch for
+/// Goal: the error of a keyspace whose writers are stalled is not the outcome of a batch for
 /// another keyspace.
 /// Method: writers of the default keyspace are stopped by a refused compaction; while the lead is
 /// held, a batch for it and one for another keyspace enter the line, in either order.
@@ -366,7 +366,7 @@ fn a_stopped_keyspace_fails_alone() {
     let engine = &db.handle.engine;
     engine.set.refusals.left.store(1000, Ordering::Relaxed);
     let stopped = (0..30).find_map(|round| add_run(&db, round).err());
-    assert_eq!(stopped.expect("writers are stopped").kind(), ErrorKind::Conflict);
+    assert_eq!(stopped.expect("writers are stalled").kind(), ErrorKind::Conflict);
     let committer = &engine.writer.as_ref().expect("not read-only").committer;
     for stopped_first in [true, false] {
         std::thread::scope(|scope| {
