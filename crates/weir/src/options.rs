@@ -317,8 +317,8 @@ pub struct Options {
     /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     pub base_level_bytes: u64,
     /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
-    /// `two_phase`: levels are as large from the start as if the last one held so many; 0: they
-    /// follow what it holds. Larger: fewer rewrites while the store grows, more overwritten data in
+    /// `two_phase`: levels are sized as if the keyspace already held this many bytes; 0 sizes them
+    /// by what it holds. Larger: fewer rewrites while the store grows, more overwritten data in
     /// the levels above the last. Default: 0.
     pub expected_bytes: u64,
     /// Runs in level 0 that start a compaction, 1 to 1,000, in `leveled` and `two_phase`; in `gear`

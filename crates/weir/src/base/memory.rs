@@ -22,9 +22,8 @@ pub(crate) enum Category {
     Pinned = 4,
     /// Cached rows.
     RowCache = 5,
-    /// What the block cache held at most beyond what it holds now, and gaps. Blocks are small and
-    /// lie between others: an allocator keeps them for the next ones. An upper bound, which no one
-    /// may use: the cache grows back into it.
+    /// Memory evicted from the block cache but still held by the allocator, plus fragmentation. An
+    /// upper bound. Nothing else may use it: the cache grows back into it.
     Retained = 6,
     /// Memory of flushed memtables, kept for the next ones.
     SpareMemtables = 7,

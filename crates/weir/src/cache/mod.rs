@@ -93,9 +93,9 @@ impl Weighter<BlockKey, Cached> for ByBytes {
     }
 }
 
-/// The part of the most that the cache held which the allocator loses between blocks of slightly
-/// different sizes that come and go: a sixteenth (measured: 11 to 14 MiB of 117 with glibc).
-const GAPS_SHARE: u64 = 16;
+/// Fraction of the cache's high-water mark lost to allocator fragmentation: 1/16 (measured: 11 to
+/// 14 MiB of 117 with glibc).
+const FRAGMENTATION_SHARE: u64 = 16;
 
 /// Shards at most: enough that two threads rarely meet.
 const SHARDS_MAX: u64 = 16;
@@ -270,7 +270,7 @@ impl BlockCache {
             let bytes = self.bytes();
             let most = self.bytes_most.fetch_max(bytes, Ordering::Relaxed).max(bytes);
             accountant.set(Category::BlockCache, bytes);
-            accountant.set(Category::Retained, most - bytes + most / GAPS_SHARE);
+            accountant.set(Category::Retained, most - bytes + most / FRAGMENTATION_SHARE);
         }
     }
 }

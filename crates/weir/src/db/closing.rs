@@ -1,6 +1,6 @@
 //! The end of an open store: background work ends, the log is made durable, the lock given up.
 //!
-//! Steps: (a) new writes are refused, those that were let in are committed, then nothing is; (b)
+//! Steps: (a) new writes are refused, those already admitted are committed, then nothing is; (b)
 //! what is in no log becomes tables; (c) reads are refused, background threads and jobs end; (d)
 //! the log gets its end; (e) the lock is given up; (f) who waited for a sync is told how the log
 //! ended, and other threads call the callbacks that they still owe.
@@ -102,7 +102,7 @@ impl Engine {
         flushed.and(finished).and(unlocked)
     }
 
-    /// Refuses writes, and waits until those that were let in before are committed or refused:
+    /// Refuses writes, and waits until those admitted before are committed or refused:
     /// from then on nothing is acknowledged any more.
     fn end_writes(&self) {
         self.shared.health.refuse_writes();

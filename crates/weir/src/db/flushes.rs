@@ -139,7 +139,7 @@ impl Engine {
         };
         let others = self.other_log_starts(tree);
         // (b) H52; and the positions that the edit names, chosen before, must be found again.
-        if !self.is_log_of(tree) {
+        if !self.is_sole_wal_user(tree) {
             self.sync_position(writer.wal.settled_lsn())?;
         }
         let durable = writer.wal.durable_lsn();

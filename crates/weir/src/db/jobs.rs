@@ -36,7 +36,7 @@ use crate::version::shape::JobFootprint;
 /// How long jobs rest after one found no space, before they try again.
 const RETRY_NANOS: u64 = 200_000_000;
 
-/// Who is working on what.
+/// The job table, and what is weighed beside it.
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub(super) state: Mutex<JobTable>,
@@ -430,8 +430,8 @@ impl Engine {
         result
     }
 
-    /// Whether the device has room for the log segment and what comes with it. If not, who waits
-    /// for the segment is told; flushes and compactions go on.
+    /// Whether the device has room for the log segment and what comes with it. If not, the appender
+    /// waiting for the segment gets the error; flushes and compactions continue.
     fn has_room_for_segment(&self, writer: &Writer, wanted: Wanted) -> bool {
         let mut refused = self.check_space_for_segment().err();
         if refused.is_some() {

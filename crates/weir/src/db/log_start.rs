@@ -60,12 +60,12 @@ impl Drop for LogPin<'_> {
 }
 
 impl Engine {
-    /// Whether the log before the memtables of `tree` is needed for nothing once they are tables,
-    /// durable or not: no other keyspace has entries there, and replay starts at the position that
-    /// the flush records. A log that nobody asks to sync then never reaches the device.
+    /// Whether no other keyspace has entries in the WAL, so that a flush of `tree` need not sync it
+    /// first (H52): replay starts at the position that the flush records. A WAL that nobody asks to
+    /// sync then never reaches the device.
     ///
     /// A keyspace that is created later has a later log start, made durable with all before it.
-    pub(super) fn is_log_of(&self, tree: &Tree) -> bool {
+    pub(super) fn is_sole_wal_user(&self, tree: &Tree) -> bool {
         // In this order: a creation puts its tree in place before it drops its pin.
         let creating = !self.log_pins.starts.lock().is_empty();
         !creating && self.trees.lock().keys().all(|&id| id == tree.id)

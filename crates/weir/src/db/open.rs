@@ -50,10 +50,10 @@ use crate::version::set::{Context, VersionSet};
 use crate::write::batch::{open_group, record_fault};
 use crate::write::queue::{Committer, FreezeSource, Limits};
 
-/// Segments of earlier openings from which on an opening waits until none is needed any more. Each
-/// opening begins a segment, and background work, which lets go of them, may not get as far as its
-/// first flush before the store is closed again.
-const SEGMENTS_PILED: usize = 4;
+/// If recovery finds at least this many WAL segments, `open` flushes every memtable, so that all of
+/// them can be deleted. Each opening begins a segment, and the store may be closed again before the
+/// first flush of background work, which would delete older ones.
+const RECOVERY_SEGMENTS_MAX: usize = 4;
 
 /// Opens the store that `builder` describes.
 pub(crate) fn open(builder: Builder) -> Result<Db> {
@@ -270,7 +270,7 @@ impl Opening {
             root.lineage,
             &mut on_group,
         )?;
-        if !self.options.read_only && end.segments_seen.len() >= SEGMENTS_PILED {
+        if !self.options.read_only && end.segments_seen.len() >= RECOVERY_SEGMENTS_MAX {
             self.leave_log_behind(trees, &end)?;
         }
         Ok(Replayed { end, last_seq })
@@ -452,8 +452,8 @@ struct Replayed {
 }
 
 impl Engine {
-    /// Freezes what the log gave: as tables, it lets go of the segments of earlier openings, which
-    /// would pile up otherwise.
+    /// Freezes the memtables that replay has filled: once they are tables, the segments of earlier
+    /// openings, which would pile up otherwise, can be deleted.
     fn freeze_replayed(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();

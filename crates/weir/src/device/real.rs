@@ -41,7 +41,7 @@ const DIR_RIGHTS: u32 = 0o755;
 /// group of 4 KiB counted four times against the process, and against what may be dirty at once.
 const ZERO_PIECE_BYTES: usize = 4 << 10;
 
-/// Zeros after which the device is told to start writing: 1 MiB.
+/// Write-back of zeros is started after each 1 MiB of them.
 const ZERO_WRITE_BACK_BYTES: u64 = 1 << 20;
 
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];

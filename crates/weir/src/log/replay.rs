@@ -553,7 +553,7 @@ fn scan_headers(
     Ok(())
 }
 
-/// What the first group of a segment says, for who does not know where its log starts.
+/// What the first group of a segment says, for callers that do not know where its log starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peek {
     /// The store that the segment belongs to.

@@ -382,7 +382,7 @@ impl Wal {
             return Ok(false);
         };
         let make = || {
-            unfit.into_iter().for_each(|number| self.let_go(number));
+            unfit.into_iter().for_each(|number| self.delete(number));
             match spare {
                 Some(old) => self.recycle(old.number, area.number),
                 None if area.zeroed => {
@@ -414,22 +414,22 @@ impl Wal {
     pub(crate) fn give_up_spares(&self) -> bool {
         let synced = self.synced_once.load(Ordering::Relaxed);
         let surplus = self.ring.lock().surplus(synced);
-        surplus.iter().for_each(|area| self.let_go(area.number));
+        surplus.iter().for_each(|area| self.delete(area.number));
         !surplus.is_empty()
     }
 
-    /// Removes a segment that nothing needs.
-    fn let_go(&self, number: u64) {
+    /// Deletes a segment that nothing needs, best effort.
+    fn delete(&self, number: u64) {
         let reason = "recovery removes logs that no keyspace needs";
         self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
     }
 
-    /// Gives the obsolete segment `old` the number `number`. On an error it does not stay and take
-    /// space, as far as the device lets go of it.
+    /// Gives the obsolete segment `old` the number `number`. On an error the segment is deleted
+    /// (best effort), so that it does not leak space.
     fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
         // It has one of the two numbers.
-        recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.let_go(gone)))
+        recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.delete(gone)))
     }
 
     /// Tells an appender that waits for a segment that it will not be prepared now. Whether that
@@ -565,7 +565,7 @@ impl Wal {
         let synced = self.synced_once.load(Ordering::Relaxed);
         for area in released {
             if !self.ring.lock().keep(area, synced) {
-                self.let_go(area.number);
+                self.delete(area.number);
             }
         }
     }

@@ -107,7 +107,7 @@ impl Shared {
         self.visible.store(seq, Ordering::Release);
     }
 
-    /// Refuses writes from now on, and tells who waits for progress.
+    /// Refuses writes from now on, and wakes everyone who waits for progress.
     pub(crate) fn poison(&self, cause: &Error) {
         self.health.poison(cause);
         self.announce_progress();

@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::ops::Bound;
 
 use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
-use super::root::{Arrival, Changes, KeyspaceVersion, Place, Places, Root, refused};
+use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
 use super::shape::{PartKind, Rank};
 use crate::base::error::Result;
@@ -52,7 +52,7 @@ pub(super) fn check(
         }
         check_level_0(keyspace)?;
         let added = changes.added.iter().filter(|arrival| arrival.place.keyspace == *id);
-        let added: Vec<&Arrival> = added.collect();
+        let added: Vec<&AddedPlace> = added.collect();
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_flush(old_keyspace, keyspace_edit)?;
         }
@@ -172,12 +172,12 @@ fn check_no_overtaking(
     version: &Version,
     part: PartKind,
     place: &Place,
-    added: &[&Arrival],
+    added: &[&AddedPlace],
 ) -> Result<()> {
     let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
     let from = rank(part, place);
     let (mut first, mut last) = (from, from);
-    for Arrival { part, place: output } in added {
+    for AddedPlace { part, place: output } in added {
         let apart = compare(&output.meta.largest, smallest).is_lt()
             || compare(&output.meta.smallest, largest).is_gt();
         if !apart {

@@ -135,9 +135,9 @@ pub(super) struct Place {
 /// Where every table of the newest root is: so that an edit names tables by uid alone.
 pub(super) type Places = BTreeMap<u64, Place>;
 
-/// A table that comes.
+/// Where a table is added.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct AddedPlace {
     pub(super) part: PartKind,
     pub(super) place: Place,
 }
@@ -145,7 +145,7 @@ pub(super) struct Arrival {
 /// What an edit does to the places.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pub(super) added: Vec<Arrival>,
+    pub(super) added: Vec<AddedPlace>,
     /// Tables that the root does not name any more.
     pub(super) removed: Vec<Place>,
 }
@@ -156,7 +156,7 @@ impl Changes {
         for place in &self.removed {
             places.remove(&place.meta.uid);
         }
-        for Arrival { place, .. } in &self.added {
+        for AddedPlace { place, .. } in &self.added {
             places.insert(place.meta.uid, place.clone());
         }
     }
@@ -214,7 +214,7 @@ impl Root {
 
     /// Raises the counters to what the tables and flushes of `edit` show.
     fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
-        for Arrival { place, .. } in &changes.added {
+        for AddedPlace { place, .. } in &changes.added {
             raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
             raise(&mut self.next_epoch, Some(place.epoch.saturating_add(1)));
             raise(&mut self.last_seq, Some(place.meta.seq_max));
@@ -373,7 +373,7 @@ fn run_changes(
     changes: &mut Changes,
 ) -> Result<BTreeMap<RunId, RunChange>> {
     let mut runs: BTreeMap<RunId, RunChange> = BTreeMap::new();
-    let mut leaving: BTreeMap<u64, &Place> = BTreeMap::new();
+    let mut removed_at: BTreeMap<u64, &Place> = BTreeMap::new();
     for removed in &edit.removed {
         let place = places
             .get(&removed.uid)
@@ -384,19 +384,19 @@ fn run_changes(
                 removed.uid, removed.level
             )));
         };
-        if leaving.insert(removed.uid, place).is_some() {
+        if removed_at.insert(removed.uid, place).is_some() {
             return Err(refused(format_args!("table {} is removed twice", removed.uid)));
         }
         let run = runs.entry((place.level, removed.part, place.epoch)).or_default();
         run.removed.push(Arc::clone(&place.meta));
     }
-    let mut coming = BTreeSet::new();
+    let mut added_uids = BTreeSet::new();
     for AddedTable { level, part, epoch, meta } in &edit.added {
-        if !coming.insert(meta.uid) {
+        if !added_uids.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
         // A table that moves keeps its reader and what that has loaded.
-        let moved = leaving.remove(&meta.uid);
+        let moved = removed_at.remove(&meta.uid);
         let (meta, table) = match moved {
             Some(place) if place.meta == *meta => {
                 (Arc::clone(&place.meta), Arc::clone(&place.table))
@@ -407,9 +407,9 @@ fn run_changes(
         let run = runs.entry((*level, *part, *epoch)).or_default();
         run.added.push((Arc::clone(&meta), Arc::clone(&table)));
         let place = Place { keyspace, level: *level, epoch: *epoch, meta, table };
-        changes.added.push(Arrival { part: *part, place });
+        changes.added.push(AddedPlace { part: *part, place });
     }
-    changes.removed.extend(leaving.into_values().cloned());
+    changes.removed.extend(removed_at.into_values().cloned());
     Ok(runs)
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A memtable is frozen when it is full, but many keyspaces with half-full memtables can hold more
 //! than all memtables may. Then the largest ones are frozen: they free the most for one table in
-//! level 0. Memtables that only cursors hold any more do not count here, because nothing that
-//! writers do gives them back.
+//! level 0. Memtables that only cursors still hold do not count here: nothing that writers do
+//! frees them.
 //!
 //! Not here: freezing and waiting (`queue`). Pure but for a look at the trees, by the leader of the
 //! commit queue.

@@ -279,8 +279,8 @@ pub(super) fn debt(shape: &Shape) -> Pressure {
     Pressure { debt_bytes, ..Pressure::default() }
 }
 
-/// The filter bits of a run in a tree whose levels have about so many runs and are `runs_per_level`
-/// times larger from one to the next.
+/// Filter bits of a run of `level`, in a tree with `runs` runs a level at rest and a size ratio of
+/// `runs_per_level` between levels.
 pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, runs: usize) -> f32 {
     let (ratio, runs) = (runs_max(shape) as f64, runs as f64);
     policy::filter_bits(shape, level, entries, ratio, runs, runs)
