@@ -104,7 +104,7 @@ impl Ahead {
                 Direction::Forward => Some(block + step).filter(|&b| b < opened.index.blocks()),
                 Direction::Backward => block.checked_sub(step),
             };
-            let Some(next) = next.filter(|&b| !is_cached(table, b)) else { break };
+            let Some(next) = next.filter(|&b| !table.is_cached(b)) else { break };
             let extent = opened.index.extent(next);
             let next_start = start.min(extent.offset);
             let next_end = end.max(end_of(extent));
@@ -183,7 +183,7 @@ fn window_of(
         if next_end - extent.offset > 2 * window_bytes {
             break;
         }
-        if is_cached(table, next) {
+        if table.is_cached(next) {
             continue;
         }
         if !is_within {
@@ -196,10 +196,6 @@ fn window_of(
 
 fn end_of(extent: Extent) -> u64 {
     extent.offset + extent.bytes as u64
-}
-
-fn is_cached(table: &Table, block: usize) -> bool {
-    table.cache().is_some_and(|cache| cache.contains(table.meta().uid, block as u32))
 }
 
 #[cfg(test)]

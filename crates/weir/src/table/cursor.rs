@@ -19,6 +19,7 @@ use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::cache::Purpose;
 use crate::table::ahead::{Ahead, Direction};
 use crate::table::block::Layout;
+use crate::table::fetch::{Block, FetchFor};
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
 use crate::table::{CursorOptions, ReadAhead};
@@ -36,8 +37,8 @@ pub(crate) struct TableCursor {
     opened: Option<Arc<Opened>>,
     options: CursorOptions,
     /// The current block; empty before the first movement.
-    buf: Buf,
-    layout: Layout,
+    current: Block,
+    /// Its number.
     block: usize,
     row: usize,
     /// The block that the next seek is expected to enter.
@@ -61,8 +62,7 @@ impl TableCursor {
             table,
             opened: None,
             options,
-            buf: Buf::default(),
-            layout: Layout::default(),
+            current: Block::default(),
             block: 0,
             row: 0,
             staged: None,
@@ -101,7 +101,7 @@ impl TableCursor {
                 self.error = None;
                 self.valid = true;
                 self.load_row();
-                let rows = self.buf.bytes().as_ptr().wrapping_add(self.value_end);
+                let rows = self.current.bytes().as_ptr().wrapping_add(self.value_end);
                 prefetch_lines(rows, ROWS_AHEAD_BYTES / LINE_BYTES);
             }
             Ok(false) => self.stop(Ok(())),
@@ -112,9 +112,9 @@ impl TableCursor {
     /// Reads the current row's columns and builds its key. Requires: `row < count`.
     #[inline(always)]
     fn load_row(&mut self) {
-        let block = self.buf.bytes();
-        let row = self.layout.row(block, self.row);
-        self.key_len = self.layout.write_key(block, self.row, &row, &mut self.key);
+        let block = self.current.bytes();
+        let row = self.current.layout.row(block, self.row);
+        self.key_len = self.current.layout.write_key(block, self.row, &row, &mut self.key);
         self.seq = row.seq;
         self.kind = row.kind;
         self.value_start = row.value_start;
@@ -125,18 +125,18 @@ impl TableCursor {
 
     /// Makes `block` the current block, whichever row comes.
     fn enter(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<()> {
-        if self.block == block && self.layout.count() > 0 {
+        if self.block == block && self.current.layout.count() > 0 {
             return Ok(());
         }
         // Until the new block is there the cursor has none: an error must not leave the old one
         // under the new number.
-        self.layout = Layout::default();
-        let (buf, layout) = match self.take_staged(block) {
+        self.current.layout = Layout::default();
+        let entered = match self.take_staged(block) {
             Some(staged) => staged,
             None => self.fetch(opened, block, scan)?,
         };
-        (self.buf, self.layout, self.block) = (buf, layout, block);
-        let common = self.layout.common(self.buf.bytes());
+        (self.current, self.block) = (entered, block);
+        let common = self.current.layout.common(self.current.bytes());
         if self.key.len() < common.len() + KEY_ROOM_BYTES {
             self.key.resize(common.len() + KEY_ROOM_BYTES, 0);
         }
@@ -148,19 +148,13 @@ impl TableCursor {
 
     /// The block that [`Cursor::approach`] took from the cache, if it is this one.
     #[inline]
-    fn take_staged(&mut self, block: usize) -> Option<(Buf, Layout)> {
+    fn take_staged(&mut self, block: usize) -> Option<Block> {
         let (_, buf) = self.staged.take().filter(|(staged, _)| *staged == block)?;
-        let layout = Layout::parse(buf.bytes()).ok()?;
-        Some((buf, layout))
+        Block::from_cache(buf)
     }
 
     /// Gets a block from what was read ahead, from the cache, or from the device.
-    fn fetch(
-        &mut self,
-        opened: &Opened,
-        block: usize,
-        scan: Option<Direction>,
-    ) -> Result<(Buf, Layout)> {
+    fn fetch(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<Block> {
         let CursorOptions { purpose, fill_cache, readahead } = self.options;
         let direction = match (readahead, scan) {
             (ReadAhead::Scan, scan) => scan,
@@ -171,7 +165,7 @@ impl TableCursor {
             if let Some(ahead) = &mut self.ahead {
                 ahead.restart();
             }
-            return self.table.block(opened, block, purpose, fill_cache);
+            return self.table.fetch(opened, block, FetchFor { purpose, fill_cache });
         };
         let extent = opened.index.extent(block);
         let is_scan = readahead == ReadAhead::Scan;
@@ -179,11 +173,8 @@ impl TableCursor {
         if is_scan && self.is_ahead(extent) {
             return self.take_ahead(opened, block, extent);
         }
-        if let Some(cache) = self.table.cache()
-            && let Some(buf) = cache.get(self.table.meta().uid, block as u32, purpose)
-            && let Ok(layout) = Layout::parse(buf.bytes())
-        {
-            return Ok((buf, layout));
+        if let Some(cached) = self.table.cached(block, purpose) {
+            return Ok(cached);
         }
         if is_scan || !self.is_ahead(extent) {
             let ahead = self.ahead.get_or_insert_default();
@@ -203,21 +194,10 @@ impl TableCursor {
     }
 
     /// Decodes a block that lies in the bytes read ahead.
-    fn take_ahead(
-        &mut self,
-        opened: &Opened,
-        block: usize,
-        extent: Extent,
-    ) -> Result<(Buf, Layout)> {
+    fn take_ahead(&mut self, opened: &Opened, block: usize, extent: Extent) -> Result<Block> {
         let stored = self.ahead.as_ref().and_then(|ahead| ahead.get(extent)).unwrap_or(&[]);
-        let buf = self.buf.refill(stored);
-        let (buf, layout) = self.table.open_block(opened, block, extent, buf)?;
-        if self.options.fill_cache
-            && let Some(cache) = self.table.cache()
-        {
-            cache.insert(self.table.meta().uid, block as u32, buf.clone());
-        }
-        Ok((buf, layout))
+        let stored = self.current.buf.refill(stored);
+        self.table.take_read(opened, (block, extent), stored, self.options.fill_cache)
     }
 
     /// Moves to row 0 of `block`, or beyond the end if there is no such block.
@@ -234,7 +214,7 @@ impl TableCursor {
     fn enter_last(&mut self, opened: &Opened, end: usize, scan: bool) -> Result<bool> {
         let Some(block) = end.checked_sub(1) else { return Ok(false) };
         self.enter(opened, block, scan.then_some(Direction::Backward))?;
-        self.row = self.layout.count() - 1;
+        self.row = self.current.layout.count() - 1;
         Ok(true)
     }
 
@@ -274,7 +254,7 @@ impl Cursor for TableCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         debug_assert!(self.valid, "a cursor that is not valid has no value");
-        self.buf.bytes().get(self.value_start..self.value_end).unwrap_or(&[])
+        self.current.bytes().get(self.value_start..self.value_end).unwrap_or(&[])
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {
@@ -282,14 +262,15 @@ impl Cursor for TableCursor {
         // Whatever goes wrong here goes wrong again in the seek.
         let Ok(pinned) = self.pinned() else { return };
         let opened = &*self.opened.insert(pinned);
-        let Some(cache) = self.table.cache() else { return };
+        if self.table.cache().is_none() {
+            return;
+        }
         let block = opened.index.find(key, seq).unwrap_or(0);
-        let here = self.block == block && self.layout.count() > 0;
+        let here = self.block == block && self.current.layout.count() > 0;
         if here || self.options.purpose != Purpose::Foreground {
             return;
         }
-        let cached = cache.probe(self.table.meta().uid, block as u32);
-        self.staged = cached.map(|buf| (block, buf));
+        self.staged = self.table.staged(block).map(|buf| (block, buf));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
@@ -298,8 +279,8 @@ impl Cursor for TableCursor {
                 return cursor.enter_first(opened, 0, false);
             };
             cursor.enter(opened, block, None)?;
-            cursor.row = cursor.layout.search(cursor.buf.bytes(), key, seq).index;
-            if cursor.row < cursor.layout.count() {
+            cursor.row = cursor.current.layout.search(cursor.current.bytes(), key, seq).index;
+            if cursor.row < cursor.current.layout.count() {
                 return Ok(true);
             }
             cursor.enter_first(opened, block + 1, false)
@@ -310,11 +291,11 @@ impl Cursor for TableCursor {
         self.run(|cursor, opened| {
             let Some(block) = opened.index.find(key, seq) else { return Ok(false) };
             cursor.enter(opened, block, None)?;
-            let found = cursor.layout.search(cursor.buf.bytes(), key, seq);
+            let found = cursor.current.layout.search(cursor.current.bytes(), key, seq);
             cursor.row = found.index;
             // The entry itself counts; any later one does not.
-            let exact =
-                found.same_key && cursor.layout.row(cursor.buf.bytes(), found.index).seq == seq;
+            let exact = found.same_key
+                && cursor.current.layout.row(cursor.current.bytes(), found.index).seq == seq;
             if exact {
                 return Ok(true);
             }
@@ -338,7 +319,7 @@ impl Cursor for TableCursor {
     fn next(&mut self) {
         debug_assert!(self.valid, "next on a cursor that is not valid");
         self.row += 1;
-        if self.row < self.layout.count() {
+        if self.row < self.current.layout.count() {
             self.load_row();
         } else {
             self.next_block();

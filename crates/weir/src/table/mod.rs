@@ -4,14 +4,15 @@
 //! bytes lie (`storage`).
 
 mod ahead;
-mod batch;
 mod block;
 mod builder;
 mod cursor;
+mod fetch;
 mod format;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod index;
+mod lookup;
 mod open_tables;
 mod reader;
 mod verify;
@@ -30,9 +31,9 @@ pub(crate) mod testing;
 mod tests;
 
 pub(crate) use ahead::ReadAhead;
-pub(crate) use batch::HeldBlock;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
+pub(crate) use lookup::HeldBlock;
 pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
 pub(crate) use verify::KeyRanges;

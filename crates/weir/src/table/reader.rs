@@ -1,7 +1,7 @@
-//! A table that can be read: opened on first use, then index and filter in memory, blocks through
-//! the cache.
+//! A table that can be read: opened on first use, then index and filter in memory.
 //!
-//! Not here: stepping (`cursor`), full verification (`verify`).
+//! Not here: blocks (`fetch`), point lookups (`lookup`), stepping (`cursor`), full verification
+//! (`verify`).
 //!
 //! Invariants: (1) nothing of a table is believed before its checksum, bound to the table's
 //! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
@@ -13,24 +13,21 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::base::buf::Buf;
 use crate::base::error::{Error, Result};
-use crate::base::key::{SEQ_MAX, Seq, compare};
+use crate::base::key::{SEQ_MAX, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
-use crate::base::value::Value;
-use crate::cache::{BlockCache, Purpose};
+use crate::cache::BlockCache;
 use crate::filter;
 use crate::storage::{Advice, Storage, TableSource};
-use crate::table::block::{Layout, overhead_bytes_max};
+use crate::table::CursorOptions;
 use crate::table::cursor::TableCursor;
 use crate::table::format::{
-    BlockPlace, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
+    Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
-use crate::table::index::{Extent, Index};
-use crate::table::open_tables::{Gate, LockedSlot, OpenFile, OpenTables, Place, Slot};
-use crate::table::{CursorOptions, TableHit};
+use crate::table::index::Index;
+use crate::table::open_tables::{LockedSlot, OpenFile, OpenTables, Place, Slot};
 
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
@@ -150,7 +147,7 @@ impl Table {
         self.meta.blocks
     }
 
-    /// The block cache, if the table has one.
+    /// The block cache, if the table has one. Asked in `fetch` only.
     pub(super) fn cache(&self) -> Option<&BlockCache> {
         self.cache.as_deref()
     }
@@ -183,7 +180,7 @@ impl Table {
     /// Opens the file if it is closed, and reads index and filter if they are not in memory.
     /// Locks: the slot. A failed open is tried again by the next caller.
     #[cold]
-    fn open(&self) -> Result<Arc<Opened>> {
+    pub(super) fn open(&self) -> Result<Arc<Opened>> {
         self.opening(|slot, place| {
             if let Some(opened) = slot.get() {
                 return Ok((opened, false));
@@ -344,201 +341,6 @@ impl Table {
         Ok(self.pin()?.may_contain(key_hash))
     }
 
-    /// As [`get_at`](Self::get_at), for who has no gate.
-    #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        key_hash: u64,
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Option<TableHit>> {
-        if snapshot < self.meta.seq_min {
-            return Ok(None);
-        }
-        let pinned = self.pin()?;
-        self.get_in(&pinned, (key, key_hash), snapshot, purpose)
-    }
-
-    /// The newest entry of `key` with a sequence number of at most `snapshot`, a delete included.
-    ///
-    /// # Errors
-    /// `Corruption` if the block that must hold it is damaged, `Io` if it cannot be read.
-    #[inline]
-    pub(crate) fn get_at(
-        &self,
-        gate: Gate<'_>,
-        (key, key_hash): (&[u8], u64),
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Option<TableHit>> {
-        if snapshot < self.meta.seq_min {
-            return Ok(None);
-        }
-        match self.slot.get(gate) {
-            Some(opened) => {
-                self.slot.note_use();
-                let found = self.get_in(opened, (key, key_hash), snapshot, purpose);
-                self.slot.end_look(opened);
-                found
-            }
-            None => self.get_in_closed((key, key_hash), snapshot, purpose),
-        }
-    }
-
-    #[cold]
-    fn get_in_closed(
-        &self,
-        (key, key_hash): (&[u8], u64),
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Option<TableHit>> {
-        // Shared: it may be closed again before the gate could be asked.
-        self.get_in(&*self.open()?, (key, key_hash), snapshot, purpose)
-    }
-
-    #[inline(always)]
-    fn get_in(
-        &self,
-        opened: &Opened,
-        (key, key_hash): (&[u8], u64),
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Option<TableHit>> {
-        if !opened.may_contain(key_hash) {
-            return Ok(None);
-        }
-        let Some(block) = opened.index.find(key, snapshot) else { return Ok(None) };
-        match self.get_in_block(opened, block, key, snapshot, purpose)? {
-            Lookup::Hit(hit) => Ok(Some(hit)),
-            Lookup::Absent => Ok(None),
-            Lookup::PastEnd => self.get_in_next_block(opened, block, key, snapshot, purpose),
-        }
-    }
-
-    #[inline(always)]
-    fn get_in_block(
-        &self,
-        opened: &Opened,
-        block: usize,
-        key: &[u8],
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Lookup> {
-        let (buf, layout) = self.block(opened, block, purpose, true)?;
-        let found = layout.search(buf.bytes(), key, snapshot);
-        if found.index >= layout.count() {
-            return Ok(Lookup::PastEnd);
-        }
-        if !found.same_key {
-            return Ok(Lookup::Absent);
-        }
-        let row = layout.row(buf.bytes(), found.index);
-        let len = row.value_end - row.value_start;
-        let value = Value::shared(buf, row.value_start, len);
-        Ok(Lookup::Hit(TableHit { seq: row.seq, kind: row.kind, value }))
-    }
-
-    /// The versions of `key` that precede `(key, snapshot)` ended with block `block`; older ones
-    /// follow only if the next block is continued with the key, and then its first one is the
-    /// answer.
-    #[cold]
-    fn get_in_next_block(
-        &self,
-        opened: &Opened,
-        block: usize,
-        key: &[u8],
-        snapshot: Seq,
-        purpose: Purpose,
-    ) -> Result<Option<TableHit>> {
-        if !opened.index.continues(block + 1, key) {
-            return Ok(None);
-        }
-        match self.get_in_block(opened, block + 1, key, snapshot, purpose)? {
-            Lookup::Hit(hit) => Ok(Some(hit)),
-            Lookup::Absent | Lookup::PastEnd => Ok(None),
-        }
-    }
-
-    /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: a table
-    /// that is not open counts as having no cached block.
-    pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
-        let (Some(cache), Some(opened)) = (&self.cache, self.slot.pin()) else { return false };
-        let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
-        let Some(end) = opened.index.find(last, 0) else { return false };
-        (start..=end).any(|block| cache.contains(self.meta.uid, block as u32))
-    }
-
-    /// Block `block`, from the cache or from the device. Requires: `block < blocks`.
-    #[inline]
-    pub(super) fn block(
-        &self,
-        opened: &Opened,
-        block: usize,
-        purpose: Purpose,
-        fill_cache: bool,
-    ) -> Result<(Buf, Layout)> {
-        let ordinal = block as u32;
-        if let Some(cache) = &self.cache
-            && let Some(buf) = cache.get(self.meta.uid, ordinal, purpose)
-            && let Ok(layout) = Layout::parse(buf.bytes())
-        {
-            return Ok((buf, layout));
-        }
-        self.read_block(opened, block, fill_cache)
-    }
-
-    #[cold]
-    fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<(Buf, Layout)> {
-        let extent = opened.index.extent(block);
-        let mut stored = Buf::unfilled(extent.bytes);
-        if let Some(bytes) = stored.get_mut() {
-            self.read_exact_at(bytes, extent.offset)?;
-        }
-        let (buf, layout) = self.open_block(opened, block, extent, stored)?;
-        if fill_cache && let Some(cache) = &self.cache {
-            cache.insert(self.meta.uid, block as u32, buf.clone());
-        }
-        Ok((buf, layout))
-    }
-
-    /// Checks and decodes a block whose stored bytes were read.
-    pub(super) fn open_block(
-        &self,
-        opened: &Opened,
-        block: usize,
-        extent: Extent,
-        stored: Buf,
-    ) -> Result<(Buf, Layout)> {
-        let place = BlockPlace {
-            check_uid: self.meta.check_uid,
-            ordinal: block as u32,
-            raw_bytes_max: self.raw_block_bytes_max(),
-            file: &|| opened.path().to_owned(),
-            offset: extent.offset,
-        };
-        place.open(stored).map_err(|error| {
-            let (first, last) = self.block_bounds(opened, block);
-            error.with_key_range(&first, &last)
-        })
-    }
-
-    /// No block is larger than all entries of the table in one block.
-    fn raw_block_bytes_max(&self) -> u64 {
-        overhead_bytes_max(self.meta.entries).saturating_add(self.meta.raw_bytes)
-    }
-
-    /// Keys between which all keys of a block lie: its separator and the next one.
-    pub(super) fn block_bounds(&self, opened: &Opened, block: usize) -> (Vec<u8>, Vec<u8>) {
-        let (first, _) = opened.index.separator_key(block);
-        let last = if block + 1 < opened.index.blocks() {
-            opened.index.separator_key(block + 1).0
-        } else {
-            self.meta.largest.clone()
-        };
-        (first, last)
-    }
-
     /// Bytes of the file before the block that may hold `key`: an estimate, at most one block low.
     ///
     /// # Errors
@@ -559,15 +361,6 @@ impl Table {
     pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
         TableCursor::new(Arc::clone(self), options)
     }
-}
-
-/// How a lookup in one block ended.
-enum Lookup {
-    Hit(TableHit),
-    /// The block holds an entry after the one that was searched for, so no block holds it.
-    Absent,
-    /// Every entry of the block is before it.
-    PastEnd,
 }
 
 /// The parts of a tail, their checksums verified; what the blocks are found without may be damaged.

@@ -18,6 +18,7 @@ use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
 use crate::options::Compression;
 use crate::storage::TableWriter;
+use crate::table::fetch::FetchFor;
 use crate::table::testing::*;
 use crate::table::{ReadAhead, Table, TableBuilder, TableOptions};
 
@@ -153,14 +154,15 @@ fn get_speed() {
     run("  the filter", &|_, hash| {
         black_box(opened.may_contain(hash));
     });
+    let whom = FetchFor { purpose: Purpose::Foreground, fill_cache: true };
     run("  fence and cache", &|key, _| {
         let block = opened.index.find(key, SEQ_MAX).unwrap();
-        black_box(table.block(opened, block, Purpose::Foreground, true).unwrap());
+        black_box(table.fetch(opened, block, whom).unwrap());
     });
-    let one = table.block(opened, 0, Purpose::Foreground, true).unwrap();
+    let one = table.fetch(opened, 0, whom).unwrap();
     run("  search in one hot block", &|_, hash| {
         let key = &entries[(hash % 30) as usize].0;
-        black_box(one.1.search(one.0.bytes(), key, SEQ_MAX));
+        black_box(one.layout.search(one.bytes(), key, SEQ_MAX));
     });
     let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     measure("seek, cached", BATCH as u64, BATCHES, |batch| {

@@ -12,6 +12,7 @@ use crate::base::key::{Kind, Printable, SEQ_MAX, Seq, compare_entries};
 use crate::base::table_meta::TableMeta;
 use crate::table::VerifyStats;
 use crate::table::block::Layout;
+use crate::table::fetch::Block;
 use crate::table::open_tables::OpenFile;
 use crate::table::reader::{Opened, Table};
 
@@ -55,7 +56,8 @@ impl Table {
                 let extent = opened.index.extent(b);
                 let at = (extent.offset - start) as usize;
                 let stored = chunk.get(at..at + extent.bytes).unwrap_or(&[]);
-                let (buf, layout) = self.open_block(&opened, b, extent, Buf::from(stored))?;
+                let Block { buf, layout } =
+                    self.verified(&opened, (b, extent), Buf::from(stored))?;
                 self.verify_block(&opened, b, &buf, &layout, &mut content)?;
             }
             block = end_block;
@@ -116,7 +118,8 @@ impl Table {
         let extent = opened.index.extent(block);
         let mut stored = vec![0; extent.bytes];
         file.source().read_exact_at(&mut stored, extent.offset)?;
-        let (buf, layout) = self.open_block(opened, block, extent, Buf::from(&stored[..]))?;
+        let Block { buf, layout } =
+            self.verified(opened, (block, extent), Buf::from(&stored[..]))?;
         self.verify_block(opened, block, &buf, &layout, &mut Content::new())?;
         Ok((buf, layout))
     }

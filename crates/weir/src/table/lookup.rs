@@ -1,0 +1,233 @@
+//! Point lookups in one table: probe, then fetch, for one key or for many in ascending order.
+//!
+//! A probe asks filter and index, which are in memory, whether and where the table may hold the
+//! key; only then is a block fetched. In a batch, neighbours in one block share its fetch.
+//!
+//! Not here: where blocks come from (`fetch`), which runs are asked in which order (`read`).
+//!
+//! Source: Merfeld, "Future work": queries in batches that share loaded pages.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::key::Seq;
+use crate::base::value::Value;
+use crate::cache::Purpose;
+use crate::table::TableHit;
+use crate::table::block::Row;
+use crate::table::fetch::{Block, FetchFor};
+use crate::table::open_tables::Gate;
+use crate::table::reader::{Opened, Table};
+
+/// A key and its hash (`checksum::hash_key` under the store's seed).
+pub(crate) type HashedKey<'a> = (&'a [u8], u64);
+
+/// What filter and index say about a key.
+pub(super) enum Probe {
+    /// The table does not hold it.
+    No,
+    /// If the table holds it, this block has its newest entry, or the next one that is continued
+    /// with it.
+    Block(usize),
+}
+
+impl Opened {
+    /// Whether and where the table may hold `key` at `snapshot`. Reads nothing.
+    #[inline(always)]
+    pub(super) fn probe(&self, (key, key_hash): HashedKey<'_>, snapshot: Seq) -> Probe {
+        if !self.may_contain(key_hash) {
+            return Probe::No;
+        }
+        self.index.find(key, snapshot).map_or(Probe::No, Probe::Block)
+    }
+}
+
+/// How the search for a key in one block ended.
+enum Search {
+    Row(Row),
+    /// The block holds an entry after the one that was searched for, so no block holds it.
+    Absent,
+    /// Every entry of the block is before it.
+    PastEnd,
+}
+
+impl Block {
+    #[inline(always)]
+    fn search(&self, key: &[u8], snapshot: Seq) -> Search {
+        let found = self.layout.search(self.bytes(), key, snapshot);
+        if found.index >= self.layout.count() {
+            return Search::PastEnd;
+        }
+        if !found.same_key {
+            return Search::Absent;
+        }
+        Search::Row(self.layout.row(self.bytes(), found.index))
+    }
+
+    /// The entry of a row, whose value keeps the block.
+    #[inline(always)]
+    fn into_hit(self, row: &Row) -> TableHit {
+        let len = row.value_end - row.value_start;
+        let value = Value::shared(self.buf, row.value_start, len);
+        TableHit { seq: row.seq, kind: row.kind, value }
+    }
+
+    /// The entry of a row, whose value keeps the block too.
+    fn hit(&self, row: &Row) -> TableHit {
+        Self { buf: self.buf.clone(), layout: self.layout }.into_hit(row)
+    }
+}
+
+/// Where the walk of a lookup ended: the last block that it fetched, and the row, if there is one.
+struct Walk {
+    last: Option<(usize, Block)>,
+    row: Option<Row>,
+}
+
+/// Looks for the newest entry of `key` at `snapshot`, in blocks as `fetch` gives them.
+///
+/// The versions of a key that precede `(key, snapshot)` may end with the probed block; older ones
+/// follow only if the next block is continued with the key, and then its first one is the answer.
+#[inline(always)]
+fn walk(
+    opened: &Opened,
+    key: HashedKey<'_>,
+    snapshot: Seq,
+    mut fetch: impl FnMut(usize) -> Result<Block>,
+) -> Result<Walk> {
+    let Probe::Block(mut number) = opened.probe(key, snapshot) else {
+        return Ok(Walk { last: None, row: None });
+    };
+    loop {
+        let block = fetch(number)?;
+        let row = match block.search(key.0, snapshot) {
+            Search::PastEnd if opened.index.continues(number + 1, key.0) => {
+                number += 1;
+                continue;
+            }
+            Search::PastEnd | Search::Absent => None,
+            Search::Row(row) => Some(row),
+        };
+        return Ok(Walk { last: Some((number, block)), row });
+    }
+}
+
+impl Table {
+    /// The newest entry of `key` with a sequence number of at most `snapshot`, a delete included.
+    ///
+    /// # Errors
+    /// `Corruption` if the block that must hold it is damaged, `Io` if it cannot be read.
+    #[inline]
+    pub(crate) fn get_at(
+        &self,
+        gate: Gate<'_>,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        if snapshot < self.meta().seq_min {
+            return Ok(None);
+        }
+        match self.slot().get(gate) {
+            Some(opened) => {
+                self.slot().note_use();
+                let found = self.get_in(opened, key, snapshot, purpose);
+                self.slot().end_look(opened);
+                found
+            }
+            None => self.get_in_closed(key, snapshot, purpose),
+        }
+    }
+
+    /// As [`get_at`](Self::get_at), for who has no gate.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        key_hash: u64,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        if snapshot < self.meta().seq_min {
+            return Ok(None);
+        }
+        let pinned = self.pin()?;
+        self.get_in(&pinned, (key, key_hash), snapshot, purpose)
+    }
+
+    #[cold]
+    fn get_in_closed(
+        &self,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        // Shared: it may be closed again before the gate could be asked.
+        self.get_in(&*self.open()?, key, snapshot, purpose)
+    }
+
+    #[inline(always)]
+    fn get_in(
+        &self,
+        opened: &Opened,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        let whom = FetchFor { purpose, fill_cache: true };
+        let found = walk(opened, key, snapshot, |block| self.fetch(opened, block, whom))?;
+        let Some((_, block)) = found.last else { return Ok(None) };
+        Ok(found.row.map(|row| block.into_hit(&row)))
+    }
+}
+
+/// The table and the block that the last lookup of a batch looked into: one of each at most.
+#[derive(Default)]
+pub(crate) struct HeldBlock {
+    uid: u64,
+    /// The block and its number.
+    block: Option<(usize, Block)>,
+    /// What table `uid` has open.
+    opened: Option<Arc<Opened>>,
+}
+
+impl Table {
+    /// As [`Table::get_at`]. The block is taken from `held` if it is the one; else it is fetched
+    /// and held.
+    ///
+    /// # Errors
+    /// As [`Table::get_at`]; nothing is held then.
+    pub(crate) fn get_in_batch(
+        &self,
+        held: &mut HeldBlock,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+        purpose: Purpose,
+    ) -> Result<Option<TableHit>> {
+        let meta = self.meta();
+        if snapshot < meta.seq_min {
+            return Ok(None);
+        }
+        let HeldBlock { uid, block: held_block, opened } = held;
+        let is_same = *uid == meta.uid;
+        let opened = match opened.take().filter(|_| is_same) {
+            Some(open) => &*opened.insert(open),
+            None => {
+                *held_block = None;
+                &*opened.insert(self.pin()?)
+            }
+        };
+        *uid = meta.uid;
+        let whom = FetchFor { purpose, fill_cache: true };
+        let found = walk(opened, key, snapshot, |number| {
+            match held_block.take().filter(|(held, _)| *held == number) {
+                Some((_, block)) => Ok(block),
+                None => self.fetch(opened, number, whom),
+            }
+        })?;
+        if found.last.is_some() {
+            *held_block = found.last;
+        }
+        Ok(found.row.zip(held_block.as_ref()).map(|(row, (_, block))| block.hit(&row)))
+    }
+}
