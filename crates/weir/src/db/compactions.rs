@@ -1,7 +1,7 @@
 //! Compactions: which one runs next, and what becomes of it.
 //!
 //! Not here: what is worth merging (`compaction::policy`), how (`compaction::execute`), when a
-//! thread turns to it (`jobs`), what failed for good (`quarantine`).
+//! thread turns to it (`scheduler`), what failed for good (`quarantine`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -16,9 +16,10 @@ use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
-use crate::db::jobs::{JobTable, Reserved};
+use crate::db::job_table::{JobTable, Reserved};
 use crate::db::retries::Work;
-use crate::db::space::{Fit, Room, Space, Spending};
+use crate::db::space::{Fit, Space, Spending};
+use crate::db::space_checks::Room;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::version::edit::KeyspaceId;

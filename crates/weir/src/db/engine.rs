@@ -1,7 +1,7 @@
 //! The running store: what all handles share.
 //!
 //! Not here: how keyspaces begin and end (`keyspaces`), how a store is closed (`closing`),
-//! background work (`jobs`, `flushes`, `compactions`, `install`, `log_start`).
+//! background work (`scheduler`, `segments`, `flushes`, `compactions`, `install`, `log_start`).
 //!
 //! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a
 //! tree's install lock, `trees`; the pins of the log, above the version set's `current` only;
@@ -17,9 +17,9 @@ use crate::base::limits;
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
 use crate::cache::BlockCache;
-use crate::db::jobs::Jobs;
-use crate::db::log_start::LogPins;
-use crate::db::syncs::Syncs;
+use crate::db::job_table::Jobs;
+use crate::db::log_pins::LogPins;
+use crate::db::sync_queue::SyncQueue;
 use crate::log::wal::Wal;
 use crate::options::{DbOptions, Durability, Options};
 use crate::state::reclaimer::Reclaimer;
@@ -63,7 +63,7 @@ pub(crate) struct Engine {
 pub(crate) struct Writer {
     pub(crate) wal: Arc<Wal>,
     pub(crate) committer: Committer,
-    pub(crate) syncs: Syncs,
+    pub(crate) syncs: SyncQueue,
 }
 
 thread_local! {

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use crate::base::memory::Category;
-use crate::base::sched::Mutex;
 use crate::db::engine::{Engine, Writer};
+use crate::db::log_pins::LogPin;
 use crate::log::LogPosition;
 use crate::state::tree::Tree;
 use crate::version::edit::{Flushed, KeyspaceId};
@@ -30,35 +30,6 @@ const PADDED_LOG_RATIO: u64 = 8;
 /// small tables, each of which costs a merge with its neighbours in a large tree.
 const PADDED_LOG_TABLES: u64 = 2;
 
-/// What of the log is kept for keyspaces that are in no root yet.
-#[derive(Default)]
-pub(crate) struct LogPins {
-    starts: Mutex<Vec<LogPosition>>,
-}
-
-/// Keeps the log as it was when it was taken, until it is dropped.
-pub(super) struct LogPin<'a> {
-    pins: &'a LogPins,
-    start: LogPosition,
-}
-
-impl LogPin<'_> {
-    /// Keeps the log until the store is opened again.
-    pub(super) fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for LogPin<'_> {
-    fn drop(&mut self) {
-        let mut starts = self.pins.starts.lock();
-        // Of two that are equal, one is as good as the other.
-        if let Some(at) = starts.iter().position(|start| *start == self.start) {
-            starts.swap_remove(at);
-        }
-    }
-}
-
 impl Engine {
     /// Whether no other keyspace has entries in the WAL, so that a flush of `tree` need not sync it
     /// first (H52): replay starts at the position that the flush records. A WAL that nobody asks to
@@ -67,25 +38,20 @@ impl Engine {
     /// A keyspace that is created later has a later log start, made durable with all before it.
     pub(super) fn is_sole_wal_user(&self, tree: &Tree) -> bool {
         // In this order: a creation puts its tree in place before it drops its pin.
-        let creating = !self.log_pins.starts.lock().is_empty();
+        let creating = self.log_pins.are_held();
         !creating && self.trees.lock().keys().all(|&id| id == tree.id)
     }
 
     /// Keeps every group of the log that a position drawn from now on is before or at.
     pub(super) fn pin_log(&self) -> LogPin<'_> {
-        let mut starts = self.log_pins.starts.lock();
-        let start = self.set.current().wal_start().unwrap_or(LogPosition::ORIGIN);
-        starts.push(start);
-        LogPin { pins: &self.log_pins, start }
+        let start = || self.set.current().wal_start().unwrap_or(LogPosition::ORIGIN);
+        self.log_pins.pin(start)
     }
 
     /// Where the live log begins: all before is needed by nobody, now and later.
     fn live_log_start(&self) -> Option<LogPosition> {
         // The lock first: who has dropped its pin by now is in this root.
-        let starts = self.log_pins.starts.lock();
-        let root = self.set.current();
-        let pinned = starts.iter().copied();
-        pinned.chain(root.wal_start()).min_by_key(|start| (start.lsn, start.segment))
+        self.log_pins.earliest_with(|| self.set.current().wal_start())
     }
 
     /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they

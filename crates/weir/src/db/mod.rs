@@ -1,6 +1,6 @@
 //! The store as its users see it: opening, keyspaces, batches, snapshots, maintenance.
 //!
-//! Not here: how anything works. `engine` ties the layers together, `open` recovers, `jobs` runs in
+//! Not here: how anything works. `engine` ties the layers together, `open` recovers, `scheduler` runs in
 //! the background.
 
 use std::path::Path;
@@ -18,17 +18,23 @@ pub(crate) mod flushes;
 pub(crate) mod inspect;
 mod install;
 pub(crate) mod iter;
-pub(crate) mod jobs;
+mod job_table;
 pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
+mod log_pins;
 mod log_start;
 pub(crate) mod metrics;
 pub(crate) mod open;
+mod pressure;
 mod quarantine;
 pub(crate) mod range;
 pub(crate) mod repair;
 mod retries;
+mod scheduler;
+mod segments;
 mod space;
+mod space_checks;
+mod sync_queue;
 mod syncs;
 
 use batch::{Commit, WriteBatch};

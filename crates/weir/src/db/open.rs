@@ -27,13 +27,13 @@ use crate::cache::BlockCache;
 use crate::compaction::execute::{self, JobContext};
 use crate::db::closing::Handle;
 use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, memtable_bytes_max};
-use crate::db::flushes;
-use crate::db::jobs::{self, Jobs};
+use crate::db::job_table::Jobs;
 use crate::db::keyspace::Keyspace;
-use crate::db::log_start::LogPins;
+use crate::db::log_pins::LogPins;
 use crate::db::repair::{NO_BATCH, damaged_group};
-use crate::db::syncs::Syncs;
+use crate::db::sync_queue::SyncQueue;
 use crate::db::{Builder, Db};
+use crate::db::{flushes, scheduler};
 use crate::device::real::RealDir;
 use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
@@ -199,9 +199,10 @@ impl Opening {
         if engine.writer.is_some() {
             for number in 0..engine.options.background_threads {
                 let engine = Arc::clone(&engine);
-                let worker =
-                    sched::spawn(&format!("weir-worker-{number}"), move || jobs::work(&engine))
-                        .map_err(|e| Error::io("starting a background thread", e))?;
+                let worker = sched::spawn(&format!("weir-worker-{number}"), move || {
+                    scheduler::work(&engine)
+                })
+                .map_err(|e| Error::io("starting a background thread", e))?;
                 handle.workers.lock().push(worker);
             }
         }
@@ -441,7 +442,7 @@ impl Opening {
             Limits { memtable_bytes_max: memtable_bytes_max(self.options.common_budget()) };
         let committer =
             Committer::new(Arc::clone(&wal), Arc::clone(shared), source, limits, last_seq);
-        Ok(Writer { wal, committer, syncs: Syncs::default() })
+        Ok(Writer { wal, committer, syncs: SyncQueue::default() })
     }
 }
 

@@ -1,123 +1,67 @@
-//! Space that is kept back, so that a full device is noticed while something is prepared and never
-//! in the middle of it.
+//! Space: bytes and files, what a merge takes of them, and what a device has left.
 //!
-//! A log segment is only prepared if what it will carry can become tables, these can be compacted
-//! with what is due already, and all edits can be recorded; a compaction only starts if its outputs
-//! fit beside the next flush. So writes end with `NoSpace` while there is still room to get out:
-//! flushes and compactions go on, and a keyspace can be dropped. Files are counted as bytes are:
-//! a file system may run out of inodes first.
-//!
-//! Nothing is reserved on the device: others can take the space. Then the job that finds none fails
-//! with `NoSpace`, removes what it wrote, and is repeated (`jobs`): later, but as safe. A device
-//! that does not know what it has left is taken as having enough.
-//!
-//! Invariants: (1) what is kept back for a log segment is at least what the most urgent compaction
-//! of every keyspace needs, as the tree is when the segment is prepared (what becomes due behind it
-//! may seldom need some segments more, and waits then until what its error names is free); (2) a
-//! refusal names what both the refused work and the next log segment need: once so much is free,
-//! writes go on; (3) while a merge writes its outputs, what the next log segment needs falls by as
-//! much, so that it is refused only if it was before; (4) what moves while it is counted is counted
-//! twice, not left out: memtables, then tables, then what is free.
-//!
-//! Source: ARCHITECTURE §8.
+//! Pure: estimates from descriptions. Not here: when work is refused for want of it
+//! (`space_checks`).
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::memory::Category;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
-use crate::compaction::task::{MergeTask, Task};
-use crate::db::engine::Engine;
-use crate::db::jobs::{JobTable, Reserved};
-use crate::version::root::{KeyspaceVersion, Root};
+use crate::compaction::task::MergeTask;
+use crate::version::root::KeyspaceVersion;
 use crate::version::shape::Shape;
-
-/// Bytes of the version log that the next edits may take: a flush and a compaction have edits of
-/// some hundred bytes per table.
-const EDITS_BYTES: u64 = 32 << 10;
-
-/// What a table takes besides its blocks: filter, index, properties and footer of a small one. An
-/// estimate from above.
-const TABLE_BYTES: u64 = 1 << 10;
-
-/// Bytes of the version log that the edit of one flush takes, or of a merge of few tables: a page.
-const EDIT_BYTES: u64 = 4 << 10;
-
-/// Bytes per table in a base of the version log. An estimate from above for keys of up to 100
-/// bytes.
-const BASE_BYTES_PER_TABLE: u64 = 400;
-
-/// Files that a new base of the version log takes: the log, and the root before it replaces the old
-/// one.
-const BASE_FILES: u64 = 2;
-
-/// What the refusal of a log segment is about.
-const SEGMENT: &str = "the next log segment, its flush and the compaction that is due";
-
-/// What the refusal of a compaction is about.
-const COMPACTION: &str = "a compaction, the next flush and the next log segment";
 
 /// Bytes, and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
-    bytes: u64,
-    files: u64,
+    pub(super) bytes: u64,
+    pub(super) files: u64,
 }
 
 impl Space {
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
             files: self.files.saturating_add(other.files),
         }
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub(super) fn minus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_sub(other.bytes),
             files: self.files.saturating_sub(other.files),
         }
     }
 
-    fn max(self, other: Self) -> Self {
+    pub(super) fn max(self, other: Self) -> Self {
         Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
     }
 
-    fn min(self, other: Self) -> Self {
+    pub(super) fn min(self, other: Self) -> Self {
         Self { bytes: self.bytes.min(other.bytes), files: self.files.min(other.files) }
     }
-}
-
-/// What comes with the next log segment.
-#[derive(Clone, Copy, Debug)]
-struct Arriving {
-    own_bytes: u64,
-    /// The tables of all memtables and of what the segment carries.
-    flush: Space,
 }
 
 /// What a device has left; `None` if nobody knows, or nothing limits it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Free {
-    bytes: Option<u64>,
-    files: Option<u64>,
+    pub(super) bytes: Option<u64>,
+    pub(super) files: Option<u64>,
 }
 
 impl Free {
-    fn is_unlimited(self) -> bool {
+    pub(super) fn is_unlimited(self) -> bool {
         self.bytes.is_none() && self.files.is_none()
     }
 
-    fn covers(self, needed: Space) -> bool {
+    pub(super) fn covers(self, needed: Space) -> bool {
         self.bytes.is_none_or(|free| free >= needed.bytes)
             && self.files.is_none_or(|free| free >= needed.files)
     }
 
     /// Why work is refused that does not fit. Requires: `needed` is not covered.
-    fn refusal(self, needed: Space, what: &str, path: &str) -> String {
+    pub(super) fn refusal(self, needed: Space, what: &str, path: &str) -> String {
         let short = |free: Option<u64>, needed: u64| free.filter(|&free| free < needed);
         let bytes = short(self.bytes, needed.bytes);
         let files = short(self.files, needed.files);
@@ -140,15 +84,6 @@ impl Free {
     }
 }
 
-/// What a device has left for compactions: counted when it is first asked for, which takes a look
-/// at all memtables and tables, and then the same for all keyspaces.
-#[derive(Default)]
-pub(super) struct Room {
-    /// What has to fit beside a compaction, a flush of all memtables and the version log; and what
-    /// is free.
-    counted: OnceCell<(Space, Free)>,
-}
-
 /// Whether a task fits a device.
 pub(super) enum Fit {
     /// It does, and takes so much at most.
@@ -161,7 +96,7 @@ pub(super) enum Fit {
 
 /// A merge that runs: what it may need in all, and what it has taken of that.
 pub(super) struct Spending {
-    need: Space,
+    pub(super) need: Space,
     bytes: AtomicU64,
     files: AtomicU64,
 }
@@ -178,7 +113,7 @@ impl Spending {
     }
 
     /// What it has taken: no more than what was kept back for it.
-    fn taken(&self) -> Space {
+    pub(super) fn taken(&self) -> Space {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let files = self.files.load(Ordering::Relaxed);
         Space { bytes, files }.min(self.need)
@@ -187,13 +122,13 @@ impl Spending {
 
 /// Tables that `bytes` may be cut into: `tables` by their size, and a quarter more because a table
 /// may end a fifth before it, to end with one of the level below. An estimate from above.
-fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
+pub(super) fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
     let tables = bytes.div_ceil(table_bytes.max(1));
     tables.saturating_add(tables / 4).saturating_add(1)
 }
 
 /// What a merge of all tables of a keyspace would write: no compaction of it writes more.
-fn whole(keyspace: &KeyspaceVersion) -> Space {
+pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
     let runs = keyspace.version.levels().iter().flat_map(|level| level.runs());
     let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
     let table_bytes = keyspace.options.table_bytes;
@@ -202,7 +137,7 @@ fn whole(keyspace: &KeyspaceVersion) -> Space {
 }
 
 /// What a merge writes: no more than it reads.
-fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
+pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<u64> = slice.uids.iter().copied().collect();
         let level = shape.levels.get(slice.level);
@@ -216,183 +151,4 @@ fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
     let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
     Space { bytes, files }
-}
-
-impl Engine {
-    /// What the device has left.
-    pub(super) fn free_space(&self) -> Free {
-        // A device that cannot say is treated as one that does not know: the write will tell.
-        let Ok(storage) = self.storage() else { return Free::default() };
-        Free {
-            bytes: storage.free_bytes().ok().flatten(),
-            files: storage.free_files().ok().flatten(),
-        }
-    }
-
-    /// What the version log may need: the next edits, and a base beside the old log.
-    fn versions_need(root: &Root) -> Space {
-        let bytes = EDITS_BYTES + BASE_BYTES_PER_TABLE * root.tables().count() as u64;
-        Space { bytes, files: BASE_FILES }
-    }
-
-    /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate
-    /// from above: memtables are larger than their tables.
-    fn flush_need(&self, carried_bytes: u64) -> Space {
-        let bytes = self.shared.accountant.used(Category::Memtables).saturating_add(carried_bytes);
-        let (mut memtables, mut memtable_bytes, mut table_bytes) = (0, u64::MAX, u64::MAX);
-        for tree in self.all_trees() {
-            let current = tree.peek();
-            let options = &current.options;
-            memtables += current.immutables.len() as u64 + 1;
-            memtable_bytes = memtable_bytes.min(options.write_buffer_bytes);
-            // No policy cuts a flush into smaller tables.
-            table_bytes = table_bytes.min(options.table_bytes);
-        }
-        memtables += carried_bytes / memtable_bytes.max(1);
-        let files = memtables + bytes / table_bytes.max(1);
-        Space { bytes: bytes.saturating_add(files.saturating_mul(TABLE_BYTES)), files }
-    }
-
-    /// What the next log segment takes and what comes to tables with it. To be asked for before the
-    /// root: a flush that ends between the two is counted twice then, and not left out.
-    fn arriving(&self) -> Arriving {
-        let segment =
-            self.writer.as_ref().map(|writer| writer.wal.next_segment_need()).unwrap_or_default();
-        Arriving { own_bytes: segment.own_bytes, flush: self.flush_need(segment.carried_bytes) }
-    }
-
-    /// What the next log segment needs besides the compactions that are due: itself, the tables of
-    /// what it carries and of all memtables, a compaction of these tables, and the edits.
-    fn segment_base_need(&self, arriving: Arriving, root: &Root) -> Space {
-        let Arriving { own_bytes, flush } = arriving;
-        let table_bytes = root.keyspaces.iter().map(|keyspace| keyspace.options.table_bytes);
-        let compacted = Space {
-            bytes: flush.bytes,
-            files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
-        };
-        // Edits of these flushes, and of the merges that each of them may make due, come before
-        // that of the compaction, and their tables into a base.
-        let edits = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
-        Space { bytes: own_bytes.saturating_add(edits), files: 1 }
-            .plus(flush)
-            .plus(compacted)
-            .plus(Self::versions_need(root))
-    }
-
-    /// What the compaction that is due in a keyspace needs, or the next one of level 0, or one of a
-    /// full level 0 into the smallest base level: whichever needs most.
-    fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
-        let options = &keyspace.options;
-        let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
-        let of_bytes = |bytes| Space { bytes, files: tables_of(bytes, options.table_bytes) };
-        let full_level_0 = of_bytes(batch.saturating_add(options.base_level_bytes));
-        if state.quarantine.blocked_reason(keyspace).is_some() {
-            return full_level_0;
-        }
-        // Also what runs: it is due, and what it has taken already is known.
-        let damaged = state.quarantine.damaged();
-        let reserved = Reserved { busy: damaged.clone(), damaged, jobs: Vec::new() };
-        let Some(shape) = self.shape_of(root, keyspace.id, reserved) else { return full_level_0 };
-        let policy = policy_of(options.compaction);
-        let due = policy.pick(&shape).into_iter().find_map(|task| match task {
-            Task::Merge(merge) => Some(merge_need(&shape, &merge)),
-            Task::Move(_) | Task::Rotate(_) => None,
-        });
-        let level_0 = of_bytes(policy.level_0_merge_bytes(&shape));
-        full_level_0.max(level_0).max(due.unwrap_or_default())
-    }
-
-    /// What the next log segment needs.
-    fn segment_need(&self, state: &mut JobTable, arriving: Arriving, root: &Root) -> Space {
-        let mut due = Space::default();
-        for keyspace in root.keyspaces.iter() {
-            let most = whole(keyspace);
-            if due.max(most) != due {
-                due = due.max(self.due_need_of(state, root, keyspace).min(most));
-            }
-        }
-        let sum = |of: fn(&Spending) -> Space| {
-            state.spending.iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
-        };
-        let (running, taken) = (sum(|merge| merge.need), sum(Spending::taken));
-        self.segment_base_need(arriving, root).plus(due.max(running).minus(taken))
-    }
-
-    /// Refuses a log segment whose entries might find no space.
-    ///
-    /// Locks: settling, jobs.
-    ///
-    /// # Errors
-    /// `NoSpace`.
-    pub(super) fn check_space_for_segment(&self) -> Result<()> {
-        self.shortage().map_or(Ok(()), |why| Err(Error::new(ErrorKind::NoSpace, why)))
-    }
-
-    /// Why the next log segment is refused, if it is.
-    ///
-    /// Locks: settling, jobs.
-    fn shortage(&self) -> Option<String> {
-        let (arriving, root) = (self.arriving(), self.set.current());
-        // Most of the time there is much more than anything could need.
-        let most = root.keyspaces.iter().map(|keyspace| whole(keyspace));
-        let most = most.fold(Space::default(), Space::plus);
-        let most = self.segment_base_need(arriving, &root).plus(most);
-        if self.free_space().covers(most) {
-            return None;
-        }
-        // No merge gives back what it took between the two.
-        let _settling = self.jobs.settling.lock();
-        let (arriving, root) = (self.arriving(), self.set.current());
-        let needed = self.segment_need(&mut self.jobs.state.lock(), arriving, &root);
-        let free = self.free_space();
-        (!free.covers(needed)).then(|| free.refusal(needed, SEGMENT, &self.path))
-    }
-
-    /// The error of some work that found no space, for writers who have to wait for that: one that
-    /// names what they need, if that is more than there is.
-    pub(super) fn naming_need(&self, error: &Error) -> Error {
-        match self.shortage() {
-            Some(why) => Error::with_source(ErrorKind::NoSpace, why, error.clone()),
-            None => error.clone(),
-        }
-    }
-
-    fn count(&self, room: &Room) -> (Space, Free) {
-        *room.counted.get_or_init(|| {
-            if self.free_space().is_unlimited() {
-                return (Space::default(), Free::default());
-            }
-            let flush = self.flush_need(0);
-            let beside = flush.plus(Self::versions_need(&self.set.current()));
-            (beside, self.free_space())
-        })
-    }
-
-    /// Whether the outputs of a task fit beside the next flush and what running merges have still
-    /// to write.
-    pub(super) fn fit(&self, state: &JobTable, room: &Room, shape: &Shape, task: &Task) -> Fit {
-        let Task::Merge(merge) = task else { return Fit::Fits(Space::default()) };
-        let (beside, free) = self.count(room);
-        if free.is_unlimited() {
-            return Fit::Fits(Space::default());
-        }
-        let need = merge_need(shape, merge);
-        let alone = need.plus(beside);
-        let left = state.spending.iter().map(|merge| merge.need.minus(merge.taken()));
-        if free.covers(alone.plus(left.fold(Space::default(), Space::plus))) {
-            Fit::Fits(need)
-        } else if state.spending.is_empty() || !free.covers(alone) {
-            Fit::Short(alone)
-        } else {
-            Fit::Waits
-        }
-    }
-
-    /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
-    pub(super) fn does_not_fit(&self, state: &mut JobTable, room: &Room, needed: Space) -> Error {
-        let (_, free) = self.count(room);
-        let (arriving, root) = (self.arriving(), self.set.current());
-        let needed = needed.max(self.segment_need(state, arriving, &root));
-        Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))
-    }
 }

@@ -1,0 +1,242 @@
+//! The job table: running jobs, the tables they hold, and what is to be done next.
+//!
+//! Data with its rules, no work: `scheduler` decides which job runs, `flushes` and `compactions`
+//! run it.
+//!
+//! Invariant: a table is input of one job at most (`busy`), and no two jobs of a keyspace conflict
+//! (`compacting`; `JobFootprint::conflicts_with`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use crate::base::clock;
+use crate::base::error::Error;
+use crate::base::key::Seq;
+use crate::base::sched::Mutex;
+use crate::compaction::task::Task;
+use crate::db::quarantine::Quarantine;
+use crate::db::retries::{Retries, Work};
+use crate::db::space::Spending;
+use crate::state::shared::Shared;
+use crate::version::edit::KeyspaceId;
+use crate::version::shape::JobFootprint;
+
+/// How long jobs rest after one found no space, before they try again.
+pub(super) const RETRY_NANOS: u64 = 200_000_000;
+
+/// The job table, and what is weighed beside it.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    pub(super) state: Mutex<JobTable>,
+    /// Held while a merge gives back what it took of the device and stops to count as running, and
+    /// while that is weighed against what is free. Taken before `state`.
+    pub(super) settling: Mutex<()>,
+    /// How many keyspaces have stalled writers. An estimate from above.
+    pub(super) stalled: AtomicUsize,
+    /// How often deciders were shown a tree.
+    #[cfg(test)]
+    pub(super) shapes: AtomicUsize,
+}
+
+/// Running jobs, the tables they hold, and what is to be done next.
+#[derive(Default)]
+pub(super) struct JobTable {
+    stopping: bool,
+    /// Inputs of running compactions.
+    busy: BTreeSet<u64>,
+    /// What running compactions may do where: one each, but for rotations.
+    compacting: Vec<(KeyspaceId, JobFootprint)>,
+    /// Keyspaces whose oldest memtable is being flushed.
+    pub(super) flushing: BTreeSet<KeyspaceId>,
+    /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
+    /// Some may be flushed already.
+    pub(super) frozen: BTreeSet<(u64, u64, KeyspaceId)>,
+    /// What running compactions take of the device.
+    pub(super) spending: Vec<Arc<Spending>>,
+    /// Running jobs per keyspace.
+    pub(super) running: BTreeMap<KeyspaceId, usize>,
+    /// Keyspaces that are being dropped: no new jobs.
+    closed: BTreeSet<KeyspaceId>,
+    /// The keyspace whose compaction was reserved last.
+    pub(super) last_compacted: Option<KeyspaceId>,
+    /// Keyspaces that have changed since nothing was due in them.
+    pub(super) to_look_at: BTreeSet<KeyspaceId>,
+    /// The oldest snapshot when they were looked at.
+    pub(super) oldest_snapshot: Option<Seq>,
+    /// What compaction could not do.
+    pub(super) quarantine: Quarantine,
+    /// Why a compaction that is due does not start. Looked at again every [`RETRY_NANOS`].
+    pub(super) short_of_space: Option<Error>,
+    /// How often that was found.
+    pub(super) shortages: u64,
+    /// Why the next log segment is not prepared.
+    pub(super) segment_refused: Option<Error>,
+    /// What failed and is tried again.
+    pub(super) retries: Retries,
+    /// A job found no space, or the store is poisoned: jobs rest until then.
+    pub(super) rest_until: Option<u64>,
+}
+
+/// What running jobs hold of a keyspace.
+#[derive(Default)]
+pub(super) struct Reserved {
+    /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
+    pub(super) busy: BTreeSet<u64>,
+    pub(super) damaged: BTreeSet<u64>,
+    pub(super) jobs: Vec<JobFootprint>,
+}
+
+impl Jobs {
+    /// Lets no new job start, and running ones give up at their next step.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopping = true;
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.state.lock().stopping
+    }
+
+    /// Lets no new job of a keyspace start, and waits for the running ones.
+    pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
+        self.state.lock().closed.insert(id);
+        shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
+        // After the jobs that ran: they may have been set back while they were waited for.
+        let mut state = self.state.lock();
+        state.quarantine.forget(id);
+        state.retries.forget(id);
+    }
+
+    /// Waits until no job runs. Requires: stopped.
+    pub(crate) fn wait_for_running(&self, shared: &Shared) {
+        shared.wait_until(|| self.state.lock().running.is_empty().then_some(()));
+    }
+
+    /// Takes [`close_keyspace`](Self::close_keyspace) back.
+    pub(crate) fn reopen_keyspace(&self, id: KeyspaceId) {
+        self.state.lock().closed.remove(&id);
+    }
+
+    /// Has keyspaces looked at again for compactions that are due.
+    pub(super) fn look_at(&self, ids: BTreeSet<KeyspaceId>) {
+        self.state.lock().to_look_at.extend(ids);
+    }
+
+    pub(super) fn is_closed(&self, id: KeyspaceId) -> bool {
+        let state = self.state.lock();
+        state.stopping || state.closed.contains(&id)
+    }
+
+    /// Why compaction of some keyspace does not go on.
+    pub(crate) fn first_quarantined(&self) -> Option<Error> {
+        self.state.lock().quarantine.first_error()
+    }
+
+    /// Why a compaction that is due does not start, or no log segment is prepared.
+    pub(crate) fn short_of_space(&self) -> Option<Error> {
+        let state = self.state.lock();
+        state.short_of_space.clone().or_else(|| state.segment_refused.clone())
+    }
+
+    /// Why some work waits to be tried again.
+    pub(crate) fn first_retry(&self) -> Option<Error> {
+        self.state.lock().retries.first_error()
+    }
+
+    /// Why the flush of a keyspace has failed again and again.
+    pub(super) fn lasting_flush_error(&self, id: KeyspaceId) -> Option<Error> {
+        self.state.lock().retries.lasting(Work::Flush(id))
+    }
+
+    /// How much work waits to be tried again.
+    pub(crate) fn retries_waiting(&self) -> usize {
+        self.state.lock().retries.len()
+    }
+
+    /// What is wrong with the tables in quarantine.
+    pub(crate) fn damages(&self) -> Vec<Error> {
+        self.state.lock().quarantine.damages()
+    }
+
+    /// How many tables running compactions have taken.
+    pub(crate) fn busy_tables(&self) -> usize {
+        self.state.lock().busy.len()
+    }
+
+    /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
+    pub(crate) fn release_table(&self, uid: u64) -> bool {
+        self.state.lock().quarantine.release(uid)
+    }
+
+    /// How long a thread waits at most that found nothing to do when it looked, at `looked_at`:
+    /// until the first rest ends that lasted then. It may have ended meanwhile.
+    pub(super) fn pause(&self, looked_at: u64) -> Option<Duration> {
+        let short = self.short_of_space().is_some();
+        let (rest, retry) = {
+            let state = self.state.lock();
+            (state.rest_until.filter(|&until| until > looked_at), state.retries.next(looked_at))
+        };
+        let now = clock::now_nanos();
+        let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
+        let short = short.then_some(Duration::from_nanos(RETRY_NANOS));
+        [rest.map(left), retry.map(left), short].into_iter().flatten().min()
+    }
+
+    /// How long jobs still have to rest.
+    pub(super) fn rest(&self) -> Option<Duration> {
+        let until = self.state.lock().rest_until?;
+        let now = clock::now_nanos();
+        (until > now).then(|| Duration::from_nanos(until - now))
+    }
+}
+
+impl JobTable {
+    /// What no new job of a keyspace may take.
+    pub(super) fn reserved(&self, id: KeyspaceId) -> Reserved {
+        let damaged = self.quarantine.damaged();
+        let busy = self.busy.union(&damaged).copied().collect();
+        let jobs = self.compacting.iter().filter(|(of, _)| *of == id).map(|(_, job)| job.clone());
+        Reserved { busy, damaged, jobs: jobs.collect() }
+    }
+
+    /// Reserves the inputs of a task and the keys that it may write as `job`.
+    pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
+        self.busy.extend(task.input_uids());
+        self.compacting.extend(job.map(|job| (id, job.clone())));
+    }
+
+    /// Takes [`take`](Self::take) back.
+    pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
+        for uid in task.input_uids() {
+            self.busy.remove(&uid);
+        }
+        // Of two that are equal, one is as good as the other.
+        let is_it = |(of, running): &(KeyspaceId, JobFootprint)| *of == id && Some(running) == job;
+        if let Some(at) = self.compacting.iter().position(is_it) {
+            self.compacting.swap_remove(at);
+        }
+    }
+
+    /// Whether a job of the keyspace runs.
+    pub(super) fn runs(&self, id: KeyspaceId) -> bool {
+        self.running.contains_key(&id)
+    }
+
+    pub(super) fn begin(&mut self, id: KeyspaceId) -> bool {
+        if self.stopping || self.closed.contains(&id) {
+            return false;
+        }
+        *self.running.entry(id).or_insert(0) += 1;
+        true
+    }
+
+    pub(super) fn end(&mut self, id: KeyspaceId) {
+        if let Some(n) = self.running.get_mut(&id) {
+            *n -= 1;
+            if *n == 0 {
+                self.running.remove(&id);
+            }
+        }
+    }
+}
