@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunId};
 
 /// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,12 +40,8 @@ impl Cause {
 /// Some tables of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunSlice {
-    /// The level of the run.
-    pub(crate) level: usize,
-    /// The part of the level.
-    pub(crate) part: PartKind,
-    /// The data epoch of the run.
-    pub(crate) epoch: u64,
+    /// The run.
+    pub(crate) run: RunId,
     /// The tables, in key order.
     pub(crate) uids: Vec<u64>,
 }
@@ -64,12 +60,8 @@ pub(crate) struct CursorMove {
 pub(crate) struct MergeTask {
     /// The inputs, newest run first. Tables of the output level are inputs too.
     pub(crate) inputs: Vec<RunSlice>,
-    /// The level of the outputs; no input lies deeper.
-    pub(crate) output_level: usize,
-    /// The part of that level.
-    pub(crate) output_part: PartKind,
-    /// The data epoch of the run of that part that the outputs join or found.
-    pub(crate) output_epoch: u64,
+    /// The run that the outputs join or found; no input lies deeper.
+    pub(crate) output: RunId,
     /// The cursor to set when the merge is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.
@@ -81,12 +73,8 @@ pub(crate) struct MergeTask {
 pub(crate) struct MoveTask {
     /// The tables and where they are.
     pub(crate) input: RunSlice,
-    /// Where they go.
-    pub(crate) output_level: usize,
-    /// The part of that level.
-    pub(crate) output_part: PartKind,
-    /// The data epoch of the run of that part that they join or found.
-    pub(crate) output_epoch: u64,
+    /// The run that they join or found.
+    pub(crate) output: RunId,
     /// The cursor to set when the move is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.
@@ -131,11 +119,21 @@ impl Task {
         self.inputs().iter().flat_map(|slice| slice.uids.iter().copied())
     }
 
-    /// The level and part that the outputs go to.
-    pub(crate) fn output(&self) -> (usize, PartKind) {
+    /// The run that the outputs join or found; a rotation has none.
+    pub(crate) fn output(&self) -> Option<RunId> {
         match self {
-            Self::Merge(merge) => (merge.output_level, merge.output_part),
-            Self::Move(moved) => (moved.output_level, moved.output_part),
+            Self::Merge(merge) => Some(merge.output),
+            Self::Move(moved) => Some(moved.output),
+            Self::Rotate(_) => None,
+        }
+    }
+
+    /// The level and part that the tables go to.
+    fn target(&self) -> (usize, PartKind) {
+        match self {
+            Self::Merge(MergeTask { output, .. }) | Self::Move(MoveTask { output, .. }) => {
+                (output.level, output.part)
+            }
             Self::Rotate(rotate) => (rotate.level, PartKind::Draining),
         }
     }
@@ -170,13 +168,13 @@ impl fmt::Display for Task {
             Self::Rotate(_) => "rotate",
         })?;
         for slice in self.inputs() {
-            write!(f, " {}/{}:{{", PartName(slice.level, slice.part), slice.epoch)?;
+            write!(f, " {}/{}:{{", PartName(slice.run.level, slice.run.part), slice.run.epoch)?;
             for (i, uid) in slice.uids.iter().enumerate() {
                 write!(f, "{}{uid}", if i == 0 { "" } else { "," })?;
             }
             f.write_str("}")?;
         }
-        let (level, part) = self.output();
+        let (level, part) = self.target();
         write!(f, " -> {} ({})", PartName(level, part), self.cause().name())
     }
 }

@@ -380,7 +380,7 @@ impl Engine {
             Task::Merge(merge) => merge,
         };
         let policy = compaction::policy_of(reserved.shape.options.compaction);
-        let level = merge.output_level;
+        let level = merge.output.level;
         let inputs: BTreeSet<u64> = reserved.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();

@@ -1,7 +1,7 @@
 //! The store as its users see it: opening, keyspaces, batches, snapshots, maintenance.
 //!
-//! Not here: how anything works. `engine` ties the layers together, `open` recovers, `scheduler` runs in
-//! the background.
+//! Not here: how anything works. `engine` ties the layers together, `open` recovers, `scheduler`
+//! runs what is done in the background.
 
 use std::path::Path;
 use std::sync::Arc;

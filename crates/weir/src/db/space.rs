@@ -140,7 +140,7 @@ pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
 pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<u64> = slice.uids.iter().copied().collect();
-        let level = shape.levels.get(slice.level);
+        let level = shape.levels.get(slice.run.level);
         let runs = level.into_iter().flat_map(|l| l.runs());
         let tables = runs.flat_map(|(_, run)| run.tables.iter());
         let taken = tables.filter(|(table, ())| uids.contains(&table.uid));

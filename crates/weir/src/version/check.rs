@@ -15,19 +15,19 @@
 //! sides); (5) a rotation says what the part holds that begins to drain. A rotation alone overtakes
 //! nothing, since there is no draining part before it (`root` refuses it otherwise).
 
-use std::cmp::Reverse;
 use std::ops::Bound;
 
 use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
 use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
-use super::shape::{PartKind, Rank};
+use super::shape::{PartKind, RunId};
 use crate::base::error::Result;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
-fn rank(part: PartKind, place: &Place) -> Rank {
-    (place.level, part, Reverse(place.epoch))
+/// The run of a table that is at `place`, in this part of its level.
+fn run_at(part: PartKind, place: &Place) -> RunId {
+    RunId { level: place.level, part, epoch: place.epoch }
 }
 
 /// Checks the change from `old` to `new` that `edit` made.
@@ -146,13 +146,13 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
             continue;
         }
         let (seq_min, seq_max) = (table.meta.seq_min, table.meta.seq_max);
-        if table.level == 0 && table.part != PartKind::Filling {
+        if table.run.level == 0 && table.run.part != PartKind::Filling {
             return Err(refused("a flush goes to the draining part of level 0"));
         }
-        if table.level == 0 && newest.is_some_and(|newest| table.epoch <= newest) {
+        if table.run.level == 0 && newest.is_some_and(|newest| table.run.epoch <= newest) {
             return Err(refused(format_args!(
                 "a flush of epoch {} comes after that of epoch {newest:?}",
-                table.epoch
+                table.run.epoch
             )));
         }
         if seq_min <= old.flushed_seq || seq_max > flushed.flushed_seq {
@@ -175,20 +175,20 @@ fn check_no_overtaking(
     added: &[&AddedPlace],
 ) -> Result<()> {
     let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
-    let from = rank(part, place);
+    let from = run_at(part, place);
     let (mut first, mut last) = (from, from);
     for AddedPlace { part, place: output } in added {
         let apart = compare(&output.meta.largest, smallest).is_lt()
             || compare(&output.meta.smallest, largest).is_gt();
         if !apart {
-            first = first.min(rank(*part, output));
-            last = last.max(rank(*part, output));
+            first = first.min(run_at(*part, output));
+            last = last.max(run_at(*part, output));
         }
     }
     for (level_index, level) in version.levels().iter().enumerate() {
         for (part, run) in level.runs() {
-            let rank = (level_index, part, Reverse(run.epoch));
-            if rank <= first || rank >= last || rank == from {
+            let id = RunId { level: level_index, part, epoch: run.epoch };
+            if id <= first || id >= last || id == from {
                 continue;
             }
             let mut between = run.overlapping(Bound::Included(smallest), Bound::Included(largest));

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::options::{decode_options, encode_options};
-use super::shape::PartKind;
+use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Seq;
@@ -83,7 +83,7 @@ impl KeyspaceEdit {
     }
 }
 
-/// A table that leaves a level.
+/// A table that is removed from a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemovedTable {
     /// The level that it is in.
@@ -94,15 +94,11 @@ pub(crate) struct RemovedTable {
     pub(crate) uid: u64,
 }
 
-/// A table that comes to a level.
+/// A table that is added to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddedTable {
-    /// The level.
-    pub(crate) level: usize,
-    /// The part of the level. A draining part begins with a rotation only.
-    pub(crate) part: PartKind,
-    /// Data epoch of the run that it joins or founds.
-    pub(crate) epoch: u64,
+    /// The run that it joins or founds. A draining part begins with a rotation only.
+    pub(crate) run: RunId,
     /// The table.
     pub(crate) meta: Arc<TableMeta>,
 }
@@ -139,7 +135,7 @@ impl VersionEdit {
 impl KeyspaceEdit {
     /// Adds a table to the run with data epoch `epoch` in the filling part of `level`.
     pub(crate) fn add_table(&mut self, level: usize, epoch: u64, meta: Arc<TableMeta>) {
-        self.added.push(AddedTable { level, part: PartKind::Filling, epoch, meta });
+        self.added.push(AddedTable { run: RunId::filling(level, epoch), meta });
     }
 
     /// Removes a table from the filling part of `level`.
@@ -309,10 +305,10 @@ impl KeyspaceEdit {
             part.clear();
             meta.clear();
             table.meta.encode(&mut meta);
-            put_number(&mut part, TAG_ADDED_LEVEL, table.level as u64);
-            put_number(&mut part, TAG_ADDED_EPOCH, table.epoch);
+            put_number(&mut part, TAG_ADDED_LEVEL, table.run.level as u64);
+            put_number(&mut part, TAG_ADDED_EPOCH, table.run.epoch);
             put_field(&mut part, TAG_ADDED_META, &meta);
-            put_part(&mut part, TAG_ADDED_PART, table.part);
+            put_part(&mut part, TAG_ADDED_PART, table.run.part);
             put_field(buf, TAG_ADDED, &part);
         }
         for (&level, key) in &self.cursors {
@@ -470,7 +466,9 @@ impl Decoder<'_> {
             }
         }
         match (level, epoch, meta) {
-            (Some(level), Some(epoch), Some(meta)) => Ok(AddedTable { level, part, epoch, meta }),
+            (Some(level), Some(epoch), Some(meta)) => {
+                Ok(AddedTable { run: RunId { level, part, epoch }, meta })
+            }
             _ => Err(self.damaged("adds a table without level, epoch or description")),
         }
     }

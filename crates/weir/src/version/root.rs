@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::keyspaces::Keyspaces;
 use super::run::{Level, Part, Run, Version};
-use super::shape::{PartKind, Shape};
+use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Printable, Seq};
@@ -361,9 +361,6 @@ fn rotate(levels: &mut [Level], index: usize, rotation: Rotation) -> Result<()> 
     Ok(())
 }
 
-/// A run of a tree: level, part, data epoch.
-type RunId = (usize, PartKind, u64);
-
 /// Sorts the removals and additions of `edit` by run.
 fn run_changes(
     keyspace: KeyspaceId,
@@ -387,11 +384,12 @@ fn run_changes(
         if removed_at.insert(removed.uid, place).is_some() {
             return Err(refused(format_args!("table {} is removed twice", removed.uid)));
         }
-        let run = runs.entry((place.level, removed.part, place.epoch)).or_default();
+        let run = RunId { level: place.level, part: removed.part, epoch: place.epoch };
+        let run = runs.entry(run).or_default();
         run.removed.push(Arc::clone(&place.meta));
     }
     let mut added_uids = BTreeSet::new();
-    for AddedTable { level, part, epoch, meta } in &edit.added {
+    for AddedTable { run, meta } in &edit.added {
         if !added_uids.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
@@ -404,10 +402,11 @@ fn run_changes(
             None if !places.contains_key(&meta.uid) => (Arc::clone(meta), open(meta)),
             _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
         };
-        let run = runs.entry((*level, *part, *epoch)).or_default();
+        let RunId { level, part, epoch } = *run;
+        let run = runs.entry(*run).or_default();
         run.added.push((Arc::clone(&meta), Arc::clone(&table)));
-        let place = Place { keyspace, level: *level, epoch: *epoch, meta, table };
-        changes.added.push(AddedPlace { part: *part, place });
+        let place = Place { keyspace, level, epoch, meta, table };
+        changes.added.push(AddedPlace { part, place });
     }
     changes.removed.extend(removed_at.into_values().cloned());
     Ok(runs)
@@ -429,7 +428,7 @@ fn part_mut(levels: &mut [Level], index: usize, part: PartKind) -> Result<&mut P
 
 fn change_run(
     levels: &mut [Level],
-    (level_index, part, epoch): RunId,
+    RunId { level: level_index, part, epoch }: RunId,
     mut change: RunChange,
 ) -> Result<()> {
     let part = part_mut(levels, level_index, part)?;

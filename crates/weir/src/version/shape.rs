@@ -12,7 +12,7 @@
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -96,8 +96,36 @@ impl Shape {
     }
 }
 
-/// Where a run stands in the order of reading: a smaller rank is newer.
-pub(crate) type Rank = (usize, PartKind, Reverse<u64>);
+/// Which run of a tree. Ordered as runs are read: a smaller id is newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunId {
+    /// The level.
+    pub(crate) level: usize,
+    /// The part of the level.
+    pub(crate) part: PartKind,
+    /// Its data epoch, which no other run of the part has.
+    pub(crate) epoch: u64,
+}
+
+impl RunId {
+    /// The run of the filling part of `level` with this data epoch.
+    pub(crate) fn filling(level: usize, epoch: u64) -> Self {
+        Self { level, part: PartKind::Filling, epoch }
+    }
+}
+
+impl Ord for RunId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |id: &Self| (id.level, id.part, Reverse(id.epoch));
+        order(self).cmp(&order(other))
+    }
+}
+
+impl PartialOrd for RunId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// Footprint of a running job: the run and the key range that its outputs may occupy, and the runs
 /// that its data passes on the way. Wider than its inputs: an output may span the gaps between
@@ -109,11 +137,11 @@ pub(crate) struct JobFootprint {
     /// The largest user key of its inputs.
     pub(crate) largest: Vec<u8>,
     /// Its newest run, of the inputs or the outputs.
-    pub(crate) newest: Rank,
+    pub(crate) newest: RunId,
     /// Its oldest run.
-    pub(crate) oldest: Rank,
+    pub(crate) oldest: RunId,
     /// The run of its outputs.
-    pub(crate) output: Rank,
+    pub(crate) output: RunId,
 }
 
 impl JobFootprint {

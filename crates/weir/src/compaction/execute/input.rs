@@ -17,9 +17,9 @@ use crate::version::tables::TableList;
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     let run = version
         .levels()
-        .get(slice.level)
-        .and_then(|level| level.part(slice.part))
-        .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.epoch));
+        .get(slice.run.level)
+        .and_then(|level| level.part(slice.run.part))
+        .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.run.epoch));
     let tables: Vec<Arc<Table>> = run
         .into_iter()
         .flat_map(|run| run.tables.iter().map(|(_, table)| table))
@@ -35,8 +35,8 @@ pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<T
             "a compaction was picked for tables {:?} of {}, run {}, which has only {} of them; \
              nothing was changed",
             slice.uids,
-            PartName(slice.level, slice.part),
-            slice.epoch,
+            PartName(slice.run.level, slice.run.part),
+            slice.run.epoch,
             tables.len()
         ),
     ))
@@ -55,11 +55,11 @@ pub(super) fn cursor_over(
     let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
     let tables = TableList::new(tables.collect()).map_err(|overlap| {
         Error::corruption(
-            format!("{}, run {}", PartName(slice.level, slice.part), slice.epoch),
+            format!("{}, run {}", PartName(slice.run.level, slice.run.part), slice.run.epoch),
             0,
             format_args!("tables {} and {} overlap", overlap.0.uid, overlap.1.uid),
         )
     })?;
     let options = CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead };
-    Ok(Arc::new(Run { epoch: slice.epoch, tables }).cursor(options))
+    Ok(Arc::new(Run { epoch: slice.run.epoch, tables }).cursor(options))
 }

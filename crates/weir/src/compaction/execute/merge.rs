@@ -4,7 +4,6 @@
 //! snapshots must have been read after the version was pinned (H47): a snapshot taken later sees
 //! nothing older than what every input holds.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::base::error::Result;
@@ -24,7 +23,7 @@ use crate::table::{ReadAhead, Table, TableOptions};
 use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
-use crate::version::shape::PartKind;
+use crate::version::shape::RunId;
 
 /// What a merge needs to know besides its context.
 pub(crate) struct MergeSpec {
@@ -59,16 +58,15 @@ impl BaseTest {
     /// All runs of `version`, in whichever part, but those that are newer than every input, without
     /// the inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
-        let rank = |level: usize, part: PartKind, epoch: u64| (level, part, Reverse(epoch));
-        let inputs = task.inputs.iter().map(|slice| rank(slice.level, slice.part, slice.epoch));
-        let newest = inputs.min().unwrap_or((0, PartKind::Filling, Reverse(u64::MAX)));
+        let inputs = task.inputs.iter().map(|slice| slice.run);
+        let newest = inputs.min().unwrap_or(RunId::filling(0, u64::MAX));
         let is_input = |level: usize, uid: u64| {
-            task.inputs.iter().any(|slice| slice.level == level && slice.uids.contains(&uid))
+            task.inputs.iter().any(|slice| slice.run.level == level && slice.uids.contains(&uid))
         };
         let mut older = Vec::new();
-        for (level, parts) in version.levels().iter().enumerate().skip(newest.0) {
+        for (level, parts) in version.levels().iter().enumerate().skip(newest.level) {
             for (part, run) in parts.runs() {
-                if rank(level, part, run.epoch) < newest {
+                if (RunId { level, part, epoch: run.epoch }) < newest {
                     continue;
                 }
                 let tables = run.tables.iter().map(|(meta, _)| meta);
@@ -177,15 +175,15 @@ impl CompactionJob {
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {
-            let (level, part) = (slice.level, slice.part);
+            let RunId { level, part, .. } = slice.run;
             slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
         }
-        changes.added.extend(self.outputs.finished().iter().map(|table| AddedTable {
-            level: self.task.output_level,
-            part: self.task.output_part,
-            epoch: self.task.output_epoch,
-            meta: table.clone(),
-        }));
+        changes.added.extend(
+            self.outputs
+                .finished()
+                .iter()
+                .map(|table| AddedTable { run: self.task.output, meta: table.clone() }),
+        );
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         self.stats.finish(&counts, self.outputs.finished());
         self.stats.blocks_warmed = self.outputs.blocks_warmed();

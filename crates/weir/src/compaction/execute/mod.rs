@@ -142,13 +142,8 @@ pub(crate) fn move_edit(
     let mut edit = VersionEdit::default();
     let changes = edit.keyspace(keyspace);
     for table in tables {
-        changes.remove_table_from(task.input.level, task.input.part, table.meta().uid);
-        changes.added.push(AddedTable {
-            level: task.output_level,
-            part: task.output_part,
-            epoch: task.output_epoch,
-            meta: Arc::new(table.meta().clone()),
-        });
+        changes.remove_table_from(task.input.run.level, task.input.run.part, table.meta().uid);
+        changes.added.push(AddedTable { run: task.output, meta: Arc::new(table.meta().clone()) });
     }
     set_cursor(&mut edit, keyspace, task.cursor.as_ref());
     Ok(edit)

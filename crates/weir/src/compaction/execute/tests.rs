@@ -28,7 +28,7 @@ use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::{JobFootprint, PartKind, Shape};
+use crate::version::shape::{JobFootprint, PartKind, RunId, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = 0;
@@ -271,7 +271,7 @@ impl Store {
             task: task.clone(),
             plan: Leveled.plan(shape, task),
             snapshots: self.snapshots.clone(),
-            table: FlushSpec::table_options(KEYSPACE, &self.options, task.output_level, HASH_SEED),
+            table: FlushSpec::table_options(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
@@ -512,7 +512,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         task: task.clone(),
         plan: Leveled.plan(&store.shape(), task),
         snapshots: Vec::new(),
-        table: FlushSpec::table_options(KEYSPACE, &store.options, task.output_level, HASH_SEED),
+        table: FlushSpec::table_options(KEYSPACE, &store.options, task.output.level, HASH_SEED),
         warm_up: WarmUp::None,
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
@@ -694,7 +694,7 @@ fn newest_run(store: &Store, level: usize, part: PartKind) -> RunSlice {
     let runs = &version.levels()[level].part(part).expect("the part").runs;
     let run = runs.first().expect("a run");
     let uids = run.tables.iter().map(|(meta, _)| meta.uid).collect();
-    RunSlice { level, part, epoch: run.epoch, uids }
+    RunSlice { run: RunId { level, part, epoch: run.epoch }, uids }
 }
 
 /// Goal: a delete that is merged into the filling part of a level stays as long as the draining
@@ -706,24 +706,16 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
     store.write(b"k", Some(b"old".to_vec()));
     store.flush();
     let input = newest_run(&store, 0, PartKind::Filling);
-    let (output_epoch, cursor, cause) = (input.epoch, None, Cause::Drain);
-    let output_part = PartKind::Filling;
-    store.start(Task::Move(MoveTask {
-        input,
-        output_level: 5,
-        output_part,
-        output_epoch,
-        cursor,
-        cause,
-    }));
+    let (output, cursor, cause) = (RunId::filling(5, input.run.epoch), None, Cause::Drain);
+    store.start(Task::Move(MoveTask { input, output, cursor, cause }));
     let inputs = vec![newest_run(&store, 5, PartKind::Filling)];
     store.start(Task::Rotate(RotateTask { inputs, level: 5, cause }));
 
     store.write(b"k", None);
     store.flush();
     let merge = |input: RunSlice, output_level| {
-        let (output_epoch, cursor, inputs) = (input.epoch, None, vec![input]);
-        Task::Merge(MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause })
+        let (output, inputs) = (RunId::filling(output_level, input.run.epoch), vec![input]);
+        Task::Merge(MergeTask { inputs, output, cursor: None, cause })
     };
     store.start(merge(newest_run(&store, 0, PartKind::Filling), 5));
     store.finish_jobs();

@@ -28,7 +28,6 @@
 //! has the option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` and
 //! `runs_per_level` 4.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Bound;
@@ -38,7 +37,7 @@ use super::{Policy, RangePick};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
-use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape, TableList};
+use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
 pub(super) fn small_options() -> Options {
@@ -177,7 +176,8 @@ fn parse_job(text: &str) -> JobFootprint {
     };
     let rank = |name: &str, epoch| {
         let part = if name.ends_with('\'') { PartKind::Draining } else { PartKind::Filling };
-        (level_of(name.trim_end_matches('\'')), part, Reverse(number(epoch)))
+        let level = level_of(name.trim_end_matches('\''));
+        RunId { level, part, epoch: number(epoch) }
     };
     let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
     let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");
@@ -250,8 +250,8 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 plan.below.iter().map(|b| String::from_utf8_lossy(&b.largest).into()).collect();
             out = format!(
                 "level {} epoch {} table_bytes {} below [{}]",
-                merge.output_level,
-                merge.output_epoch,
+                merge.output.level,
+                merge.output.epoch,
                 plan.table_bytes,
                 below.join(" ")
             );
@@ -259,8 +259,8 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
         "moves" => {
             for task in policy.pick(shape) {
                 if let Task::Move(moved) = &task {
-                    let to = PartName(moved.output_level, moved.output_part);
-                    writeln!(out, "to {to} epoch {}", moved.output_epoch).expect("a string");
+                    let to = PartName(moved.output.level, moved.output.part);
+                    writeln!(out, "to {to} epoch {}", moved.output.epoch).expect("a string");
                 }
             }
         }

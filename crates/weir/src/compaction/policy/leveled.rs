@@ -25,7 +25,6 @@
 //! what one writes may span the gaps between its inputs, and nothing may be brought there
 //! meanwhile, nor past it ([`JobFootprint::conflicts_with`]).
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -39,7 +38,7 @@ use crate::compaction::policy::{
     tables_in,
 };
 use crate::compaction::task::{Cause, CursorMove, MergeTask, MoveTask, RunSlice, Task};
-use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape};
+use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape};
 
 /// Most tables taken from a level (below 0) by one pick.
 const PICK_TABLES: u64 = 4;
@@ -278,7 +277,11 @@ impl<'a> Chosen<'a> {
 
     pub(super) fn slice(&self) -> RunSlice {
         let uids = self.tables().map(|table| table.uid).collect();
-        RunSlice { level: self.level, part: self.part, epoch: self.run.epoch, uids }
+        RunSlice { run: self.run_id(), uids }
+    }
+
+    pub(super) fn run_id(&self) -> RunId {
+        RunId { level: self.level, part: self.part, epoch: self.run.epoch }
     }
 }
 
@@ -289,9 +292,7 @@ pub(super) fn conflicts_with_running(
     merge: &MergeTask,
 ) -> bool {
     let Some(bounds) = bounds_over(chosen).filter(|_| !jobs.is_empty()) else { return false };
-    let inputs = chosen.iter().map(|c| (c.level, c.part, Reverse(c.run.epoch)));
-    let output = (merge.output_level, merge.output_part, Reverse(merge.output_epoch));
-    let job = job_of(bounds, inputs, output);
+    let job = job_of(bounds, chosen.iter().map(Chosen::run_id), merge.output);
     jobs.iter().any(|other| other.conflicts_with(&job))
 }
 
@@ -340,8 +341,8 @@ fn merge_of(
     cause: Cause,
 ) -> MergeTask {
     let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
-    let output_epoch = output_epoch(shape, output_level, &inputs);
-    MergeTask { inputs, output_level, output_part: PartKind::Filling, output_epoch, cursor, cause }
+    let output = RunId::filling(output_level, output_epoch(shape, output_level, &inputs));
+    MergeTask { inputs, output, cursor, cause }
 }
 
 impl<'a> Picker<'a> {
@@ -529,9 +530,9 @@ impl<'a> Picker<'a> {
         if !may_move {
             return Some(Task::Merge(merge));
         }
-        let MergeTask { output_level, output_part, output_epoch, cursor, cause, .. } = merge;
+        let MergeTask { output, cursor, cause, .. } = merge;
         let input = chosen.first()?.slice();
-        Some(Task::Move(MoveTask { input, output_level, output_part, output_epoch, cursor, cause }))
+        Some(Task::Move(MoveTask { input, output, cursor, cause }))
     }
 
     /// Tables smaller than this are merged out of level 0, not moved.
@@ -651,7 +652,7 @@ fn in_bounds(table: &TableMeta, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> boo
 /// Rule: outputs join the one run of their level; where there is none, they found it with the epoch
 /// of their newest input.
 fn output_epoch(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
-    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
     runs(shape, output_level).first().map_or(newest, |run| run.epoch)
 }
 
@@ -672,7 +673,7 @@ pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
     }
     let table_bytes = shape.options.table_bytes.max(1);
     let outputs = input_bytes.div_ceil(table_bytes).max(1);
-    let below = (merge.output_level + 1..LEVELS).find(|&level| in_use(shape, level));
+    let below = (merge.output.level + 1..LEVELS).find(|&level| in_use(shape, level));
     let below = match (below, bounds) {
         // Several runs there become one before they are merged with: the largest tells most.
         (Some(level), Some(bounds)) => runs(shape, level)

@@ -7,7 +7,7 @@
 //! (2) installing a task's result never puts an older entry of a key above a newer one (H23, H40);
 //! (3) after finitely many picks on a tree that nobody writes to, `pick` returns nothing.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
 use crate::base::key;
@@ -15,7 +15,7 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{Cause, MergeTask, MoveTask, RunSlice, Task};
 use crate::filter::monkey::{Allocation, Runs};
-use crate::version::shape::{JobFootprint, LevelShape, PartKind, Rank, RunShape, Shape};
+use crate::version::shape::{JobFootprint, LevelShape, PartKind, RunId, RunShape, Shape};
 
 /// Most filter bits per key: as the option `bloom_bits`.
 const FILTER_BITS_MAX: f64 = 32.0;
@@ -210,11 +210,7 @@ impl<'a> KeyBounds<'a> {
 /// What a task of a shape is to others while it runs. A rotation is nothing to them: it moves no
 /// key, and nothing may come to its level meanwhile, wherever it is.
 pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
-    let epoch = match task {
-        Task::Merge(merge) => merge.output_epoch,
-        Task::Move(moved) => moved.output_epoch,
-        Task::Rotate(_) => return None,
-    };
+    let output = task.output()?;
     let slice_bounds = |slice: &RunSlice| {
         let run = run_of(shape, slice)?;
         let (first, last) = (slice.uids.first()?, slice.uids.last()?);
@@ -224,15 +220,17 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
         Some(last.map_or(first, |last| first.union(KeyBounds::of(last))))
     };
     let bounds = task.inputs().iter().filter_map(slice_bounds).reduce(KeyBounds::union)?;
-    let (level, part) = task.output();
-    let inputs = task.inputs().iter().map(|slice| (slice.level, slice.part, Reverse(slice.epoch)));
-    Some(job_of(bounds, inputs, (level, part, Reverse(epoch))))
+    Some(job_of(bounds, task.inputs().iter().map(|slice| slice.run), output))
 }
 
 /// A job with inputs in `bounds`, of these runs.
-fn job_of(bounds: KeyBounds<'_>, inputs: impl Iterator<Item = Rank>, output: Rank) -> JobFootprint {
-    let (newest, oldest) = inputs
-        .fold((output, output), |(newest, oldest), rank| (newest.min(rank), oldest.max(rank)));
+fn job_of(
+    bounds: KeyBounds<'_>,
+    inputs: impl Iterator<Item = RunId>,
+    output: RunId,
+) -> JobFootprint {
+    let (newest, oldest) =
+        inputs.fold((output, output), |(newest, oldest), run| (newest.min(run), oldest.max(run)));
     let (smallest, largest) = (bounds.smallest.to_vec(), bounds.largest.to_vec());
     JobFootprint { smallest, largest, newest, oldest, output }
 }
@@ -244,8 +242,9 @@ fn runs(shape: &Shape, level: usize) -> &[RunShape] {
 
 /// The run that a slice is of.
 fn run_of<'a>(shape: &'a Shape, slice: &RunSlice) -> Option<&'a RunShape> {
-    let mut runs = shape.levels.get(slice.level)?.runs();
-    runs.find(|(part, run)| (*part, run.epoch) == (slice.part, slice.epoch)).map(|(_, run)| run)
+    let RunId { level, part, epoch } = slice.run;
+    let mut runs = shape.levels.get(level)?.runs();
+    runs.find(|(of, run)| (*of, run.epoch) == (part, epoch)).map(|(_, run)| run)
 }
 
 /// Whether a job has taken a table of this tree.
@@ -286,9 +285,7 @@ fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
     };
     Some(Task::Move(MoveTask {
         input: whole(level, PartKind::Draining, run),
-        output_level: level,
-        output_part: PartKind::Filling,
-        output_epoch: below_filling.min(run.epoch),
+        output: RunId::filling(level, below_filling.min(run.epoch)),
         cursor: None,
         cause: Cause::Drain,
     }))
@@ -308,21 +305,15 @@ fn rewrite_deletes(shape: &Shape) -> Option<MergeTask> {
 /// All tables of a run.
 fn whole(level: usize, part: PartKind, run: &RunShape) -> RunSlice {
     let uids = tables_in(run, &all(run)).map(|table| table.uid).collect();
-    RunSlice { level, part, epoch: run.epoch, uids }
+    RunSlice { run: RunId { level, part, epoch: run.epoch }, uids }
 }
 
 /// Where epochs leave no room: both parts of a level become one run.
 fn merge_level(level: usize, parts: &LevelShape) -> MergeTask {
     let inputs: Vec<RunSlice> = parts.runs().map(|(part, run)| whole(level, part, run)).collect();
-    let output_epoch = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
-    MergeTask {
-        inputs,
-        output_level: level,
-        output_part: PartKind::Filling,
-        output_epoch,
-        cursor: None,
-        cause: Cause::Drain,
-    }
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+    let output = RunId::filling(level, newest);
+    MergeTask { inputs, output, cursor: None, cause: Cause::Drain }
 }
 
 /// Neighbouring tables of one run, as indices.

@@ -30,7 +30,7 @@ use crate::compaction::policy::{
     running_job, runs, table_at, tables_in, undrain_level, whole,
 };
 use crate::compaction::task::{Cause, MergeTask, MoveTask, RotateTask, RunSlice, Task};
-use crate::version::shape::{JobFootprint, PartKind, RunShape, Shape};
+use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape};
 
 /// Most tables that one job takes from a draining run: what they overlap below is only half covered
 /// at the two ends, which is paid for once per job.
@@ -241,20 +241,18 @@ impl<'a> Picker<'a> {
                 return false;
             }
         }
-        let output_epoch = into.map_or(source.run.epoch, |run| run.epoch);
+        let output = RunId::filling(level, into.map_or(source.run.epoch, |run| run.epoch));
         let target = target.filter(|target| !target.span.is_empty());
-        let (output_level, output_part, cursor) = (level, PartKind::Filling, None);
         let may_move = target.is_none() && self.may_move(&source, level);
         let input = source.slice();
         let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
         let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause };
+        let merge = MergeTask { inputs, output, cursor: None, cause };
         if conflicts_with_running(&self.jobs, &chosen, &merge) {
             return false;
         }
-        let cursor = None;
         self.accept(if may_move {
-            Task::Move(MoveTask { input, output_level, output_part, output_epoch, cursor, cause })
+            Task::Move(MoveTask { input, output, cursor: None, cause })
         } else {
             Task::Merge(merge)
         });
@@ -356,11 +354,10 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
         return RangePick::Done;
     }
     let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
-    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
-    let (output_level, output_part, cursor) = (BOTTOM, PartKind::Filling, None);
-    let output_epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
-    let cause = Cause::Manual;
-    let merge = MergeTask { inputs, output_level, output_part, output_epoch, cursor, cause };
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+    let epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
+    let output = RunId::filling(BOTTOM, epoch);
+    let merge = MergeTask { inputs, output, cursor: None, cause: Cause::Manual };
     if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
         || conflicts_with_running(&shape.jobs, &chosen, &merge)
     {

@@ -19,7 +19,7 @@ use crate::compaction::policy::{
     self, KeyBounds, Plan, Pressure, RangePick, all, merge_parts_back, overlapping, runs, tables_in,
 };
 use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
-use crate::version::shape::{LevelShape, PartKind, RunShape, Shape};
+use crate::version::shape::{LevelShape, RunId, RunShape, Shape};
 
 /// The last level.
 pub(super) const BOTTOM: usize = LEVELS - 1;
@@ -54,7 +54,7 @@ impl Placed<'_> {
     /// All its tables.
     pub(super) fn slice(&self) -> RunSlice {
         let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
-        RunSlice { level: self.level, part: PartKind::Filling, epoch: self.run.epoch, uids }
+        RunSlice { run: RunId::filling(self.level, self.run.epoch), uids }
     }
 }
 
@@ -163,9 +163,8 @@ pub(super) fn merge_of(
     cause: Cause,
 ) -> MergeTask {
     let inputs: Vec<RunSlice> = runs.iter().map(Placed::slice).collect();
-    let output_epoch = epoch_in(shape, output_level, &inputs);
-    let output_part = PartKind::Filling;
-    MergeTask { inputs, output_level, output_part, output_epoch, cursor: None, cause }
+    let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
+    MergeTask { inputs, output, cursor: None, cause }
 }
 
 /// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
@@ -173,11 +172,11 @@ pub(super) fn merge_of(
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
 pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
-    let newest = inputs.iter().map(|slice| slice.epoch).max().unwrap_or(0);
-    if inputs.iter().all(|slice| slice.level == output_level) {
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+    if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;
     }
-    let stays = |epoch| !inputs.iter().any(|s| s.level == output_level && s.epoch == epoch);
+    let stays = |epoch| !inputs.iter().any(|s| s.run == RunId::filling(output_level, epoch));
     let staying = placed(shape, output_level).map(|p| p.run.epoch).filter(|&epoch| stays(epoch));
     staying.max().map_or(newest, |staying| newest.max(staying + 1))
 }
@@ -202,11 +201,8 @@ pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<MergeTask> {
 
 /// A merge of tables of one run into themselves.
 fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> MergeTask {
-    let (level, epoch) = (place.level, place.run.epoch);
-    let part = PartKind::Filling;
-    let inputs = vec![RunSlice { level, part, epoch, uids }];
-    let (output_level, output_part, output_epoch) = (level, part, epoch);
-    MergeTask { inputs, output_level, output_part, output_epoch, cursor: None, cause }
+    let run = RunId::filling(place.level, place.run.epoch);
+    MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, cause }
 }
 
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
@@ -250,7 +246,7 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
 pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
     let mut input_bytes = 0u64;
     for slice in &merge.inputs {
-        let run = runs(shape, slice.level).iter().find(|run| run.epoch == slice.epoch);
+        let run = runs(shape, slice.run.level).iter().find(|run| run.epoch == slice.run.epoch);
         let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
         let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
         input_bytes += tables.filter(|t| uids.contains(&t.uid)).map(|t| t.bytes).sum::<u64>();

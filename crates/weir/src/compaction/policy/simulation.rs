@@ -1,7 +1,6 @@
 //! A dry run of a policy: trees of keys without bytes, flushed into and compacted by the policy's
 //! own picks, with jobs in flight and installed in any order.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, MergeTask, RotateTask, RunSlice, Task};
 use crate::options::{CompactionPolicy, Options};
-use crate::version::shape::{JobFootprint, PartKind, PartShape, Rank, RunShape, Shape, TableList};
+use crate::version::shape::{JobFootprint, PartKind, PartShape, RunId, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
@@ -163,7 +162,7 @@ impl Tree {
     /// Entries and filter bits of every run, as the policy would write it now.
     pub(super) fn filters(&self) -> Vec<(f64, f64)> {
         let shape = self.shape();
-        let bits = |((level, _, _), run): (Rank, &SimRun)| {
+        let bits = |(RunId { level, .. }, run): (RunId, &SimRun)| {
             let entries: u64 = run.values().map(|table| table.meta.entries).sum();
             (entries as f64, f64::from(self.policy.filter_bits(&shape, level, entries)))
         };
@@ -192,8 +191,8 @@ impl Tree {
     }
 
     fn find(&self, slice: &RunSlice, uid: u64) -> SimTable {
-        let part = &self.levels[slice.level][slice.part as usize];
-        let run = part.get(&slice.epoch).expect("the run exists");
+        let RunId { level, part, epoch } = slice.run;
+        let run = self.levels[level][part as usize].get(&epoch).expect("the run exists");
         run.values().find(|table| table.meta.uid == uid).expect("the table exists").clone()
     }
 
@@ -201,7 +200,7 @@ impl Tree {
     /// delete of it hides nothing then.
     fn is_base(&self, merge: &MergeTask, key: u64) -> bool {
         let uids: BTreeSet<u64> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
-        let newest = merge.inputs.iter().map(|s| (s.level, s.part, Reverse(s.epoch))).min();
+        let newest = merge.inputs.iter().map(|slice| slice.run).min();
         let older = self.ranked_runs().filter(|(rank, _)| Some(*rank) >= newest);
         let may_hold = |table: &SimTable| {
             let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
@@ -250,7 +249,7 @@ impl Tree {
                 let outputs = self.merge(shape, merge);
                 let bytes: u64 = outputs.iter().map(|table| table.meta.bytes).sum();
                 self.merged_bytes += bytes;
-                self.merged_into[merge.output_level] += bytes;
+                self.merged_into[merge.output.level] += bytes;
                 outputs
             }
             Task::Move(moved) => {
@@ -267,27 +266,27 @@ impl Tree {
     fn install(&mut self, index: usize) {
         let InFlight { task, outputs, .. } = self.in_flight.swap_remove(index);
         task.input_uids().for_each(|uid| assert!(self.busy.remove(&uid)));
-        let epoch = match &task {
-            Task::Merge(merge) => merge.output_epoch,
-            Task::Move(moved) => moved.output_epoch,
+        let output = match &task {
+            Task::Merge(merge) => merge.output,
+            Task::Move(moved) => moved.output,
             Task::Rotate(rotate) => return self.rotate(rotate),
         };
-        let mut left: Vec<(Rank, SimTable)> = Vec::new();
+        let mut left: Vec<(RunId, SimTable)> = Vec::new();
         for slice in task.inputs() {
-            let rank = (slice.level, slice.part, Reverse(slice.epoch));
-            let part = &mut self.levels[slice.level][slice.part as usize];
-            let run = part.get_mut(&slice.epoch).expect("the run exists");
+            let RunId { level, part, epoch } = slice.run;
+            let part = &mut self.levels[level][part as usize];
+            let run = part.get_mut(&epoch).expect("the run exists");
             let inputs = run.values().filter(|table| slice.uids.contains(&table.meta.uid));
-            left.extend(inputs.map(|table| (rank, table.clone())));
+            left.extend(inputs.map(|table| (slice.run, table.clone())));
             run.retain(|_, table| !slice.uids.contains(&table.meta.uid));
             if run.is_empty() {
-                part.remove(&slice.epoch);
+                part.remove(&epoch);
             }
         }
-        let (level, part) = task.output();
-        for (rank, table) in &left {
-            self.check_no_overtaking(*rank, table, (level, part, Reverse(epoch)), &outputs);
+        for (run, table) in &left {
+            self.check_no_overtaking(*run, table, output, &outputs);
         }
+        let RunId { level, part, epoch } = output;
         for table in outputs {
             self.insert(level, part, epoch, table);
         }
@@ -312,12 +311,12 @@ impl Tree {
     }
 
     /// The same with their places.
-    fn ranked_runs(&self) -> impl Iterator<Item = (Rank, &SimRun)> {
+    fn ranked_runs(&self) -> impl Iterator<Item = (RunId, &SimRun)> {
         self.levels.iter().enumerate().flat_map(|(level, parts)| {
             let kinds = [PartKind::Filling, PartKind::Draining].into_iter().zip(parts);
             kinds.flat_map(move |(kind, part)| {
                 let runs = part.iter().rev();
-                runs.map(move |(&epoch, run)| ((level, kind, Reverse(epoch)), run))
+                runs.map(move |(&epoch, run)| (RunId { level, part: kind, epoch }, run))
             })
         })
     }
@@ -343,7 +342,7 @@ impl Tree {
     /// No run between the place that a table leaves and the one that its entries come to holds a
     /// table over the same keys: rule 4 of `version::check`. The inputs are gone, the outputs not
     /// there yet.
-    fn check_no_overtaking(&self, from: Rank, left: &SimTable, to: Rank, outputs: &[SimTable]) {
+    fn check_no_overtaking(&self, from: RunId, left: &SimTable, to: RunId, outputs: &[SimTable]) {
         let overlaps = |table: &SimTable| {
             table.meta.smallest <= left.meta.largest && table.meta.largest >= left.meta.smallest
         };

@@ -21,7 +21,7 @@ use crate::base::limits::LEVELS;
 use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, merge_parts_back};
 use crate::compaction::task::{Cause, MergeTask, MoveTask, Task};
-use crate::version::shape::{PartKind, Shape};
+use crate::version::shape::{RunId, Shape};
 
 /// The stepped-merge policy.
 pub(crate) struct SteppedMerge;
@@ -87,9 +87,7 @@ fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) 
     if picker.are_idle(std::iter::once(only)) {
         picker.accept(Task::Move(MoveTask {
             input: only.slice(),
-            output_level: last + 1,
-            output_part: PartKind::Filling,
-            output_epoch: only.run.epoch,
+            output: RunId::filling(last + 1, only.run.epoch),
             cursor: None,
             cause: Cause::LevelBytes,
         }));

@@ -19,6 +19,7 @@ use crate::storage::files::{Object, check_ahead};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::set::VersionSet;
+use crate::version::shape::RunId;
 use crate::write::batch::Records;
 
 /// One reading of the log, from `start` to its end or the next damage.
@@ -159,8 +160,7 @@ impl Repair {
             let output = Output {
                 keyspace: id,
                 options: &state.options,
-                level: 0,
-                epoch: set.new_epoch(),
+                run: RunId::filling(0, set.new_epoch()),
                 hash_seed: root.hash_seed,
                 new_uid: Arc::new(move || uids.new_uid()),
             };

@@ -58,7 +58,7 @@ use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunId};
 use wal::{LogEnd, LogSource, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
@@ -433,7 +433,8 @@ impl Repair {
         entries: u64,
         cursor: Box<dyn Cursor + Send>,
     ) -> Result<Vec<AddedTable>> {
-        let Output { keyspace, options, level, epoch, hash_seed, new_uid } = output;
+        let Output { keyspace, options, run, hash_seed, new_uid } = output;
+        let RunId { level, epoch, .. } = run;
         let context = JobContext {
             storage: Arc::clone(&self.storage),
             cache: None,
@@ -456,7 +457,7 @@ impl Repair {
         let mut job = FlushJob::new(context, spec, cursor);
         let finished = execute::run(&mut job)?;
         let tables = finished.outputs.into_iter();
-        Ok(tables.map(|meta| AddedTable { level, part: PartKind::Filling, epoch, meta }).collect())
+        Ok(tables.map(|meta| AddedTable { run, meta }).collect())
     }
 
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.
@@ -510,8 +511,7 @@ fn tells_of_lost_edits(meta: &TableMeta, salvage: &Salvage, log: &LogEnd) -> Opt
 struct Output<'a> {
     keyspace: KeyspaceId,
     options: &'a Options,
-    level: usize,
-    epoch: u64,
+    run: RunId,
     hash_seed: u64,
     new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
 }

@@ -33,6 +33,7 @@ use crate::version::run::Run;
 use crate::version::run_cursor::RunCursor;
 use crate::version::salvage::Salvage;
 use crate::version::set::VersionSet;
+use crate::version::shape::RunId;
 use crate::version::tables::TableList;
 
 /// Where the merged runs go: what is in the last level is never merged again without need.
@@ -314,8 +315,7 @@ impl Repair {
             let output = Output {
                 keyspace,
                 options: &options_of(root, keyspace),
-                level: 0,
-                epoch: 0,
+                run: RunId::filling(0, 0),
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };
@@ -359,8 +359,7 @@ impl Repair {
             let output = Output {
                 keyspace: id,
                 options: &options,
-                level: LEVEL,
-                epoch,
+                run: RunId::filling(LEVEL, epoch),
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };

@@ -23,6 +23,7 @@ use crate::storage::files::Object;
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::{KeyspaceVersion, Root};
+use crate::version::shape::RunId;
 
 const CURSOR_OPTIONS: CursorOptions =
     CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead: ReadAhead::Scan };
@@ -107,14 +108,12 @@ impl Repair {
         let output = Output {
             keyspace: bad.keyspace,
             options: &keyspace.options,
-            level: bad.level,
-            epoch: bad.epoch,
+            run: RunId { level: bad.level, part: bad.part, epoch: bad.epoch },
             hash_seed: root.hash_seed,
             new_uid: Arc::new(move || uids.fetch_add(1, Ordering::Relaxed)),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
-        let tables = tables.into_iter().map(|table| AddedTable { part: bad.part, ..table });
-        Ok(Remains { tables: tables.collect(), entries, lost })
+        Ok(Remains { tables, entries, lost })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunId};
 
 /// The hex bytes of the block that follows `heading` in a format page.
 pub(super) fn example(page: &str, heading: &str) -> Vec<u8> {
@@ -100,9 +100,7 @@ fn damaged_edits_are_refused_or_decoded() {
     part.remove_table(1, 8);
     part.remove_table_from(2, PartKind::Draining, 7);
     part.added.push(AddedTable {
-        level: 2,
-        part: PartKind::Draining,
-        epoch: 4,
+        run: RunId { level: 2, part: PartKind::Draining, epoch: 4 },
         meta: meta(10, "c", "d", (1, 2)),
     });
     part.rotate(3, Rotation { bytes: 4000, entries: 40 });

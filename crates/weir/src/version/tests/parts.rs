@@ -9,7 +9,7 @@ use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use crate::version::set::VersionSet;
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunId};
 
 /// Applies a change of keyspace 0.
 fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Result<(), String> {
@@ -27,7 +27,7 @@ fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) 
 }
 
 fn added(level: usize, part: PartKind, epoch: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
-    AddedTable { level, part, epoch, meta: meta(uid, keys.0, keys.1, (1, 99)) }
+    AddedTable { run: RunId { level, part, epoch }, meta: meta(uid, keys.0, keys.1, (1, 99)) }
 }
 
 /// Level 1: run 12 of tables 6 [a, e] and 7 [f, k] fills, run 10 of tables 3 [a, f] and 4 [m, p]
@@ -173,7 +173,10 @@ fn level_0_has_parts_too() {
         let log_start = LogPosition { segment: 1, lsn: 9, ..LogPosition::ORIGIN };
         p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: 8 });
         let meta = meta(22, "x", "y", (321, 330));
-        p.added.push(AddedTable { level: 0, part: PartKind::Draining, epoch: 22, meta });
+        p.added.push(AddedTable {
+            run: RunId { level: 0, part: PartKind::Draining, epoch: 22 },
+            meta,
+        });
     };
     refused(&set, to_draining, "draining part of level 0");
     apply(&set, |p| p.add_table(0, 22, meta(22, "x", "y", (321, 330)))).unwrap();
