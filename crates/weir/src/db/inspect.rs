@@ -157,7 +157,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
 
 fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
     let run = |(part, run): (PartKind, &Arc<crate::version::run::Run>)| RunDescription {
-        epoch: run.epoch,
+        epoch: run.epoch.get(),
         draining: part == PartKind::Draining,
         tables: run
             .tables

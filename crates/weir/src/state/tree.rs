@@ -23,6 +23,7 @@ use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::Error;
+use crate::base::ids::DataEpoch;
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::base::memory::{Category, Charge};
@@ -71,8 +72,8 @@ impl Flushable {
     }
 
     /// The data epoch that it got when it was frozen.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+    pub(crate) fn epoch(&self) -> DataEpoch {
+        DataEpoch::new(self.epoch.load(Ordering::Acquire))
     }
 
     /// Charges the accountant with what the memtable holds now, to the byte. That changes with its
@@ -245,14 +246,14 @@ impl Tree {
     /// Requires: no commit group is being inserted (the caller leads the commit queue).
     pub(crate) fn freeze(
         &self,
-        epoch: u64,
+        epoch: DataEpoch,
         log_start: LogPosition,
         hint: u64,
         pool: &Arc<ChunkPool>,
     ) {
         let fresh = Arc::new(Flushable::new(hint, log_start, pool));
         self.update(|current| {
-            current.active.epoch.store(epoch, Ordering::Release);
+            current.active.epoch.store(epoch.get(), Ordering::Release);
             current.active.update_charge();
             let mut immutables = Vec::with_capacity(current.immutables.len() + 1);
             immutables.push(Arc::clone(&current.active));

@@ -17,6 +17,7 @@ use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::key::Seq;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -38,7 +39,7 @@ pub(crate) struct VersionEdit {
     /// Uids below are used or reserved. Filled in by `VersionSet::apply`.
     pub(crate) next_uid: Option<u64>,
     /// Data epochs below are used or reserved. Filled in by `VersionSet::apply`.
-    pub(crate) next_epoch: Option<u64>,
+    pub(crate) next_epoch: Option<DataEpoch>,
     /// Keyspace ids below are used. Filled in by `VersionSet::apply`.
     pub(crate) next_keyspace: Option<KeyspaceId>,
     /// Sequence numbers up to here are used. Raised by itself to what added tables hold.
@@ -134,7 +135,7 @@ impl VersionEdit {
 
 impl KeyspaceEdit {
     /// Adds a table to the run with data epoch `epoch` in the filling part of `level`.
-    pub(crate) fn add_table(&mut self, level: usize, epoch: u64, meta: Arc<TableMeta>) {
+    pub(crate) fn add_table(&mut self, level: usize, epoch: DataEpoch, meta: Arc<TableMeta>) {
         self.added.push(AddedTable { run: RunId::filling(level, epoch), meta });
     }
 
@@ -221,7 +222,7 @@ impl VersionEdit {
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
         let numbers = [
             (TAG_NEXT_UID, self.next_uid),
-            (TAG_NEXT_EPOCH, self.next_epoch),
+            (TAG_NEXT_EPOCH, self.next_epoch.map(DataEpoch::get)),
             (TAG_NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
             (TAG_LAST_SEQ, self.last_seq),
             (TAG_WAL_DURABLE_LSN, self.wal_durable_lsn),
@@ -252,7 +253,7 @@ impl VersionEdit {
         while let Some((tag, content)) = decoder.field(&mut reader)? {
             match tag {
                 TAG_NEXT_UID => edit.next_uid = Some(decoder.number(content)?),
-                TAG_NEXT_EPOCH => edit.next_epoch = Some(decoder.number(content)?),
+                TAG_NEXT_EPOCH => edit.next_epoch = Some(decoder.epoch(content)?),
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = Some(decoder.small(content)?),
                 TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
                 TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.number(content)?),
@@ -306,7 +307,7 @@ impl KeyspaceEdit {
             meta.clear();
             table.meta.encode(&mut meta);
             put_number(&mut part, TAG_ADDED_LEVEL, table.run.level as u64);
-            put_number(&mut part, TAG_ADDED_EPOCH, table.run.epoch);
+            put_number(&mut part, TAG_ADDED_EPOCH, table.run.epoch.get());
             put_field(&mut part, TAG_ADDED_META, &meta);
             put_part(&mut part, TAG_ADDED_PART, table.run.part);
             put_field(buf, TAG_ADDED, &part);
@@ -358,6 +359,10 @@ impl Decoder<'_> {
 
     fn number(&self, content: &[u8]) -> Result<u64> {
         number(content).ok_or_else(|| self.damaged("has a number that is not one"))
+    }
+
+    fn epoch(&self, content: &[u8]) -> Result<DataEpoch> {
+        self.number(content).map(DataEpoch::new)
     }
 
     fn small(&self, content: &[u8]) -> Result<u32> {
@@ -457,7 +462,7 @@ impl Decoder<'_> {
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
                 TAG_ADDED_LEVEL => level = Some(self.level(content)?),
-                TAG_ADDED_EPOCH => epoch = Some(self.number(content)?),
+                TAG_ADDED_EPOCH => epoch = Some(self.epoch(content)?),
                 TAG_ADDED_META => {
                     meta = Some(Arc::new(TableMeta::decode(content, self.file, self.offset)?));
                 }

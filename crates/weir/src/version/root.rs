@@ -16,6 +16,7 @@ use super::run::{Level, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -55,7 +56,7 @@ pub(crate) struct Root {
     /// Uids below are used or reserved.
     pub(crate) next_uid: u64,
     /// Data epochs below are used or reserved.
-    pub(crate) next_epoch: u64,
+    pub(crate) next_epoch: DataEpoch,
     /// Keyspace ids below are used.
     pub(crate) next_keyspace: KeyspaceId,
     /// Sequence numbers up to here are used.
@@ -76,7 +77,7 @@ impl Root {
         Self {
             keyspaces: Keyspaces::default(),
             next_uid: 1,
-            next_epoch: 1,
+            next_epoch: DataEpoch::new(1),
             next_keyspace: 0,
             last_seq: 0,
             wal_durable_lsn: 0,
@@ -127,7 +128,7 @@ impl Root {
 pub(super) struct Place {
     pub(super) keyspace: KeyspaceId,
     pub(super) level: usize,
-    pub(super) epoch: u64,
+    pub(super) epoch: DataEpoch,
     pub(super) meta: Arc<TableMeta>,
     pub(super) table: Arc<Table>,
 }
@@ -216,7 +217,7 @@ impl Root {
     fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
         for AddedPlace { place, .. } in &changes.added {
             raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
-            raise(&mut self.next_epoch, Some(place.epoch.saturating_add(1)));
+            raise(&mut self.next_epoch, Some(place.epoch.next()));
             raise(&mut self.last_seq, Some(place.meta.seq_max));
         }
         for flushed in edit.keyspaces.values().filter_map(|k| k.flushed) {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::run_cursor::RunCursor;
 use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
 use super::tables::{TableList, Totals};
+use crate::base::ids::DataEpoch;
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::options::Options;
@@ -30,7 +31,7 @@ use crate::table::{CursorOptions, Table};
 pub(crate) struct Run {
     /// When the content was fixed: at memtable freeze for a flush; a merge keeps its newest
     /// input's.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: DataEpoch,
     /// The tables.
     pub(crate) tables: TableList<Arc<Table>>,
 }

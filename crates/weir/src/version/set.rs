@@ -26,6 +26,7 @@ use super::edit::{KeyspaceId, VersionEdit};
 use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
@@ -281,7 +282,7 @@ impl VersionSet {
         Self {
             context,
             next_uid: AtomicU64::new(root.next_uid),
-            next_epoch: AtomicU64::new(root.next_epoch),
+            next_epoch: AtomicU64::new(root.next_epoch.get()),
             next_keyspace: AtomicU64::new(u64::from(root.next_keyspace)),
             log_bytes_written: AtomicU64::new(0),
             current: RwLock::new(Arc::new(root)),
@@ -306,8 +307,8 @@ impl VersionSet {
     }
 
     /// A data epoch above all given out before. Drawn when a run's content is fixed (H22).
-    pub(crate) fn new_epoch(&self) -> u64 {
-        self.next_epoch.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_epoch(&self) -> DataEpoch {
+        DataEpoch::new(self.next_epoch.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A keyspace id that was never given out before; `None` if all are spent.
@@ -381,7 +382,7 @@ impl VersionSet {
             )));
         };
         edit.next_uid = Some(self.next_uid.load(Ordering::Relaxed));
-        edit.next_epoch = Some(self.next_epoch.load(Ordering::Relaxed));
+        edit.next_epoch = Some(DataEpoch::new(self.next_epoch.load(Ordering::Relaxed)));
         edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
         let old = self.current();
         let open = |meta: &Arc<TableMeta>| self.context.open(meta, old.hash_seed);
@@ -410,7 +411,7 @@ impl VersionSet {
 
     fn publish(&self, root: Root, changes: &Changes) -> Installed {
         self.next_uid.fetch_max(root.next_uid, Ordering::Relaxed);
-        self.next_epoch.fetch_max(root.next_epoch, Ordering::Relaxed);
+        self.next_epoch.fetch_max(root.next_epoch.get(), Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
         let root = Arc::new(root);
         sched::switch_point();

@@ -16,6 +16,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::base::ids::DataEpoch;
 use crate::base::key::{self, Seq};
 #[cfg(test)]
 use crate::base::limits::LEVELS;
@@ -76,7 +77,7 @@ pub(crate) struct PartShape {
 #[derive(Clone, Debug)]
 pub(crate) struct RunShape {
     /// Data epoch.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: DataEpoch,
     /// The tables, in key order.
     pub(crate) tables: TableList<()>,
 }
@@ -104,12 +105,12 @@ pub(crate) struct RunId {
     /// The part of the level.
     pub(crate) part: PartKind,
     /// Its data epoch, which no other run of the part has.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: DataEpoch,
 }
 
 impl RunId {
     /// The run of the filling part of `level` with this data epoch.
-    pub(crate) fn filling(level: usize, epoch: u64) -> Self {
+    pub(crate) fn filling(level: usize, epoch: DataEpoch) -> Self {
         Self { level, part: PartKind::Filling, epoch }
     }
 }

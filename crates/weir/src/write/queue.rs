@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::base::coding::varint;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
@@ -52,7 +53,7 @@ const DELAY_NANOS_MAX: u64 = 50_000_000;
 /// What the queue needs of the layers above to freeze a memtable.
 pub(crate) struct FreezeSource {
     /// Draws the data epoch of a frozen memtable.
-    pub(crate) next_epoch: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) next_epoch: Box<dyn Fn() -> DataEpoch + Send + Sync>,
     /// All open keyspaces.
     pub(crate) all_trees: Box<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>,
 }

@@ -8,6 +8,7 @@
 
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
+use crate::base::ids::DataEpoch;
 use crate::base::key::Seq;
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
@@ -26,7 +27,7 @@ pub(crate) struct FlushSpec {
     /// Where the run goes, as the policy says.
     pub(crate) placement: Placement,
     /// Data epoch of the run.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: DataEpoch,
     /// Number of entries in the memtables.
     pub(crate) entries: u64,
     /// Live snapshots, ascending, read after the memtables were frozen (H47).
@@ -60,7 +61,7 @@ pub(crate) struct FlushJob<C> {
     name: String,
     keyspace: KeyspaceId,
     placement: Placement,
-    epoch: u64,
+    epoch: DataEpoch,
     entries: u64,
     retain: Retain<C, fn(&[u8]) -> bool>,
     outputs: Outputs,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::ids::DataEpoch;
 use crate::base::key::{self, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
@@ -59,7 +60,7 @@ impl BaseTest {
     /// the inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
         let inputs = task.inputs.iter().map(|slice| slice.run);
-        let newest = inputs.min().unwrap_or(RunId::filling(0, u64::MAX));
+        let newest = inputs.min().unwrap_or(RunId::filling(0, DataEpoch::MAX));
         let is_input = |level: usize, uid: u64| {
             task.inputs.iter().any(|slice| slice.run.level == level && slice.uids.contains(&uid))
         };

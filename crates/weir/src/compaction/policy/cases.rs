@@ -34,6 +34,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Policy, RangePick};
+use crate::base::ids::DataEpoch;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
@@ -156,7 +157,7 @@ fn add_run(shape: &mut Shape, part: &str, rest: &str) {
     let (epoch, tables) = rest.split_once(':').expect("PART EPOCH: TABLES");
     let tables = tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
     let tables = TableList::new(tables.collect()).expect("tables in key order");
-    let run = RunShape { epoch: number(epoch), tables };
+    let run = RunShape { epoch: DataEpoch::new(number(epoch)), tables };
     match part.strip_suffix('\'') {
         Some(level) => {
             let draining = &mut shape.levels[level_of(level)].draining;
@@ -177,7 +178,7 @@ fn parse_job(text: &str) -> JobFootprint {
     let rank = |name: &str, epoch| {
         let part = if name.ends_with('\'') { PartKind::Draining } else { PartKind::Filling };
         let level = level_of(name.trim_end_matches('\''));
-        RunId { level, part, epoch: number(epoch) }
+        RunId { level, part, epoch: DataEpoch::new(number(epoch)) }
     };
     let (newest, output) = (rank(source, source_epoch), rank(output, output_epoch));
     let (smallest, largest) = keys.split_once('-').expect("LOW-HIGH");

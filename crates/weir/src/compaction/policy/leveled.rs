@@ -28,6 +28,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use crate::base::ids::DataEpoch;
 use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
@@ -651,8 +652,8 @@ fn in_bounds(table: &TableMeta, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> boo
 
 /// Rule: outputs join the one run of their level; where there is none, they found it with the epoch
 /// of their newest input.
-fn output_epoch(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+fn output_epoch(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
     runs(shape, output_level).first().map_or(newest, |run| run.epoch)
 }
 

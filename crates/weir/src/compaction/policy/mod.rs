@@ -10,6 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
+use crate::base::ids::DataEpoch;
 use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
@@ -280,7 +281,7 @@ pub(super) fn merge_parts_back(shape: &Shape) -> Option<Vec<Task>> {
 fn undrain_level(level: usize, parts: &LevelShape) -> Option<Task> {
     let run = parts.draining.as_ref()?.runs.first()?;
     let oldest_filling = parts.filling.runs.last().map(|run| run.epoch);
-    let Some(below_filling) = oldest_filling.unwrap_or(u64::MAX).checked_sub(1) else {
+    let Some(below_filling) = oldest_filling.unwrap_or(DataEpoch::MAX).previous() else {
         return Some(Task::Merge(merge_level(level, parts)));
     };
     Some(Task::Move(MoveTask {
@@ -311,7 +312,7 @@ fn whole(level: usize, part: PartKind, run: &RunShape) -> RunSlice {
 /// Where epochs leave no room: both parts of a level become one run.
 fn merge_level(level: usize, parts: &LevelShape) -> MergeTask {
     let inputs: Vec<RunSlice> = parts.runs().map(|(part, run)| whole(level, part, run)).collect();
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
     let output = RunId::filling(level, newest);
     MergeTask { inputs, output, cursor: None, cause: Cause::Drain }
 }

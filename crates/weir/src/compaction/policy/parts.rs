@@ -354,7 +354,7 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
         return RangePick::Done;
     }
     let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
     let epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
     let output = RunId::filling(BOTTOM, epoch);
     let merge = MergeTask { inputs, output, cursor: None, cause: Cause::Manual };

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::simulation::{ENTRY_BYTES, Tree};
+use crate::base::ids::DataEpoch;
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::filter::monkey::false_positives;
@@ -36,14 +37,14 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
             let mut rest = &entries[..];
             while !rest.is_empty() {
                 let (table, later) = rest.split_at(1 + prng.below(rest.len() as u64) as usize);
-                tree.add_table(level, part, epoch, table.to_vec());
+                tree.add_table(level, part, DataEpoch::new(epoch), table.to_vec());
                 rest = later;
             }
             epoch -= 1 + prng.below(20);
         }
         tree.rotated[level] = prng.below(3) * tree.level_bytes(level);
     }
-    tree.next_epoch = 10_000;
+    tree.next_epoch = DataEpoch::new(10_000);
     tree
 }
 

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
+use crate::base::ids::DataEpoch;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::{
@@ -171,14 +172,14 @@ pub(super) fn merge_of(
 /// that are older but have a larger number (a leveled run keeps the epoch of its first table,
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
-pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> u64 {
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or(0);
+pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
+    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
     if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;
     }
     let stays = |epoch| !inputs.iter().any(|s| s.run == RunId::filling(output_level, epoch));
     let staying = placed(shape, output_level).map(|p| p.run.epoch).filter(|&epoch| stays(epoch));
-    staying.max().map_or(newest, |staying| newest.max(staying + 1))
+    staying.max().map_or(newest, |staying| newest.max(staying.next()))
 }
 
 /// Whether every delete of a table of the oldest run may be dropped: all entries are at or below
@@ -289,7 +290,7 @@ pub(super) fn check_order(shape: &Shape) -> Vec<String> {
         violations.push(format!("the tree has {} levels of {LEVELS}", shape.levels.len()));
     }
     for level in 0..shape.levels.len() {
-        let epochs: Vec<u64> = placed(shape, level).map(|place| place.run.epoch).collect();
+        let epochs: Vec<DataEpoch> = placed(shape, level).map(|place| place.run.epoch).collect();
         if !epochs.is_sorted_by(|newer, older| newer > older) {
             violations.push(format!("the runs of level {level} are not newest first: {epochs:?}"));
         }

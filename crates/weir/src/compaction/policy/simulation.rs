@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::cases::table;
 use super::cut::Cutter;
 use super::{Policy, RangePick, running_job};
+use crate::base::ids::DataEpoch;
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -41,14 +42,14 @@ pub(super) struct Tree {
     policy: &'static dyn Policy,
     options: Arc<Options>,
     /// Per level and part, runs by data epoch.
-    levels: Vec<[BTreeMap<u64, SimRun>; 2]>,
+    levels: Vec<[BTreeMap<DataEpoch, SimRun>; 2]>,
     /// Bytes of the draining parts when they were rotated.
     pub(super) rotated: [u64; LEVELS],
     cursors: Vec<Option<Vec<u8>>>,
     busy: BTreeSet<u64>,
     in_flight: Vec<InFlight>,
     next_uid: u64,
-    pub(super) next_epoch: u64,
+    pub(super) next_epoch: DataEpoch,
     /// Whether some entries are deletes.
     deletes: bool,
     pub(super) flushed_bytes: u64,
@@ -73,7 +74,7 @@ impl Tree {
             busy: BTreeSet::new(),
             in_flight: Vec::new(),
             next_uid: 1,
-            next_epoch: 1,
+            next_epoch: DataEpoch::new(1),
             deletes: false,
             flushed_bytes: 0,
             merged_bytes: 0,
@@ -86,7 +87,7 @@ impl Tree {
         let mut shape = Shape::empty(Arc::clone(&self.options));
         shape.busy = self.busy.clone();
         shape.jobs = self.in_flight.iter().filter_map(|job| job.shape.clone()).collect();
-        let run_shape = |(&epoch, run): (&u64, &SimRun)| {
+        let run_shape = |(&epoch, run): (&DataEpoch, &SimRun)| {
             let tables = run.values().map(|table| (Arc::clone(&table.meta), ())).collect();
             let tables = TableList::new(tables).expect("tables of a run are disjoint");
             RunShape { epoch, tables }
@@ -127,7 +128,7 @@ impl Tree {
     }
 
     /// Adds a table to a run; refuses one that overlaps another.
-    fn insert(&mut self, level: usize, part: PartKind, epoch: u64, table: SimTable) {
+    fn insert(&mut self, level: usize, part: PartKind, epoch: DataEpoch, table: SimTable) {
         let run = self.levels[level][part as usize].entry(epoch).or_default();
         let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
         let before = run.range(..=last).next_back().map(|(_, table)| &table.meta);
@@ -141,7 +142,7 @@ impl Tree {
         &mut self,
         level: usize,
         part: PartKind,
-        epoch: u64,
+        epoch: DataEpoch,
         entries: Vec<Entry>,
     ) {
         let table = self.make_table(entries);
@@ -180,7 +181,7 @@ impl Tree {
     /// Flushes entries, one per key, as one run of level 0.
     pub(super) fn flush(&mut self, entries: BTreeMap<u64, u64>) {
         let epoch = self.next_epoch;
-        self.next_epoch += 1;
+        self.next_epoch = self.next_epoch.next();
         let per_table = (self.options.table_bytes / ENTRY_BYTES).max(1) as usize;
         let entries: Vec<Entry> = entries.into_iter().collect();
         self.flushed_bytes += entries.len() as u64 * ENTRY_BYTES;

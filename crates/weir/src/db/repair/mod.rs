@@ -42,6 +42,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -98,7 +99,7 @@ struct BadTable {
     keyspace: KeyspaceId,
     level: usize,
     part: PartKind,
-    epoch: u64,
+    epoch: DataEpoch,
     table: Arc<Table>,
     why: Error,
 }

@@ -16,6 +16,7 @@ use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
 use super::{LostLog, LostTable, Output, REACHED, Repair, damage, sound_meta, sound_table};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::DataEpoch;
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -315,7 +316,7 @@ impl Repair {
             let output = Output {
                 keyspace,
                 options: &options_of(root, keyspace),
-                run: RunId::filling(0, 0),
+                run: RunId::filling(0, DataEpoch::ZERO),
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };
@@ -346,7 +347,7 @@ impl Repair {
             )));
         }
         let mut edit = VersionEdit::default();
-        for (epoch, (id, tables)) in (root.next_epoch..).zip(by_keyspace) {
+        for (epoch, (id, tables)) in (root.next_epoch.get()..).zip(by_keyspace) {
             let name = self.name_of(root, id);
             let options = options_of(root, id);
             let part = edit.keyspace(id);
@@ -359,7 +360,7 @@ impl Repair {
             let output = Output {
                 keyspace: id,
                 options: &options,
-                run: RunId::filling(LEVEL, epoch),
+                run: RunId::filling(LEVEL, DataEpoch::new(epoch)),
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };
@@ -443,7 +444,7 @@ fn runs_of(mut tables: Vec<Arc<Table>>) -> Result<Vec<RunCursor>> {
             let (a, b) = (overlap.0.uid, overlap.1.uid);
             Error::corruption("repair", 0, format_args!("tables {a} and {b} overlap"))
         })?;
-        Ok(Arc::new(Run { epoch: 0, tables }).cursor(CURSOR_OPTIONS))
+        Ok(Arc::new(Run { epoch: DataEpoch::ZERO, tables }).cursor(CURSOR_OPTIONS))
     };
     runs.into_iter().map(cursor).collect()
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, set};
 use crate::base::error::ErrorKind;
+use crate::base::ids::epoch;
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{Flushed, KeyspaceEdit, VersionEdit};
@@ -16,10 +17,10 @@ fn tree() -> VersionSet {
     apply(&set, |part| {
         part.create = Some("default".into());
         part.options = Some(Arc::new(Options::default()));
-        part.add_table(0, 30, meta(3, "a", "h", (200, 300)));
-        part.add_table(0, 20, meta(2, "e", "z", (100, 199)));
-        part.add_table(1, 10, meta(10, "a", "f", (1, 50)));
-        part.add_table(1, 10, meta(11, "m", "p", (1, 99)));
+        part.add_table(0, epoch(30), meta(3, "a", "h", (200, 300)));
+        part.add_table(0, epoch(20), meta(2, "e", "z", (100, 199)));
+        part.add_table(1, epoch(10), meta(10, "a", "f", (1, 50)));
+        part.add_table(1, epoch(10), meta(11, "m", "p", (1, 99)));
         part.flushed = Some(flushed(5, 300));
     })
     .unwrap();
@@ -55,8 +56,8 @@ fn sound_edits_pass() {
         part.remove_table(0, 2);
         part.remove_table(1, 10);
         part.remove_table(1, 11);
-        part.add_table(1, 10, meta(40, "a", "g", (1, 300)));
-        part.add_table(1, 10, meta(41, "h", "z", (1, 300)));
+        part.add_table(1, epoch(10), meta(40, "a", "g", (1, 300)));
+        part.add_table(1, epoch(10), meta(41, "h", "z", (1, 300)));
     })
     .unwrap();
     // The oldest run of level 0 alone.
@@ -64,7 +65,7 @@ fn sound_edits_pass() {
         part.remove_table(0, 2);
         part.remove_table(1, 10);
         part.remove_table(1, 11);
-        part.add_table(1, 10, meta(40, "a", "z", (1, 199)));
+        part.add_table(1, epoch(10), meta(40, "a", "z", (1, 199)));
     })
     .unwrap();
     // A table moves down, past nothing.
@@ -77,7 +78,7 @@ fn sound_edits_pass() {
     let moved = meta(11, "m", "p", (1, 99));
     let installed = apply(&set, |part| {
         part.remove_table(1, 11);
-        part.add_table(2, 10, moved);
+        part.add_table(2, epoch(10), moved);
     })
     .unwrap();
     assert!(installed.removed.is_empty());
@@ -87,7 +88,7 @@ fn sound_edits_pass() {
     assert!(Arc::ptr_eq(&before, &after.unwrap()), "a moved table keeps its reader");
     // The next flush.
     apply(&tree(), |part| {
-        part.add_table(0, 31, meta(50, "a", "z", (301, 310)));
+        part.add_table(0, epoch(31), meta(50, "a", "z", (301, 310)));
         part.flushed = Some(flushed(9, 310));
     })
     .unwrap();
@@ -95,14 +96,14 @@ fn sound_edits_pass() {
 
 #[test]
 fn tables_must_make_sense() {
-    refused(|p| p.add_table(2, 9, meta(60, "b", "a", (1, 1))), "wrong way round");
-    refused(|p| p.add_table(2, 9, meta(60, "a", "b", (9, 1))), "sequence");
-    refused(|p| p.add_table(2, 9, meta(0, "a", "b", (1, 1))), "not given out");
+    refused(|p| p.add_table(2, epoch(9), meta(60, "b", "a", (1, 1))), "wrong way round");
+    refused(|p| p.add_table(2, epoch(9), meta(60, "a", "b", (9, 1))), "sequence");
+    refused(|p| p.add_table(2, epoch(9), meta(0, "a", "b", (1, 1))), "not given out");
     refused(
         |p| {
             let mut table = (*meta(60, "a", "b", (1, 1))).clone();
             table.entries = 0;
-            p.add_table(2, 9, Arc::new(table));
+            p.add_table(2, epoch(9), Arc::new(table));
         },
         "counts",
     );
@@ -110,7 +111,7 @@ fn tables_must_make_sense() {
 
 #[test]
 fn tables_are_in_one_place() {
-    refused(|p| p.add_table(2, 9, meta(3, "a", "b", (1, 1))), "in use");
+    refused(|p| p.add_table(2, epoch(9), meta(3, "a", "b", (1, 1))), "in use");
     refused(|p| p.remove_table(1, 3), "not in level 1");
     refused(|p| p.remove_table(0, 77), "not in level 0");
     refused(
@@ -122,8 +123,8 @@ fn tables_are_in_one_place() {
     );
     refused(
         |p| {
-            p.add_table(2, 9, meta(60, "a", "b", (1, 1)));
-            p.add_table(3, 9, meta(60, "a", "b", (1, 1)));
+            p.add_table(2, epoch(9), meta(60, "a", "b", (1, 1)));
+            p.add_table(3, epoch(9), meta(60, "a", "b", (1, 1)));
         },
         "twice",
     );
@@ -131,7 +132,7 @@ fn tables_are_in_one_place() {
     refused(
         |p| {
             p.remove_table(1, 11);
-            p.add_table(2, 10, meta(11, "m", "q", (1, 99)));
+            p.add_table(2, epoch(10), meta(11, "m", "q", (1, 99)));
         },
         "in use",
     );
@@ -140,22 +141,22 @@ fn tables_are_in_one_place() {
 /// LevelDB #320: two versions of one user key in two tables of a level.
 #[test]
 fn a_run_does_not_split_a_user_key() {
-    refused(|p| p.add_table(1, 10, meta(60, "f", "g", (1, 60))), "overlap");
-    refused(|p| p.add_table(1, 10, meta(60, "k", "m", (1, 60))), "overlap");
+    refused(|p| p.add_table(1, epoch(10), meta(60, "f", "g", (1, 60))), "overlap");
+    refused(|p| p.add_table(1, epoch(10), meta(60, "k", "m", (1, 60))), "overlap");
 }
 
 /// RocksDB #5913: level 0 must be newest first, by epoch and by sequence.
 #[test]
 fn level_0_is_newest_first() {
-    refused(|p| p.add_table(0, 40, meta(60, "x", "z", (250, 260))), "newest first");
-    refused(|p| p.add_table(0, 5, meta(60, "x", "z", (301, 310))), "newest first");
+    refused(|p| p.add_table(0, epoch(40), meta(60, "x", "z", (250, 260))), "newest first");
+    refused(|p| p.add_table(0, epoch(5), meta(60, "x", "z", (301, 310))), "newest first");
 }
 
 #[test]
 fn flushes_install_oldest_first() {
-    let flush = |epoch, seqs: (u64, u64), lsn, flushed_seq| {
+    let flush = |number, seqs: (u64, u64), lsn, flushed_seq| {
         move |p: &mut KeyspaceEdit| {
-            p.add_table(0, epoch, meta(60, "a", "b", seqs));
+            p.add_table(0, epoch(number), meta(60, "a", "b", seqs));
             p.flushed = Some(flushed(lsn, flushed_seq));
         }
     };
@@ -174,7 +175,7 @@ fn data_does_not_overtake_older_data() {
         |p| {
             p.remove_table(0, 3);
             p.remove_table(1, 10);
-            p.add_table(1, 10, meta(60, "a", "h", (1, 300)));
+            p.add_table(1, epoch(10), meta(60, "a", "h", (1, 300)));
         },
         "would pass table 2",
     );
@@ -182,7 +183,7 @@ fn data_does_not_overtake_older_data() {
     refused(
         |p| {
             p.remove_table(0, 2);
-            p.add_table(2, 9, meta(60, "e", "z", (100, 199)));
+            p.add_table(2, epoch(9), meta(60, "e", "z", (100, 199)));
         },
         "would pass table 10",
     );
@@ -190,7 +191,7 @@ fn data_does_not_overtake_older_data() {
     refused(
         |p| {
             p.remove_table(0, 2);
-            p.add_table(2, 20, meta(2, "e", "z", (100, 199)));
+            p.add_table(2, epoch(20), meta(2, "e", "z", (100, 199)));
         },
         "would pass table 10",
     );
@@ -198,7 +199,7 @@ fn data_does_not_overtake_older_data() {
     refused(
         |p| {
             p.remove_table(1, 10);
-            p.add_table(0, 31, meta(60, "a", "f", (301, 302)));
+            p.add_table(0, epoch(31), meta(60, "a", "f", (301, 302)));
         },
         "would pass table 3",
     );
@@ -233,7 +234,7 @@ fn edits_over_keyspaces_are_atomic() {
     let before = set.current();
     let mut edit = VersionEdit::default();
     edit.keyspace(0).remove_table(0, 3);
-    edit.keyspace(1).add_table(0, 1, meta(70, "a", "b", (1, 1)));
+    edit.keyspace(1).add_table(0, epoch(1), meta(70, "a", "b", (1, 1)));
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Closed);
     assert!(Arc::ptr_eq(&before, &set.current()));
     assert!(set.live_tables().contains(&3));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
+use crate::base::ids::epoch;
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
@@ -45,7 +46,7 @@ fn worked_examples() {
     let bytes = example(page, "## Example");
     let mut edit = VersionEdit {
         next_uid: Some(9),
-        next_epoch: Some(5),
+        next_epoch: Some(epoch(5)),
         next_keyspace: Some(4),
         last_seq: Some(1000),
         ..VersionEdit::default()
@@ -96,11 +97,11 @@ fn damaged_edits_are_refused_or_decoded() {
     let part = edit.keyspace(3);
     part.create = Some("users".into());
     part.options = Some(Arc::new(Options::default()));
-    part.add_table(1, 5, meta(9, "a", "b", (1, 2)));
+    part.add_table(1, epoch(5), meta(9, "a", "b", (1, 2)));
     part.remove_table(1, 8);
     part.remove_table_from(2, PartKind::Draining, 7);
     part.added.push(AddedTable {
-        run: RunId { level: 2, part: PartKind::Draining, epoch: 4 },
+        run: RunId { level: 2, part: PartKind::Draining, epoch: epoch(4) },
         meta: meta(10, "c", "d", (1, 2)),
     });
     part.rotate(3, Rotation { bytes: 4000, entries: 40 });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
+use crate::base::ids::epoch;
 use crate::base::key::{SEQ_MAX, Seq, compare_entries};
 use crate::base::prng::Prng;
 use crate::table::testing::{
@@ -26,7 +27,7 @@ fn run_of(storage: &Arc<MemoryTables>, prng: &mut Prng, entries: &[Entry]) -> Ar
             start = end;
         }
     }
-    Arc::new(Run { epoch: 1, tables: TableList::<Arc<Table>>::new(tables).unwrap() })
+    Arc::new(Run { epoch: epoch(1), tables: TableList::<Arc<Table>>::new(tables).unwrap() })
 }
 
 fn entry_at(cursor: &impl Cursor) -> Option<Entry> {

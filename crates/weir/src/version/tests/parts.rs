@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{dump, meta, set};
 use crate::base::error::ErrorKind;
+use crate::base::ids::epoch;
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
@@ -26,8 +27,11 @@ fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) 
     assert!(text.contains(why), "{text} does not say {why:?}");
 }
 
-fn added(level: usize, part: PartKind, epoch: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
-    AddedTable { run: RunId { level, part, epoch }, meta: meta(uid, keys.0, keys.1, (1, 99)) }
+fn added(level: usize, part: PartKind, number: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
+    AddedTable {
+        run: RunId { level, part, epoch: epoch(number) },
+        meta: meta(uid, keys.0, keys.1, (1, 99)),
+    }
 }
 
 /// Level 1: run 12 of tables 6 [a, e] and 7 [f, k] fills, run 10 of tables 3 [a, f] and 4 [m, p]
@@ -36,17 +40,17 @@ fn tree(set: &VersionSet) {
     apply(set, |part| {
         part.create = Some("default".into());
         part.options = Some(Arc::new(Options::default()));
-        part.add_table(1, 10, meta(3, "a", "f", (1, 99)));
-        part.add_table(1, 10, meta(4, "m", "p", (1, 99)));
-        part.add_table(2, 9, meta(2, "a", "z", (1, 99)));
+        part.add_table(1, epoch(10), meta(3, "a", "f", (1, 99)));
+        part.add_table(1, epoch(10), meta(4, "m", "p", (1, 99)));
+        part.add_table(2, epoch(9), meta(2, "a", "z", (1, 99)));
         let log_start = LogPosition { segment: 1, lsn: 5, ..LogPosition::ORIGIN };
         part.flushed = Some(Flushed { log_start, flushed_seq: 300, durable_lsn: 4 });
     })
     .unwrap();
     apply(set, |part| part.rotate(1, Rotation { bytes: 2007, entries: 20 })).unwrap();
     apply(set, |part| {
-        part.add_table(1, 12, meta(6, "a", "e", (100, 200)));
-        part.add_table(1, 12, meta(7, "f", "k", (100, 200)));
+        part.add_table(1, epoch(12), meta(6, "a", "e", (100, 200)));
+        part.add_table(1, epoch(12), meta(7, "f", "k", (100, 200)));
     })
     .unwrap();
 }
@@ -96,7 +100,7 @@ fn data_keeps_its_order_through_a_round() {
     let past = |p: &mut KeyspaceEdit| {
         p.remove_table(1, 6);
         p.remove_table(2, 2);
-        p.add_table(2, 9, meta(60, "a", "z", (1, 200)));
+        p.add_table(2, epoch(9), meta(60, "a", "z", (1, 200)));
     };
     refused(&set, past, "would pass table 3");
     // What drains does not come up past what fills.
@@ -109,7 +113,7 @@ fn data_keeps_its_order_through_a_round() {
     apply(&set, |p| {
         p.remove_table_from(1, PartKind::Draining, 3);
         p.remove_table(2, 2);
-        p.add_table(2, 9, meta(61, "a", "z", (1, 99)));
+        p.add_table(2, epoch(9), meta(61, "a", "z", (1, 99)));
     })
     .unwrap();
     // The draining part is rewritten, and keeps the size that it was rotated with.
@@ -160,26 +164,27 @@ fn level_0_has_parts_too() {
     let (set, _) = set::fresh(1 << 20);
     tree(&set);
     apply(&set, |p| {
-        p.add_table(0, 20, meta(20, "a", "c", (301, 310)));
-        p.add_table(0, 21, meta(21, "a", "c", (311, 320)));
+        p.add_table(0, epoch(20), meta(20, "a", "c", (301, 310)));
+        p.add_table(0, epoch(21), meta(21, "a", "c", (311, 320)));
     })
     .unwrap();
     apply(&set, |p| p.rotate(0, Rotation { bytes: 2041, entries: 20 })).unwrap();
-    let older = |p: &mut KeyspaceEdit| p.add_table(0, 22, meta(22, "x", "y", (315, 330)));
+    let older = |p: &mut KeyspaceEdit| p.add_table(0, epoch(22), meta(22, "x", "y", (315, 330)));
     refused(&set, older, "newest first");
-    let lower_epoch = |p: &mut KeyspaceEdit| p.add_table(0, 19, meta(22, "x", "y", (321, 330)));
+    let lower_epoch =
+        |p: &mut KeyspaceEdit| p.add_table(0, epoch(19), meta(22, "x", "y", (321, 330)));
     refused(&set, lower_epoch, "newest first");
     let to_draining = |p: &mut KeyspaceEdit| {
         let log_start = LogPosition { segment: 1, lsn: 9, ..LogPosition::ORIGIN };
         p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: 8 });
         let meta = meta(22, "x", "y", (321, 330));
         p.added.push(AddedTable {
-            run: RunId { level: 0, part: PartKind::Draining, epoch: 22 },
+            run: RunId { level: 0, part: PartKind::Draining, epoch: epoch(22) },
             meta,
         });
     };
     refused(&set, to_draining, "draining part of level 0");
-    apply(&set, |p| p.add_table(0, 22, meta(22, "x", "y", (321, 330)))).unwrap();
+    apply(&set, |p| p.add_table(0, epoch(22), meta(22, "x", "y", (321, 330)))).unwrap();
 }
 
 /// A base brings a half-drained part back with the size that it was rotated with.

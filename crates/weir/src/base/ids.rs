@@ -1,0 +1,48 @@
+//! Identities as types: two of them that change places do not compile.
+//!
+//! Numbers of what lasts (data epochs, tables, log groups) are stored in 64 bits and never used
+//! again; what they are stored as is the codecs' business, which take them apart with `get`.
+
+/// The age of a run's content: drawn when that is fixed, at a memtable's freeze or when a merge
+/// pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is before all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DataEpoch(u64);
+
+impl DataEpoch {
+    /// Before all that are drawn.
+    pub(crate) const ZERO: Self = Self(0);
+    /// After all that are drawn.
+    pub(crate) const MAX: Self = Self(u64::MAX);
+
+    /// The epoch with this number.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The one just newer.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The one just older; `None` if there is none.
+    pub(crate) fn previous(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Self)
+    }
+}
+
+impl std::fmt::Display for DataEpoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An epoch, for tests.
+#[cfg(test)]
+pub(crate) const fn epoch(number: u64) -> DataEpoch {
+    DataEpoch::new(number)
+}
