@@ -218,8 +218,10 @@ pub enum WarmUp {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DbOptions {
     /// Create the store if there is none. Default: true.
+    /// RocksDB: `create_if_missing`.
     pub create_if_missing: bool,
     /// Refuse to open a store that exists. Default: false.
+    /// RocksDB: `error_if_exists`.
     pub error_if_exists: bool,
     /// Open for reading only: no recovery is written, no background work runs. Default: false.
     pub read_only: bool,
@@ -229,14 +231,17 @@ pub struct DbOptions {
     pub memory_budget: u64,
     /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a
     /// quarter of the budget. Default: `None`.
+    /// RocksDB: `LRUCacheOptions::capacity`.
     pub block_cache_bytes: Option<u64>,
     /// Bytes of the row cache, which is taken off the budget first; at most half of it. It answers
     /// point lookups of keys that were read before without searching tables, also after compactions
     /// have rewritten them; scans, snapshots and `multi_get` do not use it. Pays if the keys that
     /// are read again and again lie far apart, so that blocks would cache mostly their neighbours.
     /// Default: 0, which is off.
+    /// RocksDB: `row_cache`.
     pub row_cache_bytes: u64,
     /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
+    /// RocksDB: `max_background_jobs`.
     pub background_threads: usize,
     /// Most bytes of one write-ahead log segment, 4 KiB to 1 GiB. The first ones of an opening are
     /// smaller, from 128 KiB on, and where writers sync, a segment takes at most 4 MiB. Default:
@@ -246,16 +251,20 @@ pub struct DbOptions {
     /// is flushed, and earlier if the log is long for the little that it holds. A batch that is
     /// larger is written all the same, and what waits for flushes that are slower than writers
     /// stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// RocksDB: `max_total_wal_size`.
     pub log_area_bytes: u64,
     /// Tables that are open at once, besides those that are being read at the moment, at least 4:
     /// each takes a descriptor, and its index and filter in memory. One that is closed is opened
     /// again by a read of its end. `None`: half of the descriptors that the process may have; the
     /// soft limit (`ulimit -n`) is raised to the hard one. Default: `None`.
+    /// RocksDB: `max_open_files`.
     pub open_files_max: Option<usize>,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
+    /// RocksDB: `paranoid_file_checks`.
     pub verify_outputs: bool,
     /// Bytes of the version log after which a new base is written. Default: 4 MiB.
+    /// RocksDB: `max_manifest_file_size`.
     pub version_log_bytes: u64,
 }
 
@@ -283,6 +292,7 @@ impl Default for DbOptions {
 pub struct Options {
     /// Bytes of one memtable before it is flushed, 4 KiB to 1 GiB. Larger: fewer, larger level-0
     /// tables, more memory. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
+    /// RocksDB: `write_buffer_size`.
     pub write_buffer_bytes: u64,
     /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count.
     /// Default: `None`.
@@ -290,23 +300,30 @@ pub struct Options {
     /// Memtables that may wait for their flush before writers wait, 1 to 64. When they do, writers
     /// of other keyspaces wait behind them: all share one log. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
+    /// RocksDB: `max_write_buffer_number`.
     pub immutables_max: usize,
     /// The shape of the tree. Default: leveled.
+    /// RocksDB: `compaction_style`.
     pub compaction: CompactionPolicy,
     /// Bytes of a data block before compression, 512 to 1 MiB. Larger: smaller indexes, more bytes
     /// read per miss. Default: [`DEFAULT_BLOCK_BYTES`].
+    /// RocksDB: `block_size`.
     pub block_bytes: u32,
     /// Target bytes of a table below level 0, 1 KiB to 16 GiB. Default: [`DEFAULT_TABLE_BYTES`].
+    /// RocksDB: `target_file_size_base`.
     pub table_bytes: u64,
     /// Bits per key of the Bloom filter, one entry per level, the last repeats; 0 means no filter;
     /// at most 32. An empty list is no filter. Default: [`DEFAULT_BLOOM_BITS`] on every level.
+    /// RocksDB: `NewBloomFilterPolicy`.
     pub bloom_bits: Vec<f32>,
     /// How filter bits are divided over the runs of the tree. Default: as `bloom_bits` says.
     pub filters: Filters,
     /// Compression, one entry per level, the last repeats. Default: none.
+    /// RocksDB: `compression_per_level`.
     pub compression: Vec<Compression>,
     /// How many times larger each level is than the one above, 2 to 100, in `leveled`, `gear` and
     /// `two_phase`; the others do not look at it. Default: [`DEFAULT_LEVEL_RATIO`].
+    /// RocksDB: `max_bytes_for_level_multiplier`.
     pub level_ratio: u32,
     /// Smallest target of the level that level 0 is merged into, in bytes, at least 1 KiB. In
     /// `leveled` a batch of level 0 (`l0_trigger` write buffers) counts if it is larger, and a
@@ -315,6 +332,7 @@ pub struct Options {
     /// `l0_trigger`-th of it, or one write buffer if that is larger. The policies that keep several
     /// runs a level do not look at it. Larger: fewer levels to read and fewer rewrites, longer
     /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    /// RocksDB: `max_bytes_for_level_base`.
     pub base_level_bytes: u64,
     /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
     /// `two_phase`: levels are sized as if the keyspace already held this many bytes; 0 sizes them
@@ -325,6 +343,7 @@ pub struct Options {
     /// level 0 drains from the first on. Writers are slowed from four times as many on and wait at
     /// nine times as many. The policies that keep several runs a level have `runs_per_level` for
     /// both. Default: [`DEFAULT_L0_TRIGGER`].
+    /// RocksDB: `level0_file_num_compaction_trigger`.
     pub l0_trigger: usize,
     /// Runs that make a level full, 2 to 100, in `tiered`, `lazy_leveled`, `size_tiered` and
     /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four
