@@ -41,6 +41,32 @@ impl std::fmt::Display for DataEpoch {
     }
 }
 
+/// Which store a log belongs to: drawn when the store is created, in every segment of its logs and
+/// in the seed of their checksums, so that what another store wrote is not taken for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lineage(u64);
+
+impl Lineage {
+    /// Of a log that has not said yet whose it is.
+    pub(crate) const UNKNOWN: Self = Self(0);
+
+    /// The lineage with this number.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::fmt::LowerHex for Lineage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// An epoch, for tests.
 #[cfg(test)]
 pub(crate) const fn epoch(number: u64) -> DataEpoch {

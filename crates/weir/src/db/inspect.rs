@@ -142,7 +142,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
         }
     });
     Description {
-        lineage: root.lineage,
+        lineage: root.lineage.get(),
         last_sequence: engine.shared.visible(),
         keyspaces: keyspaces.collect(),
         log_segments: engine.writer.as_ref().map_or_else(Vec::new, |w| w.wal.live_segments()),

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::Lineage;
 use crate::base::key::Seq;
 use crate::base::limits;
 use crate::base::memory::Accountant;
@@ -109,7 +110,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
             let default = initial.keyspace(0);
             default.create = Some(DEFAULT_KEYSPACE.to_owned());
             default.options = Some(Arc::new(builder.default_options.clone().unwrap_or_default()));
-            VersionSet::create(context, prng.next_u64(), prng.next_u64(), &initial)?
+            VersionSet::create(context, Lineage::new(prng.next_u64()), prng.next_u64(), &initial)?
         }
     };
     let set = Arc::new(set);

@@ -3,12 +3,13 @@
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
 use super::{GroupLink, LogPosition, groups_behind, is_blank, peek, replay};
 use crate::base::coding::Reader;
+use crate::base::ids::Lineage;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::storage::LogKind;
 use crate::storage::files::Files;
 
 /// Whose log it is.
-const LINEAGE: u64 = 7;
+const LINEAGE: Lineage = Lineage::new(7);
 /// Segments that the bytes are divided into, at most.
 const SEGMENTS_MAX: u64 = 3;
 

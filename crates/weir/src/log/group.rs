@@ -18,6 +18,7 @@
 
 use crate::base::checksum::{crc, crc_append, mask};
 use crate::base::coding::{Reader, put_u32, put_u64, put_varint, varint_len};
+use crate::base::ids::Lineage;
 use crate::log::GroupLink;
 use crate::storage::LogKind;
 
@@ -104,9 +105,9 @@ pub(super) fn payload_crc(prev_crc: u32, parts: &[&[u8]]) -> u32 {
 }
 
 /// The number that header checksums of one segment start from.
-pub(super) fn seed(lineage: u64, kind: LogKind, segment: u64) -> u32 {
+pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: u64) -> u32 {
     let mut bytes = [0u8; 17];
-    bytes[..8].copy_from_slice(&lineage.to_le_bytes());
+    bytes[..8].copy_from_slice(&lineage.get().to_le_bytes());
     bytes[8] = kind as u8;
     bytes[9..].copy_from_slice(&segment.to_le_bytes());
     crc(&bytes)
@@ -184,7 +185,7 @@ pub(super) struct SegmentStart {
     pub(super) format: u32,
     pub(super) kind: u8,
     pub(super) segment: u64,
-    pub(super) lineage: u64,
+    pub(super) lineage: Lineage,
     pub(super) prev: GroupLink,
 }
 
@@ -198,7 +199,7 @@ impl SegmentStart {
         put_u32(&mut buf, self.format);
         buf.extend_from_slice(&[self.kind, 0, 0, 0]);
         put_u64(&mut buf, self.segment);
-        put_u64(&mut buf, self.lineage);
+        put_u64(&mut buf, self.lineage.get());
         put_u64(&mut buf, self.prev.segment);
         put_u64(&mut buf, self.prev.lsn);
         put_u32(&mut buf, self.prev.crc);
@@ -215,7 +216,7 @@ impl SegmentStart {
             format,
             kind,
             segment: r.u64()?,
-            lineage: r.u64()?,
+            lineage: Lineage::new(r.u64()?),
             prev: GroupLink { segment: r.u64()?, lsn: r.u64()?, crc: r.u32()? },
         })
     }

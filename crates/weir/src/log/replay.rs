@@ -16,6 +16,7 @@ use super::group::{
 use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::device::{Advice, File};
 use crate::storage::{LogKind, Storage};
 
@@ -65,7 +66,7 @@ pub(crate) fn replay(
     kind: LogKind,
     start: LogPosition,
     known_durable_lsn: u64,
-    lineage: u64,
+    lineage: Lineage,
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
     let mut numbers = storage.list_logs(kind)?;
@@ -104,7 +105,7 @@ struct Segment {
 }
 
 impl Segment {
-    fn open(storage: &dyn Storage, kind: LogKind, lineage: u64, number: u64) -> Result<Self> {
+    fn open(storage: &dyn Storage, kind: LogKind, lineage: Lineage, number: u64) -> Result<Self> {
         let file = storage.open_log(kind, number)?;
         let len = file.len()?;
         Ok(Self {
@@ -176,7 +177,7 @@ impl Segment {
     }
 
     /// The `SegmentStart` of this segment, if it verifies.
-    fn segment_start(&mut self, kind: LogKind, lineage: u64) -> Result<Option<Start>> {
+    fn segment_start(&mut self, kind: LogKind, lineage: Lineage) -> Result<Option<Start>> {
         let path = self.file.path();
         let (number, own_seed) = (self.number, self.seed);
         let bytes = self.bytes(0, START_BYTES_MAX)?;
@@ -223,7 +224,7 @@ fn foreign(
     bytes: &[u8],
     start: &SegmentStart,
     kind: LogKind,
-    lineage: u64,
+    lineage: Lineage,
     path: &str,
 ) -> Option<Error> {
     if start.lineage == lineage || start.kind != kind as u8 {
@@ -259,7 +260,7 @@ struct Series {
 struct Replay<'a> {
     storage: &'a dyn Storage,
     kind: LogKind,
-    lineage: u64,
+    lineage: Lineage,
     /// Segments from the start on, ascending.
     numbers: Vec<u64>,
     /// Which segment goes on after a group: by predecessor, (opening, number), the greatest if
@@ -557,7 +558,7 @@ fn scan_headers(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peek {
     /// The store that the segment belongs to.
-    pub(crate) lineage: u64,
+    pub(crate) lineage: Lineage,
     /// The number that it had when it was started: a greater one than its own if it stands under a
     /// wrong name, a smaller one if it was to be recycled, or is another store's.
     pub(crate) stated: u64,
@@ -575,7 +576,7 @@ pub(crate) struct Peek {
 /// # Errors
 /// `Unsupported` for a newer log format; the device's.
 pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<Option<Peek>> {
-    let mut segment = match Segment::open(storage, kind, 0, number) {
+    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
         // Something that is no file.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(None),
         opened => opened?,
@@ -606,7 +607,7 @@ pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<
 pub(crate) fn check_ours(
     storage: &dyn Storage,
     kind: LogKind,
-    lineage: u64,
+    lineage: Lineage,
     number: u64,
 ) -> Result<()> {
     Segment::open(storage, kind, lineage, number)?.segment_start(kind, lineage).map(drop)
@@ -633,7 +634,7 @@ pub(crate) struct Behind {
 pub(crate) fn groups_behind(
     storage: &dyn Storage,
     kind: LogKind,
-    lineage: u64,
+    lineage: Lineage,
     position: LogPosition,
     segments: &[u64],
 ) -> Result<Behind> {
@@ -660,7 +661,7 @@ pub(crate) fn groups_behind(
 /// # Errors
 /// The device's.
 pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<bool> {
-    let mut segment = match Segment::open(storage, kind, 0, number) {
+    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(false),
         opened => opened?,
     };

@@ -11,10 +11,11 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::*;
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, Storage};
 
-const LINEAGE: u64 = 0x1122_3344_5566_7788;
+const LINEAGE: Lineage = Lineage::new(0x1122_3344_5566_7788);
 /// Bytes of a header whose numbers are all below 128.
 const HEADER_BYTES: usize = GROUP_HEADER_BYTES_MIN;
 const START_BYTES: usize = HEADER_BYTES + SegmentStart::BYTES;
@@ -594,7 +595,8 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     small_log(&storage, &[0]);
     let other = |group: GroupView<'_>| panic!("{group:?}");
     let error =
-        replay(&storage, LogKind::Wal, LogPosition::ORIGIN, 0, 7, &mut { other }).unwrap_err();
+        replay(&storage, LogKind::Wal, LogPosition::ORIGIN, 0, Lineage::new(7), &mut { other })
+            .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.to_string().contains("another store"), "{error}");
     storage.fail_reads(true);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::Lineage;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::device::File;
 use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
@@ -36,7 +37,7 @@ use crate::storage::{LogKind, Storage};
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalOptions {
-    pub(crate) lineage: u64,
+    pub(crate) lineage: Lineage,
     pub(crate) opening: u32,
     pub(crate) segment_bytes: u64,
 }

@@ -6,6 +6,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
 use super::{LogPosition, replay};
 use crate::base::error::{Error, ErrorKind};
+use crate::base::ids::Lineage;
 use crate::storage::{LogKind, Storage};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -15,7 +16,7 @@ fn start(storage: &MemStorage) -> Wal {
 }
 
 fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
-    let options = WalOptions { lineage: 7, opening: 1, segment_bytes };
+    let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let want_segment = Box::new(|| {});
     Wal::start(storage, options, &[], 1, LogPosition::ORIGIN, want_segment).unwrap()
@@ -25,7 +26,7 @@ fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
 fn read(storage: &MemStorage, known_durable: u64) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let start = LogPosition::ORIGIN;
-    replay(storage, LogKind::Wal, start, known_durable, 7, &mut |group| {
+    replay(storage, LogKind::Wal, start, known_durable, Lineage::new(7), &mut |group| {
         if !group.payload.is_empty() {
             payloads.push(group.payload.to_vec());
         }
@@ -120,7 +121,7 @@ fn a_recorded_position_is_durable() {
         Arc::new(Files::open(disk.dir(), options).unwrap())
     };
     let disk = SimDisk::new(SimOptions::default());
-    let options = WalOptions { lineage: 7, opening: 1, segment_bytes: SEGMENT_BYTES };
+    let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes: SEGMENT_BYTES };
     let want = Box::new(|| {});
     let storage = files(&disk);
     storage.write_root(b"root").unwrap();
@@ -130,7 +131,7 @@ fn a_recorded_position_is_durable() {
     wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
     let origin = LogPosition::ORIGIN;
-    let end = replay(&*after, LogKind::Wal, origin, 0, 7, &mut |_| Ok(())).unwrap();
+    let end = replay(&*after, LogKind::Wal, origin, 0, Lineage::new(7), &mut |_| Ok(())).unwrap();
     assert_eq!(end.next, position, "the log does not lead to the recorded position");
 }
 
@@ -203,7 +204,7 @@ fn an_opening_without_a_write_adds_nothing() {
     wal.finish().unwrap();
     let found = |from: LogPosition| {
         let mut payloads = Vec::new();
-        let end = replay(&storage, LogKind::Wal, from, 0, 7, &mut |group| {
+        let end = replay(&storage, LogKind::Wal, from, 0, Lineage::new(7), &mut |group| {
             payloads.push(group.payload.to_vec());
             Ok(())
         });
@@ -211,7 +212,8 @@ fn an_opening_without_a_write_adds_nothing() {
     };
     let (end, _) = found(LogPosition::ORIGIN);
     let open = |opening| {
-        let options = WalOptions { lineage: 7, opening, segment_bytes: SEGMENT_BYTES };
+        let options =
+            WalOptions { lineage: Lineage::new(7), opening, segment_bytes: SEGMENT_BYTES };
         let all: Arc<dyn Storage> = Arc::new(storage.clone());
         Wal::start(all, options, &[1], 2, end.next, Box::new(|| {})).unwrap()
     };

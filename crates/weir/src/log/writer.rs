@@ -16,6 +16,7 @@ use super::group::{
 };
 use super::{GroupLink, LogPosition};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::device::File;
 use crate::storage::LogKind;
 
@@ -32,7 +33,7 @@ pub(crate) struct SegmentIdentity {
     /// The segment's number, at least 1 and never used before.
     pub(crate) segment: u64,
     /// The store that the log belongs to.
-    pub(crate) lineage: u64,
+    pub(crate) lineage: Lineage,
     /// Number of this opening of the store.
     pub(crate) opening: u32,
 }

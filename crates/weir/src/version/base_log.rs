@@ -13,6 +13,7 @@ use super::record::RootRecord;
 use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::base::table_meta::TableMeta;
 use crate::log::{
     GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
@@ -157,7 +158,7 @@ pub(super) fn read(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) number: u64,
-    pub(super) lineage: u64,
+    pub(super) lineage: Lineage,
     pub(super) opening: u32,
     /// LSN of the last group of the base. `None` if the root record is lost: the base ends with the
     /// edit that sets the log opening then.

@@ -8,6 +8,7 @@
 use crate::base::checksum::{crc, mask};
 use crate::base::coding::{Reader, put_u32};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::base::tagged::{next_field, number, put_number, unknown};
 
 /// Format of the store, written by this version. 1: the first.
@@ -22,7 +23,7 @@ const CHECKSUM_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RootRecord {
     /// Identity of the store, drawn once.
-    pub(crate) lineage: u64,
+    pub(crate) lineage: Lineage,
     /// Number of the version log that starts with the newest durable base.
     pub(crate) version_log: u64,
     /// The opening of the store that wrote the log.
@@ -45,7 +46,7 @@ impl RootRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut buf = Vec::new();
         put_u32(&mut buf, LATEST);
-        put_number(&mut buf, TAG_LINEAGE, self.lineage);
+        put_number(&mut buf, TAG_LINEAGE, self.lineage.get());
         put_number(&mut buf, TAG_VERSION_LOG, self.version_log);
         put_number(&mut buf, TAG_OPENING, u64::from(self.opening));
         put_number(&mut buf, TAG_BASE_LSN, self.base_lsn);
@@ -84,7 +85,7 @@ impl RootRecord {
             let (tag, content) = next_field(&mut reader).ok_or_else(cut_off)?;
             let value = number(content).ok_or_else(|| damaged("has a number that is not one"));
             match tag {
-                TAG_LINEAGE => lineage = Some(value?),
+                TAG_LINEAGE => lineage = Some(Lineage::new(value?)),
                 TAG_VERSION_LOG => version_log = Some(value?),
                 TAG_OPENING => opening = u32::try_from(value?).ok(),
                 TAG_BASE_LSN => base_lsn = Some(value?),

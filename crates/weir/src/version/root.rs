@@ -16,7 +16,7 @@ use super::run::{Level, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, Lineage};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -64,7 +64,7 @@ pub(crate) struct Root {
     /// The write-ahead log was durable up to this LSN.
     pub(crate) wal_durable_lsn: u64,
     /// Identity of the store.
-    pub(crate) lineage: u64,
+    pub(crate) lineage: Lineage,
     /// Seed of the key hash in filters.
     pub(crate) hash_seed: u64,
     /// Number of this opening of the store: the epoch of the log groups that it writes.
@@ -73,7 +73,7 @@ pub(crate) struct Root {
 
 impl Root {
     /// The root of a store without keyspaces.
-    pub(crate) fn empty(lineage: u64, hash_seed: u64) -> Self {
+    pub(crate) fn empty(lineage: Lineage, hash_seed: u64) -> Self {
         Self {
             keyspaces: Keyspaces::default(),
             next_uid: 1,

@@ -20,6 +20,7 @@ use super::record::RootRecord;
 use super::root::Root;
 use super::set::Context;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
 use crate::storage::{LogKind, Storage};
@@ -30,7 +31,7 @@ pub(crate) struct Salvage {
     /// The root after the last sound edit; without keyspaces if there is none.
     pub(crate) root: Root,
     /// Identity of the store, if anything says it.
-    pub(crate) lineage: Option<u64>,
+    pub(crate) lineage: Option<Lineage>,
     /// Whether `root.hash_seed` is the store's.
     pub(crate) seed_known: bool,
     /// Whether a whole base was read: `root` is one that the store once had.
@@ -101,7 +102,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
     }
     let Some((source, prefix)) = found else {
         return Ok(Salvage {
-            root: Root::empty(0, 0),
+            root: Root::empty(Lineage::UNKNOWN, 0),
             lineage: None,
             seed_known: false,
             whole: false,
@@ -155,7 +156,7 @@ fn log_file(storage: &dyn Storage, number: u64) -> String {
 
 /// What can be read of a log whose base is marked by itself alone; `None` if its start is not
 /// readable or it is another store's.
-fn candidate(context: &Context, number: u64, lineage: u64) -> Result<Option<(Source, Prefix)>> {
+fn candidate(context: &Context, number: u64, lineage: Lineage) -> Result<Option<(Source, Prefix)>> {
     let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
     if (peeked.stated, peeked.lineage) != (number, lineage) {
         return Ok(None);
@@ -166,8 +167,8 @@ fn candidate(context: &Context, number: u64, lineage: u64) -> Result<Option<(Sou
 }
 
 /// The lineages of logs of a kind that stand under their own number, each with how many it has.
-fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<u64, usize>> {
-    let mut found: BTreeMap<u64, usize> = BTreeMap::new();
+fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<Lineage, usize>> {
+    let mut found: BTreeMap<Lineage, usize> = BTreeMap::new();
     for number in storage.list_logs(kind)? {
         let peeked = peek(storage, kind, number)?.filter(|peeked| peeked.stated == number);
         peeked.into_iter().for_each(|peeked| *found.entry(peeked.lineage).or_default() += 1);
@@ -205,7 +206,7 @@ fn find_any(context: &Context) -> Result<Option<(Source, Prefix)>> {
 }
 
 /// The log in use of a store, as the module's header says; the best there is if none is sound.
-fn find(context: &Context, lineage: u64) -> Result<Option<(Source, Prefix)>> {
+fn find(context: &Context, lineage: Lineage) -> Result<Option<(Source, Prefix)>> {
     let mut best: Option<(Source, Prefix)> = None;
     for number in context.storage.list_logs(LogKind::Versions)?.into_iter().rev() {
         let Some((source, prefix)) = candidate(context, number, lineage)? else { continue };

@@ -26,7 +26,7 @@ use super::edit::{KeyspaceId, VersionEdit};
 use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, Lineage};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
@@ -167,7 +167,7 @@ impl VersionSet {
     /// a write-ahead log, so that a lost root record is not taken for an empty store; the device's.
     pub(crate) fn create(
         context: Context,
-        lineage: u64,
+        lineage: Lineage,
         hash_seed: u64,
         initial: &VersionEdit,
     ) -> Result<Self> {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
+use crate::base::ids::Lineage;
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
@@ -186,7 +187,8 @@ impl Store {
         let keyspace = initial.keyspace(KEYSPACE);
         keyspace.create = Some("test".to_owned());
         keyspace.options = Some(Arc::clone(&options));
-        let set = VersionSet::create(set_context, 1, HASH_SEED, &initial).expect("a version set");
+        let set = VersionSet::create(set_context, Lineage::new(1), HASH_SEED, &initial)
+            .expect("a version set");
         let set = Arc::new(set);
         let uids = Arc::clone(&set);
         let context = JobContext {

@@ -16,7 +16,7 @@ use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
 use super::{LostLog, LostTable, Output, REACHED, Repair, damage, sound_meta, sound_table};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, Lineage};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -90,7 +90,7 @@ impl Repair {
             )));
         }
         self.report.rebuilt = true;
-        let lineage = lineage.unwrap_or_else(|| self.prng.next_u64());
+        let lineage = lineage.unwrap_or_else(|| Lineage::new(self.prng.next_u64()));
         // Before anything is written: if this repair is cut off, the next one says that there was
         // one.
         self.copy_structure(&salvage)?;
@@ -220,7 +220,7 @@ impl Repair {
     fn collect_log(
         &mut self,
         root: &Root,
-        lineage: u64,
+        lineage: Lineage,
         segments: &Segments,
         collected: &mut Collected,
     ) -> Result<()> {
@@ -390,7 +390,7 @@ impl Repair {
     fn start(
         &self,
         salvage: &Salvage,
-        lineage: u64,
+        lineage: Lineage,
         collected: &Collected,
         mut edit: VersionEdit,
     ) -> Result<()> {

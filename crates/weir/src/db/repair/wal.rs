@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::Lineage;
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
@@ -31,7 +32,7 @@ pub(super) struct LogEnd {
 pub(super) struct LogSource {
     pub(super) start: LogPosition,
     pub(super) durable_lsn: u64,
-    pub(super) lineage: u64,
+    pub(super) lineage: Lineage,
 }
 
 /// Reads the log and hands every group to `on_group`, with the sequence number of its first record
@@ -185,8 +186,8 @@ impl Segments {
     }
 
     /// The lineage of most segments, of the newest of them if several have as many.
-    pub(super) fn lineage(&self) -> Option<u64> {
-        let mut votes: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+    pub(super) fn lineage(&self) -> Option<Lineage> {
+        let mut votes: BTreeMap<Lineage, (usize, u64)> = BTreeMap::new();
         for (&number, peeked) in &self.readable {
             let vote = votes.entry(peeked.lineage).or_default();
             *vote = (vote.0 + 1, number);
@@ -196,7 +197,7 @@ impl Segments {
 
     /// Segments of another store, or of this one under a smaller number than theirs, and what is no
     /// file.
-    pub(super) fn foreign(&self, lineage: u64) -> Vec<u64> {
+    pub(super) fn foreign(&self, lineage: Lineage) -> Vec<u64> {
         let all = self.readable.iter().chain(&self.renamed);
         let foreign = all.filter(|(_, peeked)| peeked.lineage != lineage);
         let foreign = foreign.map(|(&number, _)| number);
@@ -206,7 +207,7 @@ impl Segments {
     /// Segments of this store under a smaller number than theirs, which is `from` or greater and
     /// which nothing has: they may hold what was acknowledged. Under a greater one stands what was
     /// to be recycled.
-    pub(super) fn misplaced(&self, lineage: u64, from: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn misplaced(&self, lineage: Lineage, from: u64) -> impl Iterator<Item = u64> {
         let ours = self.renamed.iter().filter(move |(_, peeked)| peeked.lineage == lineage);
         let smaller = ours.filter(move |(number, p)| p.stated > **number && p.stated >= from);
         let alone = smaller.filter(move |(_, peeked)| {
@@ -217,7 +218,7 @@ impl Segments {
 
     /// Segments, of whatever store as it seems, that hold something and cannot be read from the
     /// start, and those that were to be recycled.
-    pub(super) fn unreadable(&self, lineage: u64) -> Vec<u64> {
+    pub(super) fn unreadable(&self, lineage: Lineage) -> Vec<u64> {
         let ours = self.renamed.iter().filter(|(_, peeked)| peeked.lineage == lineage);
         let recycled = ours.filter(|(number, peeked)| peeked.stated < **number);
         self.unreadable.iter().copied().chain(recycled.map(|(&number, _)| number)).collect()
@@ -225,7 +226,7 @@ impl Segments {
 
     /// The segments of `lineage` as chains: each begins where the segment before is not there, and
     /// holds all segments that go on from one in it.
-    pub(super) fn chains(&self, lineage: u64) -> Vec<Vec<u64>> {
+    pub(super) fn chains(&self, lineage: Lineage) -> Vec<Vec<u64>> {
         let mut chains: Vec<Vec<u64>> = Vec::new();
         for (&number, peeked) in self.readable.iter().filter(|(_, p)| p.lineage == lineage) {
             let of_chain = |chain: &&mut Vec<u64>| chain.contains(&peeked.prev.segment);
@@ -238,7 +239,7 @@ impl Segments {
     }
 
     /// The greatest opening of any segment of `lineage`.
-    pub(super) fn last_opening(&self, lineage: u64) -> u32 {
+    pub(super) fn last_opening(&self, lineage: Lineage) -> u32 {
         let ours = self.readable.values().filter(|peeked| peeked.lineage == lineage);
         ours.map(|peeked| peeked.opening).max().unwrap_or(0)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::epoch;
+use crate::base::ids::{Lineage, epoch};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
@@ -37,8 +37,12 @@ fn decode(bytes: &[u8]) -> crate::base::error::Result<VersionEdit> {
 fn worked_examples() {
     let page = include_str!("../../../../../docs/format/root.md");
     let bytes = example(page, "## Example");
-    let record =
-        RootRecord { lineage: 0x1122_3344_5566_7788, version_log: 12, opening: 3, base_lsn: 5 };
+    let record = RootRecord {
+        lineage: Lineage::new(0x1122_3344_5566_7788),
+        version_log: 12,
+        opening: 3,
+        base_lsn: 5,
+    };
     assert_eq!(record.encode(), bytes);
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
 
@@ -179,7 +183,12 @@ fn options_round_trip() {
 
 #[test]
 fn root_records_notice_every_flip_and_cut() {
-    let record = RootRecord { lineage: u64::MAX - 5, version_log: 12, opening: 3, base_lsn: 400 };
+    let record = RootRecord {
+        lineage: Lineage::new(u64::MAX - 5),
+        version_log: 12,
+        opening: 3,
+        base_lsn: 400,
+    };
     let bytes = record.encode();
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
     for len in 0..bytes.len() {
@@ -195,7 +204,8 @@ fn root_records_notice_every_flip_and_cut() {
 
 #[test]
 fn root_records_of_a_newer_format_are_refused() {
-    let mut bytes = RootRecord { lineage: 1, version_log: 1, opening: 1, base_lsn: 1 }.encode();
+    let mut bytes =
+        RootRecord { lineage: Lineage::new(1), version_log: 1, opening: 1, base_lsn: 1 }.encode();
     bytes.truncate(bytes.len() - 4);
     bytes[0] = 2;
     let checksum = crate::base::checksum::mask(crate::base::checksum::crc(&bytes));

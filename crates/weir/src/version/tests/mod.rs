@@ -17,13 +17,14 @@ use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
+use crate::base::ids::Lineage;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::storage::Storage;
 
-const LINEAGE: u64 = 0xabcd;
+const LINEAGE: Lineage = Lineage::new(0xabcd);
 const HASH_SEED: u64 = 0x5eed;
 
 fn context(storage: Arc<dyn Storage>, version_log_bytes: u64) -> Context {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{HASH_SEED, LINEAGE, context, dump, meta, random_edit};
 use crate::base::error::ErrorKind;
+use crate::base::ids::Lineage;
 use crate::base::prng::Prng;
 use crate::log::test_storage::{Effect, Fault, MemStorage};
 use crate::options::Options;
@@ -185,7 +186,7 @@ fn a_lost_root_is_not_an_empty_store() {
     let storage = MemStorage::default();
     let create = |storage: &MemStorage| {
         let context = context(Arc::new(storage.clone()), 1 << 20);
-        VersionSet::create(context, 1, 2, &VersionEdit::default()).map(drop)
+        VersionSet::create(context, Lineage::new(1), 2, &VersionEdit::default()).map(drop)
     };
     storage.create_log(LogKind::Wal, 1, 0).unwrap();
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
