@@ -41,6 +41,50 @@ impl std::fmt::Display for DataEpoch {
     }
 }
 
+/// A keyspace's number, never used twice in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyspaceId(u32);
+
+impl KeyspaceId {
+    /// Of the keyspace that every store has.
+    pub(crate) const DEFAULT: Self = Self(0);
+
+    /// The keyspace with this number.
+    pub(crate) const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The one that is given out after it.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl TryFrom<u64> for KeyspaceId {
+    type Error = std::num::TryFromIntError;
+
+    fn try_from(number: u64) -> Result<Self, Self::Error> {
+        u32::try_from(number).map(Self)
+    }
+}
+
+impl From<KeyspaceId> for u64 {
+    fn from(id: KeyspaceId) -> Self {
+        Self::from(id.0)
+    }
+}
+
+impl std::fmt::Display for KeyspaceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Which store a log belongs to: drawn when the store is created, in every segment of its logs and
 /// in the seed of their checksums, so that what another store wrote is not taken for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,6 +11,7 @@
 
 use crate::base::coding::Reader;
 use crate::base::error::{Error, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 
@@ -49,7 +50,7 @@ pub(crate) struct TableMeta {
     pub(crate) entry_hash: u64,
     /// Id of the keyspace that the entries belong to. A table of another keyspace is noticed by it,
     /// and `repair` knows where a table belongs when the version log is lost.
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: KeyspaceId,
 }
 
 // Tags: even is critical, odd is ignorable (base::tagged). 0 is invalid.
@@ -187,7 +188,7 @@ impl TableMeta {
                     content.try_into().map_err(|_| "has an entry hash that is not 8 bytes")?;
                 self.entry_hash = u64::from_le_bytes(bytes);
             }
-            TAG_KEYSPACE => self.keyspace = small()?,
+            TAG_KEYSPACE => self.keyspace = KeyspaceId::new(small()?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -232,7 +233,7 @@ impl TableMeta {
             smallest: Vec::new(),
             largest: Vec::new(),
             entry_hash: 0,
-            keyspace: 0,
+            keyspace: KeyspaceId::DEFAULT,
         }
     }
 }
@@ -277,7 +278,7 @@ mod tests {
             smallest: b"a".to_vec(),
             largest: b"c".to_vec(),
             entry_hash: 0x0102_0304_0506_0708,
-            keyspace: 9,
+            keyspace: KeyspaceId::new(9),
         }
     }
 
@@ -293,7 +294,7 @@ mod tests {
         let mut content = Vec::new();
         example().encode_content(&mut content);
         let got = TableMeta::decode_content(&content, "file", 0).unwrap();
-        assert_eq!((got.entries, got.keyspace, got.uid, got.bytes), (3, 9, 0, 0));
+        assert_eq!((got.entries, got.keyspace, got.uid, got.bytes), (3, KeyspaceId::new(9), 0, 0));
         assert!(TableMeta::decode_content(&bytes, "file", 0).is_err());
         assert!(decode(&content).is_err());
     }

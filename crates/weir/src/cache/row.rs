@@ -29,6 +29,7 @@ use quick_cache::{Equivalent, Weighter};
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
+use crate::base::ids::KeyspaceId;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
 use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
@@ -37,7 +38,7 @@ use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowKey<'a> {
     /// Id of the keyspace, never used again after a drop.
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: KeyspaceId,
     /// `checksum::hash_key` of the key under the store's seed.
     pub(crate) hash: u64,
     /// The user key.
@@ -53,7 +54,7 @@ impl Hash for RowKey<'_> {
 /// As [`RowKey`], owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OwnedKey {
-    keyspace: u32,
+    keyspace: KeyspaceId,
     hash: u64,
     key: Box<[u8]>,
 }
@@ -199,7 +200,7 @@ impl RowCache {
 
     /// Drops all rows of a keyspace, as if each were erased. O(rows). Requires: its generation was
     /// raised before.
-    pub(crate) fn erase_keyspace(&self, keyspace: u32) {
+    pub(crate) fn erase_keyspace(&self, keyspace: KeyspaceId) {
         self.begin_erasing();
         self.rows.retain(|key, _| key.keyspace != keyspace);
         self.end_erasing();
@@ -237,6 +238,7 @@ mod tests {
     use super::*;
 
     fn key(keyspace: u32, key: &[u8]) -> RowKey<'_> {
+        let keyspace = KeyspaceId::new(keyspace);
         RowKey { keyspace, hash: crate::base::checksum::hash_key(key, 7), key }
     }
 
@@ -286,7 +288,7 @@ mod tests {
             (0..100u32).filter(found).count()
         };
         assert_eq!((left(1), left(2)), (50, 100));
-        rows.erase_keyspace(2);
+        rows.erase_keyspace(KeyspaceId::new(2));
         assert_eq!((left(1), left(2)), (50, 0));
         assert_eq!(accountant.used(Category::RowCache), rows.bytes());
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
@@ -22,7 +23,6 @@ use crate::db::space::{Fit, Space, Spending};
 use crate::db::space_checks::Room;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
-use crate::version::edit::KeyspaceId;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::Kind;
 use crate::base::limits;
 use crate::base::memory::Category;
@@ -28,7 +29,6 @@ use crate::state::tree::Tree;
 use crate::storage::Storage;
 use crate::storage::io::IoCounters;
 use crate::table::OpenTables;
-use crate::version::edit::KeyspaceId;
 use crate::version::set::VersionSet;
 use crate::write::queue::{Committed, Committer, OwedCallback, PendingBatch, Ticket};
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::Seq;
 use crate::base::sched;
 use crate::compaction;
@@ -22,7 +23,7 @@ use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Flushable, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
-use crate::version::edit::{Flushed, KeyspaceId};
+use crate::version::edit::Flushed;
 use crate::version::set::VersionSet;
 
 /// The job that makes tables of a frozen memtable.

@@ -132,7 +132,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             buffers.map(|b| b.memtable.bytes()).sum()
         });
         KeyspaceDescription {
-            id: state.id,
+            id: state.id.get(),
             name: state.name.to_string(),
             options: (*state.options).clone(),
             flushed_sequence: state.flushed_seq,

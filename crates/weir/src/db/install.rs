@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
 use crate::state::tree::{Flushable, SuperVersion, Tree};
-use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::edit::VersionEdit;
 use crate::version::set::{ApplyError, Installed};
 
 impl Engine {

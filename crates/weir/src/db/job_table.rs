@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 use crate::compaction::task::Task;
@@ -21,7 +21,6 @@ use crate::db::quarantine::Quarantine;
 use crate::db::retries::{Retries, Work};
 use crate::db::space::Spending;
 use crate::state::shared::Shared;
-use crate::version::edit::KeyspaceId;
 use crate::version::shape::JobFootprint;
 
 /// How long jobs rest after one found no space, before they try again.

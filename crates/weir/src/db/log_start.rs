@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
+use crate::base::ids::KeyspaceId;
 use crate::base::memory::Category;
 use crate::db::engine::{Engine, Writer};
 use crate::db::log_pins::LogPin;
 use crate::log::LogPosition;
 use crate::state::tree::Tree;
-use crate::version::edit::{Flushed, KeyspaceId};
+use crate::version::edit::Flushed;
 use crate::version::root::Root;
 
 /// Bytes of log that are never too many.

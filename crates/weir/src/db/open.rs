@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::key::Seq;
 use crate::base::limits;
 use crate::base::memory::Accountant;
@@ -46,7 +46,7 @@ use crate::storage::files::{Files, FilesOptions, Object, absent_advice, check_ah
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Gates, OpenTables};
-use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::{open_group, record_fault};
 use crate::write::queue::{Committer, FreezeSource, Limits};
@@ -107,7 +107,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         (false, _) => {
             let mut prng = Prng::new(builder.seed.unwrap_or_else(Prng::entropy));
             let mut initial = VersionEdit::default();
-            let default = initial.keyspace(0);
+            let default = initial.keyspace(KeyspaceId::DEFAULT);
             default.create = Some(DEFAULT_KEYSPACE.to_owned());
             default.options = Some(Arc::new(builder.default_options.clone().unwrap_or_default()));
             VersionSet::create(context, Lineage::new(prng.next_u64()), prng.next_u64(), &initial)?

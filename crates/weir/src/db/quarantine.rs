@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::Error;
+use crate::base::ids::KeyspaceId;
 use crate::options::Options;
-use crate::version::edit::KeyspaceId;
 use crate::version::root::KeyspaceVersion;
 use crate::version::run::Version;
 

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::error::Error;
-use crate::version::edit::KeyspaceId;
+use crate::base::ids::KeyspaceId;
 
 /// The first rest: 25 ms. A descriptor that somebody gives back is there again after a moment.
 const PAUSE_NANOS_MIN: u64 = 25_000_000;
@@ -129,7 +129,8 @@ mod tests {
     fn pauses_grow() {
         let mut retries = Retries::default();
         let error = || Error::new(ErrorKind::Io, "a test").leaving_nothing_unknown();
-        let (flush, merge) = (Work::Flush(1), Work::Compaction(1));
+        let (flush, merge) =
+            (Work::Flush(KeyspaceId::new(1)), Work::Compaction(KeyspaceId::new(1)));
         let mut now = 0;
         for n in 0..40 {
             assert_eq!(retries.lasting(flush).is_some(), n >= 4, "after {n} failures");
@@ -151,18 +152,18 @@ mod tests {
     fn callers_hear_of_their_own_attempt() {
         let mut retries = Retries::default();
         let error = Error::new(ErrorKind::Io, "a test");
-        retries.failed(Work::Flush(1), error.clone(), 0);
-        retries.failed(Work::Flush(2), error.clone(), 0);
-        let mine = |work| work == Work::Flush(1);
+        retries.failed(Work::Flush(KeyspaceId::new(1)), error.clone(), 0);
+        retries.failed(Work::Flush(KeyspaceId::new(2)), error.clone(), 0);
+        let mine = |work| work == Work::Flush(KeyspaceId::new(1));
         let seen = retries.hurry(mine);
-        assert!(retries.rests(Work::Flush(1), 0).is_none());
-        assert!(retries.rests(Work::Flush(2), 0).is_some());
+        assert!(retries.rests(Work::Flush(KeyspaceId::new(1)), 0).is_none());
+        assert!(retries.rests(Work::Flush(KeyspaceId::new(2)), 0).is_some());
         assert!(retries.failed_since(seen, mine).is_none());
-        retries.failed(Work::Flush(2), error.clone(), 0);
+        retries.failed(Work::Flush(KeyspaceId::new(2)), error.clone(), 0);
         assert!(retries.failed_since(seen, mine).is_none());
-        retries.failed(Work::Flush(1), error, 0);
+        retries.failed(Work::Flush(KeyspaceId::new(1)), error, 0);
         assert!(retries.failed_since(seen, mine).is_some());
-        retries.forget(1);
+        retries.forget(KeyspaceId::new(1));
         assert_eq!(retries.len(), 1);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::Error;
+use crate::base::ids::KeyspaceId;
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
@@ -12,7 +13,6 @@ use crate::state::calls::Calls;
 use crate::state::counters::Counters;
 use crate::state::health::Health;
 use crate::state::snapshots::SnapshotList;
-use crate::version::edit::KeyspaceId;
 
 /// Shared state of a store. Locks: `signal` is a leaf.
 pub(crate) struct Shared {

@@ -23,7 +23,7 @@ use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::Error;
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::base::memory::{Category, Charge};
@@ -34,7 +34,6 @@ use crate::memtable::{ChunkPool, Memtable};
 use crate::options::Options;
 use crate::state::shared::Shared;
 use crate::table::{Closed, Gate, Gates};
-use crate::version::edit::KeyspaceId;
 use crate::version::run::Version;
 
 /// A memtable with what its flush needs: where its entries begin in the log, its data epoch, and

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::base::checksum::{bind, crc, hash_key, place};
 use crate::base::cursor::Cursor;
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::pages::PageVec;
 use crate::cache::Purpose;
@@ -83,7 +84,7 @@ pub fn sample_table(lz4: bool) -> Vec<u8> {
             bloom_bits: 10.0,
             compression,
             hash_seed: SEED,
-            keyspace: 3,
+            keyspace: KeyspaceId::new(3),
         };
         let mut builder = TableBuilder::new(storage.create_table(UID, 0)?, UID, options);
         for n in 0..30u64 {

@@ -38,6 +38,7 @@ pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
 pub(crate) use verify::KeyRanges;
 
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;
@@ -55,7 +56,7 @@ pub(crate) struct TableOptions {
     /// Seed of the key hashes in the filter: the store's.
     pub(crate) hash_seed: u64,
     /// Id of the keyspace that the entries belong to.
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: KeyspaceId,
 }
 
 /// What a point lookup found: the newest entry of the key at the snapshot.

@@ -41,6 +41,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use crate::base::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::base::clock::now_nanos;
 use crate::base::error::{Error, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::sched::{Condvar, Mutex, MutexGuard, switch_point};
 use crate::storage::TableSource;
 use crate::table::reader::{Opened, Table};
@@ -82,7 +83,7 @@ pub(crate) trait Gates {
 }
 
 /// Finds the gates of a keyspace by its number; `None` if it is being dropped.
-pub(crate) type FindGates = Box<dyn Fn(u32) -> Option<Arc<dyn Gates>> + Send + Sync>;
+pub(crate) type FindGates = Box<dyn Fn(KeyspaceId) -> Option<Arc<dyn Gates>> + Send + Sync>;
 
 /// A table's file. Dropping it closes the file.
 pub(super) struct OpenFile {

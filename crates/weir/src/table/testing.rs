@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, Seq};
 use crate::base::prng::Prng;
 use crate::base::sched::Mutex;
@@ -185,7 +186,13 @@ impl Storage for MemoryTables {
 
 pub(crate) fn options(block_bytes: u32) -> TableOptions {
     let compression = Compression::None;
-    TableOptions { block_bytes, bloom_bits: 10.0, compression, hash_seed: SEED, keyspace: 3 }
+    TableOptions {
+        block_bytes,
+        bloom_bits: 10.0,
+        compression,
+        hash_seed: SEED,
+        keyspace: KeyspaceId::new(3),
+    }
 }
 
 /// Writes `entries`, which are in order, as table `uid`.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare_entries};
 use crate::base::memory::{Accountant, Category};
 use crate::base::prng::Prng;
@@ -123,7 +124,7 @@ fn random_options(prng: &mut Prng) -> TableOptions {
         bloom_bits: [0.0, 3.0, 10.0][prng.below(3) as usize],
         compression: compressions[prng.below(compressions.len() as u64) as usize],
         hash_seed: SEED,
-        keyspace: prng.below(9) as u32,
+        keyspace: KeyspaceId::new(prng.below(9) as u32),
     }
 }
 

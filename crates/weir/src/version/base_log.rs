@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check;
-use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
+use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use super::record::RootRecord;
 use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
     GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,

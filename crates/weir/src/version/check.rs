@@ -17,11 +17,12 @@
 
 use std::ops::Bound;
 
-use super::edit::{KeyspaceEdit, KeyspaceId, VersionEdit};
+use super::edit::{KeyspaceEdit, VersionEdit};
 use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
 use super::shape::{PartKind, RunId};
 use crate::base::error::Result;
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 

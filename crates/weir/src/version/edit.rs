@@ -17,16 +17,13 @@ use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::log::LogPosition;
 use crate::options::Options;
-
-/// A keyspace's number, never used twice in a store.
-pub(crate) type KeyspaceId = u32;
 
 /// The one key order that exists; its name is stored with every keyspace.
 pub(crate) const KEY_ORDER: &str = "bytewise";
@@ -254,7 +251,9 @@ impl VersionEdit {
             match tag {
                 TAG_NEXT_UID => edit.next_uid = Some(decoder.number(content)?),
                 TAG_NEXT_EPOCH => edit.next_epoch = Some(decoder.epoch(content)?),
-                TAG_NEXT_KEYSPACE => edit.next_keyspace = Some(decoder.small(content)?),
+                TAG_NEXT_KEYSPACE => {
+                    edit.next_keyspace = Some(KeyspaceId::new(decoder.small(content)?))
+                }
                 TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
                 TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.number(content)?),
                 TAG_OPENING => edit.opening = Some(decoder.small(content)?),
@@ -416,7 +415,7 @@ impl Decoder<'_> {
             }
         }
         let id = id.ok_or_else(|| self.damaged("changes a keyspace without naming it"))?;
-        Ok((id, edit))
+        Ok((KeyspaceId::new(id), edit))
     }
 
     fn name(&self, content: &[u8]) -> Result<String> {

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use super::edit::KeyspaceId;
 use super::root::KeyspaceVersion;
+use crate::base::ids::KeyspaceId;
 use crate::log::LogPosition;
 
 /// A chunk holds the keyspaces whose ids differ in so many of the last bits only.
@@ -32,8 +32,8 @@ impl Chunk {
         Some(Arc::new(Self { keyspaces, log_start }))
     }
 
-    fn number(&self) -> Option<KeyspaceId> {
-        self.keyspaces.first().map(|keyspace| keyspace.id >> CHUNK_BITS)
+    fn number(&self) -> Option<u32> {
+        self.keyspaces.first().map(|keyspace| keyspace.id.get() >> CHUNK_BITS)
     }
 
     fn find(&self, id: KeyspaceId) -> Result<usize, usize> {
@@ -54,7 +54,7 @@ pub(crate) struct Keyspaces {
 impl Keyspaces {
     /// The chunk of `id`, or where it would be.
     fn chunk(&self, id: KeyspaceId) -> Result<usize, usize> {
-        let number = Some(id >> CHUNK_BITS);
+        let number = Some(id.get() >> CHUNK_BITS);
         self.chunks.binary_search_by_key(&number, |chunk| chunk.number())
     }
 

@@ -10,13 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::edit::{AddedTable, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
+use super::edit::{AddedTable, KeyspaceEdit, Rotation, VersionEdit};
 use super::keyspaces::Keyspaces;
 use super::run::{Level, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -78,7 +78,7 @@ impl Root {
             keyspaces: Keyspaces::default(),
             next_uid: 1,
             next_epoch: DataEpoch::new(1),
-            next_keyspace: 0,
+            next_keyspace: KeyspaceId::DEFAULT,
             last_seq: 0,
             wal_durable_lsn: 0,
             lineage,
@@ -243,7 +243,7 @@ impl Root {
         let Some(options) = edit.options.clone() else {
             return Err(refused(format_args!("keyspace {name:?} is created without options")));
         };
-        self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+        self.next_keyspace = self.next_keyspace.max(id.next());
         // It has no entry before its creation, so it needs no more of the write-ahead log than any
         // other keyspace does.
         let latest = || {

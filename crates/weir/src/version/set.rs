@@ -22,11 +22,11 @@ use parking_lot::RwLock;
 
 use super::base_log::{self, BaseLog};
 use super::check;
-use super::edit::{KeyspaceId, VersionEdit};
+use super::edit::VersionEdit;
 use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;

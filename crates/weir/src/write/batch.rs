@@ -8,9 +8,9 @@
 //! Not here: sequence numbers, checksums (the log's groups carry both).
 
 use crate::base::coding::{self, Reader};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::version::edit::KeyspaceId;
 
 /// One record of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,14 @@ mod tests {
 
     fn example() -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode(&mut bytes, Record { kind: Kind::Put, keyspace: 0, key: b"ab", value: b"xyz" });
-        encode(&mut bytes, Record { kind: Kind::Delete, keyspace: 300, key: b"", value: b"" });
+        encode(
+            &mut bytes,
+            Record { kind: Kind::Put, keyspace: KeyspaceId::DEFAULT, key: b"ab", value: b"xyz" },
+        );
+        encode(
+            &mut bytes,
+            Record { kind: Kind::Delete, keyspace: KeyspaceId::new(300), key: b"", value: b"" },
+        );
         bytes
     }
 
@@ -126,10 +132,13 @@ mod tests {
         let first = records.next().unwrap();
         assert_eq!(
             (first.kind, first.keyspace, first.key, first.value),
-            (Kind::Put, 0, &b"ab"[..], &b"xyz"[..])
+            (Kind::Put, KeyspaceId::DEFAULT, &b"ab"[..], &b"xyz"[..])
         );
         let second = records.next().unwrap();
-        assert_eq!((second.kind, second.keyspace, second.key), (Kind::Delete, 300, &b""[..]));
+        assert_eq!(
+            (second.kind, second.keyspace, second.key),
+            (Kind::Delete, KeyspaceId::new(300), &b""[..])
+        );
         assert!(records.next().is_none() && !records.damaged());
         for cut in 1..bytes.len() {
             let mut records = Records::new(&bytes[..cut]);

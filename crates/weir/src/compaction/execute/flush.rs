@@ -8,7 +8,7 @@
 
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
@@ -18,7 +18,7 @@ use crate::compaction::policy::{Placement, Plan};
 use crate::merge::Retain;
 use crate::options::Options;
 use crate::table::TableOptions;
-use crate::version::edit::{KeyspaceId, VersionEdit};
+use crate::version::edit::VersionEdit;
 
 /// What a flush needs to know besides its entries.
 pub(crate) struct FlushSpec {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::{self, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
@@ -21,7 +21,7 @@ use crate::compaction::task::{MergeTask, Task};
 use crate::merge::{MergingCursor, Retain, Tally};
 use crate::options::WarmUp;
 use crate::table::{ReadAhead, Table, TableOptions};
-use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
+use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::shape::RunId;

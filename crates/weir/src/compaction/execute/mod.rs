@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
@@ -33,7 +34,7 @@ use crate::compaction::task::{CursorMove, MoveTask, RotateTask};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
 use crate::table::Table;
-use crate::version::edit::{AddedTable, KeyspaceId, Rotation, VersionEdit};
+use crate::version::edit::{AddedTable, Rotation, VersionEdit};
 use crate::version::run::Version;
 
 mod flush;

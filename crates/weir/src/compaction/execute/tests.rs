@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
@@ -32,7 +32,7 @@ use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{JobFootprint, PartKind, RunId, Shape};
 
 const HASH_SEED: u64 = 77;
-const KEYSPACE: KeyspaceId = 0;
+const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
 /// Tables in memory, logs and root in a directory; writing calls can be told to fail.
 struct TestStorage {

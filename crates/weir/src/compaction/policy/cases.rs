@@ -34,7 +34,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Policy, RangePick};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
@@ -74,7 +74,7 @@ pub(super) fn table(uid: u64, smallest: &[u8], largest: &[u8], bytes: u64) -> Ta
         smallest: smallest.to_vec(),
         largest: largest.to_vec(),
         entry_hash: 0,
-        keyspace: 0,
+        keyspace: KeyspaceId::DEFAULT,
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
+use crate::base::ids::KeyspaceId;
 use crate::db::compactions::{Due, Room};
 use crate::db::engine::Engine;
 use crate::db::retries::Work;
@@ -124,11 +125,11 @@ fn the_end_of_the_oldest_snapshot_is_seen_after_a_pick() {
         let mut state = engine.jobs.state.lock();
         state.to_look_at.clear();
         let root = engine.set.current();
-        let due = engine.due(&mut state, &root, 0, &Room::default());
+        let due = engine.due(&mut state, &root, KeyspaceId::DEFAULT, &Room::default());
         assert!(matches!(due, Due::Nothing));
     }
     engine.look_at_snapshots();
-    assert!(engine.jobs.state.lock().to_look_at.contains(&0));
+    assert!(engine.jobs.state.lock().to_look_at.contains(&KeyspaceId::DEFAULT));
     drop(second);
     engine.note_job(Ok(()));
     db.close().unwrap();

@@ -42,7 +42,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -55,7 +55,7 @@ use crate::options::{DbOptions, Options};
 use crate::storage::files::{Files, Object, check_ahead};
 use crate::storage::{LogKind, Storage};
 use crate::table::{Table, read_meta};
-use crate::version::edit::{AddedTable, KeyspaceId, VersionEdit};
+use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};

@@ -16,7 +16,7 @@ use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
 use super::{LostLog, LostTable, Output, REACHED, Repair, damage, sound_meta, sound_table};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::storage::LogKind;
 use crate::storage::files::Object;
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
-use crate::version::edit::{Flushed, KeyspaceId, VersionEdit};
+use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::Root;
 use crate::version::run::Run;
 use crate::version::run_cursor::RunCursor;
@@ -332,7 +332,7 @@ impl Repair {
     /// Merges the tables of each keyspace; the edit that makes an empty root the new tree.
     fn merge_all(&mut self, root: &Root, collected: &Collected) -> Result<VersionEdit> {
         let mut by_keyspace: BTreeMap<KeyspaceId, Vec<Arc<Table>>> = BTreeMap::new();
-        by_keyspace.entry(0).or_default();
+        by_keyspace.entry(KeyspaceId::DEFAULT).or_default();
         for state in root.keyspaces.iter() {
             by_keyspace.entry(state.id).or_default();
         }
@@ -375,14 +375,14 @@ impl Repair {
         if let Some(state) = root.keyspaces.get(id) {
             return state.name.to_string();
         }
-        if id == 0 {
+        if id == KeyspaceId::DEFAULT {
             return DEFAULT_KEYSPACE.to_owned();
         }
         let mut name = format!("recovered-{id}");
         while root.keyspace_named(&name).is_some() {
             name.push('-');
         }
-        self.report.renamed_keyspaces.push((id, name.clone()));
+        self.report.renamed_keyspaces.push((id.get(), name.clone()));
         name
     }
 

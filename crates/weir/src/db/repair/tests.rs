@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::base::coding::put_varint;
 use crate::base::error::Result;
+use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
@@ -225,7 +226,10 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
         SegmentWriter::start(file, identity, Room::GROWS, end.chain, 0).expect("started");
     let mut payload = Vec::new();
     put_varint(&mut payload, first);
-    encode(&mut payload, Record { kind: Kind::Put, keyspace: 0, key, value: b"v" });
+    encode(
+        &mut payload,
+        Record { kind: Kind::Put, keyspace: KeyspaceId::DEFAULT, key, value: b"v" },
+    );
     writer.append(GroupType::Full, &[&payload], 1, true, 0).expect("appended");
     writer.file().sync().expect("synced");
 }

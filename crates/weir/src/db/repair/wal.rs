@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
 use crate::storage::{LogKind, Storage};
-use crate::version::edit::KeyspaceId;
 use crate::write::batch::{Record, Records, open_group, record_fault};
 
 /// How far a log could be read.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::base::ids::KeyspaceId;
 use crate::base::prng::Prng;
 use crate::version::run::Version;
 
@@ -29,7 +30,7 @@ fn agrees_with_a_map() {
         let mut kept: Vec<(Keyspaces, BTreeMap<KeyspaceId, u64>)> = Vec::new();
         let ids = [70, 300, 5000][prng.below(3) as usize];
         for step in 0..400 {
-            let id = prng.below(ids) as KeyspaceId;
+            let id = KeyspaceId::new(prng.below(ids) as u32);
             if prng.chance(1, 3) {
                 keyspaces.remove(id);
                 model.remove(&id);
@@ -59,7 +60,7 @@ fn agree(keyspaces: &Keyspaces, model: &BTreeMap<KeyspaceId, u64>, when: &str) {
         let expected = model.iter().filter(|(_, lsn)| **lsn / 100 == segment).map(|(id, _)| *id);
         assert!(keyspaces.starting_in(segment).map(|k| k.id).eq(expected), "{when}");
     }
-    for id in 0..80 {
+    for id in (0..80).map(KeyspaceId::new) {
         assert_eq!(keyspaces.contains(id), model.contains_key(&id), "{when}");
         assert_eq!(keyspaces.get(id).map(|k| k.log_start.lsn), model.get(&id).copied(), "{when}");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::epoch;
+use crate::base::ids::{KeyspaceId, epoch};
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{Flushed, KeyspaceEdit, VersionEdit};
@@ -37,7 +37,7 @@ fn apply(
     change: impl FnOnce(&mut KeyspaceEdit),
 ) -> Result<Installed, ApplyError> {
     let mut edit = VersionEdit::default();
-    change(edit.keyspace(0));
+    change(edit.keyspace(KeyspaceId::new(0)));
     set.apply(edit)
 }
 
@@ -71,9 +71,10 @@ fn sound_edits_pass() {
     // A table moves down, past nothing.
     let set = tree();
     let before = Arc::clone(
-        set.current().keyspaces.get(0).unwrap().version.levels()[1].filling.runs[0]
-            .find(b"n")
-            .unwrap(),
+        set.current().keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1].filling.runs
+            [0]
+        .find(b"n")
+        .unwrap(),
     );
     let moved = meta(11, "m", "p", (1, 99));
     let installed = apply(&set, |part| {
@@ -82,7 +83,9 @@ fn sound_edits_pass() {
     })
     .unwrap();
     assert!(installed.removed.is_empty());
-    let after = installed.root.keyspaces.get(0).unwrap().version.levels()[2].filling.runs[0]
+    let after = installed.root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[2]
+        .filling
+        .runs[0]
         .find(b"n")
         .cloned();
     assert!(Arc::ptr_eq(&before, &after.unwrap()), "a moved table keeps its reader");
@@ -214,14 +217,20 @@ fn keyspaces_begin_and_end_once() {
         edit.keyspace(id).options = Some(Arc::default());
         edit
     };
-    assert_eq!(set.apply(create(1, "default")).unwrap_err().error.kind(), ErrorKind::Conflict);
-    assert_eq!(set.apply(create(0, "other")).unwrap_err().error.kind(), ErrorKind::Conflict);
-    let mut without_options = create(1, "other");
-    without_options.keyspace(1).options = None;
+    assert_eq!(
+        set.apply(create(KeyspaceId::new(1), "default")).unwrap_err().error.kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        set.apply(create(KeyspaceId::new(0), "other")).unwrap_err().error.kind(),
+        ErrorKind::Conflict
+    );
+    let mut without_options = create(KeyspaceId::new(1), "other");
+    without_options.keyspace(KeyspaceId::new(1)).options = None;
     assert_eq!(set.apply(without_options).unwrap_err().error.kind(), ErrorKind::Conflict);
     let mut drop_and_change = VersionEdit::default();
-    drop_and_change.keyspace(0).drop = true;
-    drop_and_change.keyspace(0).remove_table(0, 3);
+    drop_and_change.keyspace(KeyspaceId::new(0)).drop = true;
+    drop_and_change.keyspace(KeyspaceId::new(0)).remove_table(0, 3);
     assert_eq!(set.apply(drop_and_change).unwrap_err().error.kind(), ErrorKind::Conflict);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap().removed.len(), 4);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap_err().error.kind(), ErrorKind::Closed);
@@ -233,8 +242,8 @@ fn edits_over_keyspaces_are_atomic() {
     let set = tree();
     let before = set.current();
     let mut edit = VersionEdit::default();
-    edit.keyspace(0).remove_table(0, 3);
-    edit.keyspace(1).add_table(0, epoch(1), meta(70, "a", "b", (1, 1)));
+    edit.keyspace(KeyspaceId::new(0)).remove_table(0, 3);
+    edit.keyspace(KeyspaceId::new(1)).add_table(0, epoch(1), meta(70, "a", "b", (1, 1)));
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Closed);
     assert!(Arc::ptr_eq(&before, &set.current()));
     assert!(set.live_tables().contains(&3));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{Lineage, epoch};
+use crate::base::ids::{KeyspaceId, Lineage, epoch};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
@@ -51,11 +51,11 @@ fn worked_examples() {
     let mut edit = VersionEdit {
         next_uid: Some(9),
         next_epoch: Some(epoch(5)),
-        next_keyspace: Some(4),
+        next_keyspace: Some(KeyspaceId::new(4)),
         last_seq: Some(1000),
         ..VersionEdit::default()
     };
-    let part = edit.keyspace(3);
+    let part = edit.keyspace(KeyspaceId::new(3));
     part.remove_table(0, 8);
     part.set_cursor(1, Some(b"k".to_vec()));
     let (segment, offset, lsn, opening) = (7, 4096, 42, 3);
@@ -68,7 +68,7 @@ fn worked_examples() {
 
     let bytes = example(page, "## Parts in bytes");
     let mut edit = VersionEdit::default();
-    let part = edit.keyspace(3);
+    let part = edit.keyspace(KeyspaceId::new(3));
     part.rotate(5, Rotation { bytes: 2_000_000, entries: 1000 });
     part.remove_table_from(4, PartKind::Draining, 8);
     let mut encoded = Vec::new();
@@ -98,7 +98,7 @@ fn random_edits_round_trip() {
 #[test]
 fn damaged_edits_are_refused_or_decoded() {
     let mut edit = VersionEdit::default();
-    let part = edit.keyspace(3);
+    let part = edit.keyspace(KeyspaceId::new(3));
     part.create = Some("users".into());
     part.options = Some(Arc::new(Options::default()));
     part.add_table(1, epoch(5), meta(9, "a", "b", (1, 2)));

@@ -13,11 +13,11 @@ mod tables;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::edit::{Flushed, KeyspaceEdit, KeyspaceId, Rotation, VersionEdit};
+use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -48,7 +48,7 @@ fn meta(uid: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableM
         smallest: smallest.as_bytes().to_vec(),
         largest: largest.as_bytes().to_vec(),
         entry_hash: uid.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        keyspace: 0,
+        keyspace: KeyspaceId::DEFAULT,
     })
 }
 

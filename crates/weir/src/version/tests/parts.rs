@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{dump, meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::epoch;
+use crate::base::ids::{KeyspaceId, epoch};
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
@@ -15,7 +15,7 @@ use crate::version::shape::{PartKind, RunId};
 /// Applies a change of keyspace 0.
 fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Result<(), String> {
     let mut edit = VersionEdit::default();
-    change(edit.keyspace(0));
+    change(edit.keyspace(KeyspaceId::new(0)));
     set.apply(edit).map(|_| ()).map_err(|failed| {
         assert_eq!((failed.error.kind(), failed.maybe_persisted), (ErrorKind::Conflict, false));
         failed.error.to_string()
@@ -57,7 +57,7 @@ fn tree(set: &VersionSet) {
 
 fn order(set: &VersionSet) -> Vec<u64> {
     let root = set.current();
-    let version = &root.keyspaces.get(0).unwrap().version;
+    let version = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version;
     version.tables().map(|table| table.meta().uid).collect()
 }
 
@@ -68,7 +68,7 @@ fn filling_is_read_before_draining() {
     tree(&set);
     assert_eq!(order(&set), [6, 7, 3, 4, 2]);
     let root = set.current();
-    let level = &root.keyspaces.get(0).unwrap().version.levels()[1];
+    let level = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1];
     let part = level.part(PartKind::Draining).unwrap();
     assert_eq!((part.rotated_bytes, part.rotated_entries), (2007, 20));
     assert_eq!(level.part(PartKind::Filling).unwrap().runs.len(), 1);
@@ -124,7 +124,7 @@ fn data_keeps_its_order_through_a_round() {
     .unwrap();
     let draining = |set: &VersionSet| {
         let root = set.current();
-        root.keyspaces.get(0).unwrap().version.levels()[1]
+        root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1]
             .draining
             .as_ref()
             .map(|part| part.rotated_bytes)

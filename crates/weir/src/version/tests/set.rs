@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{HASH_SEED, LINEAGE, context, dump, meta, random_edit};
 use crate::base::error::ErrorKind;
-use crate::base::ids::Lineage;
+use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::prng::Prng;
 use crate::log::test_storage::{Effect, Fault, MemStorage};
 use crate::options::Options;
@@ -255,7 +255,7 @@ fn flips_in_the_version_log_are_noticed() {
     let (set, storage) = fresh(1 << 20);
     let mut previous = String::new();
     let mut edit = VersionEdit::default();
-    let part = edit.keyspace(0);
+    let part = edit.keyspace(KeyspaceId::new(0));
     part.create = Some("a".into());
     part.options = Some(Arc::new(Options::default()));
     set.apply(edit).unwrap();
@@ -263,7 +263,11 @@ fn flips_in_the_version_log_are_noticed() {
         previous = dump(&set.current());
         let mut edit = VersionEdit::default();
         let uid = set.new_uid();
-        edit.keyspace(0).add_table(0, set.new_epoch(), meta(uid, "a", "b", (i, i)));
+        edit.keyspace(KeyspaceId::new(0)).add_table(
+            0,
+            set.new_epoch(),
+            meta(uid, "a", "b", (i, i)),
+        );
         set.apply(edit).unwrap();
     }
     let last = dump(&set.current());
