@@ -5,7 +5,7 @@
 
 /// The age of a run's content: drawn when that is fixed, at a memtable's freeze or when a merge
 /// pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is before all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DataEpoch(u64);
 
 impl DataEpoch {
@@ -41,8 +41,15 @@ impl std::fmt::Display for DataEpoch {
     }
 }
 
+impl std::fmt::Debug for DataEpoch {
+    /// The number alone: messages show lists of them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A keyspace's number, never used twice in a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyspaceId(u32);
 
 impl KeyspaceId {
@@ -80,6 +87,13 @@ impl From<KeyspaceId> for u64 {
 }
 
 impl std::fmt::Display for KeyspaceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for KeyspaceId {
+    /// The number alone: messages show lists of them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
