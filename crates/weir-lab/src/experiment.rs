@@ -153,7 +153,7 @@ pub struct Load {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Name of the model; see `weir::sim::Spindles`.
+    /// Name of the model of the disk.
     pub preset: String,
     /// Bytes of the simulated page cache of the operating system; 0: none. Scaled.
     pub page_cache_bytes: u64,

@@ -2,7 +2,7 @@
 //!
 //! The whole engine runs on one thread at a time, on a disk that loses, tears and reorders what was
 //! not synced and fails when told to; the seed decides everything. `campaign` has the campaigns of
-//! reliability.md section 4.3, `model`, `history` and `ledger` the oracles, `runner` executes
+//! docs/campaigns.md, `model`, `history` and `ledger` the oracles, `runner` executes
 //! operations, `reduce` cuts failures down. `fixtures` keeps stores that must
 //! open for ever. `kill` and `soak` use the real machine; `museum` grades
 //! all of them by putting historical bugs back.

@@ -7,7 +7,7 @@
 //! tree, builds, runs the campaigns and tests until one fails, and reports which and after how
 //! long. A bug that nothing catches is a hole in the tests.
 //!
-//! Source: reliability.md section 3 and section 4.3, campaign T.
+//! Source: docs/hazards.md, "bugs that other engines had". docs/campaigns.md has the results.
 
 #![expect(clippy::disallowed_methods, reason = "it builds and runs programs on the real machine")]
 
@@ -33,7 +33,7 @@ pub struct Settings {
 pub struct Exhibit {
     /// The file's name without its ending.
     pub name: String,
-    /// Which bug of reliability.md section 3, or another name for it.
+    /// Which bug of docs/hazards.md, or another name for it.
     pub bug: String,
     /// What it is.
     pub story: String,

@@ -3,7 +3,7 @@
 //! Runs inside a simulation, on one actor; the engine's background actors run when the scheduler
 //! says so. A violation is a sentence; the campaign adds seed and operations to it.
 //!
-//! What a kill or a power loss may take away (reliability.md 4.0, P1-P3): nothing that was
+//! What a kill or a power loss may take away (PROMISES.md, P1 to P3): nothing that was
 //! acknowledged at the level that was asked for, and never anything but a suffix of the commit
 //! order. `Durability::None` is outside of that (H52); see `model::explains`.
 
@@ -281,7 +281,7 @@ impl Runner {
         }
     }
 
-    /// Largest value that the options allow (DESIGN section 9).
+    /// Largest value that the options allow (ARCHITECTURE §9).
     fn value_max(&self) -> usize {
         let budget = self.db_options.memory_budget / 8;
         budget.min(self.db_options.log_area_bytes / 4).min(1 << 30) as usize

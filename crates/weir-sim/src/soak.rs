@@ -3,7 +3,7 @@
 //!
 //! Several threads insert keys of their own into a store with the smallest memtables, read back
 //! what they wrote a moment ago, and in the end everything is read, before and after a reopening.
-//! (Lost inserts at the rotation of a memtable: reliability.md section 3, bug 40.)
+//! (Lost inserts at the rotation of a memtable: docs/hazards.md, bug 40.)
 
 #![expect(clippy::disallowed_methods, reason = "this is about real threads")]
 

@@ -1,5 +1,5 @@
 //! What comments cite exists: rules (`H` and a number) and stories (`bug` and a number) of
-//! docs/hazards.md, and sections of ARCHITECTURE.md.
+//! docs/hazards.md, sections of ARCHITECTURE.md, and pages (`*.md`) by a path from the root.
 
 use std::collections::BTreeSet;
 
@@ -35,9 +35,20 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                     violations.push(Violation::new(path, i + 1, what));
                 }
             }
+            for page in pages(line).filter(|page| !tree.has(page)) {
+                let what = format!("cites `{page}`, which does not exist; name it from the root");
+                violations.push(Violation::new(path, i + 1, what));
+            }
         }
     }
     violations
+}
+
+/// The pages that a line of comment cites.
+fn pages(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !(c.is_alphanumeric() || "/_-.".contains(c)))
+        .map(|word| word.trim_matches('.'))
+        .filter(|word| word.ends_with(".md") && word.len() > 3)
 }
 
 /// The rules, stories and sections that a line of comment cites.
@@ -84,11 +95,18 @@ mod tests {
         assert_eq!(citations("ARCHITECTURE §5, a bug of 3"), ["ARCHITECTURE §5"]);
     }
 
+    /// Goal: pages are found in sentences, with and without folders.
+    #[test]
+    fn pages_are_found() {
+        let found: Vec<&str> = pages("(docs/format/x.md), and A.md. Not .md, nor x.mdx").collect();
+        assert_eq!(found, ["docs/format/x.md", "A.md"]);
+    }
+
     /// Goal: a citation of what no document has is named; code and strings cite nothing.
     #[test]
     fn dead_citations_are_found() {
-        let text =
-            "// H34 H99 bug 26\n// bug 7, ARCHITECTURE §2 §9, ARCHITECTURE §9\nlet H98 = 1;\n";
+        let text = "// H34 H99 bug 26\n// bug 7, ARCHITECTURE §2 §9, ARCHITECTURE §9\n\
+                    let H98 = 1;\n// docs/hazards.md, docs/none.md\n";
         let tree = Tree::of(&[
             (HAZARDS, "| H17, H34 | rule |\n| bug 26 | story |\n"),
             (ARCHITECTURE, "## 2. Layers\n"),
@@ -98,6 +116,6 @@ mod tests {
             .iter()
             .filter_map(|said| said.split('`').nth(1).map(str::to_owned))
             .collect();
-        assert_eq!(cited, ["H99", "bug 7", "ARCHITECTURE §9"]);
+        assert_eq!(cited, ["H99", "bug 7", "ARCHITECTURE §9", "docs/none.md"]);
     }
 }

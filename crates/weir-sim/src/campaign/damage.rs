@@ -8,7 +8,7 @@
 //! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
 //! answers right), *nameless* (the same, by an error that names no file), *wrong* (an answer that
 //! never was, a panic, a hang), *missing* (something is silently not there). The last three must
-//! never occur (reliability.md 4.0, P6 and P7).
+//! never occur (PROMISES.md, P6 and P7).
 //!
 //! Logs of another store, and copies of the store's own files, come under numbers in use and later
 //! ones, too.

@@ -1,4 +1,4 @@
-//! The campaigns of reliability.md section 4.3.
+//! The campaigns of docs/campaigns.md.
 //!
 //! Each is a function from settings to a report or a violation; the program prints reports, the
 //! tests run short forms.

@@ -6,7 +6,7 @@
 //! All comparisons of keys go through this module; 8-byte prefixes are valid for the `bytewise`
 //! order only, which is the one order that exists.
 //!
-//! Reserved entry kinds (docs/format/entry.md): 0 invalid, 3 range_delete, 4 merge,
+//! Reserved entry kinds (docs/format/block.md): 0 invalid, 3 range_delete, 4 merge,
 //! 5 value_pointer, 6 put_with_expiry, 7 single_delete (refused for good: H11).
 
 use std::cmp::Ordering;

@@ -39,7 +39,7 @@ struct Pin {
 /// bookkeeping of a pin, and keeps a block of 4 KiB from being held for a few bytes.
 const PIN_BYTES_MIN: usize = 4 << 10;
 
-/// Part of the memory budget that pinned values may hold together (DESIGN §10).
+/// Part of the memory budget that pinned values may hold together (ARCHITECTURE §10).
 const PIN_BUDGET_DIVISOR: u64 = 8;
 
 impl Value {

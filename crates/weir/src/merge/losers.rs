@@ -16,7 +16,7 @@
 //!     for a source at its end: in both directions the smaller head wins, equal heads are compared
 //!     in full;
 //! (4) an error in any source makes the merge invalid until the next seek: a source that cannot be
-//!     read may hide the newest entry of any key (bug museum 39).
+//!     read may hide the newest entry of any key (bug 39).
 //!
 //! Cost: one comparison of cached heads while the same source wins again; else log2 k, and k-1 to
 //! build. Source: Knuth, TAOCP 5.4.1 (tree of losers); TigerBeetle `src/lsm/k_way_merge.zig`; the

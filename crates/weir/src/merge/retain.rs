@@ -14,9 +14,9 @@
 //! (2) a delete disappears only if it is the newest of stripe 0, so that no older version survives
 //!     in these inputs, and the caller says that none exists below them (H9);
 //! (3) nothing is collapsed into something else: an entry passes unchanged or is counted as
-//!     dropped, with a reason (bug museum 5); read = passed + shadowed + deletes_dropped, in number
+//!     dropped, with a reason (bug 5); read = passed + shadowed + deletes_dropped, in number
 //!     and in the sum of entry hashes (the conservation law, ARCHITECTURE §3);
-//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (museum
+//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (bug
 //!     39).
 //! The snapshots are read after the inputs were pinned, and later ones are newer than every input
 //! (H47).

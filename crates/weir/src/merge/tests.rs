@@ -351,7 +351,7 @@ fn visible_is_the_newest_version_of_each_key() {
     }
 }
 
-/// Goal (bug museum 39): an error is never the end of the data and never changes what is shown.
+/// Goal (bug 39): an error is never the end of the data and never changes what is shown.
 /// Method: the n-th move of any source fails, for all n; whatever is shown before is right, and if
 /// the walk ends early then `status` is the error.
 #[test]
@@ -468,7 +468,7 @@ fn retain_changes_no_answer() {
     }
 }
 
-/// Goal: all histories of up to four versions of one key under all sets of snapshots (bug museum 5:
+/// Goal: all histories of up to four versions of one key under all sets of snapshots (bug 5:
 /// exhaustive over operation kinds instead of random).
 #[test]
 fn retain_is_right_for_all_short_histories() {
@@ -501,7 +501,7 @@ fn retain_is_right_for_all_short_histories() {
     }
 }
 
-/// Goal (bug museum 39): a compaction whose input fails must see the failure.
+/// Goal (bug 39): a compaction whose input fails must see the failure.
 #[test]
 fn retain_reports_a_failed_input() {
     let mut prng = Prng::new(11);

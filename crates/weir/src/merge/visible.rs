@@ -7,7 +7,7 @@
 //! (1) going forwards, `inner` stands on the entry that is shown; going backwards, on the entry
 //!     before all versions of the shown key (or at its end), and key and value are copies;
 //! (2) an error of `inner` makes the view invalid, also when a candidate is already in hand: a
-//!     newer version or a delete may be behind the error (bug museum 39).
+//!     newer version or a delete may be behind the error (bug 39).
 //! No step allocates, but for buffers that grow to the largest key and value met backwards.
 //!
 //! Source: LevelDB `db/db_iter.cc`. We differ: after [`SKIPS_MAX`] hidden versions the view seeks

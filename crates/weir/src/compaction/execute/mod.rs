@@ -17,8 +17,8 @@
 //! `Corruption`.
 //! (2) A job that fails or is abandoned removes every table it wrote. (3) After `Done` the tables
 //! belong to the edit: whoever applies it may remove them only if the edit cannot have become
-//! durable (bug museum 32). (4) A delete is dropped only where no table outside the inputs can hold
-//! an older entry of its key (H9).
+//! durable (bug 32). (4) A delete is dropped only where no table outside the inputs can hold an
+//! older entry of its key (H9).
 //!
 //! Source: LevelDB `DoCompactionWork`; the conservation law is ARCHITECTURE §3 (bug 39).
 

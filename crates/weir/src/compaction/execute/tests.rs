@@ -520,8 +520,8 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
 
-/// Bug museum 39: an input that cannot be read is taken for one that has ended, and its entries are
-/// lost. Method: fail every single read of a merge in turn; each time the job must fail, remove its
+/// Bug 39: an input that cannot be read is taken for one that has ended, and its entries are lost.
+/// Method: fail every single read of a merge in turn; each time the job must fail, remove its
 /// outputs and leave the tree as it was.
 #[test]
 fn every_failing_read_fails_the_job() {

@@ -140,7 +140,7 @@ mod tests {
         );
     }
 
-    /// Bug museum 1 (LevelDB #320): one user key in two tables of a level.
+    /// docs/hazards.md, bug 1 (LevelDB #320): one user key in two tables of a level.
     #[test]
     fn never_inside_a_user_key() {
         assert_eq!(
