@@ -42,9 +42,9 @@ use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
 use crate::state::shared::Shared;
 use crate::state::tree::{Flushable, SuperVersion, Tree};
-use crate::storage::files::{Files, FilesOptions, Object, absent_advice, check_ahead};
+use crate::storage::files::{Files, FilesOptions, absent_advice};
 use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage, check_ahead};
 use crate::table::{Gates, OpenTables};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::set::{Context, VersionSet};
@@ -318,7 +318,7 @@ impl Opening {
         if group.count == 0 {
             return Ok(0);
         }
-        let damaged = |what: &str| damaged_group(&self.storage.path(), group, what);
+        let damaged = |what: &str| damaged_group(&*self.storage, group, what);
         let (first, mut records) = open_group(group.payload, group.count).map_err(damaged)?;
         let mut seq = first;
         let mut full = BTreeSet::new();
@@ -402,7 +402,7 @@ impl Opening {
             end.segments_seen.iter().copied().filter(|&n| n >= start).collect();
         let known = end.chain.segment.max(start);
         if let Some(&last) = existing.last() {
-            check_ahead(&self.storage.path(), Object::Log(LogKind::Wal, last), known)?;
+            check_ahead(&*self.storage, Object::Log(LogKind::Wal, last), known)?;
         }
         let next_number =
             existing.last().copied().unwrap_or(0).max(start).max(end.chain.segment) + 1;

@@ -17,8 +17,7 @@ use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Lineage;
-use crate::device::{Advice, File};
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, LogRegion, Object, Storage};
 
 /// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
 pub(super) const WINDOW_BYTES: u64 = 256 << 10;
@@ -98,7 +97,7 @@ pub(crate) fn replay(
 struct Segment {
     number: u64,
     seed: u32,
-    file: Arc<dyn File>,
+    region: Arc<dyn LogRegion>,
     len: u64,
     window: Vec<u8>,
     window_start: u64,
@@ -106,12 +105,12 @@ struct Segment {
 
 impl Segment {
     fn open(storage: &dyn Storage, kind: LogKind, lineage: Lineage, number: u64) -> Result<Self> {
-        let file = storage.open_log(kind, number)?;
-        let len = file.len()?;
+        let region = storage.open_log(kind, number)?;
+        let len = region.capacity()?;
         Ok(Self {
             number,
             seed: seed(lineage, kind, number),
-            file,
+            region,
             len,
             window: Vec::new(),
             window_start: 0,
@@ -131,7 +130,7 @@ impl Segment {
             let wanted = WINDOW_BYTES.min(self.len - offset) as usize;
             self.window.clear();
             self.window.resize(wanted, 0);
-            let got = self.file.read_at(&mut self.window, offset)?;
+            let got = self.region.read_at(&mut self.window, offset)?;
             self.window.truncate(got);
             self.window_start = offset;
         }
@@ -178,7 +177,7 @@ impl Segment {
 
     /// The `SegmentStart` of this segment, if it verifies.
     fn segment_start(&mut self, kind: LogKind, lineage: Lineage) -> Result<Option<Start>> {
-        let path = self.file.path();
+        let path = self.region.name();
         let (number, own_seed) = (self.number, self.seed);
         let bytes = self.bytes(0, START_BYTES_MAX)?;
         let Some(start) = stated_start(bytes) else { return Ok(None) };
@@ -287,7 +286,7 @@ impl Replay<'_> {
     fn find_successors(&mut self, segment: u64) -> Result<()> {
         for &number in self.numbers.iter().filter(|&&number| number > segment) {
             let mut candidate = Segment::open(self.storage, self.kind, self.lineage, number)?;
-            candidate.file.advise(0, 0, Advice::Sequential);
+            candidate.region.will_be_read();
             let Some(start) = candidate.segment_start(self.kind, self.lineage)? else { continue };
             self.durable_lsn = self.durable_lsn.max(start.header.durable_lsn);
             let rank = (start.header.opening, number);
@@ -409,11 +408,15 @@ impl Replay<'_> {
         Ok(Step::Group)
     }
 
+    /// Where segment `number` is, for messages.
+    fn name_of(&self, number: u64) -> String {
+        self.storage.name_of(Object::Log(self.kind, number))
+    }
+
     fn path(&self) -> String {
-        self.current.as_ref().map_or_else(
-            || self.kind.path_of(&self.storage.path(), self.chain.segment),
-            |segment| segment.file.path(),
-        )
+        self.current
+            .as_ref()
+            .map_or_else(|| self.name_of(self.chain.segment), |segment| segment.region.name())
     }
 
     /// No group follows: the end of the log, or damage.
@@ -455,9 +458,8 @@ impl Replay<'_> {
     fn breaks_at(&mut self) -> Result<Option<(String, &'static str)>> {
         const MISSING: &str = "missing, with the file that seems to have held it";
         const BROKEN: &str = "missing or broken, with the start of a later file";
-        let path = self.storage.path();
         let Some(segment) = &mut self.current else {
-            return Ok(Some((self.kind.path_of(&path, self.chain.segment.max(1)), MISSING)));
+            return Ok(Some((self.name_of(self.chain.segment.max(1)), MISSING)));
         };
         let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
         if self.kind != LogKind::Wal || !ends {
@@ -468,11 +470,11 @@ impl Replay<'_> {
             if peek(self.storage, self.kind, number)?.is_none()
                 && !is_blank(self.storage, self.kind, number)?
             {
-                return Ok(Some((self.kind.path_of(&path, number), BROKEN)));
+                return Ok(Some((self.name_of(number), BROKEN)));
             }
         }
         let missing = (!self.numbers.contains(&next)).then_some(MISSING);
-        Ok(missing.map(|how| (self.kind.path_of(&path, next), how)))
+        Ok(missing.map(|how| (self.name_of(next), how)))
     }
 
     /// Looks through what follows the break, in this segment and the later ones, for a header which
@@ -512,7 +514,7 @@ fn scan(
     missing: u64,
     opening: u32,
 ) -> Result<Option<String>> {
-    let path = segment.file.path();
+    let path = segment.region.name();
     let mut found = None;
     scan_headers(segment, seeds, from, &mut |header, offset| {
         if header.opening >= opening && header.durable_lsn >= missing {
@@ -534,7 +536,7 @@ fn scan_headers(
     let mut offset = from;
     while offset < segment.len {
         // No header begins in a hole.
-        offset = offset.max(segment.file.next_data(offset)?);
+        offset = offset.max(segment.region.next_data(offset)?);
         let window = segment.bytes(offset, WINDOW_BYTES)?;
         // A header that the window cuts off is looked at in the next one, unless there is none.
         let whole = (window.len() as u64) < WINDOW_BYTES;
@@ -667,7 +669,7 @@ pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Res
     };
     let mut offset = 0;
     loop {
-        offset = segment.file.next_data(offset)?;
+        offset = segment.region.next_data(offset)?;
         let bytes = segment.bytes(offset, WINDOW_BYTES)?;
         if bytes.is_empty() {
             return Ok(true);

@@ -1,6 +1,7 @@
 //! Which segments of the write-ahead log there are, and how large the next one is made.
 //!
-//! Not here: files (`wal`). Pure, but for the file of the segment that is ready.
+//! Not here: what is done with storage (`wal`). Pure, but for the region of the segment that is
+//! ready.
 //!
 //! Sizes. A segment of zeros is written twice before it is first recycled, so what is zeroed ahead
 //! of the writer is little: steps of [`STEP_BYTES`], later an eighth of what was zeroed so far, at
@@ -16,8 +17,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::device::File;
 use crate::log::LogPosition;
+use crate::storage::LogRegion;
 
 /// Bytes of the first segment of an opening: 128 KiB. Its zeros are written and synced by the first
 /// writer, and a store of a few pairs is not much larger than this.
@@ -58,7 +59,7 @@ pub(super) struct Ready {
     pub(super) area: Area,
     /// Whether it holds groups of an obsolete segment.
     pub(super) recycled: bool,
-    pub(super) file: Arc<dyn File>,
+    pub(super) region: Arc<dyn LogRegion>,
 }
 
 /// What is to be done for the next segment.
@@ -318,9 +319,9 @@ mod tests {
         let change_of = |change: fn(&mut Ring)| {
             let mut ring = Ring::new(VecDeque::new(), 2, 64 << 20);
             let storage = crate::log::test_storage::MemStorage::default();
-            let file = storage.reserve_log(LogKind::Wal, 1, 4096).expect("in memory");
+            let region = storage.reserve_log(LogKind::Wal, 1, 4096).expect("in memory");
             let area = Area { number: 1, bytes: 4096, zeroed: false };
-            ring.ready = Some(Ready { area, recycled: false, file });
+            ring.ready = Some(Ready { area, recycled: false, region });
             let wanted = ring.lacking(true).expect("what is ready was not zeroed");
             change(&mut ring);
             assert!(ring.begin(true, wanted).is_none());

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::prng::Prng;
-use crate::device::File;
-use crate::storage::{LogKind, Storage, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 
 /// The unit that survives a crash whole or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -190,7 +189,7 @@ impl MemStorage {
         };
         Self { state: Arc::new(Mutex::new(copy)) }
     }
-    fn file(&self, kind: LogKind, number: u64) -> Arc<dyn File> {
+    fn file(&self, kind: LogKind, number: u64) -> Arc<dyn LogRegion> {
         Arc::new(MemFile { storage: self.clone(), kind, number })
     }
 }
@@ -221,7 +220,7 @@ impl MemFile {
     }
 }
 
-impl File for MemFile {
+impl LogRegion for MemFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let state = self.storage.state.lock();
         if state.fail_reads {
@@ -233,10 +232,7 @@ impl File for MemFile {
         buf[..n].copy_from_slice(&rest[..n]);
         Ok(n)
     }
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.change(Change::Write(offset, buf.to_vec()))
-    }
-    fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         self.change(Change::Write(offset, parts.concat()))
     }
     fn sync(&self) -> Result<()> {
@@ -252,16 +248,13 @@ impl File for MemFile {
         }
         result
     }
-    fn len(&self) -> Result<u64> {
+    fn capacity(&self) -> Result<u64> {
         Ok(self.storage.state.lock().logs[&(self.kind, self.number)].current.len() as u64)
     }
-    fn allocate(&self, bytes: u64) -> Result<()> {
-        self.change(Change::Len(bytes))
+    fn cut(&self, end: u64) -> Result<()> {
+        self.change(Change::Len(end))
     }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.change(Change::Len(bytes))
-    }
-    fn path(&self) -> String {
+    fn name(&self) -> String {
         format!("{:?}-{}", self.kind, self.number)
     }
 }
@@ -280,7 +273,7 @@ impl Storage for MemStorage {
     fn list_tables(&self) -> Result<Vec<u64>> {
         Ok(self.state.lock().tables.iter().copied().collect())
     }
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
         let mut state = self.state.lock();
         if state.logs.contains_key(&(kind, number)) {
             return Err(Error::new(ErrorKind::Conflict, format!("{kind:?} {number} exists")));
@@ -294,7 +287,7 @@ impl Storage for MemStorage {
         result?;
         Ok(self.file(kind, number))
     }
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if effect == Effect::All {
@@ -304,7 +297,7 @@ impl Storage for MemStorage {
         result?;
         Ok(self.file(kind, new))
     }
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
         if !self.state.lock().logs.contains_key(&(kind, number)) {
             return Err(Error::new(ErrorKind::NotFound, format!("{kind:?} {number}")));
         }
@@ -342,5 +335,8 @@ impl Storage for MemStorage {
     }
     fn path(&self) -> String {
         "memory".to_owned()
+    }
+    fn name_of(&self, object: Object) -> String {
+        format!("memory/{object:?}")
     }
 }

@@ -319,7 +319,7 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
 fn a_recycled_segment_is_written_in_whole_pages() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, 1, 40_000).unwrap();
-    file.write_at(&[0xff; 40_000], 0).unwrap();
+    file.write_at(&[&[0xff; 40_000]], 0).unwrap();
     let room = Room { bytes: 40_000, recycled: true };
     let mut writer =
         SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, 0)
@@ -327,7 +327,7 @@ fn a_recycled_segment_is_written_in_whole_pages() {
     let mut prng = Prng::new(1);
     loop {
         let mut rest = vec![0; 40_000];
-        file.read_exact_at(&mut rest, 0).unwrap();
+        assert_eq!(file.read_at(&mut rest, 0).unwrap(), rest.len());
         let end = writer.position().offset as usize;
         let page_end = end.next_multiple_of(4096).min(rest.len());
         assert!(rest[end..page_end].iter().all(|&byte| byte == 0), "up to the page's end at {end}");
@@ -624,7 +624,7 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     let mut bytes = Vec::new();
     header.encode(super::group::seed(LINEAGE, LogKind::Wal, 1), &mut bytes);
     bytes.extend_from_slice(&payload);
-    file.write_at(&bytes, 0).unwrap();
+    file.write_at(&[&bytes], 0).unwrap();
     assert_eq!(read(&newer, 0).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
@@ -698,14 +698,14 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                         break 'run;
                     }
                     if synced {
-                        if writer.file().sync().is_err() {
+                        if writer.region().sync().is_err() {
                             break 'run;
                         }
                         durable = log.len() as u64;
                     }
                 }
                 // A segment is left only when it is durable.
-                if writer.file().sync().is_err() {
+                if writer.region().sync().is_err() {
                     break;
                 }
                 durable = log.len() as u64;
@@ -721,6 +721,6 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
 fn arcs_are_shared() {
     let storage = MemStorage::default();
     let (_, writer) = small_log(&storage, &[0]);
-    let file: &Arc<dyn crate::device::File> = writer.file();
-    assert_eq!(file.len().unwrap(), writer.bytes());
+    let region: &Arc<dyn crate::storage::LogRegion> = writer.region();
+    assert_eq!(region.capacity().unwrap(), writer.bytes());
 }

@@ -29,10 +29,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::Lineage;
 use crate::base::sched::{self, Condvar, Mutex};
-use crate::device::File;
 use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
 use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, LogRegion, Storage};
 
 /// How the log is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +141,7 @@ impl Active {
 struct SyncState {
     running: bool,
     /// Segments with groups that were not synced since, oldest first; the last is active.
-    dirty: Vec<(u64, Arc<dyn File>)>,
+    dirty: Vec<(u64, Arc<dyn LogRegion>)>,
     /// Segments started so far, and how many of their starts are durable.
     started: u64,
     starts_synced: u64,
@@ -165,7 +164,7 @@ impl Wal {
         want_segment: WantSegment,
     ) -> Result<Self> {
         let area = |&number: &u64| -> Result<Area> {
-            let bytes = storage.open_log(LogKind::Wal, number)?.len()?;
+            let bytes = storage.open_log(LogKind::Wal, number)?.capacity()?;
             // Nobody knows how it was made.
             Ok(Area { number, bytes, zeroed: false })
         };
@@ -290,10 +289,10 @@ impl Wal {
         if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
             self.prepare_lacking().map_err(as_verdict)?;
         }
-        let Ready { area, recycled, file } = self.take_ready()?;
+        let Ready { area, recycled, region } = self.take_ready()?;
         self.wanted.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
-            Arc::clone(&file),
+            Arc::clone(&region),
             self.options.identity(area.number),
             Room { bytes: area.bytes, recycled },
             active.chain(),
@@ -311,7 +310,7 @@ impl Wal {
             }
         };
         let mut sync = self.sync.lock();
-        sync.dirty.push((area.number, file));
+        sync.dirty.push((area.number, region));
         sync.started += 1;
         drop(sync);
         self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
@@ -384,20 +383,22 @@ impl Wal {
         };
         let make = || {
             unfit.into_iter().for_each(|number| self.delete(number));
-            match spare {
-                Some(old) => self.recycle(old.number, area.number),
-                None if area.zeroed => {
-                    self.storage.create_log(LogKind::Wal, area.number, area.bytes)
-                }
-                None => self.storage.reserve_log(LogKind::Wal, area.number, area.bytes),
+            let Area { number, bytes, zeroed } = area;
+            if let Some(old) = spare {
+                return self.recycle(old.number, number).map(|region| (area, region));
             }
+            let region = match zeroed {
+                true => self.storage.create_log(LogKind::Wal, number, bytes)?,
+                false => self.storage.reserve_log(LogKind::Wal, number, bytes)?,
+            };
+            Ok((Area { bytes: region.capacity()?, ..area }, region))
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
         ring.preparing = false;
         let result = match made {
-            Ok(file) => {
-                ring.ready = Some(Ready { area, recycled: spare.is_some(), file });
+            Ok((area, region)) => {
+                ring.ready = Some(Ready { area, recycled: spare.is_some(), region });
                 Ok(true)
             }
             Err(error) => {
@@ -427,7 +428,7 @@ impl Wal {
 
     /// Gives the obsolete segment `old` the number `number`. On an error the segment is deleted
     /// (best effort), so that it does not leak space.
-    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn File>> {
+    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn LogRegion>> {
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
         // It has one of the two numbers.
         recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.delete(gone)))
@@ -517,7 +518,7 @@ impl Wal {
         let dirty = state.dirty.clone();
         let started = state.started;
         drop(state);
-        let sync_all = || dirty.iter().try_for_each(|(_, file)| file.sync());
+        let sync_all = || dirty.iter().try_for_each(|(_, region)| region.sync());
         // Others wait for the end of this sync, whatever it is.
         let result = sched::catch_panic("a sync of the log", sync_all);
         let mut state = self.sync.lock();

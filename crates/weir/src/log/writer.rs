@@ -5,7 +5,7 @@
 //! behind the group that the next one replaces.
 //!
 //! Invariants: (1) one group is one write; (2) after a write that failed nothing is appended to the
-//! segment any more, unless `rollback` has cut the file back; (3) `chain` is always the last group
+//! segment any more, unless `rollback` has cut it back; (3) `chain` is always the last group
 //! that was written whole.
 
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use super::group::{
 use super::{GroupLink, LogPosition};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Lineage;
-use crate::device::File;
-use crate::storage::LogKind;
+use crate::storage::{LogKind, LogRegion};
 
 /// Payloads up to this size are copied next to their header, so that a group is one plain write;
 /// larger ones are written from where they are: 1 MiB, what one copy costs about as much as a
@@ -41,20 +40,20 @@ pub(crate) struct SegmentIdentity {
 /// What a segment may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// The allocated length of the file; 0 if it grows.
+    /// The capacity of the region; 0 if it grows.
     pub(crate) bytes: u64,
-    /// Whether the file holds groups of an obsolete segment.
+    /// Whether the region holds groups of an obsolete segment.
     pub(crate) recycled: bool,
 }
 
 impl Room {
-    /// That of a file which grows.
+    /// That of a region which grows.
     pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
 }
 
 /// Appends groups to one segment of a log.
 pub(crate) struct SegmentWriter {
-    file: Arc<dyn File>,
+    region: Arc<dyn LogRegion>,
     identity: SegmentIdentity,
     /// Bytes that the segment may take; 0: it grows as it is written.
     capacity: u64,
@@ -79,7 +78,7 @@ impl SegmentWriter {
     /// # Errors
     /// The device's; `InvalidArgument` if the capacity does not hold a `SegmentStart` and a header.
     pub(crate) fn start(
-        file: Arc<dyn File>,
+        region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
         room: Room,
         prev: GroupLink,
@@ -101,7 +100,7 @@ impl SegmentWriter {
             prev,
         };
         let mut writer = Self {
-            file,
+            region,
             identity,
             capacity,
             recycled,
@@ -178,9 +177,9 @@ impl SegmentWriter {
         self.sealed = true;
     }
 
-    /// The segment's file, which the caller syncs.
-    pub(crate) fn file(&self) -> &Arc<dyn File> {
-        &self.file
+    /// The segment's region, which the caller syncs.
+    pub(crate) fn region(&self) -> &Arc<dyn LogRegion> {
+        &self.region
     }
 
     /// Appends one group and gives its LSN. `parts` together are the payload and must fit
@@ -217,7 +216,7 @@ impl SegmentWriter {
         if self.sealed {
             return Err(Error::new(
                 ErrorKind::Poisoned,
-                format!("{} was sealed after a failed write", self.file.path()),
+                format!("{} was sealed after a failed write", self.region.name()),
             ));
         }
         assert!(
@@ -265,26 +264,26 @@ impl SegmentWriter {
         if header.payload_len as usize <= COPIED_PAYLOAD_BYTES_MAX {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
             self.buf.extend_from_slice(padding);
-            self.file.write_at(&self.buf, self.offset)?;
+            self.region.write_at(&[&self.buf], self.offset)?;
         } else {
             let mut all: Vec<&[u8]> = Vec::with_capacity(parts.len() + 2);
             all.push(&self.buf);
             all.extend_from_slice(parts);
             all.push(padding);
-            self.file.write_parts_at(&all, self.offset)?;
+            self.region.write_at(&all, self.offset)?;
         }
         Ok(checksum)
     }
 
-    /// After a failed append to a log that grows: cuts the file back to its last good group,
+    /// After a failed append to a log that grows: cuts it back to its last good group,
     /// durably, and opens the segment again. Nothing of the failed group is left then (bug 31).
     ///
     /// # Errors
     /// The device's: what of the failed group is on disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
         assert!(self.capacity == 0, "an allocated segment is sealed, not cut");
-        self.file.set_len(self.offset)?;
-        self.file.sync()?;
+        self.region.cut(self.offset)?;
+        self.region.sync()?;
         self.sealed = false;
         Ok(())
     }

@@ -30,7 +30,7 @@ use crate::device::{Advice, Dir, File, Lock, Mode};
 use crate::storage::files::found::{Found, check_root_tmp, inspect};
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::removals::Removals;
-use crate::storage::{LogKind, Storage, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 
 const LOCK: &str = "LOCK";
 const ROOT: &str = "ROOT";
@@ -92,25 +92,13 @@ enum Name {
     Lost(Object),
 }
 
-/// What a repair moves aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
-    /// The root.
-    Root,
-    /// A table by uid.
-    Table(u64),
-    /// A log by kind and number.
-    Log(LogKind, u64),
-}
-
-impl Object {
-    /// Its name in the directory.
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Root => ROOT.to_owned(),
-            Self::Table(uid) => table_name(uid),
-            Self::Log(kind, number) => log_name(kind, number),
-        }
+/// The name of an object in the directory.
+fn file_name(object: Object) -> String {
+    match object {
+        Object::Root => ROOT.to_owned(),
+        Object::Table(uid) => table_name(uid),
+        Object::Log(kind, 0) => format!("{}*.log", log_prefix(kind)),
+        Object::Log(kind, number) => log_name(kind, number),
     }
 }
 
@@ -121,47 +109,20 @@ fn table_name(uid: u64) -> String {
     format!("{uid:06}.tbl")
 }
 
-pub(super) fn log_prefix(kind: LogKind) -> &'static str {
+fn log_prefix(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Wal => "wal-",
         LogKind::Versions => "versions-",
     }
 }
 
-pub(super) fn log_name(kind: LogKind, number: u64) -> String {
+fn log_name(kind: LogKind, number: u64) -> String {
     format!("{}{number:06}.log", log_prefix(kind))
 }
 
 /// Numbers from here on are no store's: names with them are foreign. At a million files a second,
 /// 2,000 years do not get there.
 const NUMBERS_END: u64 = 1 << 56;
-
-/// How far a file's number may be ahead of what a store records: by what openings that failed have
-/// used up. A file further ahead was not written by the store, and its number must not become the
-/// one that the store counts on from.
-const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
-
-/// Refuses a file in whose name a store that has recorded numbers up to `known` cannot have come.
-///
-/// # Errors
-/// `Corruption` that names the file.
-pub(crate) fn check_ahead(path: &str, object: Object, known: u64) -> Result<()> {
-    let number = match object {
-        Object::Root => return Ok(()),
-        Object::Table(number) | Object::Log(_, number) => number,
-    };
-    if number <= known.saturating_add(NUMBERS_AHEAD_MAX) {
-        return Ok(());
-    }
-    Err(Error::corruption(
-        format!("{path}/{}", object.name()),
-        0,
-        format_args!(
-            "a file under a number that the store has not reached, it is at {known}: it belongs to \
-             somebody else; move it away"
-        ),
-    ))
-}
 
 /// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
 fn parse_number(digits: &str) -> Option<u64> {
@@ -291,7 +252,7 @@ impl Files {
     /// A name that nobody has, for what is to be moved aside from the name of `object`.
     pub(crate) fn free_lost_name(&self, object: Object) -> Result<String> {
         let names = self.names()?;
-        let plain = format!("{LOST_PREFIX}{}", object.name());
+        let plain = format!("{LOST_PREFIX}{}", file_name(object));
         let mut name = plain.clone();
         let mut count = 2;
         while names.contains(&name) {
@@ -305,7 +266,7 @@ impl Files {
     /// Its new name; `None` if it does not exist.
     pub(crate) fn set_aside(&self, object: Object) -> Result<Option<String>> {
         self.writable()?;
-        let from = object.name();
+        let from = file_name(object);
         if !self.names()?.contains(&from) {
             return Ok(None);
         }
@@ -322,7 +283,7 @@ impl Files {
     pub(crate) fn copy_aside(&self, object: Object) -> Result<Option<String>> {
         self.writable()?;
         let names = self.names()?;
-        let from = object.name();
+        let from = file_name(object);
         if !names.contains(&from) {
             return Ok(None);
         }
@@ -494,13 +455,15 @@ fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl Files {
-    /// Creates a log and has `fill` give it its length; durable under its name before this returns.
+    /// Creates a log and has `fill` give it its length, `bytes`; durable under its name before this
+    /// returns.
     fn make_log(
         &self,
         kind: LogKind,
         number: u64,
+        bytes: u64,
         fill: impl FnOnce(&Arc<dyn File>) -> Result<()>,
-    ) -> Result<Arc<dyn File>> {
+    ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
         let name = log_name(kind, number);
         let file = self.create_new(&name)?;
@@ -509,7 +472,7 @@ impl Files {
             file.sync()?;
             self.dir.sync()
         })?;
-        Ok(file)
+        Ok(Arc::new(FileLog { file, allocated: (bytes > 0).then_some(bytes) }))
     }
 }
 
@@ -537,10 +500,9 @@ impl Storage for Files {
                 return error.leaving_nothing_unknown();
             }
             let message = format!(
-                "the table {}/{} is missing; put it back from a backup, or salvage the others with \
+                "the table {} is missing; put it back from a backup, or salvage the others with \
                  `weir repair`",
-                self.dir.path(),
-                table_name(uid)
+                self.name_of(Object::Table(uid))
             );
             Error::with_source(ErrorKind::NotFound, message, error)
         })?;
@@ -556,15 +518,16 @@ impl Storage for Files {
         self.list_names(|name| if let Name::Table(uid) = name { Some(uid) } else { None })
     }
 
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
-        self.make_log(kind, number, |file| if bytes > 0 { file.allocate(bytes) } else { Ok(()) })
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+        let fill = |file: &Arc<dyn File>| if bytes > 0 { file.allocate(bytes) } else { Ok(()) };
+        self.make_log(kind, number, bytes, fill)
     }
 
-    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
-        self.make_log(kind, number, |file| file.reserve(bytes))
+    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+        self.make_log(kind, number, bytes, |file| file.reserve(bytes))
     }
 
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
         let (from, to) = (log_name(kind, old), log_name(kind, new));
         // A rename would silently replace it. The store is locked: nobody creates it in between.
@@ -577,12 +540,14 @@ impl Storage for Files {
         self.removals.give_name(&to);
         self.dir.rename(&from, &to)?;
         self.dir.sync()?;
-        self.dir.open(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)
+        let file = self.dir.open(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)?;
+        Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
         let mode = if self.read_only { Mode::Read } else { Mode::ReadWrite };
-        self.dir.open(&log_name(kind, number), mode)
+        let file = self.dir.open(&log_name(kind, number), mode)?;
+        Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
     fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
@@ -664,6 +629,58 @@ impl Storage for Files {
 
     fn path(&self) -> String {
         self.dir.path()
+    }
+
+    fn name_of(&self, object: Object) -> String {
+        format!("{}/{}", self.dir.path(), file_name(object))
+    }
+}
+
+/// A log in a file of its own.
+struct FileLog {
+    file: Arc<dyn File>,
+    /// The file's length, if it was made with it; `None` asks the device.
+    allocated: Option<u64>,
+}
+
+impl LogRegion for FileLog {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        match parts {
+            [one] => self.file.write_at(one, offset),
+            several => self.file.write_parts_at(several, offset),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn capacity(&self) -> Result<u64> {
+        self.allocated.map_or_else(|| self.file.len(), Ok)
+    }
+
+    fn cut(&self, end: u64) -> Result<()> {
+        if self.allocated.is_some() {
+            let what = format!("{} is of a fixed size and cannot be cut", self.file.path());
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        self.file.set_len(end)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        self.file.next_data(offset)
+    }
+
+    fn will_be_read(&self) {
+        self.file.advise(0, 0, Advice::Sequential);
+    }
+
+    fn name(&self) -> String {
+        self.file.path()
     }
 }
 

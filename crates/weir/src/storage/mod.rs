@@ -14,9 +14,8 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 pub use crate::device::Advice;
-use crate::device::File;
 
 #[cfg(test)]
 mod contract;
@@ -34,14 +33,43 @@ pub enum LogKind {
     Versions = 2,
 }
 
-impl LogKind {
-    /// Where log `number` of the store at `path` is, for messages.
-    pub(crate) fn path_of(self, path: &str, number: u64) -> String {
-        match number {
-            0 => format!("{path}/{}*.log", files::log_prefix(self)),
-            _ => format!("{path}/{}", files::log_name(self, number)),
-        }
+/// What a store consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// The root.
+    Root,
+    /// A table by uid.
+    Table(u64),
+    /// A log by kind and number; number 0 stands for any log of the kind.
+    Log(LogKind, u64),
+}
+
+/// How far an object's number may be ahead of what a store records: by what openings that failed
+/// have used up. An object further ahead was not written by the store, and its number must not
+/// become the one that the store counts on from.
+const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+
+/// Refuses an object under a number that a store which has recorded numbers up to `known` cannot
+/// have given out.
+///
+/// # Errors
+/// `Corruption` that names the object.
+pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> Result<()> {
+    let number = match object {
+        Object::Root => return Ok(()),
+        Object::Table(number) | Object::Log(_, number) => number,
+    };
+    if number <= known.saturating_add(NUMBERS_AHEAD_MAX) {
+        return Ok(());
     }
+    Err(Error::corruption(
+        storage.name_of(object),
+        0,
+        format_args!(
+            "a file under a number that the store has not reached, it is at {known}: it belongs to \
+             somebody else; move it away"
+        ),
+    ))
 }
 
 /// The objects of one store.
@@ -55,19 +83,19 @@ pub trait Storage: Send + Sync {
     /// All tables with a name, finished or not, ascending.
     fn list_tables(&self) -> Result<Vec<u64>>;
 
-    /// Creates a log of `bytes` zeroed and allocated bytes (0: grows as it is written), durable
-    /// under its name before this returns. Exclusive.
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>>;
+    /// Creates a log of at least `bytes` zeroed and allocated bytes (0: it grows as it is written),
+    /// durable under its number before this returns. Exclusive.
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>>;
     /// As [`create_log`](Self::create_log), without writing the zeros: quick, and right for a log
     /// that is not synced often.
-    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
         self.create_log(kind, number, bytes)
     }
     /// Gives an unused log a new number, keeping its (stale) bytes and their allocation; durable
     /// before this returns.
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>>;
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>>;
     /// Opens a log for reading and writing.
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>>;
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>>;
     /// Frees a log.
     fn remove_log(&self, kind: LogKind, number: u64) -> Result<()>;
     /// All logs of a kind, ascending.
@@ -102,6 +130,35 @@ pub trait Storage: Send + Sync {
     fn unlock(&self) {}
     /// Where the store is, for messages.
     fn path(&self) -> String;
+    /// Where an object is, or would be, for messages.
+    fn name_of(&self, object: Object) -> String;
+}
+
+/// The place of one log: bytes that are written and read at any offset. Regions are handed out with
+/// a capacity or, for logs whose length nobody knows beforehand, as ones that grow.
+pub trait LogRegion: Send + Sync {
+    /// Reads at `offset` until `buf` is full or the region ends; the number of bytes read.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes the parts one after the other, starting at `offset`, in as few requests as possible.
+    /// On an error any part of them may have been written.
+    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
+    /// Makes written bytes durable, and with them the region's size.
+    fn sync(&self) -> Result<()>;
+    /// Bytes that the region takes, where reading ends; in one that grows, those written so far.
+    /// Unwritten bytes are zeros or, in a recycled region, what it held before.
+    fn capacity(&self) -> Result<u64>;
+    /// Gives up what was written from `end` on, in a region that grows: durable after the next
+    /// `sync`, reading ends there. A region of a fixed capacity refuses it with `Unsupported`.
+    fn cut(&self, end: u64) -> Result<()>;
+    /// The first offset from `offset` on that may hold anything but zeros; the end of the region,
+    /// or more, if there is none.
+    fn next_data(&self, offset: u64) -> Result<u64> {
+        Ok(offset)
+    }
+    /// Says that all of the region will be read, from its start to its end.
+    fn will_be_read(&self) {}
+    /// Where it is, for messages.
+    fn name(&self) -> String;
 }
 
 /// A table being written: append only.

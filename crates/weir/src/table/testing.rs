@@ -12,9 +12,9 @@ use crate::base::prng::Prng;
 use crate::base::sched::Mutex;
 use crate::base::table_meta::TableMeta;
 use crate::cache::{BlockCache, Purpose};
-use crate::device::{Advice, File};
+use crate::device::Advice;
 use crate::options::Compression;
-use crate::storage::{LogKind, Storage, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions};
 
 /// One entry as the tests write it.
@@ -155,13 +155,13 @@ impl Storage for MemoryTables {
     fn list_tables(&self) -> Result<Vec<u64>> {
         Ok(self.tables.lock().keys().copied().collect())
     }
-    fn create_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn File>> {
+    fn create_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
-    fn recycle_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn File>> {
+    fn recycle_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
-    fn open_log(&self, _: LogKind, _: u64) -> Result<Arc<dyn File>> {
+    fn open_log(&self, _: LogKind, _: u64) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
     fn remove_log(&self, _: LogKind, _: u64) -> Result<()> {
@@ -181,6 +181,9 @@ impl Storage for MemoryTables {
     }
     fn path(&self) -> String {
         "memory".to_owned()
+    }
+    fn name_of(&self, object: Object) -> String {
+        format!("memory/{object:?}")
     }
 }
 

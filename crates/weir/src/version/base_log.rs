@@ -18,7 +18,7 @@ use crate::base::table_meta::TableMeta;
 use crate::log::{
     GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
 };
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
 
 /// Tables described in one edit of a base: some 100 KiB at common key lengths, at most 130 MiB.
@@ -41,8 +41,8 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         lineage: root.lineage,
         opening: root.opening,
     };
-    let file = storage.create_log(LogKind::Versions, number, 0)?;
-    let mut writer = SegmentWriter::start(file, identity, Room::GROWS, GroupLink::ORIGIN, 0)?;
+    let region = storage.create_log(LogKind::Versions, number, 0)?;
+    let mut writer = SegmentWriter::start(region, identity, Room::GROWS, GroupLink::ORIGIN, 0)?;
     let mut buf = Vec::new();
     let mut append = |edit: &VersionEdit, last: bool| {
         buf.clear();
@@ -67,7 +67,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         }
     }
     let base_lsn = append(&counters_edit(root), true)?;
-    writer.file().sync()?;
+    writer.region().sync()?;
     let record =
         RootRecord { lineage: root.lineage, version_log: number, opening: root.opening, base_lsn };
     Ok(BaseLog { writer, record })
@@ -190,7 +190,7 @@ pub(super) fn read_prefix(
 ) -> Result<Prefix> {
     let Source { number, lineage, opening, base_lsn } = source;
     let start = LogPosition { segment: number, offset: 0, lsn: 1, opening, prev_crc: 0 };
-    let file = LogKind::Versions.path_of(&storage.path(), number);
+    let file = storage.name_of(Object::Log(LogKind::Versions, number));
     let mut prefix = Prefix {
         root: Root::empty(lineage, 0),
         places: Places::new(),

@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::Lineage;
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage};
 use crate::table::{Table, read_meta};
 
 /// What is known of the tree.
@@ -50,7 +50,7 @@ pub(crate) struct Salvage {
 /// `Unsupported` for what a newer version wrote; the device's. Damage is in the result.
 pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
     let storage = &*context.storage;
-    let file = format!("{}/ROOT", storage.path());
+    let file = storage.name_of(Object::Root);
     let record = match storage.read_root() {
         Ok(Some(bytes)) => RootRecord::decode(&bytes, &file),
         Ok(None) => Err(Error::corruption(&file, 0, "the root record is missing")),
@@ -151,7 +151,7 @@ fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> 
 }
 
 fn log_file(storage: &dyn Storage, number: u64) -> String {
-    LogKind::Versions.path_of(&storage.path(), number)
+    storage.name_of(Object::Log(LogKind::Versions, number))
 }
 
 /// What can be read of a log whose base is marked by itself alone; `None` if its start is not

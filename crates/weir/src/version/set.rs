@@ -32,8 +32,7 @@ use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
-use crate::storage::files::{Object, check_ahead};
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage, check_ahead};
 use crate::table::{OpenTables, Table};
 
 /// Why it does not matter if an old version log cannot be removed.
@@ -206,14 +205,13 @@ impl VersionSet {
             Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
         })?;
         // A table that no edit names was written after the last one: its uid is spent.
-        let path = context.storage.path();
         if let Some(&uid) = context.storage.list_tables()?.last() {
-            check_ahead(&path, Object::Table(uid), root.next_uid)?;
+            check_ahead(&*context.storage, Object::Table(uid), root.next_uid)?;
             root.next_uid = root.next_uid.max(uid.saturating_add(1));
         }
         if let Some(&number) = context.storage.list_logs(LogKind::Versions)?.last() {
             let log = Object::Log(LogKind::Versions, number);
-            check_ahead(&path, log, record.version_log)?;
+            check_ahead(&*context.storage, log, record.version_log)?;
         }
         Self::start(context, root, places, record.version_log)
     }
@@ -254,7 +252,7 @@ impl VersionSet {
                 format!("there is no store in {}", storage.path()),
             ));
         };
-        let record = RootRecord::decode(&bytes, &format!("{}/ROOT", storage.path()))?;
+        let record = RootRecord::decode(&bytes, &storage.name_of(Object::Root))?;
         let open = |meta: &Arc<TableMeta>, hash_seed| context.open(meta, hash_seed);
         let (root, places) = base_log::read(storage, &record, &open)?;
         Ok((record, root, places))
@@ -509,6 +507,6 @@ impl VersionLog {
             };
         }
         // A failed sync leaves unknown what is on disk: no retry (H43).
-        self.writer.file().sync().map_err(|error| ApplyError { error, maybe_persisted: true })
+        self.writer.region().sync().map_err(|error| ApplyError { error, maybe_persisted: true })
     }
 }

@@ -18,13 +18,12 @@ use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
 use crate::compaction::policy::{Policy, RangePick, running_job};
 use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
-use crate::device::File;
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
 use crate::merge::{MergingCursor, Visible};
 use crate::options::{Options, WarmUp};
 use crate::storage::files::{Files, FilesOptions};
-use crate::storage::{LogKind, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
 use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
@@ -109,13 +108,13 @@ impl Storage for TestStorage {
     fn list_tables(&self) -> Result<Vec<u64>> {
         self.tables.list_tables()
     }
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
         self.files.create_log(kind, number, bytes)
     }
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn File>> {
+    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
         self.files.recycle_log(kind, old, new)
     }
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn File>> {
+    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
         self.files.open_log(kind, number)
     }
     fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
@@ -135,6 +134,9 @@ impl Storage for TestStorage {
     }
     fn path(&self) -> String {
         "test".to_owned()
+    }
+    fn name_of(&self, object: Object) -> String {
+        self.files.name_of(object)
     }
 }
 

@@ -14,8 +14,7 @@ use super::{LostLog, Output, Repair, log_source};
 use crate::base::error::{Error, Result};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, groups_behind, is_blank};
-use crate::storage::LogKind;
-use crate::storage::files::{Object, check_ahead};
+use crate::storage::{LogKind, Object, check_ahead};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::set::VersionSet;
@@ -134,7 +133,7 @@ impl Repair {
         for (_, object) in self.files.list_lost()? {
             // Not one that was set aside because the store has not reached it.
             if let Object::Log(LogKind::Wal, number) = object
-                && check_ahead(&self.storage.path(), object, last).is_ok()
+                && check_ahead(&*self.storage, object, last).is_ok()
             {
                 last = last.max(number);
             }

@@ -52,8 +52,8 @@ use crate::db::Builder;
 use crate::device::real::RealDir;
 use crate::log::{LogPosition, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
-use crate::storage::files::{Files, Object, check_ahead};
-use crate::storage::{LogKind, Storage};
+use crate::storage::files::Files;
+use crate::storage::{LogKind, Object, Storage, check_ahead};
 use crate::table::{Table, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
@@ -185,7 +185,6 @@ impl Repair {
     /// counts on from the greatest one. How far tables, version logs and segments have come is
     /// given.
     fn clear_unreached(&mut self, [uids, versions, segments]: [u64; 3]) -> Result<()> {
-        let path = self.storage.path();
         let mut objects = Vec::new();
         for uid in self.storage.list_tables()? {
             objects.push((Object::Table(uid), uids));
@@ -196,7 +195,7 @@ impl Repair {
             }
         }
         for (object, known) in objects {
-            if let Err(why) = check_ahead(&path, object, known) {
+            if let Err(why) = check_ahead(&*self.storage, object, known) {
                 self.set_aside(object)?;
                 self.report.strangers.push(why);
             }
@@ -219,7 +218,7 @@ impl Repair {
     fn survey(&self, root: &Root, segments: &Segments) -> Result<LogEnd> {
         let source = log_source(root);
         if let Some(number) = segments.misplaced(root.lineage, source.start.segment).next() {
-            let file = LogKind::Wal.path_of(&self.storage.path(), number);
+            let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
             return Ok(LogEnd {
                 next: source.start,
                 groups: 0,
@@ -238,7 +237,7 @@ impl Repair {
     fn outdated(&self, salvage: &Salvage, log: &LogEnd) -> Result<Option<Error>> {
         let root = &salvage.root;
         let lost = |what: &str| {
-            let file = LogKind::Versions.path_of(&self.storage.path(), salvage.log);
+            let file = self.storage.name_of(Object::Log(LogKind::Versions, salvage.log));
             Some(Error::corruption(file, 0, format_args!("edits are lost: {what}")))
         };
         if log.keyspaces.iter().any(|&id| id >= root.next_keyspace) {
@@ -464,7 +463,6 @@ impl Repair {
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.
     /// A file whose number is out of reach does not count.
     fn next_uid(&self, known: u64) -> Result<u64> {
-        let path = self.storage.path();
         // Without a version log nobody knows how far the store has come.
         let reached = known.max(REACHED);
         let lost = self.files.list_lost()?.into_iter().filter_map(|(_, object)| match object {
@@ -472,7 +470,8 @@ impl Repair {
             _ => None,
         });
         let all = self.storage.list_tables()?.into_iter().chain(lost);
-        let near = all.filter(|&uid| check_ahead(&path, Object::Table(uid), reached).is_ok());
+        let near =
+            all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last + 1)))
     }
 

@@ -25,8 +25,7 @@ use crate::db::engine::DEFAULT_KEYSPACE;
 use crate::log::{Behind, LogPosition, groups_behind};
 use crate::merge::MergingCursor;
 use crate::options::Options;
-use crate::storage::LogKind;
-use crate::storage::files::Object;
+use crate::storage::{LogKind, Object};
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::Root;
@@ -143,7 +142,7 @@ impl Repair {
                 if orphans.iter().any(newer) {
                     continue;
                 }
-                let path = format!("{}/{}", self.storage.path(), Object::Table(meta.uid).name());
+                let path = self.storage.name_of(Object::Table(meta.uid));
                 self.report.lost_tables.push(LostTable {
                     uid: meta.uid,
                     keyspace: Some(state.name.to_string()),
@@ -226,7 +225,7 @@ impl Repair {
     ) -> Result<()> {
         for number in segments.foreign(lineage) {
             self.set_aside(Object::Log(LogKind::Wal, number))?;
-            let file = LogKind::Wal.path_of(&self.storage.path(), number);
+            let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
             let what = "it is not the store's, or not under its number";
             let why = Error::corruption(file, 0, what);
             self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
@@ -241,7 +240,7 @@ impl Repair {
                 continue;
             };
             if reached.is_some_and(|lsn| peeked.start.lsn > lsn) {
-                let file = LogKind::Wal.path_of(&self.storage.path(), peeked.start.segment);
+                let file = self.storage.name_of(Object::Log(LogKind::Wal, peeked.start.segment));
                 let what = "the log before it is not there; what it held may be in tables";
                 let why = Error::corruption(file, 0, what);
                 self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
@@ -277,7 +276,7 @@ impl Repair {
             collected.last_opening = collected.last_opening.max(behind.last_opening);
             // Nothing intact in it: the torn start of a segment, as far as anybody can tell.
             if behind.groups > 0 {
-                let file = LogKind::Wal.path_of(&self.storage.path(), number);
+                let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
                 let why = Error::corruption(file, 0, "its start cannot be read");
                 let (groups, entries) = (behind.groups, behind.entries);
                 self.report.lost_log.push(LostLog { why, groups, entries });

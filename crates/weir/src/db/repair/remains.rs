@@ -19,7 +19,7 @@ use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::memtable::Memtable;
-use crate::storage::files::Object;
+use crate::storage::Object;
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::{KeyspaceVersion, Root};

@@ -231,7 +231,7 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
         Record { kind: Kind::Put, keyspace: KeyspaceId::DEFAULT, key, value: b"v" },
     );
     writer.append(GroupType::Full, &[&payload], 1, true, 0).expect("appended");
-    writer.file().sync().expect("synced");
+    writer.region().sync().expect("synced");
 }
 
 /// Goal: a log group with a right checksum that no writer has written is refused, with file and

@@ -8,7 +8,7 @@ use crate::base::ids::{KeyspaceId, Lineage};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage};
 use crate::write::batch::{Record, Records, open_group, record_fault};
 
 /// How far a log could be read.
@@ -78,7 +78,7 @@ fn check_group<'a>(
     if group.count == 0 {
         return Ok((0, Records::new(&[])));
     }
-    let damaged = |what: &str| damaged_group(&storage.path(), group, what);
+    let damaged = |what: &str| damaged_group(storage, group, what);
     let (first, mut records) = open_group(group.payload, group.count).map_err(damaged)?;
     let (mut count, mut fault) = (0, None);
     for record in records.by_ref() {
@@ -101,9 +101,9 @@ fn check_group<'a>(
 pub(crate) const NO_BATCH: &str = "holds something that is not a batch of this version";
 
 /// The error for a group whose checksum is right and whose content is not.
-pub(crate) fn damaged_group(path: &str, group: &GroupView<'_>, what: &str) -> Error {
+pub(crate) fn damaged_group(storage: &dyn Storage, group: &GroupView<'_>, what: &str) -> Error {
     Error::corruption(
-        LogKind::Wal.path_of(path, group.position.segment),
+        storage.name_of(Object::Log(LogKind::Wal, group.position.segment)),
         group.position.offset,
         format_args!("log group {} {what}", group.lsn),
     )

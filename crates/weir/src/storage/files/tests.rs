@@ -41,7 +41,7 @@ fn names_have_one_spelling() {
     }
     for object in [Object::Root, Object::Table(7), Object::Log(LogKind::Wal, 1_000_000)] {
         for suffix in ["", ".2", ".10"] {
-            let name = format!("lost-{}{suffix}", object.name());
+            let name = format!("lost-{}{suffix}", file_name(object));
             assert_eq!(parse_name(&name), Some(Name::Lost(object)), "{name}");
         }
     }
