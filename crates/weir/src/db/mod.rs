@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::value::Value;
 use crate::options::{DbOptions, Durability, Options};
+use crate::storage::open::Location;
 
 pub(crate) mod batch;
 pub(crate) mod closing;
@@ -218,7 +219,7 @@ impl Db {
     /// `Locked` if it is open, `InvalidArgument` if the directory is not a store's, `Io`. No store:
     /// nothing happens.
     pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
-        open::destroy(path.as_ref())
+        Location::Path(path.as_ref().to_owned()).destroy()
     }
 
     /// Makes the damaged store in the directory `path` openable again, and keeps all of it that can

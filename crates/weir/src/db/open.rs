@@ -35,16 +35,16 @@ use crate::db::repair::{NO_BATCH, damaged_group};
 use crate::db::sync_queue::SyncQueue;
 use crate::db::{Builder, Db};
 use crate::db::{flushes, scheduler};
-use crate::device::real::RealDir;
 use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::{DbOptions, Options};
 use crate::state::shared::Shared;
 use crate::state::tree::{Flushable, SuperVersion, Tree};
-use crate::storage::files::{Files, FilesOptions, absent_advice};
-use crate::storage::io::{Cause, CountedDir, IoCounters, on_behalf_of};
-use crate::storage::{LogKind, Object, Storage, check_ahead};
+
+use crate::storage::io::{Cause, IoCounters, on_behalf_of};
+use crate::storage::open::Location;
+use crate::storage::{LogKind, Object, OpenOptions, Storage, check_ahead};
 use crate::table::{Gates, OpenTables};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::set::{Context, VersionSet};
@@ -65,23 +65,10 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         defaults.validate()?;
     }
     let path = builder.path.display().to_string();
-    let create = options.create_if_missing && !options.read_only;
-    let dir = match builder.device {
-        Some(device) => device,
-        None => RealDir::open(&builder.path, create).map_err(|error| match error.kind() {
-            // Where it may be made, the error says why it cannot be.
-            ErrorKind::NotFound if !create => {
-                let advice = absent_advice(options.read_only);
-                let what = format!("there is no store in {path}; {advice}");
-                Error::with_source(ErrorKind::NotFound, what, error)
-            }
-            _ => error,
-        })?,
-    };
+    let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let io = Arc::new(IoCounters::default());
-    let dir = CountedDir::over(dir, Arc::clone(&io));
-    let files = Files::open(dir, FilesOptions { create, read_only: options.read_only })?;
-    let storage: Arc<dyn Storage> = Arc::new(files);
+    let create = options.create_if_missing && !options.read_only;
+    let storage = location.open(OpenOptions { create, read_only: options.read_only }, &io)?;
     let root = storage.read_root()?;
     if root.is_some() && options.error_if_exists {
         return Err(Error::new(
@@ -119,14 +106,6 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let opening =
         Opening { options, storage, io, accountant, memtable_memory, cache, tables, set, path };
     opening.run(builder.default_options)
-}
-
-/// Removes the store in a directory.
-pub(crate) fn destroy(path: &std::path::Path) -> Result<()> {
-    match RealDir::open(path, false).and_then(|dir| Files::destroy(&*dir)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        destroyed => destroyed,
-    }
 }
 
 /// A store between its version set and its first reader.

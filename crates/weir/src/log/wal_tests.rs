@@ -115,9 +115,10 @@ fn only_what_is_settled_can_be_synced() {
 #[test]
 fn a_recorded_position_is_durable() {
     use crate::device::sim::{SimDisk, SimOptions, crash::CrashPolicy};
-    use crate::storage::files::{Files, FilesOptions};
+    use crate::storage::OpenOptions;
+    use crate::storage::files::Files;
     let files = |disk: &SimDisk| -> Arc<dyn Storage> {
-        let options = FilesOptions { create: true, read_only: false };
+        let options = OpenOptions { create: true, read_only: false };
         Arc::new(Files::open(disk.dir(), options).unwrap())
     };
     let disk = SimDisk::new(SimOptions::default());

@@ -151,9 +151,10 @@ fn read_errors(open: Open<'_>) {
 mod forms {
     use super::*;
     use crate::device::real::RealDir;
-    use crate::storage::files::{Files, FilesOptions};
+    use crate::storage::OpenOptions;
+    use crate::storage::files::Files;
 
-    const CREATE: FilesOptions = FilesOptions { create: true, read_only: false };
+    const CREATE: OpenOptions = OpenOptions { create: true, read_only: false };
 
     #[test]
     fn files_in_a_real_directory() {

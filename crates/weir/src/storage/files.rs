@@ -29,8 +29,11 @@ use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, Lock, Mode};
 use crate::storage::files::found::{Found, check_root_tmp, inspect};
 use crate::storage::files::pieces::{each_piece, same_bytes};
+use crate::storage::open::absent_advice;
 use crate::storage::removals::Removals;
-use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
+use crate::storage::{
+    LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
+};
 
 const LOCK: &str = "LOCK";
 const ROOT: &str = "ROOT";
@@ -62,15 +65,6 @@ const OPEN_TABLES_MIN: usize = 4;
 
 /// Fewest digits of a number in a name, so that lists sort by number for the first million files.
 const DIGITS_MIN: usize = 6;
-
-/// What [`Files::open`] may do.
-#[derive(Clone, Copy, Debug)]
-pub struct FilesOptions {
-    /// Make a store where there is none. Otherwise its absence is `NotFound`.
-    pub create: bool,
-    /// Change nothing (the lock file apart).
-    pub read_only: bool,
-}
 
 /// A store in a directory.
 pub struct Files {
@@ -169,30 +163,17 @@ fn parse_name(name: &str) -> Option<Name> {
     })
 }
 
-/// What to do where no store is and none may be made.
-pub(crate) fn absent_advice(read_only: bool) -> &'static str {
-    if read_only {
-        "an opening for reading only makes none; correct the path"
-    } else {
-        "allow its creation (`create_if_missing`) or correct the path"
-    }
-}
-
 impl Files {
     /// Opens or creates the store in `dir` and locks it.
     ///
     /// # Errors
     /// `InvalidArgument` if the directory is somebody else's, `NotFound` if there is no store and
     /// none may be made, `Locked`, `Corruption` if there are tables but no root, `Io`.
-    pub fn open(dir: Arc<dyn Dir>, options: FilesOptions) -> Result<Self> {
+    pub fn open(dir: Arc<dyn Dir>, options: OpenOptions) -> Result<Self> {
         let absent = |dir: &dyn Dir| {
             Error::new(
                 ErrorKind::NotFound,
-                format!(
-                    "there is no store in {}; {}",
-                    dir.path(),
-                    absent_advice(options.read_only)
-                ),
+                format!("there is no store in {}; {}", dir.path(), absent_advice(options)),
             )
         };
         let may_create = options.create && !options.read_only;
@@ -247,79 +228,6 @@ impl Files {
     fn names(&self) -> Result<Vec<String>> {
         let bare = |name: String| name.strip_suffix('/').map(str::to_owned).unwrap_or(name);
         Ok(self.dir.list()?.into_iter().map(bare).collect())
-    }
-
-    /// A name that nobody has, for what is to be moved aside from the name of `object`.
-    pub(crate) fn free_lost_name(&self, object: Object) -> Result<String> {
-        let names = self.names()?;
-        let plain = format!("{LOST_PREFIX}{}", file_name(object));
-        let mut name = plain.clone();
-        let mut count = 2;
-        while names.contains(&name) {
-            name = format!("{plain}.{count}");
-            count += 1;
-        }
-        Ok(name)
-    }
-
-    /// Renames a file that cannot be read, durably, so that nothing opens or removes it any more.
-    /// Its new name; `None` if it does not exist.
-    pub(crate) fn set_aside(&self, object: Object) -> Result<Option<String>> {
-        self.writable()?;
-        let from = file_name(object);
-        if !self.names()?.contains(&from) {
-            return Ok(None);
-        }
-        let to = self.free_lost_name(object)?;
-        self.dir.rename(&from, &to)?;
-        self.dir.sync()?;
-        Ok(Some(to))
-    }
-
-    /// Keeps a durable copy of a file that is about to be replaced: what `set_aside` is for files
-    /// that may go at once. The name of the copy; `None` if there is no such file. A copy with the
-    /// same bytes, which an interrupted repair left, is not made again. What is no file, or could
-    /// not be the object, is moved.
-    pub(crate) fn copy_aside(&self, object: Object) -> Result<Option<String>> {
-        self.writable()?;
-        let names = self.names()?;
-        let from = file_name(object);
-        if !names.contains(&from) {
-            return Ok(None);
-        }
-        let source = match self.dir.open(&from, Mode::Read) {
-            // A pipe, a directory or the like, of which there is no copy.
-            Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
-            opened => opened?,
-        };
-        if object == Object::Root && source.len()? > ROOT_FILE_BYTES_MAX {
-            return self.set_aside(object);
-        }
-        for name in names.iter().filter(|n| parse_name(n) == Some(Name::Lost(object))) {
-            if self.dir.open(name, Mode::Read).is_ok_and(|copy| same_bytes(&copy, &source)) {
-                return Ok(Some(name.clone()));
-            }
-        }
-        let to = self.free_lost_name(object)?;
-        let file = self.dir.create(&to)?;
-        self.fill_new(&to, || {
-            file.set_len(source.len()?)?;
-            each_piece(&source, |offset, piece| file.write_at(piece, offset))?;
-            file.sync()
-        })?;
-        self.dir.sync()?;
-        Ok(Some(to))
-    }
-
-    /// What earlier repairs moved aside, with the names that it has now.
-    pub(crate) fn list_lost(&self) -> Result<Vec<(String, Object)>> {
-        let mut names = self.names()?;
-        names.sort();
-        let lost = names.into_iter().filter_map(|name| match parse_name(&name)? {
-            Name::Lost(object) => Some((name, object)),
-            _ => None,
-        });
-        Ok(lost.collect())
     }
 
     /// Removes the store in `dir`, damaged or not: every file with a name of ours, and no other.
@@ -633,6 +541,73 @@ impl Storage for Files {
 
     fn name_of(&self, object: Object) -> String {
         format!("{}/{}", self.dir.path(), file_name(object))
+    }
+}
+
+impl RepairStorage for Files {
+    fn free_lost_name(&self, object: Object) -> Result<String> {
+        let names = self.names()?;
+        let plain = format!("{LOST_PREFIX}{}", file_name(object));
+        let mut name = plain.clone();
+        let mut count = 2;
+        while names.contains(&name) {
+            name = format!("{plain}.{count}");
+            count += 1;
+        }
+        Ok(name)
+    }
+
+    fn set_aside(&self, object: Object) -> Result<Option<String>> {
+        self.writable()?;
+        let from = file_name(object);
+        if !self.names()?.contains(&from) {
+            return Ok(None);
+        }
+        let to = self.free_lost_name(object)?;
+        self.dir.rename(&from, &to)?;
+        self.dir.sync()?;
+        Ok(Some(to))
+    }
+
+    fn copy_aside(&self, object: Object) -> Result<Option<String>> {
+        self.writable()?;
+        let names = self.names()?;
+        let from = file_name(object);
+        if !names.contains(&from) {
+            return Ok(None);
+        }
+        let source = match self.dir.open(&from, Mode::Read) {
+            // A pipe, a directory or the like, of which there is no copy.
+            Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
+            opened => opened?,
+        };
+        if object == Object::Root && source.len()? > ROOT_FILE_BYTES_MAX {
+            return self.set_aside(object);
+        }
+        for name in names.iter().filter(|n| parse_name(n) == Some(Name::Lost(object))) {
+            if self.dir.open(name, Mode::Read).is_ok_and(|copy| same_bytes(&copy, &source)) {
+                return Ok(Some(name.clone()));
+            }
+        }
+        let to = self.free_lost_name(object)?;
+        let file = self.dir.create(&to)?;
+        self.fill_new(&to, || {
+            file.set_len(source.len()?)?;
+            each_piece(&source, |offset, piece| file.write_at(piece, offset))?;
+            file.sync()
+        })?;
+        self.dir.sync()?;
+        Ok(Some(to))
+    }
+
+    fn list_lost(&self) -> Result<Vec<(String, Object)>> {
+        let mut names = self.names()?;
+        names.sort();
+        let lost = names.into_iter().filter_map(|name| match parse_name(&name)? {
+            Name::Lost(object) => Some((name, object)),
+            _ => None,
+        });
+        Ok(lost.collect())
     }
 }
 

@@ -21,7 +21,17 @@ pub use crate::device::Advice;
 mod contract;
 pub mod files;
 pub(crate) mod io;
+pub(crate) mod open;
 mod removals;
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Make a store where there is none. Otherwise its absence is `NotFound`.
+    pub create: bool,
+    /// Change nothing, but for what keeps others from opening it.
+    pub read_only: bool,
+}
 
 /// Which log a log file belongs to. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +169,23 @@ pub trait LogRegion: Send + Sync {
     fn will_be_read(&self) {}
     /// Where it is, for messages.
     fn name(&self) -> String;
+}
+
+/// What a repair needs beyond [`Storage`]: objects that cannot be read, or are about to be
+/// replaced, are kept under other names, where nothing opens or removes them but the store's
+/// destruction.
+pub trait RepairStorage: Storage {
+    /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
+    fn set_aside(&self, object: Object) -> Result<Option<String>>;
+    /// Keeps a durable copy of an object that is about to be replaced: what
+    /// [`set_aside`](Self::set_aside) is for those that may go at once. The name of the copy;
+    /// `None` if there is no such object. A copy with the same bytes, which an interrupted repair
+    /// left, is not made again. What could not be the object is set aside.
+    fn copy_aside(&self, object: Object) -> Result<Option<String>>;
+    /// The name that `object` would get if it was set aside now.
+    fn free_lost_name(&self, object: Object) -> Result<String>;
+    /// What earlier repairs have kept, with the names that it has now.
+    fn list_lost(&self) -> Result<Vec<(String, Object)>>;
 }
 
 /// A table being written: append only.

@@ -139,10 +139,11 @@ mod tests {
     use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     use crate::device::sim::{SimDisk, SimOptions};
     use crate::device::site::{FileClass, OpKind};
-    use crate::storage::files::{Files, FilesOptions};
+    use crate::storage::OpenOptions;
+    use crate::storage::files::Files;
     use crate::storage::{LogKind, Storage};
 
-    const OPTIONS: FilesOptions = FilesOptions { create: true, read_only: false };
+    const OPTIONS: OpenOptions = OpenOptions { create: true, read_only: false };
 
     /// A store with the logs 1 to 3; the removal of log 1 has failed, and fails `times`.
     struct Scene {

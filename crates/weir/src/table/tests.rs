@@ -13,8 +13,9 @@ use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
 use crate::device::real::RealDir;
 use crate::options::Compression;
+use crate::storage::OpenOptions;
 use crate::storage::Storage;
-use crate::storage::files::{Files, FilesOptions};
+use crate::storage::files::Files;
 use crate::table::testing::*;
 use crate::table::{ReadAhead, Table, TableBuilder, TableCursor, TableOptions, read_meta};
 
@@ -455,7 +456,7 @@ fn what_cannot_be_a_table_is_refused() {
 fn tables_live_in_a_directory() {
     let temp = tempfile::tempdir().unwrap();
     let dir = RealDir::open(temp.path(), false).unwrap();
-    let files = Files::open(dir, FilesOptions { create: true, read_only: false }).unwrap();
+    let files = Files::open(dir, OpenOptions { create: true, read_only: false }).unwrap();
     let files: Arc<dyn Storage> = Arc::new(files);
     let mut prng = Prng::new(9);
     let entries = random_entries(&mut prng, 20_000, 200);

@@ -22,7 +22,8 @@ use crate::device::real::RealDir;
 use crate::memtable::Memtable;
 use crate::merge::{MergingCursor, Visible};
 use crate::options::{Options, WarmUp};
-use crate::storage::files::{Files, FilesOptions};
+use crate::storage::OpenOptions;
+use crate::storage::files::Files;
 use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
 use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
@@ -47,7 +48,7 @@ impl TestStorage {
     fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let device = RealDir::open(dir.path(), true).expect("the directory opens");
-        let options = FilesOptions { create: true, read_only: false };
+        let options = OpenOptions { create: true, read_only: false };
         let files = Files::open(device, options).expect("an empty store");
         Arc::new(Self {
             tables: Arc::default(),

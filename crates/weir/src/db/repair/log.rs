@@ -130,7 +130,7 @@ impl Repair {
         last_lsn: u64,
     ) -> Result<LogPosition> {
         let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
-        for (_, object) in self.files.list_lost()? {
+        for (_, object) in self.aside.list_lost()? {
             // Not one that was set aside because the store has not reached it.
             if let Object::Log(LogKind::Wal, number) = object
                 && check_ahead(&*self.storage, object, last).is_ok()

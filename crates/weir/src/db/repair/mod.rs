@@ -49,11 +49,10 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
-use crate::device::real::RealDir;
 use crate::log::{LogPosition, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
-use crate::storage::files::Files;
-use crate::storage::{LogKind, Object, Storage, check_ahead};
+use crate::storage::open::Location;
+use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
 use crate::table::{Table, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
@@ -65,14 +64,11 @@ use wal::{LogEnd, LogSource, Segments, read_log};
 /// Repairs the store that `builder` describes.
 pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
     builder.options.validate()?;
-    let dir = match builder.device {
-        Some(device) => device,
-        None => RealDir::open(&builder.path, false)?,
-    };
-    let files = Arc::new(Files::open_damaged(dir)?);
-    let storage: Arc<dyn Storage> = Arc::<Files>::clone(&files);
+    let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
+    let aside = location.open_damaged()?;
+    let storage: Arc<dyn Storage> = Arc::<dyn RepairStorage>::clone(&aside);
     let mut repair = Repair {
-        files,
+        aside,
         storage,
         options: builder.options,
         prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
@@ -80,13 +76,14 @@ pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
         replaced: Vec::new(),
     };
     let ran = repair.run();
-    repair.files.unlock();
+    repair.storage.unlock();
     ran.map(|()| repair.report)
 }
 
 struct Repair {
-    files: Arc<Files>,
     storage: Arc<dyn Storage>,
+    /// The same, for keeping what is given up.
+    aside: Arc<dyn RepairStorage>,
     options: DbOptions,
     prng: Prng,
     report: RepairReport,
@@ -121,7 +118,7 @@ fn damage(error: Error) -> Result<Error> {
 
 impl Repair {
     fn run(&mut self) -> Result<()> {
-        let lost = self.files.list_lost()?;
+        let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context())?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
@@ -381,14 +378,14 @@ impl Repair {
             objects.push(log);
         }
         for object in objects {
-            let copy = self.files.copy_aside(object)?;
+            let copy = self.aside.copy_aside(object)?;
             self.report.kept_files.extend(copy);
         }
         Ok(())
     }
 
     fn set_aside(&mut self, object: Object) -> Result<Option<String>> {
-        let name = self.files.set_aside(object)?;
+        let name = self.aside.set_aside(object)?;
         self.report.kept_files.extend(name.clone());
         Ok(name)
     }
@@ -397,10 +394,10 @@ impl Repair {
     /// then [`remove_replaced`](Self::remove_replaced) removes it. What cannot be copied, because
     /// it cannot be read or there is no room, is moved then.
     fn copy_aside(&mut self, object: Object) -> Result<Option<String>> {
-        let (name, copied) = match self.files.copy_aside(object) {
+        let (name, copied) = match self.aside.copy_aside(object) {
             Ok(name) => (name, true),
             Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace) => {
-                (Some(self.files.free_lost_name(object)?), false)
+                (Some(self.aside.free_lost_name(object)?), false)
             }
             Err(error) => return Err(error),
         };
@@ -416,7 +413,7 @@ impl Repair {
     fn remove_replaced(&mut self) -> Result<()> {
         for (object, copied) in std::mem::take(&mut self.replaced) {
             let removed = match object {
-                _ if !copied => self.files.set_aside(object).map(drop),
+                _ if !copied => self.aside.set_aside(object).map(drop),
                 Object::Table(uid) => self.storage.remove_table(uid),
                 Object::Log(kind, number) => self.storage.remove_log(kind, number),
                 Object::Root => Ok(()),
@@ -465,7 +462,7 @@ impl Repair {
     fn next_uid(&self, known: u64) -> Result<u64> {
         // Without a version log nobody knows how far the store has come.
         let reached = known.max(REACHED);
-        let lost = self.files.list_lost()?.into_iter().filter_map(|(_, object)| match object {
+        let lost = self.aside.list_lost()?.into_iter().filter_map(|(_, object)| match object {
             Object::Table(uid) => Some(uid),
             _ => None,
         });

@@ -16,7 +16,8 @@ use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::{FileClass, OpKind};
 use crate::log::{GroupType, Room, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
-use crate::storage::files::{Files, FilesOptions};
+use crate::storage::OpenOptions;
+use crate::storage::files::Files;
 use crate::storage::{LogKind, Storage};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::{Record, encode};
@@ -204,7 +205,7 @@ fn repair_that_rebuilds_survives_power_cuts() {
 
 /// Appends a log group with a right checksum to a closed store.
 fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
-    let files = Files::open(disk.dir(), FilesOptions { create: false, read_only: false });
+    let files = Files::open(disk.dir(), OpenOptions { create: false, read_only: false });
     let storage: Arc<dyn Storage> = Arc::new(files.expect("opened"));
     let context = Context {
         storage: Arc::clone(&storage),

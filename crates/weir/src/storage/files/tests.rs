@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::real::RealDir;
 
-const CREATE: FilesOptions = FilesOptions { create: true, read_only: false };
+const CREATE: OpenOptions = OpenOptions { create: true, read_only: false };
 
 fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|e| e.kind())
@@ -101,7 +101,7 @@ fn what_is_not_a_store_is_left_alone() {
         for name in names {
             dir.create(name).expect("created");
         }
-        let options = FilesOptions { create, read_only: false };
+        let options = OpenOptions { create, read_only: false };
         assert_eq!(kind(Files::open(Arc::clone(&dir), options)), Some(expected), "{names:?}");
         assert_eq!(dir.list().expect("list"), names.to_vec());
     }
@@ -145,7 +145,7 @@ fn crashed_creation_is_cleared() {
     assert_eq!(kind(Files::open(Arc::clone(&dir), CREATE)), Some(ErrorKind::Locked));
     drop(files);
 
-    let reader = Files::open(dir, FilesOptions { create: true, read_only: true }).expect("opened");
+    let reader = Files::open(dir, OpenOptions { create: true, read_only: true }).expect("opened");
     assert_eq!(reader.read_root().expect("sound"), Some(b"r".to_vec()));
     assert_eq!(kind(reader.write_root(b"s")), Some(ErrorKind::ReadOnly));
     assert_eq!(kind(reader.create_table(1, 0)), Some(ErrorKind::ReadOnly));

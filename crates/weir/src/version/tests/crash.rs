@@ -8,14 +8,15 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::prng::Prng;
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::storage::files::{Files, FilesOptions};
+use crate::storage::OpenOptions;
+use crate::storage::files::Files;
 use crate::version::edit::VersionEdit;
 use crate::version::set::{Context, VersionSet};
 
 const LOG_BYTES: u64 = 16 << 10;
 
 fn on(disk: &SimDisk) -> Result<Context> {
-    let files = Files::open(disk.dir(), FilesOptions { create: true, read_only: false })?;
+    let files = Files::open(disk.dir(), OpenOptions { create: true, read_only: false })?;
     Ok(context(Arc::new(files), LOG_BYTES))
 }
 
