@@ -149,7 +149,7 @@ pub fn run(
             page_cache_bytes: settings.disk.page_cache_bytes,
             indexes_resident: settings.disk.indexes_resident,
         };
-        let dir = TimedDir::new(inner, options).map_err(|e| e.to_string())?;
+        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = store::open(dir.dir(), &settings, seed)?;
         let loaded_bytes = settings.loaded_bytes();
         let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;

@@ -161,7 +161,7 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
             page_cache_bytes: 0,
             indexes_resident: true,
         };
-        let dir = TimedDir::new(inner, options).map_err(|e| e.to_string())?;
+        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = open(dir.dir(), &settings, seed)?;
         let space = keys(&settings);
         let mut values = Values::new(settings.load.value_bytes, 1.0, Prng::new(seed, LOAD_STREAM));

@@ -43,11 +43,12 @@ pub mod sim {
     pub use crate::device::real::RealDir;
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};
-    pub use crate::device::site::{FileClass, OpKind, Site, SiteCount, SiteCounters};
+    pub use crate::device::site::{OpKind, Site, SiteCount, SiteCounters};
     pub use crate::device::spindle::{
         DiskModel, TimedCounters, TimedDir, TimedOptions, now_nanos, this_actor_reads, work,
     };
-    pub use crate::device::{Advice, Dir, File, Lock, Mode};
+    pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
+    pub use crate::storage::files::names::class_of;
 }
 
 /// The default values and bounds that the documentation of [`DbOptions`] and [`Options`] links to.

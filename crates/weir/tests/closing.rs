@@ -435,7 +435,7 @@ fn a_read_beside_close_gets_its_bytes_or_closed() {
             if op == OpKind::Open && is_armed.load(Ordering::SeqCst) && name.ends_with(".tbl") {
                 reached.send(()).unwrap();
                 go.lock().unwrap().recv().unwrap();
-                inner.unlink(name).unwrap();
+                inner.unlink(name, weir::sim::class_of(name)).unwrap();
             }
         };
         let db = builder(Arc::new(Hooked { inner: disk.dir(), before })).open().unwrap();

@@ -1,5 +1,5 @@
 // FORMAT: docs/format/table.md sha=cd7dacce15cf
-// FORMAT: docs/format/directory.md sha=d9fe24710d41
+// FORMAT: docs/format/directory.md sha=aba3844b5b20
 //! Checksums and hashes: CRC-32C for stored bytes, seeded XXH3 for keys, entry hashes for the
 //! conservation law.
 //!

@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::base::error::{Error, Result};
 use crate::base::sched::{self, Mutex};
 use crate::device::sim::SimDisk;
-use crate::device::site::{FileClass, OpKind, Site, SiteCounters};
-use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::device::site::{OpKind, Site, SiteCounters};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 /// An error of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -267,12 +267,12 @@ impl FaultyDir {
         self.faults.clone()
     }
 
-    fn file(&self, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+    fn file(&self, name: &str, class: FileClass, inner: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(FaultyFile {
             inner,
             disk: self.disk.clone(),
             name: name.to_owned(),
-            class: FileClass::of(name),
+            class,
             faults: self.faults.clone(),
         })
     }
@@ -283,23 +283,25 @@ impl FaultyDir {
 }
 
 impl Dir for FaultyDir {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let (class, path) = (FileClass::of(name), || self.full(name));
-        let inner = self.faults.pass(OpKind::Create, class, path, || self.inner.create(name))?;
-        Ok(self.file(name, inner))
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
+        let path = || self.full(name);
+        let inner =
+            self.faults.pass(OpKind::Create, class, path, || self.inner.create(name, class))?;
+        Ok(self.file(name, class, inner))
     }
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        let (class, path) = (FileClass::of(name), || self.full(name));
-        let inner = self.faults.pass(OpKind::Open, class, path, || self.inner.open(name, mode))?;
-        Ok(self.file(name, inner))
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
+        let path = || self.full(name);
+        let inner =
+            self.faults.pass(OpKind::Open, class, path, || self.inner.open(name, class, mode))?;
+        Ok(self.file(name, class, inner))
     }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (class, path) = (FileClass::of(to), || self.full(to));
-        self.faults.pass(OpKind::Rename, class, path, || self.inner.rename(from, to))
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        let path = || self.full(to);
+        self.faults.pass(OpKind::Rename, class, path, || self.inner.rename(from, to, class))
     }
-    fn unlink(&self, name: &str) -> Result<()> {
-        let (class, path) = (FileClass::of(name), || self.full(name));
-        self.faults.pass(OpKind::Unlink, class, path, || self.inner.unlink(name))
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()> {
+        let path = || self.full(name);
+        self.faults.pass(OpKind::Unlink, class, path, || self.inner.unlink(name, class))
     }
     fn list(&self) -> Result<Vec<String>> {
         let path = || self.inner.path();
@@ -310,8 +312,8 @@ impl Dir for FaultyDir {
         self.faults.pass(OpKind::SyncDir, FileClass::Directory, path, || self.inner.sync())
     }
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
-        let (class, path) = (FileClass::of(name), || self.full(name));
-        self.faults.pass(OpKind::Lock, class, path, || self.inner.lock(name))
+        let path = || self.full(name);
+        self.faults.pass(OpKind::Lock, FileClass::Lock, path, || self.inner.lock(name))
     }
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.inner.free_bytes()
@@ -435,7 +437,7 @@ mod tests {
     fn wal() -> (SimDisk, FaultyDir, Faults, Arc<dyn File>) {
         let disk = SimDisk::default();
         let dir = FaultyDir::over_disk(&disk);
-        let log = dir.create("wal-000001.log").expect("created");
+        let log = dir.create("wal-000001.log", FileClass::Wal).expect("created");
         dir.sync().expect("synced");
         let faults = dir.faults();
         (disk, dir, faults, log)
@@ -452,7 +454,10 @@ mod tests {
         let full = Some(ErrorKind::NoSpace);
         assert_eq!(kinds, [None, None, full, full, None, None]);
         log.sync().expect("another kind");
-        dir.create("000001.tbl").expect("created").write_at(b"x", 0).expect("another class");
+        dir.create("000001.tbl", FileClass::Table)
+            .expect("created")
+            .write_at(b"x", 0)
+            .expect("another class");
 
         faults.arm(Fault {
             op: None,
@@ -495,10 +500,14 @@ mod tests {
         log.sync().expect("the lie");
         assert_eq!(durable(&disk).expect("there"), b"abcdefgh");
         once(OpKind::Rename, Effect::FailButDone(ErrorCode::Eio));
-        dir.rename("wal-000001.log", "wal-000002.log").expect_err("done all the same");
+        dir.rename("wal-000001.log", "wal-000002.log", FileClass::Wal)
+            .expect_err("done all the same");
         assert_eq!(dir.list().expect("list"), ["wal-000002.log"]);
         once(OpKind::Create, Effect::Fail(ErrorCode::Emfile));
-        assert_eq!(dir.create("wal-000003.log").err().map(|e| e.kind()), Some(ErrorKind::Io));
+        assert_eq!(
+            dir.create("wal-000003.log", FileClass::Wal).err().map(|e| e.kind()),
+            Some(ErrorKind::Io)
+        );
         once(OpKind::Sync, Effect::Stall(1));
         log.sync().expect("late, but done");
         once(OpKind::Write, Effect::PretendDone);

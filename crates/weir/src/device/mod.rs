@@ -22,16 +22,50 @@ pub mod site;
 #[cfg(feature = "sim")]
 pub mod spindle;
 
+/// What the bytes of a file are for: said by the storage that asks for it, since only that knows.
+/// Devices that count requests or make them fail go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum FileClass {
+    /// A segment of the write-ahead log.
+    Wal = 0,
+    /// A log of version edits.
+    Versions,
+    /// A table.
+    Table,
+    /// The root, or a root being written.
+    Root,
+    /// The lock file.
+    Lock,
+    /// The directory itself.
+    Directory,
+    /// Anything else, such as what a repair has kept.
+    Other,
+}
+
+impl FileClass {
+    /// All classes, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Wal,
+        Self::Versions,
+        Self::Table,
+        Self::Root,
+        Self::Lock,
+        Self::Directory,
+        Self::Other,
+    ];
+}
+
 /// A flat directory: names without separators.
 pub trait Dir: Send + Sync {
     /// Creates `name` for reading and writing. Exclusive: an existing name is a `Conflict`.
-    fn create(&self, name: &str) -> Result<Arc<dyn File>>;
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>>;
     /// Opens an existing file. What is no regular file (a pipe, a directory) is `Corruption`.
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>>;
-    /// Gives `from` the name `to`, replacing a file of that name.
-    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>>;
+    /// Gives `from` the name `to` and the class `class`, replacing a file of that name.
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()>;
     /// Removes `name`. Open files stay readable.
-    fn unlink(&self, name: &str) -> Result<()>;
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()>;
     /// All names, sorted. Subdirectories are listed with a trailing `/`.
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, renames and removals durable.

@@ -26,7 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
-use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 /// Access rights of new files, before the process's umask.
 const FILE_RIGHTS: u32 = 0o644;
@@ -179,7 +179,7 @@ fn make_dirs(path: &Path) -> Result<()> {
 }
 
 impl Dir for RealDir {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+    fn create(&self, name: &str, _: FileClass) -> Result<Arc<dyn File>> {
         let path = self.full(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
@@ -188,7 +188,7 @@ impl Dir for RealDir {
         Ok(Arc::new(RealFile { fd, path }))
     }
 
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+    fn open(&self, name: &str, _: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
         let path = self.full(name);
         let access = match mode {
             Mode::Read => OFlags::RDONLY,
@@ -204,12 +204,12 @@ impl Dir for RealDir {
         Ok(Arc::new(RealFile { fd, path }))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
+    fn rename(&self, from: &str, to: &str, _: FileClass) -> Result<()> {
         retry(|| fs::renameat(&self.fd, from, &self.fd, to))
             .map_err(|e| failed(format_args!("renaming {} to {to}", self.full(from).display()), e))
     }
 
-    fn unlink(&self, name: &str) -> Result<()> {
+    fn unlink(&self, name: &str, _: FileClass) -> Result<()> {
         retry(|| fs::unlinkat(&self.fd, name, AtFlags::empty()))
             .map_err(|e| failed(format_args!("removing {}", self.full(name).display()), e))
     }

@@ -1,11 +1,10 @@
 //! Where a device request comes from, as seen by those who count requests or make them fail: the
-//! kind of request and the class of the file, told from its name.
-//!
-//! The names are those of `storage::files`. A name that matches nothing is `Other`; nothing depends
-//! on the class but counters and test plans.
+//! kind of request and the class of the file. Nothing depends on them but counters and test plans.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::device::FileClass;
 
 /// A kind of request to a [`Dir`](crate::device::Dir) or a [`File`](crate::device::File).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,52 +58,6 @@ impl OpKind {
         Self::Allocate,
         Self::SetLen,
     ];
-}
-
-/// What a file is for, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(usize)]
-pub enum FileClass {
-    /// A segment of the write-ahead log.
-    Wal = 0,
-    /// A log of version edits.
-    Versions,
-    /// A table.
-    Table,
-    /// The root, or a root being written.
-    Root,
-    /// The lock file.
-    Lock,
-    /// The directory itself.
-    Directory,
-    /// Anything else.
-    Other,
-}
-
-impl FileClass {
-    /// All classes, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
-        Self::Wal,
-        Self::Versions,
-        Self::Table,
-        Self::Root,
-        Self::Lock,
-        Self::Directory,
-        Self::Other,
-    ];
-
-    /// The class of the file called `name`.
-    #[must_use]
-    pub fn of(name: &str) -> Self {
-        match name {
-            _ if name.starts_with("wal-") => Self::Wal,
-            _ if name.starts_with("versions-") => Self::Versions,
-            _ if name.ends_with(".tbl") => Self::Table,
-            _ if name.starts_with("ROOT") => Self::Root,
-            "LOCK" => Self::Lock,
-            _ => Self::Other,
-        }
-    }
 }
 
 /// A kind of request to a class of files.
@@ -182,18 +135,7 @@ mod tests {
 
     #[test]
     fn classes_and_numbers() {
-        let names = [
-            "wal-000001.log",
-            "versions-000001.log",
-            "000001.tbl",
-            "ROOT",
-            "ROOT.tmp",
-            "LOCK",
-            "x",
-        ];
-        let classes: Vec<FileClass> = names.into_iter().map(FileClass::of).collect();
-        use FileClass::{Lock, Other, Root, Table, Versions, Wal};
-        assert_eq!(classes, [Wal, Versions, Table, Root, Root, Lock, Other]);
+        use FileClass::Wal;
         assert!(OpKind::ALL.iter().enumerate().all(|(i, &op)| op as usize == i));
         assert!(FileClass::ALL.iter().enumerate().all(|(i, &class)| class as usize == i));
         let counters = SiteCounters::default();

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=d9fe24710d41
+// FORMAT: docs/format/directory.md sha=aba3844b5b20
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
@@ -26,21 +26,18 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
-use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 use crate::storage::files::found::{Found, check_root_tmp, inspect};
+use crate::storage::files::names::{
+    LOCK, LOST_AND_FOUND, LOST_PREFIX, Name, ROOT, ROOT_TMP, class_of, file_name, log_name,
+    log_prefix, parse_name, table_name,
+};
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::open::absent_advice;
 use crate::storage::removals::Removals;
 use crate::storage::{
     LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
 };
-
-const LOCK: &str = "LOCK";
-const ROOT: &str = "ROOT";
-const ROOT_TMP: &str = "ROOT.tmp";
-
-/// Made by `mkfs` at the top of a file system; not a reason to refuse the directory.
-const LOST_AND_FOUND: &str = "lost+found/";
 
 /// First bytes of the root file.
 const ROOT_MAGIC: [u8; 8] = *b"WEIRROOT";
@@ -63,9 +60,6 @@ const WRITE_BACK_BYTES: u64 = 1 << 20;
 /// Tables that are open at once at least, however few descriptors there are.
 const OPEN_TABLES_MIN: usize = 4;
 
-/// Fewest digits of a number in a name, so that lists sort by number for the first million files.
-const DIGITS_MIN: usize = 6;
-
 /// A store in a directory.
 pub struct Files {
     dir: Arc<dyn Dir>,
@@ -73,94 +67,6 @@ pub struct Files {
     root_in_work: Mutex<()>,
     lock: Mutex<Option<Box<dyn Lock>>>,
     pub(super) removals: Arc<Removals>,
-}
-
-/// What a name in the directory stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Lock,
-    Root,
-    RootTmp,
-    Table(u64),
-    Log(LogKind, u64),
-    Lost(Object),
-}
-
-/// The name of an object in the directory.
-fn file_name(object: Object) -> String {
-    match object {
-        Object::Root => ROOT.to_owned(),
-        Object::Table(uid) => table_name(uid),
-        Object::Log(kind, 0) => format!("{}*.log", log_prefix(kind)),
-        Object::Log(kind, number) => log_name(kind, number),
-    }
-}
-
-/// What a repair puts before the name of a file that it moves aside.
-const LOST_PREFIX: &str = "lost-";
-
-fn table_name(uid: u64) -> String {
-    format!("{uid:06}.tbl")
-}
-
-fn log_prefix(kind: LogKind) -> &'static str {
-    match kind {
-        LogKind::Wal => "wal-",
-        LogKind::Versions => "versions-",
-    }
-}
-
-fn log_name(kind: LogKind, number: u64) -> String {
-    format!("{}{number:06}.log", log_prefix(kind))
-}
-
-/// Numbers from here on are no store's: names with them are foreign. At a million files a second,
-/// 2,000 years do not get there.
-const NUMBERS_END: u64 = 1 << 56;
-
-/// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
-fn parse_number(digits: &str) -> Option<u64> {
-    let plain = digits.len() >= DIGITS_MIN && digits.bytes().all(|b| b.is_ascii_digit());
-    if !plain || (digits.len() > DIGITS_MIN && digits.starts_with('0')) {
-        return None;
-    }
-    digits.parse().ok().filter(|&number| number < NUMBERS_END)
-}
-
-/// The object in `lost-NAME` or `lost-NAME.N`, given what follows the prefix.
-fn parse_lost(rest: &str) -> Option<Object> {
-    let object = |name: &str| match parse_name(name)? {
-        Name::Root => Some(Object::Root),
-        Name::Table(uid) => Some(Object::Table(uid)),
-        Name::Log(kind, number) => Some(Object::Log(kind, number)),
-        Name::Lock | Name::RootTmp | Name::Lost(_) => None,
-    };
-    object(rest).or_else(|| {
-        let (name, count) = rest.rsplit_once('.')?;
-        let plain = !count.starts_with('0') && count.bytes().all(|b| b.is_ascii_digit());
-        plain.then(|| count.parse::<u32>().ok()).flatten()?;
-        object(name)
-    })
-}
-
-fn parse_name(name: &str) -> Option<Name> {
-    if let Some(rest) = name.strip_prefix(LOST_PREFIX) {
-        return parse_lost(rest).map(Name::Lost);
-    }
-    match name {
-        LOCK => return Some(Name::Lock),
-        ROOT => return Some(Name::Root),
-        ROOT_TMP => return Some(Name::RootTmp),
-        _ => {}
-    }
-    if let Some(digits) = name.strip_suffix(".tbl") {
-        return parse_number(digits).map(Name::Table);
-    }
-    let stem = name.strip_suffix(".log")?;
-    [LogKind::Wal, LogKind::Versions].into_iter().find_map(|kind| {
-        let digits = stem.strip_prefix(log_prefix(kind))?;
-        parse_number(digits).map(|number| Name::Log(kind, number))
-    })
 }
 
 impl Files {
@@ -191,7 +97,7 @@ impl Files {
             Found::Vacant(_) if !may_create => return Err(absent(&*dir)),
             Found::Vacant(leftovers) => {
                 for name in leftovers.iter().filter(|n| *n != LOCK) {
-                    dir.unlink(name)?;
+                    dir.unlink(name, class_of(name))?;
                 }
                 dir.sync()?;
             }
@@ -259,13 +165,13 @@ impl Files {
         let _lock = dir.lock(LOCK)?;
         let names: Vec<String> = ours(dir.list()?).filter(|n| n != LOCK).collect();
         if names.iter().any(|n| n == ROOT) {
-            dir.unlink(ROOT)?;
+            dir.unlink(ROOT, FileClass::Root)?;
             dir.sync()?;
         }
         for name in names.iter().filter(|n| *n != ROOT) {
-            dir.unlink(name)?;
+            dir.unlink(name, class_of(name))?;
         }
-        dir.unlink(LOCK)?;
+        dir.unlink(LOCK, FileClass::Lock)?;
         dir.sync()
     }
 
@@ -296,10 +202,14 @@ impl Files {
         self.removals.remove(&*self.dir, name)
     }
 
+    fn open_file(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+        self.dir.open(name, class_of(name), mode)
+    }
+
     /// Creates a file. One that was made although the device reports an error does not stay.
     fn create_new(&self, name: &str) -> Result<Arc<dyn File>> {
         self.removals.give_name(name);
-        self.dir.create(name).map_err(|error| {
+        self.dir.create(name, class_of(name)).map_err(|error| {
             if error.kind() != ErrorKind::Conflict {
                 self.give_up(name);
             }
@@ -403,7 +313,8 @@ impl Storage for Files {
     }
 
     fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
-        let file = self.dir.open(&table_name(uid), Mode::Read).map_err(|error| {
+        let opened = self.dir.open(&table_name(uid), FileClass::Table, Mode::Read);
+        let file = opened.map_err(|error| {
             if error.kind() != ErrorKind::NotFound {
                 return error.leaving_nothing_unknown();
             }
@@ -446,15 +357,15 @@ impl Storage for Files {
             ));
         }
         self.removals.give_name(&to);
-        self.dir.rename(&from, &to)?;
+        self.dir.rename(&from, &to, class_of(&to))?;
         self.dir.sync()?;
-        let file = self.dir.open(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)?;
+        let file = self.open_file(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)?;
         Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
     fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
         let mode = if self.read_only { Mode::Read } else { Mode::ReadWrite };
-        let file = self.dir.open(&log_name(kind, number), mode)?;
+        let file = self.open_file(&log_name(kind, number), mode)?;
         Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
@@ -470,7 +381,7 @@ impl Storage for Files {
     }
 
     fn read_root(&self) -> Result<Option<Vec<u8>>> {
-        let file = match self.dir.open(ROOT, Mode::Read) {
+        let file = match self.dir.open(ROOT, FileClass::Root, Mode::Read) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
@@ -501,7 +412,7 @@ impl Storage for Files {
             file.write_at(&encode_root(root), 0)?;
             file.sync()
         })?;
-        self.dir.rename(ROOT_TMP, ROOT).inspect_err(|_| self.give_up(ROOT_TMP))?;
+        self.dir.rename(ROOT_TMP, ROOT, FileClass::Root).inspect_err(|_| self.give_up(ROOT_TMP))?;
         self.dir.sync()
     }
 
@@ -540,7 +451,10 @@ impl Storage for Files {
     }
 
     fn name_of(&self, object: Object) -> String {
-        format!("{}/{}", self.dir.path(), file_name(object))
+        match object {
+            Object::Log(kind, 0) => format!("{}/{}*.log", self.dir.path(), log_prefix(kind)),
+            _ => format!("{}/{}", self.dir.path(), file_name(object)),
+        }
     }
 }
 
@@ -564,7 +478,7 @@ impl RepairStorage for Files {
             return Ok(None);
         }
         let to = self.free_lost_name(object)?;
-        self.dir.rename(&from, &to)?;
+        self.dir.rename(&from, &to, class_of(&to))?;
         self.dir.sync()?;
         Ok(Some(to))
     }
@@ -576,7 +490,7 @@ impl RepairStorage for Files {
         if !names.contains(&from) {
             return Ok(None);
         }
-        let source = match self.dir.open(&from, Mode::Read) {
+        let source = match self.open_file(&from, Mode::Read) {
             // A pipe, a directory or the like, of which there is no copy.
             Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
             opened => opened?,
@@ -585,12 +499,12 @@ impl RepairStorage for Files {
             return self.set_aside(object);
         }
         for name in names.iter().filter(|n| parse_name(n) == Some(Name::Lost(object))) {
-            if self.dir.open(name, Mode::Read).is_ok_and(|copy| same_bytes(&copy, &source)) {
+            if self.open_file(name, Mode::Read).is_ok_and(|copy| same_bytes(&copy, &source)) {
                 return Ok(Some(name.clone()));
             }
         }
         let to = self.free_lost_name(object)?;
-        let file = self.dir.create(&to)?;
+        let file = self.dir.create(&to, class_of(&to))?;
         self.fill_new(&to, || {
             file.set_len(source.len()?)?;
             each_piece(&source, |offset, piece| file.write_at(piece, offset))?;
@@ -746,6 +660,7 @@ impl TableSource for FileTable {
 }
 
 mod found;
+pub(crate) mod names;
 mod pieces;
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::Result;
-use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 /// Why the device is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,20 +133,20 @@ impl Drop for OnBehalf {
     }
 }
 
-/// The cause of a request to the file `name` by the calling thread.
-fn cause_of(name_class: Option<Cause>) -> Cause {
-    match (CAUSE.get(), name_class) {
+/// The cause of a request by the calling thread to a file that has `class_cause`.
+fn cause_of(class_cause: Option<Cause>) -> Cause {
+    match (CAUSE.get(), class_cause) {
         (Cause::Open, _) => Cause::Open,
         (_, Some(cause)) => cause,
         (cause, None) => cause,
     }
 }
 
-/// The cause that a file's name tells alone.
-fn class_of(name: &str) -> Option<Cause> {
-    match name {
-        _ if name.starts_with("wal-") => Some(Cause::Log),
-        _ if name.starts_with("versions-") || name.starts_with("ROOT") => Some(Cause::Versions),
+/// The cause that a file's class tells alone.
+fn class_cause(class: FileClass) -> Option<Cause> {
+    match class {
+        FileClass::Wal => Some(Cause::Log),
+        FileClass::Versions | FileClass::Root => Some(Cause::Versions),
         _ => None,
     }
 }
@@ -167,24 +167,24 @@ pub(crate) struct IoCounters {
 }
 
 impl IoCounters {
-    fn at(&self, name_class: Option<Cause>) -> &Counts {
-        &self.counts[cause_of(name_class) as usize]
+    fn at(&self, class_cause: Option<Cause>) -> &Counts {
+        &self.counts[cause_of(class_cause) as usize]
     }
 
-    fn read(&self, name_class: Option<Cause>, bytes: usize) {
-        let counts = self.at(name_class);
+    fn read(&self, class_cause: Option<Cause>, bytes: usize) {
+        let counts = self.at(class_cause);
         counts.reads.fetch_add(1, Ordering::Relaxed);
         counts.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    fn written(&self, name_class: Option<Cause>, bytes: u64) {
-        let counts = self.at(name_class);
+    fn written(&self, class_cause: Option<Cause>, bytes: u64) {
+        let counts = self.at(class_cause);
         counts.writes.fetch_add(1, Ordering::Relaxed);
         counts.bytes_written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn synced(&self, name_class: Option<Cause>) {
-        self.at(name_class).syncs.fetch_add(1, Ordering::Relaxed);
+    fn synced(&self, class_cause: Option<Cause>) {
+        self.at(class_cause).syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What was counted so far.
@@ -223,24 +223,24 @@ impl CountedDir {
         Arc::new(Self { inner, counters })
     }
 
-    fn counted(&self, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+    fn counted(&self, class: FileClass, inner: Arc<dyn File>) -> Arc<dyn File> {
         let counters = Arc::clone(&self.counters);
-        Arc::new(CountedFile { inner, counters, class: class_of(name) })
+        Arc::new(CountedFile { inner, counters, cause: class_cause(class) })
     }
 }
 
 impl Dir for CountedDir {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.inner.create(name).map(|file| self.counted(name, file))
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
+        self.inner.create(name, class).map(|file| self.counted(class, file))
     }
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        self.inner.open(name, mode).map(|file| self.counted(name, file))
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
+        self.inner.open(name, class, mode).map(|file| self.counted(class, file))
     }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        self.inner.rename(from, to, class)
     }
-    fn unlink(&self, name: &str) -> Result<()> {
-        self.inner.unlink(name)
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()> {
+        self.inner.unlink(name, class)
     }
     fn list(&self) -> Result<Vec<String>> {
         self.inner.list()
@@ -269,28 +269,29 @@ impl Dir for CountedDir {
 struct CountedFile {
     inner: Arc<dyn File>,
     counters: Arc<IoCounters>,
-    class: Option<Cause>,
+    /// That of its class.
+    cause: Option<Cause>,
 }
 
 impl File for CountedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let got = self.inner.read_at(buf, offset)?;
-        self.counters.read(self.class, got);
+        self.counters.read(self.cause, got);
         Ok(got)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_at(buf, offset)?;
-        self.counters.written(self.class, buf.len() as u64);
+        self.counters.written(self.cause, buf.len() as u64);
         Ok(())
     }
     fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
         self.inner.write_parts_at(parts, offset)?;
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.counters.written(self.class, bytes);
+        self.counters.written(self.cause, bytes);
         Ok(())
     }
     fn sync(&self) -> Result<()> {
-        self.inner.sync().inspect(|()| self.counters.synced(self.class))
+        self.inner.sync().inspect(|()| self.counters.synced(self.cause))
     }
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
         self.inner.write_back(offset, bytes)
@@ -304,7 +305,7 @@ impl File for CountedFile {
     fn allocate(&self, bytes: u64) -> Result<()> {
         // Only new files are allocated, so that all of it is zeros to be written.
         self.inner.allocate(bytes)?;
-        self.counters.written(self.class, bytes);
+        self.counters.written(self.cause, bytes);
         Ok(())
     }
     fn reserve(&self, bytes: u64) -> Result<()> {
@@ -325,14 +326,14 @@ impl File for CountedFile {
 mod tests {
     use super::*;
 
-    /// Goal: a nested cause ends with its scope; the logs are told by their names, except for what
+    /// Goal: a nested cause ends with its scope; the logs are told by their class, except for what
     /// an opening does.
     #[test]
     fn causes_nest() {
-        let (table, log) = (class_of("000001.tbl"), class_of("wal-000001.log"));
+        let (table, log) = (class_cause(FileClass::Table), class_cause(FileClass::Wal));
         let causes = || (cause_of(table), cause_of(log));
         assert_eq!(causes(), (Cause::Users, Cause::Log));
-        assert_eq!(cause_of(class_of("ROOT.tmp")), Cause::Versions);
+        assert_eq!(cause_of(class_cause(FileClass::Root)), Cause::Versions);
         {
             let _compaction = on_behalf_of(Cause::Compaction);
             assert_eq!(causes(), (Cause::Compaction, Cause::Log));
@@ -344,6 +345,6 @@ mod tests {
         }
         let _open = on_behalf_of(Cause::Open);
         assert_eq!(causes(), (Cause::Open, Cause::Open));
-        assert_eq!(cause_of(class_of("versions-000001.log")), Cause::Open);
+        assert_eq!(cause_of(class_cause(FileClass::Versions)), Cause::Open);
     }
 }

@@ -50,7 +50,7 @@ pub enum Object {
     Root,
     /// A table by uid.
     Table(u64),
-    /// A log by kind and number; number 0 stands for any log of the kind.
+    /// A log by kind and number.
     Log(LogKind, u64),
 }
 
@@ -140,7 +140,7 @@ pub trait Storage: Send + Sync {
     fn unlock(&self) {}
     /// Where the store is, for messages.
     fn path(&self) -> String;
-    /// Where an object is, or would be, for messages.
+    /// Where an object is, or would be, for messages; log 0 stands for any log of its kind.
     fn name_of(&self, object: Object) -> String;
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{Condvar, Mutex};
 use crate::device::Dir;
+use crate::storage::files::names::class_of;
 
 /// What was removed from a directory, and what is still to be. Locks: `state`, over requests to the
 /// device that remove what is left.
@@ -58,7 +59,7 @@ impl Removals {
             state.running += 1;
         }
         let running = Running(self);
-        let removed = dir.unlink(name);
+        let removed = dir.unlink(name, class_of(name));
         match &removed {
             Ok(()) => {
                 self.note();
@@ -83,7 +84,7 @@ impl Removals {
 
     /// Tries to remove a name that is left; whether it stays.
     fn stays(&self, dir: &dyn Dir, name: &str) -> bool {
-        match dir.unlink(name) {
+        match dir.unlink(name, class_of(name)) {
             Ok(()) => {
                 self.note();
                 false
@@ -136,9 +137,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::device::FileClass;
     use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     use crate::device::sim::{SimDisk, SimOptions};
-    use crate::device::site::{FileClass, OpKind};
+    use crate::device::site::OpKind;
     use crate::storage::OpenOptions;
     use crate::storage::files::Files;
     use crate::storage::{LogKind, Storage};
@@ -239,7 +241,11 @@ mod tests {
     fn a_name_that_is_given_again_is_kept() {
         for recycles in [false, true] {
             let scene = Scene::new(Times::Once);
-            scene.disk.dir().unlink("wal-000001.log").expect("the device has done it late");
+            scene
+                .disk
+                .dir()
+                .unlink("wal-000001.log", FileClass::Wal)
+                .expect("the device has done it late");
             let new = match recycles {
                 true => scene.files.recycle_log(LogKind::Wal, 2, 1),
                 false => scene.files.create_log(LogKind::Wal, 1, 0),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir::Result;
-use weir::sim::{Dir, File, Lock, Mode, OpKind};
+use weir::sim::{Dir, File, FileClass, Lock, Mode, OpKind};
 
 /// Calls `before` with `OpKind::Create` or `OpKind::Open` and the file's name.
 pub struct Hooked<F> {
@@ -12,19 +12,19 @@ pub struct Hooked<F> {
 }
 
 impl<F: Fn(OpKind, &str) + Send + Sync> Dir for Hooked<F> {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
         (self.before)(OpKind::Create, name);
-        self.inner.create(name)
+        self.inner.create(name, class)
     }
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
         (self.before)(OpKind::Open, name);
-        self.inner.open(name, mode)
+        self.inner.open(name, class, mode)
     }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        self.inner.rename(from, to, class)
     }
-    fn unlink(&self, name: &str) -> Result<()> {
-        self.inner.unlink(name)
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()> {
+        self.inner.unlink(name, class)
     }
     fn list(&self) -> Result<Vec<String>> {
         self.inner.list()

@@ -10,15 +10,16 @@ use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
 use crate::device::Dir;
+use crate::device::FileClass;
 use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::device::site::{FileClass, OpKind};
+use crate::device::site::OpKind;
 use crate::log::{GroupType, Room, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
-use crate::storage::OpenOptions;
 use crate::storage::files::Files;
-use crate::storage::{LogKind, Storage};
+use crate::storage::files::names::class_of;
+use crate::storage::{LogKind, OpenOptions, Storage};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::{Record, encode};
 
@@ -67,7 +68,7 @@ fn damaged(disk: &SimDisk, damage: impl Fn(&str, Vec<u8>) -> Option<Vec<u8>>) ->
     for name in disk.dir().list().expect("listed") {
         let bytes = disk.read_all(&name).expect("a file");
         let Some(bytes) = damage(&name, bytes) else { continue };
-        let file = dir.create(&name).expect("created");
+        let file = dir.create(&name, class_of(&name)).expect("created");
         file.write_at(&bytes, 0).expect("written");
         file.sync().expect("synced");
     }

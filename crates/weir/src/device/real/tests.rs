@@ -13,7 +13,7 @@ fn temp() -> (tempfile::TempDir, Arc<dyn Dir>) {
 #[test]
 fn writes_read_back() {
     let (_temp, dir) = temp();
-    let file = dir.create("a").expect("created");
+    let file = dir.create("a", FileClass::Other).expect("created");
     let owned: Vec<Vec<u8>> = (0..3000u32).map(|i| vec![i as u8; (i % 7) as usize]).collect();
     let parts: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
     file.write_parts_at(&parts, 5).expect("written");
@@ -35,7 +35,7 @@ fn writes_read_back() {
 #[test]
 fn allocated_space_is_zero_and_owned() {
     let (temp, dir) = temp();
-    let file = dir.create("log").expect("created");
+    let file = dir.create("log", FileClass::Other).expect("created");
     file.write_at(b"head", 0).expect("written");
     let bytes = (2 << 20) + 123;
     file.allocate(bytes).expect("allocated");
@@ -58,7 +58,7 @@ fn allocated_space_is_zero_and_owned() {
 #[test]
 fn a_page_of_allocated_space_is_dirtied_alone() {
     let (_temp, dir) = temp();
-    let file = dir.create("log").expect("created");
+    let file = dir.create("log", FileClass::Other).expect("created");
     file.write_at(b"head", 0).expect("written");
     file.allocate(1 << 20).expect("allocated");
     file.sync().expect("synced");
@@ -79,22 +79,22 @@ fn a_page_of_allocated_space_is_dirtied_alone() {
 #[test]
 fn names() {
     let (temp, dir) = temp();
-    dir.create("b").expect("created").write_at(b"b", 0).expect("written");
-    dir.create("a").expect("created").write_at(b"a", 0).expect("written");
+    dir.create("b", FileClass::Other).expect("created").write_at(b"b", 0).expect("written");
+    dir.create("a", FileClass::Other).expect("created").write_at(b"a", 0).expect("written");
     std::fs::create_dir(temp.path().join("sub")).expect("made");
     assert_eq!(dir.list().expect("list"), ["a", "b", "sub/"]);
     let kind = |r: Result<Arc<dyn File>>| r.err().map(|e| e.kind());
-    assert_eq!(kind(dir.create("a")), Some(ErrorKind::Conflict));
-    assert_eq!(kind(dir.open("x", Mode::Read)), Some(ErrorKind::NotFound));
-    let reader = dir.open("b", Mode::Read).expect("opened");
-    dir.rename("a", "b").expect("renamed");
+    assert_eq!(kind(dir.create("a", FileClass::Other)), Some(ErrorKind::Conflict));
+    assert_eq!(kind(dir.open("x", FileClass::Other, Mode::Read)), Some(ErrorKind::NotFound));
+    let reader = dir.open("b", FileClass::Other, Mode::Read).expect("opened");
+    dir.rename("a", "b", FileClass::Other).expect("renamed");
     dir.sync().expect("synced");
     let mut byte = [0];
     reader.read_exact_at(&mut byte, 0).expect("an open file stays readable");
     assert_eq!(byte, *b"b");
     assert_eq!(dir.list().expect("list"), ["b", "sub/"]);
-    dir.unlink("b").expect("removed");
-    assert_eq!(dir.unlink("b").map_err(|e| e.kind()), Err(ErrorKind::NotFound));
+    dir.unlink("b", FileClass::Other).expect("removed");
+    assert_eq!(dir.unlink("b", FileClass::Other).map_err(|e| e.kind()), Err(ErrorKind::NotFound));
     let reason = RealDir::open(temp.path().join("none"), false).err().expect("missing");
     assert_eq!(reason.kind(), ErrorKind::NotFound);
     RealDir::open(temp.path().join("deep/er"), true).expect("made with its parents");
@@ -122,7 +122,7 @@ fn second_lock_is_refused() {
     std::fs::hard_link(temp.path().join("LOCK"), copy.path().join("LOCK")).expect("linked");
     refused(&RealDir::open(copy.path(), false).expect("opened"));
 
-    dir.unlink("LOCK").expect("removed");
+    dir.unlink("LOCK", FileClass::Lock).expect("removed");
     refused(&RealDir::open(temp.path(), false).expect("opened"));
     drop(held);
     drop(dir.lock("LOCK").expect("free again"));

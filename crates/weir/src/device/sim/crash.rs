@@ -351,7 +351,8 @@ pub(super) fn image(model: &Model, policy: CrashPolicy, seed: u64) -> Model {
     let mut inodes = BTreeMap::new();
     for &id in names.values() {
         let Some(inode) = model.inodes.get(&id) else { continue };
-        inodes.insert(id, Inode::at_rest(plan.content(inode, &mut prng)));
+        let content = plan.content(inode, &mut prng);
+        inodes.insert(id, Inode { class: inode.class, ..Inode::at_rest(content) });
     }
     Model {
         inodes,

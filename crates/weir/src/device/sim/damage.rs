@@ -43,8 +43,8 @@ impl SimDisk {
         model.names.insert(name.into(), id);
         model.durable_names.insert(name.into(), id);
         let inode = model.inodes.entry(id).or_default();
-        let in_use = Arc::clone(&inode.in_use);
-        *inode = Inode { in_use, ..Inode::at_rest(content) };
+        let (in_use, class) = (Arc::clone(&inode.in_use), inode.class);
+        *inode = Inode { in_use, class, ..Inode::at_rest(content) };
     }
 
     /// Inverts bit `bit` (of 8) of the byte at `offset`.

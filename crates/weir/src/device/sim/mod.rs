@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex, MutexGuard};
-use crate::device::site::{FileClass, OpKind, SiteCounters};
-use crate::device::{Dir, File, Lock, Mode};
+use crate::device::site::{OpKind, SiteCounters};
+use crate::device::{Dir, File, FileClass, Lock, Mode};
 
 mod content;
 pub mod crash;
@@ -233,12 +233,18 @@ impl SimDisk {
         self.shared.state.lock()
     }
 
-    fn handle(&self, state: &State, name: &str, id: u64, mode: Mode) -> Arc<dyn File> {
+    fn handle(
+        &self,
+        state: &State,
+        (name, class): (&str, FileClass),
+        id: u64,
+        mode: Mode,
+    ) -> Arc<dyn File> {
         let in_use = state.model.inodes.get(&id).map(|inode| Arc::clone(&inode.in_use));
         Arc::new(SimFile {
             disk: self.clone(),
             inode: id,
-            class: FileClass::of(name),
+            class,
             name: name.to_owned(),
             mode,
             _in_use: in_use,
@@ -280,39 +286,39 @@ fn missing(name: &str) -> Error {
 }
 
 impl Dir for SimDisk {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let mut state = self.request(OpKind::Create, FileClass::of(name), 0);
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
+        let mut state = self.request(OpKind::Create, class, 0);
         if state.model.names.contains_key(name) {
             let what = format!("creating sim:{name}: the name is taken");
             return Err(Error::new(ErrorKind::Conflict, what));
         }
         self.room_for_file(&state, &format!("creating sim:{name}"))?;
         let inode = state.model.next_inode;
-        state.change(Op::Create { name: name.into(), inode });
-        Ok(self.handle(&state, name, inode, Mode::ReadWrite))
+        state.change(Op::Create { name: name.into(), inode, class });
+        Ok(self.handle(&state, (name, class), inode, Mode::ReadWrite))
     }
 
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        let state = self.request(OpKind::Open, FileClass::of(name), 0);
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
+        let state = self.request(OpKind::Open, class, 0);
         let inode = *state.model.names.get(name).ok_or_else(|| missing(name))?;
-        Ok(self.handle(&state, name, inode, mode))
+        Ok(self.handle(&state, (name, class), inode, mode))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let mut state = self.request(OpKind::Rename, FileClass::of(to), 0);
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        let mut state = self.request(OpKind::Rename, class, 0);
         if !state.model.names.contains_key(from) {
             return Err(missing(from));
         }
-        state.change(Op::Rename { from: from.into(), to: to.into() });
+        state.change(Op::Rename { from: from.into(), to: to.into(), class });
         Ok(())
     }
 
-    fn unlink(&self, name: &str) -> Result<()> {
-        let mut state = self.request(OpKind::Unlink, FileClass::of(name), 0);
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()> {
+        let mut state = self.request(OpKind::Unlink, class, 0);
         if !state.model.names.contains_key(name) {
             return Err(missing(name));
         }
-        state.change(Op::Unlink { name: name.into() });
+        state.change(Op::Unlink { name: name.into(), class });
         Ok(())
     }
 
@@ -327,7 +333,7 @@ impl Dir for SimDisk {
     }
 
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
-        let mut state = self.request(OpKind::Lock, FileClass::of(name), 0);
+        let mut state = self.request(OpKind::Lock, FileClass::Lock, 0);
         if state.locks.contains(name) {
             let what =
                 format!("the store sim: is open already (it holds {name}); close it there first");
@@ -336,7 +342,7 @@ impl Dir for SimDisk {
         if !state.model.names.contains_key(name) {
             self.room_for_file(&state, &format!("creating sim:{name}"))?;
             let inode = state.model.next_inode;
-            state.change(Op::Create { name: name.into(), inode });
+            state.change(Op::Create { name: name.into(), inode, class: FileClass::Lock });
         }
         state.locks.insert(name.to_owned());
         Ok(Box::new(SimLock { disk: self.clone(), name: name.to_owned() }))

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::device::FileClass;
 use crate::device::sim::content::Content;
-use crate::device::site::{FileClass, OpKind, Site};
+use crate::device::site::{OpKind, Site};
 
 /// One change of the disk.
 #[derive(Clone)]
@@ -20,13 +21,16 @@ pub(super) enum Op {
     Create {
         name: Arc<str>,
         inode: u64,
+        class: FileClass,
     },
     Rename {
         from: Arc<str>,
         to: Arc<str>,
+        class: FileClass,
     },
     Unlink {
         name: Arc<str>,
+        class: FileClass,
     },
     Write {
         inode: u64,
@@ -105,6 +109,8 @@ pub(super) struct Inode {
     pub(super) pending: Vec<Pending>,
     /// Dirty data was dropped by a failed sync, but can still be read.
     pub(super) lost: bool,
+    /// What it was created as, or renamed to; `None` for what tests have put there.
+    pub(super) class: Option<FileClass>,
     /// Cloned by every open file, so that a nameless one is kept while it is in use.
     pub(super) in_use: Arc<()>,
 }
@@ -208,18 +214,21 @@ impl Model {
         let at = self.at;
         self.at += 1;
         match op {
-            Op::Create { name, inode } => {
-                self.inodes.insert(*inode, Inode::default());
+            Op::Create { name, inode, class } => {
+                self.inodes.insert(*inode, Inode { class: Some(*class), ..Inode::default() });
                 self.next_inode = self.next_inode.max(*inode + 1);
                 self.change_names(at, None, Some((Arc::clone(name), *inode)));
             }
-            Op::Rename { from, to } => {
+            Op::Rename { from, to, class } => {
                 if let Some(&inode) = self.names.get(from) {
+                    if let Some(inode) = self.inodes.get_mut(&inode) {
+                        inode.class = Some(*class);
+                    }
                     let insert = Some((Arc::clone(to), inode));
                     self.change_names(at, Some(Arc::clone(from)), insert);
                 }
             }
-            Op::Unlink { name } => self.change_names(at, Some(Arc::clone(name)), None),
+            Op::Unlink { name, .. } => self.change_names(at, Some(Arc::clone(name)), None),
             Op::SyncDir => self.sync_names(),
             Op::Mark(_) => {}
             Op::Write { inode, .. }
@@ -264,13 +273,13 @@ fn apply_to_file(inode: &mut Inode, at: u64, op: &Op) {
 }
 
 impl Op {
-    /// Where it comes from; `None` for a mark. `name_of` knows the names of files.
-    pub(super) fn site(&self, name_of: impl Fn(u64) -> Option<Arc<str>>) -> Option<Site> {
-        let class = |inode: u64| name_of(inode).map_or(FileClass::Other, |n| FileClass::of(&n));
+    /// Where it comes from; `None` for a mark. `class_of` knows what files were made for.
+    pub(super) fn site(&self, class_of: impl Fn(u64) -> Option<FileClass>) -> Option<Site> {
+        let class = |inode: u64| class_of(inode).unwrap_or(FileClass::Other);
         let (op, class) = match self {
-            Self::Create { name, .. } => (OpKind::Create, FileClass::of(name)),
-            Self::Rename { to, .. } => (OpKind::Rename, FileClass::of(to)),
-            Self::Unlink { name } => (OpKind::Unlink, FileClass::of(name)),
+            Self::Create { class, .. } => (OpKind::Create, *class),
+            Self::Rename { class, .. } => (OpKind::Rename, *class),
+            Self::Unlink { class, .. } => (OpKind::Unlink, *class),
             Self::Write { inode, .. } => (OpKind::Write, class(*inode)),
             Self::SetLen { inode, .. } => (OpKind::SetLen, class(*inode)),
             Self::Sync { inode } | Self::LoseDirty { inode, .. } => (OpKind::Sync, class(*inode)),
@@ -284,9 +293,9 @@ impl Op {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Create { name, inode } => write!(f, "create {name} (file {inode})"),
-            Self::Rename { from, to } => write!(f, "rename {from} to {to}"),
-            Self::Unlink { name } => write!(f, "unlink {name}"),
+            Self::Create { name, inode, .. } => write!(f, "create {name} (file {inode})"),
+            Self::Rename { from, to, .. } => write!(f, "rename {from} to {to}"),
+            Self::Unlink { name, .. } => write!(f, "unlink {name}"),
             Self::Write { inode, offset, data } => {
                 write!(f, "write {} bytes at {offset} to file {inode}", data.len())
             }

@@ -84,9 +84,8 @@ impl Replayer {
     /// Where the op after this boundary comes from; `None` for a mark and at the end.
     #[must_use]
     pub fn next_site(&self) -> Option<Site> {
-        let named =
-            |id: u64| self.model.names.iter().find(|(_, i)| **i == id).map(|(n, _)| n.clone());
-        self.trace.ops.get(self.at)?.site(named)
+        let class_of = |inode: u64| self.model.inodes.get(&inode)?.class;
+        self.trace.ops.get(self.at)?.site(class_of)
     }
 
     /// Whether the op after this boundary is a mark: nothing on the disk changes by it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::crash::{SECTOR_BYTES, Torn};
 use super::*;
 use crate::base::prng::Prng;
+use crate::storage::files::names::class_of;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -13,7 +14,7 @@ fn recording() -> SimDisk {
 }
 
 fn file(disk: &SimDisk, name: &str) -> Arc<dyn File> {
-    disk.create(name).expect("created")
+    disk.create(name, class_of(name)).expect("created")
 }
 
 /// Every state that a sector of a file has had since its last sync, and every length.
@@ -168,7 +169,7 @@ fn rename_is_atomic() {
         let tmp = file(&disk, "ROOT.tmp");
         tmp.write_at(content, 0).expect("written");
         tmp.sync().expect("synced");
-        disk.rename("ROOT.tmp", "ROOT").expect("renamed");
+        disk.rename("ROOT.tmp", "ROOT", FileClass::Root).expect("renamed");
         if generation == 0 {
             disk.sync().expect("synced");
         }
@@ -259,9 +260,12 @@ fn files_run_out() {
     let a = file(&disk, "a");
     file(&disk, "b");
     assert_eq!((disk.used_files(), disk.free_files().ok()), (2, Some(Some(0))));
-    assert_eq!(disk.create("c").map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::NoSpace));
+    assert_eq!(
+        disk.create("c", FileClass::Other).map(|_| ()).map_err(|e| e.kind()),
+        Err(ErrorKind::NoSpace)
+    );
     assert_eq!(disk.lock("l").map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::NoSpace));
-    disk.unlink("a").expect("removed");
+    disk.unlink("a", FileClass::Other).expect("removed");
     disk.sync().expect("synced");
     assert_eq!(disk.used_files(), 2, "it is open");
     drop(a);
@@ -279,7 +283,7 @@ fn the_rest_of_a_disk() {
     let disk = SimDisk::new(options);
     let a = file(&disk, "a");
     a.write_at(&[7; 600], 0).expect("written");
-    disk.unlink("a").expect("removed");
+    disk.unlink("a", FileClass::Other).expect("removed");
     disk.sync().expect("synced");
     let mut byte = [0];
     a.read_exact_at(&mut byte, 599).expect("still readable");
@@ -290,9 +294,12 @@ fn the_rest_of_a_disk() {
     assert_eq!(disk.open_files(), 1);
     drop(a);
     disk.sync().expect("synced");
-    disk.open("b", Mode::ReadWrite).expect("opened").write_at(&[0; 500], 0).expect("room again");
-    let read_only = disk.open("b", Mode::Read).expect("opened");
-    assert!(read_only.write_at(&[1], 0).is_err() && disk.create("b").is_err());
+    disk.open("b", FileClass::Other, Mode::ReadWrite)
+        .expect("opened")
+        .write_at(&[0; 500], 0)
+        .expect("room again");
+    let read_only = disk.open("b", FileClass::Other, Mode::Read).expect("opened");
+    assert!(read_only.write_at(&[1], 0).is_err() && disk.create("b", FileClass::Other).is_err());
 
     let held = disk.lock("LOCK").expect("free");
     assert_eq!(disk.lock("LOCK").err().map(|e| e.kind()), Some(ErrorKind::Locked));

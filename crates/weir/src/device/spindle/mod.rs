@@ -31,8 +31,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex};
-use crate::device::site::FileClass;
-use crate::device::{Advice, Dir, File, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 mod model;
 mod pages;
@@ -178,11 +177,15 @@ struct Node {
 
 impl TimedDir {
     /// The directory `inner` on a disk. The files that it has already lie there in the order of
-    /// their names.
+    /// their names; `class_of` says what they are for.
     ///
     /// # Errors
     /// What listing and opening them gives.
-    pub fn new(inner: Arc<dyn Dir>, options: TimedOptions) -> Result<Self> {
+    pub fn new(
+        inner: Arc<dyn Dir>,
+        class_of: impl Fn(&str) -> FileClass,
+        options: TimedOptions,
+    ) -> Result<Self> {
         let mut state = State {
             spindles: Spindles::new(options.model.clone()),
             pages: PageCache::new(options.page_cache_bytes),
@@ -194,8 +197,9 @@ impl TimedDir {
             files_made: 0,
         };
         for name in inner.list()?.into_iter().filter(|name| !name.ends_with('/')) {
-            let bytes = inner.open(&name, Mode::Read)?.len()?;
-            let id = state.add(&name);
+            let class = class_of(&name);
+            let bytes = inner.open(&name, class, Mode::Read)?.len()?;
+            let id = state.add(&name, class);
             state.set_len(id, bytes);
         }
         Ok(Self { inner, shared: Arc::new(Shared { options, state: Mutex::new(state) }) })
@@ -214,10 +218,11 @@ impl TimedDir {
         TimedCounters { busy_nanos: state.spindles.busy_nanos(), ..state.counters }
     }
 
-    fn handle(&self, state: &mut State, name: &str, inner: Arc<dyn File>) -> Arc<dyn File> {
+    fn handle(&self, name: &str, class: FileClass, inner: Arc<dyn File>) -> Arc<dyn File> {
+        let mut state = self.shared.state.lock();
         let id = match state.names.get(name) {
             Some(&id) => id,
-            None => state.add(name),
+            None => state.add(name, class),
         };
         if let Some(node) = state.files.get_mut(&id) {
             node.handles += 1;
@@ -227,11 +232,11 @@ impl TimedDir {
 }
 
 impl State {
-    fn add(&mut self, name: &str) -> u64 {
+    fn add(&mut self, name: &str, class: FileClass) -> u64 {
         let id = self.files_made;
         self.files_made += 1;
         let node = Node {
-            class: FileClass::of(name),
+            class,
             stripes: Vec::new(),
             bytes: 0,
             handles: 0,
@@ -359,18 +364,18 @@ impl State {
 }
 
 impl Dir for TimedDir {
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        let inner = self.inner.create(name)?;
-        Ok(self.handle(&mut self.shared.state.lock(), name, inner))
+    fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
+        let inner = self.inner.create(name, class)?;
+        Ok(self.handle(name, class, inner))
     }
 
-    fn open(&self, name: &str, mode: Mode) -> Result<Arc<dyn File>> {
-        let inner = self.inner.open(name, mode)?;
-        Ok(self.handle(&mut self.shared.state.lock(), name, inner))
+    fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(name, class, mode)?;
+        Ok(self.handle(name, class, inner))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)?;
+    fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        self.inner.rename(from, to, class)?;
         let mut state = self.shared.state.lock();
         state.unname(to);
         if let Some(id) = state.names.remove(from) {
@@ -379,8 +384,8 @@ impl Dir for TimedDir {
         Ok(())
     }
 
-    fn unlink(&self, name: &str) -> Result<()> {
-        self.inner.unlink(name)?;
+    fn unlink(&self, name: &str, class: FileClass) -> Result<()> {
+        self.inner.unlink(name, class)?;
         self.shared.state.lock().unname(name);
         Ok(())
     }

@@ -20,12 +20,12 @@ fn free_disk() -> SimDisk {
 fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
     let model = DiskModel::HDD_15K_X2;
     let options = TimedOptions { model, page_cache_bytes, indexes_resident };
-    TimedDir::new(free_disk().dir(), options).expect("an empty directory")
+    TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("an empty directory")
 }
 
 /// A table of `stripes` stripes, written outside of anybody's time.
 fn table(dir: &TimedDir, name: &str, stripes: u64) -> Arc<dyn File> {
-    let file = dir.create(name).expect("create");
+    let file = dir.create(name, FileClass::Table).expect("create");
     file.set_len(stripes * DiskModel::HDD_15K_X2.stripe_bytes).expect("set_len");
     file
 }
@@ -107,7 +107,7 @@ fn writes_occupy_the_spindle() {
         this_actor_reads();
         let dir = timed(0, false);
         let old = table(&dir, "000001.tbl", 2);
-        let new = dir.create("000002.tbl").expect("create");
+        let new = dir.create("000002.tbl", FileClass::Table).expect("create");
         let bytes = DiskModel::HDD_15K_X2.stripe_bytes;
         let data = vec![7; bytes as usize];
         assert_eq!(timing(simulation, || new.write_at(&data, 0).expect("write")), 0);
@@ -122,9 +122,9 @@ fn writes_occupy_the_spindle() {
         assert_eq!(dir.counters().written_bytes, 2 * bytes);
         assert_eq!(dir.counters().table_bytes, 4 * bytes);
         drop(new);
-        dir.unlink("000002.tbl").expect("unlink");
+        dir.unlink("000002.tbl", FileClass::Table).expect("unlink");
         assert_eq!(dir.counters().table_bytes, 2 * bytes);
-        dir.unlink("000001.tbl").expect("unlink");
+        dir.unlink("000001.tbl", FileClass::Table).expect("unlink");
         assert_eq!(dir.counters().table_bytes, 2 * bytes, "still open");
         drop(old);
         assert_eq!(dir.counters().table_bytes, 0);
@@ -139,7 +139,7 @@ fn the_page_cache() {
         let dir = timed(8 * 4096, false);
         let file = table(&dir, "000001.tbl", 4);
         read(&file, 0, 2 * 4096);
-        let new = dir.create("000002.tbl").expect("create");
+        let new = dir.create("000002.tbl", FileClass::Table).expect("create");
         new.write_at(&[1; 4096], 0).expect("write");
         assert_eq!(dir.counters().page_hits + dir.counters().page_misses, 0);
         this_actor_reads();
@@ -166,7 +166,7 @@ fn resident_indexes() {
         let end = DiskModel::HDD_15K_X2.stripe_bytes;
         assert_eq!(timing(simulation, || read(&file, end - 9000, 9000)), 0);
         assert!(timing(simulation, || read(&file, end - 9000, 4096)) > 0);
-        let log = dir.create("wal-000001.log").expect("create");
+        let log = dir.create("wal-000001.log", FileClass::Wal).expect("create");
         log.write_at(&[0; 4096], 0).expect("write");
         log.sync().expect("sync");
         assert!(timing(simulation, || read(&log, 0, 4096)) > 0, "a log has no index");
@@ -209,12 +209,12 @@ fn locks() {
 #[test]
 fn names_and_no_simulation() {
     let dir = timed(0, false);
-    let file = dir.create("a").expect("create");
+    let file = dir.create("a", FileClass::Other).expect("create");
     file.write_at(b"hello", 0).expect("write");
     file.allocate(100).expect("allocate");
-    dir.rename("a", "b").expect("rename");
+    dir.rename("a", "b", FileClass::Other).expect("rename");
     assert_eq!(dir.list().expect("list"), ["b"]);
-    let again = dir.open("b", Mode::Read).expect("open");
+    let again = dir.open("b", FileClass::Other, Mode::Read).expect("open");
     let mut buf = [0; 5];
     again.read_exact_at(&mut buf, 0).expect("read");
     assert_eq!(&buf, b"hello");

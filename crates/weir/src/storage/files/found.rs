@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::device::Dir;
 use crate::storage::LogKind;
-use crate::storage::files::{LOST_AND_FOUND, Name, ROOT, ROOT_TMP, parse_name};
+use crate::storage::files::names::{LOST_AND_FOUND, Name, ROOT, ROOT_TMP, parse_name};
 
 /// What a directory looks like before it is opened.
 pub(super) enum Found {

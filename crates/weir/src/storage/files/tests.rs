@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::real::RealDir;
+use crate::storage::files::names::NUMBERS_END;
 
 const CREATE: OpenOptions = OpenOptions { create: true, read_only: false };
 
@@ -99,7 +100,7 @@ fn what_is_not_a_store_is_left_alone() {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let dir = RealDir::open(temp.path(), false).expect("opened");
         for name in names {
-            dir.create(name).expect("created");
+            dir.create(name, class_of(name)).expect("created");
         }
         let options = OpenOptions { create, read_only: false };
         assert_eq!(kind(Files::open(Arc::clone(&dir), options)), Some(expected), "{names:?}");
@@ -118,12 +119,12 @@ fn destroy_takes_only_ours() {
     files.create_table(3, 0).expect("created").finish().expect("durable");
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
     drop(files);
-    dir.create("notes.txt").expect("created");
+    dir.create("notes.txt", FileClass::Other).expect("created");
     Files::destroy(&*dir).expect("destroyed");
     assert_eq!(dir.list().expect("list"), ["notes.txt"]);
     // A directory of somebody else's, who may have a lock of that name too.
     for name in ["notes.txt", "LOCK"] {
-        drop(dir.create(name));
+        drop(dir.create(name, class_of(name)));
         assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::InvalidArgument));
         assert!(dir.list().expect("list").iter().any(|n| n == name));
     }
@@ -135,7 +136,7 @@ fn crashed_creation_is_cleared() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let dir = RealDir::open(temp.path(), false).expect("opened");
     for name in ["LOCK", "ROOT.tmp", "versions-000001.log"] {
-        dir.create(name).expect("created");
+        dir.create(name, class_of(name)).expect("created");
     }
     std::fs::create_dir(temp.path().join("lost+found")).expect("made");
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");

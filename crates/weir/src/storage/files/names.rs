@@ -1,0 +1,140 @@
+// FORMAT: docs/format/directory.md sha=aba3844b5b20
+//! The names of a store's files in its directory, and what each is for.
+
+use crate::device::FileClass;
+use crate::storage::{LogKind, Object};
+
+pub(super) const LOCK: &str = "LOCK";
+pub(super) const ROOT: &str = "ROOT";
+pub(super) const ROOT_TMP: &str = "ROOT.tmp";
+
+/// Made by `mkfs` at the top of a file system; not a reason to refuse the directory.
+pub(super) const LOST_AND_FOUND: &str = "lost+found/";
+
+/// Fewest digits of a number in a name, so that lists sort by number for the first million files.
+const DIGITS_MIN: usize = 6;
+
+/// What a name in the directory stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Lock,
+    Root,
+    RootTmp,
+    Table(u64),
+    Log(LogKind, u64),
+    Lost(Object),
+}
+
+/// The name of an object in the directory.
+pub(super) fn file_name(object: Object) -> String {
+    match object {
+        Object::Root => ROOT.to_owned(),
+        Object::Table(uid) => table_name(uid),
+        Object::Log(kind, number) => log_name(kind, number),
+    }
+}
+
+/// What a repair puts before the name of a file that it moves aside.
+pub(super) const LOST_PREFIX: &str = "lost-";
+
+/// The file of table `uid`.
+pub(super) fn table_name(uid: u64) -> String {
+    format!("{uid:06}.tbl")
+}
+
+/// How the names of logs of `kind` begin.
+pub(super) fn log_prefix(kind: LogKind) -> &'static str {
+    match kind {
+        LogKind::Wal => "wal-",
+        LogKind::Versions => "versions-",
+    }
+}
+
+/// The file of a log.
+pub(super) fn log_name(kind: LogKind, number: u64) -> String {
+    format!("{}{number:06}.log", log_prefix(kind))
+}
+
+/// Numbers from here on are no store's: names with them are foreign. At a million files a second,
+/// 2,000 years do not get there.
+pub(super) const NUMBERS_END: u64 = 1 << 56;
+
+/// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
+fn parse_number(digits: &str) -> Option<u64> {
+    let plain = digits.len() >= DIGITS_MIN && digits.bytes().all(|b| b.is_ascii_digit());
+    if !plain || (digits.len() > DIGITS_MIN && digits.starts_with('0')) {
+        return None;
+    }
+    digits.parse().ok().filter(|&number| number < NUMBERS_END)
+}
+
+/// The object in `lost-NAME` or `lost-NAME.N`, given what follows the prefix.
+fn parse_lost(rest: &str) -> Option<Object> {
+    let object = |name: &str| match parse_name(name)? {
+        Name::Root => Some(Object::Root),
+        Name::Table(uid) => Some(Object::Table(uid)),
+        Name::Log(kind, number) => Some(Object::Log(kind, number)),
+        Name::Lock | Name::RootTmp | Name::Lost(_) => None,
+    };
+    object(rest).or_else(|| {
+        let (name, count) = rest.rsplit_once('.')?;
+        let plain = !count.starts_with('0') && count.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| count.parse::<u32>().ok()).flatten()?;
+        object(name)
+    })
+}
+
+/// What `name` stands for; `None` for the name of somebody else's file.
+pub(super) fn parse_name(name: &str) -> Option<Name> {
+    if let Some(rest) = name.strip_prefix(LOST_PREFIX) {
+        return parse_lost(rest).map(Name::Lost);
+    }
+    match name {
+        LOCK => return Some(Name::Lock),
+        ROOT => return Some(Name::Root),
+        ROOT_TMP => return Some(Name::RootTmp),
+        _ => {}
+    }
+    if let Some(digits) = name.strip_suffix(".tbl") {
+        return parse_number(digits).map(Name::Table);
+    }
+    let stem = name.strip_suffix(".log")?;
+    [LogKind::Wal, LogKind::Versions].into_iter().find_map(|kind| {
+        let digits = stem.strip_prefix(log_prefix(kind))?;
+        parse_number(digits).map(|number| Name::Log(kind, number))
+    })
+}
+
+/// What the file called `name` is for.
+#[must_use]
+pub fn class_of(name: &str) -> FileClass {
+    match parse_name(name) {
+        Some(Name::Lock) => FileClass::Lock,
+        Some(Name::Root | Name::RootTmp) => FileClass::Root,
+        Some(Name::Table(_)) => FileClass::Table,
+        Some(Name::Log(LogKind::Wal, _)) => FileClass::Wal,
+        Some(Name::Log(LogKind::Versions, _)) => FileClass::Versions,
+        Some(Name::Lost(_)) | None => FileClass::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes() {
+        use FileClass::{Lock, Other, Root, Table, Versions, Wal};
+        let names = [
+            ("wal-000001.log", Wal),
+            ("versions-000001.log", Versions),
+            ("000001.tbl", Table),
+            ("ROOT", Root),
+            ("ROOT.tmp", Root),
+            ("LOCK", Lock),
+            ("lost-000001.tbl", Other),
+            ("x", Other),
+        ];
+        assert!(names.into_iter().all(|(name, class)| class_of(name) == class));
+    }
+}
