@@ -1,4 +1,4 @@
-//! Weir: an ordered key-value store that lives inside your program, an LSM-tree storage engine.
+//! Weir: an embedded, ordered key-value store: an LSM-tree storage engine.
 //!
 //! A weir is a low dam: the river flows, the pool above it stays level. Data flows down through the
 //! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
@@ -31,7 +31,7 @@ pub(crate) mod write;
 
 pub use base::error::{Error, ErrorKind, Result};
 
-/// What simulations of the whole engine are made of: the scheduler, the disks and the seeded
+/// Building blocks of simulations of the whole engine: the scheduler, the disks and the seeded
 /// generator. Not part of the stable interface.
 #[cfg(feature = "sim")]
 pub mod sim {

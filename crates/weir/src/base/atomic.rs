@@ -1,16 +1,16 @@
-//! The atomics of protocols between threads: the standard library's, and in builds that explore
-//! schedules (feature `schedules`) the same with a switch point before each operation.
+//! Atomics for lock-free protocols: the standard library's, and in builds that explore schedules
+//! (feature `schedules`) the same with a switch point before each operation.
 //!
-//! Everything that readers and writers agree on without a lock uses these: links and pages of a
-//! memtable, the visible sequence number, the marks of a tree, the generations of rows, what of a
-//! table is open. `schedules` then runs the real code in simulation and lets another thread in
-//! between any two operations. It explores orders of operations, not the weaker orders that a
-//! processor may show: whether Acquire and Release stand where they must is ThreadSanitizer's
-//! (`.ci/long tsan`), but for what the last holder of an `Arc` frees: that is silenced there, and
-//! is the standard library's to get right.
+//! All state that threads share without a lock uses these: links and index pages of a memtable, the
+//! visible sequence number, the marks of a tree, row-cache generations, the open parts of a table.
+//! `schedules` then runs the real code in simulation and can switch threads between any two
+//! operations. It explores interleavings, not the weaker orders that a processor may show:
+//! ThreadSanitizer (`.ci/long tsan`) checks that Acquire and Release stand where they must, except
+//! for memory that the last holder of an `Arc` frees: those reports are suppressed, and the
+//! standard library is trusted.
 //!
-//! A lock that is held across these must be known to the simulation, or whoever waits for it keeps
-//! the baton: [`LeafMutex`] is the fast one in ordinary builds.
+//! A lock held across these operations must be known to the simulation, or an actor that waits for
+//! it keeps the baton: [`LeafMutex`] is such a lock there, and parking_lot's in ordinary builds.
 
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ pub(crate) use explored::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
 
 #[cfg(feature = "schedules")]
 mod explored {
-    //! Atomics with switch points: the same size, and the same operations as far as they are used.
+    //! Atomics with switch points: the same size, and those of the operations that are used.
 
     use std::sync::atomic::{self, Ordering};
 

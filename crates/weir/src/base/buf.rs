@@ -1,42 +1,42 @@
 //! The bytes of one block, behind a counted handle.
 //!
-//! Not here: what the bytes mean, and who may point into them (`value`). Invariants: (1) the bytes
-//! behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
-//! [`SPARE_BYTES_MAX`] bytes of memory that blocks have left, and gives it to the next blocks.
+//! Not here: the meaning of the bytes, and references into them (`value`). Invariants: (1) the
+//! bytes behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
+//! [`SPARE_BYTES_MAX`] bytes of freed blocks' memory, for its next blocks.
 //!
-//! Why memory is kept: a cache that is full loses a block for each one that comes in, and blocks
-//! are of slightly different sizes. An allocator joins and splits its chunks for each of them:
-//! 13 % of the time of scans that miss the cache (glibc 2.41, blocks of 4 KiB).
+//! Why memory is kept: a full cache evicts a block for each one it admits, and blocks differ
+//! slightly in size, so that the allocator coalesces and splits chunks for each of them: 13 % of
+//! the time of scans that miss the cache (glibc 2.41, blocks of 4 KiB).
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Smaller blocks are left to the allocator, which is fast for them.
 const SPARE_BYTES_MIN: usize = 1 << 10;
-/// The memory of others is a multiple of this, so that blocks of about the same size fit each
-/// other's: half of it is lost on average, less than 1 % of 4 KiB.
+/// Capacities are rounded up to a multiple of this, so that blocks of about the same size can reuse
+/// each other's memory: half a step is lost on average, less than 1 % of 4 KiB.
 const STEP_BYTES: usize = 64;
-/// What a thread keeps at most: eight blocks of 4 KiB.
+/// Most bytes that a thread keeps: eight blocks of 4 KiB.
 const SPARE_BYTES_MAX: usize = 32 << 10;
-/// The part of a block by which the memory that it gets may be larger.
-const LOST_SHARE: usize = 32;
+/// Reused memory may exceed the block that gets it by the block's length divided by this.
+const SLACK_DIVISOR: usize = 32;
 
-/// The uncompressed bytes of one block: what the block cache holds. Cloning it clones a handle.
+/// The uncompressed bytes of one block, as the block cache holds them. Cloning it clones a handle.
 ///
-/// The count of handles does not lie beside the bytes: taking a handle does not wait for the block
-/// to come from memory, so that the waits for several blocks can overlap.
+/// The reference count does not lie beside the bytes: cloning a handle does not miss the CPU's
+/// cache on the block, so that the misses of several blocks can overlap.
 #[derive(Clone, Default)]
 pub(crate) struct Buf(Option<Arc<Memory>>);
 
 /// Whether memory of `capacity` bytes may hold a block of `len`.
 fn fits(capacity: usize, len: usize) -> bool {
-    (len..=len + (len / LOST_SHARE).max(STEP_BYTES)).contains(&capacity)
+    (len..=len + (len / SLACK_DIVISOR).max(STEP_BYTES)).contains(&capacity)
 }
 
-/// Goes to the thread's spares when it is no longer needed.
+/// The memory of a block; dropping it gives it to the thread's spares.
 struct Memory(Vec<u8>);
 
-/// What blocks have left for the next ones.
+/// Memory of freed blocks, kept for the next ones.
 struct Spares {
     kept: Vec<Vec<u8>>,
     bytes: usize,
@@ -47,7 +47,7 @@ thread_local! {
 }
 
 impl Spares {
-    /// Memory for `len` bytes. The last one kept is the first taken: it is in the cache.
+    /// Memory for `len` bytes, the most recently kept first: it is still in the CPU's cache.
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         let at = self.kept.iter().rposition(|spare| fits(spare.capacity(), len))?;
         let spare = self.kept.remove(at);
@@ -55,7 +55,7 @@ impl Spares {
         Some(spare)
     }
 
-    /// Keeps it in place of what was kept longest, which may fit nobody.
+    /// Keeps `memory`, in place of the oldest spares, which may fit no block.
     fn keep(&mut self, memory: Vec<u8>) {
         self.bytes += memory.capacity();
         self.kept.push(memory);
@@ -65,16 +65,16 @@ impl Spares {
     }
 }
 
-/// Memory that a block has left, if some fits `len` bytes.
+/// A spare that fits `len` bytes, if there is one.
 fn spare_for(len: usize) -> Option<Vec<u8>> {
     if len < SPARE_BYTES_MIN {
         return None;
     }
-    // In a destructor of another thread-local there may be no spares any more.
+    // In the destructor of another thread-local the spares may be gone already.
     SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten()
 }
 
-/// What new memory for `len` bytes should have.
+/// The capacity of new memory for `len` bytes.
 fn capacity_for(len: usize) -> usize {
     if len < SPARE_BYTES_MIN { len } else { len.next_multiple_of(STEP_BYTES) }
 }
@@ -90,16 +90,16 @@ impl Drop for Memory {
 }
 
 impl Buf {
-    /// A buffer of `len` bytes of anything, all of it to be written through [`Buf::get_mut`].
+    /// A buffer of `len` unspecified bytes, all of them to be written through [`Buf::get_mut`].
     pub(crate) fn unfilled(len: usize) -> Self {
-        // The system has zeros ready where it has to give new memory.
+        // Where the allocator maps new memory, the system has zeroed it.
         let mut memory = spare_for(len).unwrap_or_else(|| vec![0; capacity_for(len)]);
         memory.resize(len, 0);
         Self(Some(Arc::new(Memory(memory))))
     }
 
-    /// A buffer with `content`: this one's memory if nobody else has a handle to it and it is
-    /// about as large, other memory otherwise.
+    /// A buffer with `content`: in this one's memory if this is its only handle and the size fits,
+    /// in other memory otherwise.
     pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
         match self.0.as_mut().and_then(Arc::get_mut) {
             Some(Memory(memory)) if fits(memory.capacity(), content.len()) => {
@@ -125,7 +125,7 @@ impl Buf {
         self.0.as_deref().map_or(&[], |memory| &memory.0)
     }
 
-    /// Bytes that it takes in memory, the handle not included.
+    /// Bytes of memory it occupies, the handle not included.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.as_deref().map_or(0, |memory| memory.0.capacity())
@@ -154,8 +154,8 @@ mod tests {
         })
     }
 
-    /// Goal: memory goes from block to block, whichever way it is filled, and a thread keeps a
-    /// bounded amount of it. What a block held does not show in the next one.
+    /// Goal: a freed block's memory is reused by every constructor, never shows its old content,
+    /// and a thread keeps a bounded amount of it.
     #[test]
     fn memory_goes_from_block_to_block() {
         let first = Buf::from(&[1; 4000][..]);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(Buf::unfilled(10).memory_bytes(), 10);
     }
 
-    /// Goal: who drops a block while another thread-local is destroyed does not panic.
+    /// Goal: dropping a block while another thread-local is destroyed does not panic.
     #[test]
     fn blocks_in_thread_locals_are_freed() {
         thread_local! {

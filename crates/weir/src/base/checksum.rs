@@ -19,7 +19,7 @@ pub(crate) fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// CRC-32C of the bytes that gave `crc`, followed by `bytes`.
+/// CRC-32C of the bytes whose CRC-32C is `crc`, followed by `bytes`.
 #[inline]
 pub(crate) fn crc_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
@@ -31,8 +31,8 @@ pub(crate) fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// Binds a content CRC to the place it belongs to, by arithmetic alone: a block that is copied
-/// whole is re-bound without reading it. `place` is made by [`place`].
+/// Binds a content CRC to the place of its block by arithmetic alone: a block that is copied whole
+/// is re-bound without reading it. `place` is made by [`place`].
 #[inline]
 pub(crate) fn bind(content_crc: u32, place: u32) -> u32 {
     mask(content_crc ^ place)
@@ -54,8 +54,8 @@ pub(crate) fn hash_key(key: &[u8], seed: u64) -> u64 {
     xxh3::xxh3_64_with_seed(key, seed)
 }
 
-/// Hash of a whole entry. The sum of these (wrapping) over a compaction's inputs equals the sum
-/// over its outputs plus that over what was dropped with a reason (ARCHITECTURE §3).
+/// Hash of a whole entry. The wrapping sum of these over a compaction's inputs equals the sum over
+/// its outputs plus the sum over dropped entries (ARCHITECTURE §3).
 #[inline]
 pub(crate) fn hash_entry(key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> u64 {
     let packed = crate::base::key::pack(seq, kind);
@@ -63,7 +63,7 @@ pub(crate) fn hash_entry(key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> u64 
     xxh3::xxh3_64_with_seed(value, key_hash ^ (value.len() as u64).rotate_left(32))
 }
 
-/// A deterministic hasher for hash tables inside one process: no random seed, so that iteration and
+/// A deterministic hasher for in-memory hash tables: no random seed, so that iteration and
 /// collisions are the same in every run of a simulation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FixedState;

@@ -18,8 +18,8 @@ pub(crate) fn now_nanos() -> u64 {
     now.duration_since(*START.get_or_init(|| now)).as_nanos() as u64
 }
 
-/// Nanoseconds since 1970 by the wall clock, 0 if it stands before. Only for what people read;
-/// nothing in the engine depends on it going forward.
+/// Nanoseconds since 1970 by the wall clock, 0 if it is set earlier. Only for people to read;
+/// nothing in the engine relies on it being monotonic.
 pub(crate) fn unix_nanos() -> u64 {
     if let Some(virtual_now) = crate::base::sched::virtual_nanos() {
         return virtual_now;

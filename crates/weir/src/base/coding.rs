@@ -1,6 +1,6 @@
 //! Little-endian numbers and LEB128 varints in byte buffers.
 //!
-//! Writing appends to a `Vec<u8>`; reading goes through [`Reader`], which never panics on foreign
+//! Writing appends to a `Vec<u8>`; reading goes through [`Reader`], which never panics on any
 //! bytes: a read past the end is `None`, and the caller names file and offset in the error.
 
 /// Appends `value` as 2 little-endian bytes.
@@ -31,7 +31,7 @@ pub(crate) fn put_varint(buf: &mut Vec<u8>, mut value: u64) {
 /// Most bytes of a varint.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// What [`put_varint`] appends, and how many bytes of it count, for a caller without a buffer.
+/// The bytes that [`put_varint`] appends, and their number, for a caller without a buffer.
 #[inline]
 pub(crate) fn varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
     let mut bytes = [0; VARINT_BYTES_MAX];
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         self.consumed
     }
 
-    /// What has not been taken yet.
+    /// The bytes not taken yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,10 +1,10 @@
-//! The cursor over entries that memtables, tables, runs and merges share.
+//! The internal iterator: one trait for cursors over memtables, tables, runs and merges.
 //!
-//! Invariants: (1) entries come in the order of `base::key`: user key ascending, sequence number
+//! Invariants: (1) entries are in the order of `base::key`: user key ascending, sequence number
 //! descending; (2) a cursor with an error is not valid, and `status` gives the error until the next
-//! seek: who stops at `!valid()` without asking `status` loses data (docs/hazards.md, bug 39);
-//! (3) `key`, `seq`, `kind`, `value` may be called on a valid cursor only; what they return lives
-//! until the cursor moves.
+//! seek: a caller that stops at `!valid()` without checking `status` loses data (docs/hazards.md,
+//! bug 39); (3) `key`, `seq`, `kind`, `value` may be called on a valid cursor only; the slices they
+//! return are valid until the cursor moves.
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
@@ -21,9 +21,8 @@ pub(crate) trait Cursor {
     fn kind(&self) -> Kind;
     /// Value of the current entry; empty for a delete.
     fn value(&self) -> &[u8];
-    /// Says that `seek(key, seq)` or `seek_for_prev(key, seq)` comes next, so that what it will
-    /// read can be on its way from memory. A hint: the cursor's position is lost, no other effect
-    /// can be seen.
+    /// Announces `seek(key, seq)` or `seek_for_prev(key, seq)`, so that the memory it will read can
+    /// be prefetched. A hint: it loses the cursor's position and has no other visible effect.
     fn approach(&mut self, _key: &[u8], _seq: Seq) {}
     /// Moves to the first entry at or after `(key, seq)`: with `SEQ_MAX` the newest entry of `key`
     /// or, if it has none, the next key.

@@ -14,8 +14,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The device or the file system failed, or there are too many open files. Look at the device;
-    /// what failed in the background is tried again, and what a call asked for may be asked again.
+    /// The device or the file system failed, or there are too many open files. Check the device;
+    /// failed background work is retried, and a failed call may be repeated.
     Io,
     /// Bytes on disk are not what was written. The error names file, offset and, where known, the
     /// key range. Run `weir verify`; restore a backup or run `weir repair`.
@@ -29,12 +29,12 @@ pub enum ErrorKind {
     NoSpace,
     /// An argument or option is outside its stated range. Correct it; nothing was changed.
     InvalidArgument,
-    /// What was asked for does not exist: a store, a keyspace, a file named by the root.
+    /// The store, the keyspace or a file named by the root does not exist.
     NotFound,
     /// The store was opened for reading only.
     ReadOnly,
-    /// An earlier failed sync or log write, or a failed check of the engine's own, made the state
-    /// unknown: no write is accepted until the store is reopened. Reads go on.
+    /// An earlier failed sync or log write, or a failed internal check, made the state unknown: no
+    /// write is accepted until the store is reopened. Reads go on.
     Poisoned,
     /// The handle, the keyspace or the store was closed or dropped.
     Closed,
@@ -75,21 +75,19 @@ pub struct Damage {
     pub key_range: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What to do about damage. A store that does not open cannot be verified either, so that a repair
-/// is named too.
+/// Advice for damage. A store that does not open cannot be verified either, so repair is named too.
 const DAMAGE_ADVICE: &str = "; `weir verify DIR` shows what else is damaged; restore a backup, or \
                              salvage what can be read with `weir repair DIR`";
 
-/// What to do about something else in the place of a file.
+/// Advice for something else in the place of a file.
 const MISPLACED_ADVICE: &str = "; move it away, and open the store again; if that misses a file, \
                                 restore a backup, or salvage what can be read with `weir repair \
                                 DIR`";
 
 /// An error of the engine: a kind, a sentence, and what caused it.
 ///
-/// Shown with `{}`, damage comes with advice about the store as a whole; `{:#}` leaves that out,
-/// for lists of damages and for programs that give their own. All other advice is part of the
-/// sentence.
+/// `{}` adds advice about the store as a whole to damage; `{:#}` omits it, for lists of damages and
+/// for programs that give their own. All other advice is part of the sentence.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -97,10 +95,10 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     damage: Option<Damage>,
-    /// What to do about the damage; empty if there is none.
+    /// Advice for the damage; empty if there is none.
     advice: &'static str,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// Whether it is known what the failed call left behind.
+    /// Whether the failure leaves nothing unknown; see [`Error::leaves_unknown`].
     nothing_unknown: bool,
 }
 
@@ -133,7 +131,7 @@ impl Error {
         }))
     }
 
-    /// Damaged bytes in `file` at `offset`: `what` says which structure and how it is wrong.
+    /// Damaged bytes in `file` at `offset`: `what` names the structure and what is wrong with it.
     pub(crate) fn corruption(
         file: impl Into<String>,
         offset: u64,
@@ -151,7 +149,8 @@ impl Error {
         }))
     }
 
-    /// What is under the name of a store's `file` and is none: `found` says what it is.
+    /// Something under the name of a store's `file` that is no regular file: `found` says what it
+    /// is.
     pub(crate) fn misplaced(file: impl Into<String>, found: &str) -> Self {
         let file = file.into();
         let message = format!("{file} is {found} and no regular file: it is not the store's");
@@ -165,8 +164,7 @@ impl Error {
         }))
     }
 
-    /// The same corruption, with the user keys that it may affect. Other kinds are left as they
-    /// are.
+    /// The same corruption, with the user keys that it may affect. Other kinds stay as they are.
     #[must_use]
     pub(crate) fn with_key_range(self, smallest: &[u8], largest: &[u8]) -> Self {
         let Some(damage) = self.0.damage.as_ref() else { return self };
@@ -190,12 +188,12 @@ impl Error {
         }))
     }
 
-    /// The same error of the device, said of a call whose failure leaves nothing unknown: a read,
-    /// an opening, a creation, a write of a table that nothing names yet. Other kinds are left as
-    /// they are: they say themselves what is known.
+    /// The same device error, marked as leaving nothing unknown: the call was a read, an opening, a
+    /// creation, or a write of a table that no version names yet. Other kinds stay as they are: the
+    /// kind itself decides.
     ///
-    /// Whoever makes the call decides, because only there it is known what depends on its bytes;
-    /// see `storage`.
+    /// The code that makes the call decides, because only it knows what depends on the bytes; see
+    /// `storage`.
     #[must_use]
     pub(crate) fn leaving_nothing_unknown(mut self) -> Self {
         if !matches!(self.kind(), ErrorKind::Io | ErrorKind::NotFound) {
@@ -215,12 +213,13 @@ impl Error {
         }))
     }
 
-    /// Whether the failure leaves unknown what is on the device, or what the engine's own state is.
-    /// If not, what failed may be tried again; else nothing may be built on it (H43).
+    /// Whether the failure leaves the state of the device, or of the engine, unknown. If not, the
+    /// operation may be retried; if so, nothing may rely on it (H43).
     #[must_use]
     pub(crate) fn leaves_unknown(&self) -> bool {
         match self.0.kind {
-            // What finds no space or a closed store ends before anything relies on it.
+            // An operation that finds no space, or a closed store, ends before anything relies on
+            // it.
             ErrorKind::NoSpace | ErrorKind::Closed => false,
             _ => !self.0.nothing_unknown,
         }
@@ -285,9 +284,9 @@ impl std::error::Error for Error {
     }
 }
 
-/// Saying in code that an error does not matter here, and why. Can be searched for.
+/// Marks in code, for searches, that an error does not matter here, and why.
 pub(crate) trait IgnoreError {
-    /// Drops the error; `reason` is for the reader of the code.
+    /// Drops the error; `reason` is for the reader of the code only.
     fn ignore_error(self, reason: &str);
 }
 

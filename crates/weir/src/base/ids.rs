@@ -1,17 +1,17 @@
-//! Identities as types: two of them that change places do not compile.
+//! Identifiers as types: code that swaps two of them does not compile.
 //!
-//! Numbers of what lasts (data epochs, tables, log groups) are stored in 64 bits and never used
-//! again; what they are stored as is the codecs' business, which take them apart with `get`.
+//! Numbers of durable things (data epochs, tables, log groups) have 64 bits and are never reused;
+//! codecs store what `get` returns.
 
-/// The age of a run's content: drawn when that is fixed, at a memtable's freeze or when a merge
-/// pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is before all.
+/// The age of a run's content: drawn when the content is fixed, at a memtable's freeze or when a
+/// merge pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is older than all.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DataEpoch(u64);
 
 impl DataEpoch {
-    /// Before all that are drawn.
+    /// Older than all that are drawn.
     pub(crate) const ZERO: Self = Self(0);
-    /// After all that are drawn.
+    /// Newer than all that are drawn.
     pub(crate) const MAX: Self = Self(u64::MAX);
 
     /// The epoch with this number.
@@ -24,12 +24,12 @@ impl DataEpoch {
         self.0
     }
 
-    /// The one just newer.
+    /// The next newer one.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The one just older; `None` if there is none.
+    /// The next older one; `None` for zero.
     pub(crate) fn previous(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
@@ -53,7 +53,7 @@ impl std::fmt::Debug for DataEpoch {
 pub(crate) struct KeyspaceId(u32);
 
 impl KeyspaceId {
-    /// Of the keyspace that every store has.
+    /// The default keyspace, which every store has.
     pub(crate) const DEFAULT: Self = Self(0);
 
     /// The keyspace with this number.
@@ -66,7 +66,7 @@ impl KeyspaceId {
         self.0
     }
 
-    /// The one that is given out after it.
+    /// The next one to be assigned.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -99,13 +99,14 @@ impl std::fmt::Debug for KeyspaceId {
     }
 }
 
-/// Which store a log belongs to: drawn when the store is created, in every segment of its logs and
-/// in the seed of their checksums, so that what another store wrote is not taken for its own.
+/// Identity of the store that a log belongs to: drawn at creation, stored in every segment of its
+/// logs and part of their checksums' seed, so that another store's groups are not taken for its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lineage(u64);
 
 impl Lineage {
-    /// Of a log that has not said yet whose it is.
+    /// Of a log whose lineage is not known yet.
     pub(crate) const UNKNOWN: Self = Self(0);
 
     /// The lineage with this number.

@@ -1,10 +1,10 @@
 // FORMAT: docs/format/block.md sha=f047b166d6fe
-//! Keys as the tree sees them: a user key, a sequence number and a kind.
+//! Internal keys: a user key, a sequence number and a kind.
 //!
 //! Order: user key ascending (bytewise), then sequence number descending, so that the newest entry
-//! of a key is met first. Two entries never share both user key and sequence number.
-//! All comparisons of keys go through this module; 8-byte prefixes are valid for the `bytewise`
-//! order only, which is the one order that exists.
+//! of a key comes first. Two entries never share both user key and sequence number. All comparisons
+//! of keys go through this module; 8-byte prefixes are valid for the bytewise order only, which is
+//! the only one.
 //!
 //! Reserved entry kinds (docs/format/block.md): 0 invalid, 3 range_delete, 4 merge,
 //! 5 value_pointer, 6 put_with_expiry, 7 single_delete (refused for good: H11).
@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A sequence number: the place of an entry in the commit order. 0 means "before everything".
+/// A sequence number: the position of an entry in the commit order. 0 is older than every entry.
 pub(crate) type Seq = u64;
 
 /// The largest sequence number: 56 bits, so that sequence and kind pack into 8 bytes.
@@ -24,12 +24,12 @@ pub(crate) const SEQ_MAX: Seq = (1 << 56) - 1;
 pub(crate) enum Kind {
     /// The key has this value.
     Put = 1,
-    /// The key has no value.
+    /// The key has no value: a tombstone.
     Delete = 2,
 }
 
 impl Kind {
-    /// The kind with this number on disk, if it is one that this version knows.
+    /// The kind with this number on disk; `None` if this version does not know it.
     pub(crate) fn from_u8(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Put),
@@ -50,8 +50,8 @@ pub(crate) fn unpack(packed: u64) -> Option<(Seq, Kind)> {
     Kind::from_u8((packed & 0xff) as u8).map(|kind| (packed >> 8, kind))
 }
 
-/// The first 8 bytes of a key as a big-endian number, short keys padded with zeros:
-/// `prefix(a) < prefix(b)` implies `a < b`; equal prefixes say nothing.
+/// The first 8 bytes of a key as a big-endian number, short keys padded with zeros: `prefix(a) <
+/// prefix(b)` implies `a < b`; equal prefixes imply nothing.
 #[inline]
 pub(crate) fn prefix(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk::<8>() {
@@ -61,7 +61,7 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
 }
 
 /// [`prefix`] of a key of less than 8 bytes, from a few overlapping loads: copying a variable
-/// number of bytes costs more than all the rest of a search.
+/// number of bytes costs more than the rest of a search.
 #[inline]
 fn short_prefix(key: &[u8]) -> u64 {
     let len = key.len() as u32;

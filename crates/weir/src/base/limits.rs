@@ -5,7 +5,7 @@
 /// Largest user key, in bytes: a key length fits 16 bits in a block.
 pub(crate) const KEY_BYTES_MAX: usize = 65_535;
 
-/// Largest value whatever the memory budget, in bytes: 1 GiB.
+/// Largest value under any memory budget, in bytes: 1 GiB.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// Largest keyspace name, in bytes.

@@ -1,12 +1,12 @@
-//! The one accountant of memory: who holds how much of `memory_budget` (ARCHITECTURE §10).
+//! Memory accounting: how much of `memory_budget` each category holds (ARCHITECTURE §10).
 //!
-//! Every large allocation is charged to a category by a [`Charge`] that gives it back on drop. The
-//! accountant never refuses; who must stay within the budget asks `available` first or pushes back.
+//! Every large allocation is charged to a category by a [`Charge`], which releases it on drop. The
+//! accountant never refuses: a caller that must stay within the budget checks what is used first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who holds memory.
+/// What memory is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Category {
@@ -18,7 +18,7 @@ pub(crate) enum Category {
     TableMetadata = 2,
     /// Buffers of flushes, compactions and the log.
     Jobs = 3,
-    /// Blocks held by cursors and values after they left the cache, and reads in flight.
+    /// Blocks held by cursors and values after their eviction, and reads in flight.
     Pinned = 4,
     /// Cached rows.
     RowCache = 5,
@@ -66,13 +66,13 @@ impl Accountant {
         Charge { accountant: Arc::clone(self), category, bytes }
     }
 
-    /// Sets what `category` holds, for a holder that counts by itself (the block cache).
+    /// Sets the bytes of `category`, for a holder that counts by itself (the block cache).
     pub(crate) fn set(&self, category: Category, bytes: u64) {
         self.used[category as usize].store(bytes, Ordering::Relaxed);
     }
 }
 
-/// Bytes held; given back on drop.
+/// Bytes held; released on drop.
 #[derive(Debug)]
 pub(crate) struct Charge {
     accountant: Arc<Accountant>,

@@ -1,7 +1,7 @@
-//! The words and doors that every other module uses: errors, keys, cursors, coding, checksums,
-//! memory accounting, and the only ways to the clock, to chance and to waiting.
+//! Types that every other module uses (errors, keys, cursors, coding, checksums, memory
+//! accounting), and the only doors to the clock, to randomness and to waiting.
 //!
-//! Not here: any I/O (`device`), any knowledge of what the bytes mean.
+//! Not here: any I/O (`device`), the meaning of the bytes.
 
 pub(crate) mod atomic;
 pub(crate) mod buf;

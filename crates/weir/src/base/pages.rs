@@ -1,14 +1,14 @@
 //! Memory straight from the operating system, for buffers that are too large to leave to the
 //! process's allocator.
 //!
-//! An allocator keeps what is freed below a threshold that it raises by itself (glibc's: up to
-//! 32 MiB), and can give nothing back as long as small blocks lie in between. Filters, indexes,
-//! buffers of jobs and memtables come and go for as long as the store is open, between cached
-//! blocks: what they leave behind would be held beyond the memory budget, and no account would say
-//! so. So buffers of [`MAPPED_BYTES_MIN`] and above are mappings, which go back at once, but for
-//! the few MiB of `kept`.
+//! An allocator keeps freed memory below a threshold that it raises by itself (glibc's: up to 32
+//! MiB), and can return none of it while small blocks lie in between. Filters, indexes, job buffers
+//! and memtables are allocated and freed, between cached blocks, as long as the store is open: the
+//! fragmentation would exceed the memory budget without being accounted. So buffers of
+//! [`MAPPED_BYTES_MIN`] and above are mappings, unmapped when they are freed, but for the few MiB
+//! of `kept`.
 //!
-//! Not here: who is charged for it (`memory`).
+//! Not here: accounting (`memory`).
 //!
 //! Invariants: (1) `base` is a live allocation of `capacity` elements, from the allocator if that
 //! is less than [`MAPPED_BYTES_MIN`] bytes and else a mapping; dangling if `capacity` is 0; (2) the
@@ -20,10 +20,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Buffers of at least this size are mapped: 32 KiB, where two system calls and the faults of fresh
-/// pages are little beside filling it.
+/// pages cost little beside filling the buffer.
 pub(crate) const MAPPED_BYTES_MIN: usize = 32 << 10;
 
-/// Pages of all common systems are no larger, so that a mapping's length is no surprise.
+/// The granule of a mapping's length: one page.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 pub(crate) use self::map::{give_back, take};
@@ -56,52 +56,52 @@ mod map {
         // SAFETY: head + len is within the mapping.
         let base = unsafe { whole.add(head) };
         if head > 0 {
-            // SAFETY: the first `head` bytes of the mapping, which nobody has seen.
+            // SAFETY: the first `head` bytes of the mapping, to which no reference exists.
             let _ = unsafe { munmap(whole.as_ptr().cast(), head) };
         }
         if tail > 0 {
-            // SAFETY: the last `tail` bytes of the mapping, which nobody has seen.
+            // SAFETY: the last `tail` bytes of the mapping, to which no reference exists.
             let _ = unsafe { munmap(base.add(len).as_ptr().cast(), tail) };
         }
         Some(base)
     }
 
-    /// Gives memory back.
+    /// Frees memory that [`take`] returned.
     ///
     /// # Safety
-    /// `base` came from [`take`] for the same `bytes` and `align`, and nobody uses it after.
+    /// `base` came from [`take`] for the same `bytes` and `align`, and is not used afterwards.
     pub(crate) unsafe fn give_back(base: NonNull<u8>, bytes: usize, align: usize) {
         let len = bytes.next_multiple_of(align);
         let (base, len) = match super::kept::keep(base, len, align) {
             Some(instead) => instead,
             None => return,
         };
-        // SAFETY: by contract a whole mapping of `take`, or an earlier one of which that is true.
+        // SAFETY: by contract a whole mapping of `take`; so is an earlier one that `kept` returned.
         let _ = unsafe { munmap(base.as_ptr().cast(), len) };
     }
 }
 
-/// The newest mappings that were given back: they are taken again before the system is asked. A
-/// fresh page costs its first writer a fault (1 to 4 us), and giving it back interrupts the other
-/// cores; buffers of jobs and the smaller chunks of memtables come and go all the time. At most
-/// [`BYTES_MAX`](self::kept::BYTES_MAX) in the process, which no account counts.
+/// A pool of the mappings freed last, reused before the system is asked. A fresh page costs its
+/// first writer a fault (1 to 4 us), and unmapping it interrupts the other cores; job buffers and
+/// the smaller chunks of memtables are allocated and freed all the time. At most
+/// [`BYTES_MAX`](self::kept::BYTES_MAX) in the process, which are not accounted.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod kept {
     use std::collections::VecDeque;
     use std::ptr::NonNull;
 
-    /// Most bytes that are held: what a flush and a merge work with beside a small memtable.
+    /// Most bytes held: the buffers of a flush and a merge beside a small memtable.
     pub(super) const BYTES_MAX: usize = 8 << 20;
 
-    /// Most bytes that simulated actors let be held: a simulation goes through as many buffers as a
-    /// machine does in hours, and the faults of their fresh pages took a fifth of its time.
+    /// Most bytes held in a simulation, which goes through as many buffers as a machine does in
+    /// hours: the faults of their fresh pages took a fifth of its time.
     #[cfg(feature = "sim")]
     const SIMULATED_BYTES_MAX: usize = 64 << 20;
 
-    /// The part of the whole that one mapping may be: an eighth.
+    /// One mapping may be at most an eighth of the bound.
     const SHARE: usize = 8;
 
-    /// How many of the newest are looked at.
+    /// How many of the newest mappings are searched.
     const LOOK: usize = 64;
 
     struct Kept {
@@ -110,7 +110,7 @@ mod kept {
         mappings: VecDeque<(usize, usize, usize)>,
     }
 
-    /// No lock of the simulation's: it must not become a place to switch actors at.
+    /// Not a lock of `sched`: it must not be a switch point.
     static KEPT: parking_lot::Mutex<Kept> =
         parking_lot::Mutex::new(Kept { bytes: 0, mappings: VecDeque::new() });
 
@@ -122,7 +122,7 @@ mod kept {
         BYTES_MAX
     }
 
-    /// A mapping of exactly that length and alignment, of any content.
+    /// A kept mapping of exactly that length and alignment, with any content.
     pub(super) fn take(len: usize, align: usize) -> Option<NonNull<u8>> {
         if len > bytes_max() / SHARE {
             return None;
@@ -136,7 +136,7 @@ mod kept {
         NonNull::new(std::ptr::with_exposed_provenance_mut(address))
     }
 
-    /// Holds a mapping; what to give back to the system instead, if anything.
+    /// Keeps a mapping; returns the one to unmap instead, if any.
     pub(super) fn keep(
         base: NonNull<u8>,
         len: usize,
@@ -186,8 +186,8 @@ mod map {
     }
 }
 
-/// A vector of plain elements whose memory, once it is large, goes back to the operating system
-/// when it is dropped or grows.
+/// A vector of plain elements whose memory, once it is large, is unmapped when it is dropped or
+/// grows.
 pub(crate) struct PageVec<T: Copy> {
     base: NonNull<T>,
     len: usize,
@@ -227,7 +227,7 @@ impl<T: Copy> PageVec<T> {
         self.capacity * size_of::<T>()
     }
 
-    /// Forgets the elements, keeps the memory.
+    /// Removes the elements and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
@@ -434,7 +434,7 @@ mod tests {
             })
         };
         assert_eq!(PageVec::filled(MAPPED_BYTES_MIN - 1, 1u8).memory_bytes(), MAPPED_BYTES_MIN - 1);
-        // Another thread may map the same place at once, but not every time.
+        // Another thread may map the same address at once, but not every time.
         let gone = (0..100).any(|_| {
             let vec = PageVec::filled(kept::BYTES_MAX, 1u8);
             let at = vec.as_ptr().addr();
@@ -445,12 +445,12 @@ mod tests {
         assert!(gone);
     }
 
-    /// Goal: a buffer's memory comes again, but never is more held than the bound. Method: a length
+    /// Goal: a buffer's memory is reused, and never more than the bound is held. Method: a length
     /// that no other test uses; then many times the bound.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn a_little_is_kept() {
-        // Other tests may push it out between the two, but not every time.
+        // Other tests may displace it between the two, but not every time.
         let again = (0..100).any(|_| {
             let first = PageVec::<u8>::with_capacity(77 << 12);
             let place = first.base;

@@ -1,12 +1,12 @@
-//! Asking for memory before it is needed, so that several cache misses are waited for at once.
+//! Prefetch hints: memory is requested before it is needed, so that several cache misses overlap.
 //!
-//! A hint: without it everything gives the same answers, more slowly. A prefetch of an address that
-//! is no memory does nothing.
+//! Without them every answer is the same, only later. A prefetch of an unmapped address does
+//! nothing.
 
-/// Bytes of a cache line on the machines that the hints are meant for.
+/// Bytes of a cache line on the machines that the hints are for.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Brings the line at `place` into the cache, if it is memory.
+/// Brings the line at `place` into the cache, if it is mapped.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -18,7 +18,7 @@ pub(crate) fn prefetch<T>(place: *const T) {
     let _ = place;
 }
 
-/// Brings `lines` cache lines from `start` on into the cache, as far as they are memory.
+/// Brings `lines` cache lines from `start` on into the cache, as far as they are mapped.
 #[inline(always)]
 pub(crate) fn prefetch_lines(start: *const u8, lines: usize) {
     for line in 0..lines {

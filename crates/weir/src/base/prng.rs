@@ -1,4 +1,4 @@
-//! The one source of chance: a small seeded generator.
+//! The one source of randomness: a small seeded generator.
 //!
 //! Source: SplitMix64 for seeding and xoshiro256++ for the stream (Blackman and Vigna). Not for
 //! secrets.

@@ -1,13 +1,13 @@
-//! Whether this is the process in which something was made, or a fork of it.
+//! Fork detection: whether this is the process that opened a store, or a fork of it.
 //!
-//! A fork has copies of all memory and shares all descriptors, but has one thread: a store in it
-//! has no background threads, and writes into a log that its parent goes on writing.
+//! A fork copies all memory and shares all descriptors, but has one thread: the store in it has no
+//! background threads, and would write into a log that its parent still writes.
 //!
 //! Invariants: (1) a mark is current in the process that drew it, and never in a fork of it; (2)
-//! the answer costs a load and a comparison: the kernel wipes a page in every fork that is asked to
-//! be wiped (`MADV_WIPEONFORK`, Linux 4.14). Where it does not, the process id is asked for.
+//! the check costs a load and a comparison: the kernel zeroes a page marked with `MADV_WIPEONFORK`
+//! (Linux 4.14) in every fork. Without such a page, process ids are compared.
 //!
-//! Source: the page that BoringSSL and libgcrypt detect forks with.
+//! Source: BoringSSL and libgcrypt detect forks with such a page.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessMark {
     page: Option<&'static AtomicU64>,
-    /// What the page holds in that process.
+    /// Content of the page in that process.
     generation: u64,
     id: u32,
 }
 
-/// Generations that were given out, in this process and those that it is a fork of.
+/// Generations drawn so far, in this process and its ancestors.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A word that is 0 in a new fork; `None` if there is no such memory.
+/// A word that is 0 in a new fork; `None` where the system has no such memory.
 fn page() -> Option<&'static AtomicU64> {
     static PAGE: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
     *PAGE.get_or_init(map_page)
@@ -37,7 +37,7 @@ fn map_page() -> Option<&'static AtomicU64> {
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new private mapping at an address of the kernel's choice.
     let base = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE_BYTES, prot, flags) }.ok()?;
-    // SAFETY: the mapping made just above, which nobody else knows.
+    // SAFETY: the mapping made just above; nothing else refers to it.
     unsafe { madvise(base, PAGE_BYTES, Advice::LinuxWipeOnFork) }.ok()?;
     // SAFETY: the mapping is a page of zeros, aligned to a page, and is never given back.
     Some(unsafe { AtomicU64::from_ptr(base.cast()) })
@@ -54,7 +54,7 @@ impl ProcessMark {
         let page = page();
         let mut generation = 0;
         if let Some(page) = page {
-            // The first mark in this process, or in this fork: a generation that no other has.
+            // The first mark in this process or fork draws a generation that no other has.
             let fresh = GENERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
             let old = page.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
             generation = old.err().unwrap_or(fresh);

@@ -1,12 +1,13 @@
 // FORMAT: docs/format/table_meta.md sha=0e1673505ba3
-//! What the tree knows about a table without reading it: identity, bounds, counts.
+//! Metadata of a table, known without reading its file (LevelDB's `FileMetaData`): identity,
+//! bounds, counts.
 //!
-//! A `TableMeta` travels in version edits; the table file repeats most of it in its properties, so
-//! that `repair` can rebuild it. Not here: where the bytes are (`storage`), the file's layout
+//! A `TableMeta` is recorded in version edits; the table file repeats most of it in its properties,
+//! so that `repair` can rebuild it. Not here: where the bytes are (`storage`), the file's layout
 //! (`table::format`).
 //!
-//! Invariants: (1) `smallest <= largest`, both present in the table; (2) `seq_min <= seq_max`;
-//! (3) `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` refuses what
+//! Invariants: (1) `smallest <= largest`, both present in the table; (2) `seq_min <= seq_max`; (3)
+//! `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` rejects a record that
 //! breaks them.
 
 use crate::base::coding::Reader;
@@ -27,8 +28,8 @@ pub(crate) struct TableMeta {
     pub(crate) bytes: u64,
     /// Length of the file's tail: index, filter, properties and footer.
     pub(crate) tail_bytes: u64,
-    /// Checksum in the footer, which covers the checksums of the rest of the tail: a complete older
-    /// or foreign file under the right name is noticed by it.
+    /// Checksum in the footer, which covers the checksums of the rest of the tail: it detects a
+    /// complete but older or foreign file under the right name.
     pub(crate) tail_checksum: u32,
     /// Bytes of all user keys and values.
     pub(crate) raw_bytes: u64,
@@ -48,8 +49,8 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Vec<u8>,
     /// Wrapping sum of `checksum::hash_entry` over all entries.
     pub(crate) entry_hash: u64,
-    /// Id of the keyspace that the entries belong to. A table of another keyspace is noticed by it,
-    /// and `repair` knows where a table belongs when the version log is lost.
+    /// Id of the keyspace that the entries belong to. It detects a table of another keyspace, and
+    /// tells `repair` where a table belongs when the version log is lost.
     pub(crate) keyspace: KeyspaceId,
 }
 
@@ -72,7 +73,7 @@ const TAG_KEYSPACE: u64 = 42;
 // Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
 // 35 smallest expiry, 34 dictionary, 36 key id, 38 virtual bounds, 40 masks.
 
-/// How messages call this record.
+/// The name of this record in messages.
 const RECORD: &str = "table description";
 
 impl TableMeta {
@@ -86,7 +87,7 @@ impl TableMeta {
         self.encode_content(buf);
     }
 
-    /// Whether two descriptions tell the same of a table's content, whatever its names and file.
+    /// Whether two descriptions agree on a table's content; its uids and its file are not compared.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let content = |meta: &Self| {
             let mut bytes = Vec::new();
@@ -110,8 +111,8 @@ impl TableMeta {
         put_number(buf, TAG_KEYSPACE, u64::from(self.keyspace));
     }
 
-    /// Takes all of `bytes` apart: the description, and which fields it had, as a set of
-    /// `1 << (tag / 2)`.
+    /// Parses all of `bytes`: the description, and the fields present, as a set of `1 << (tag /
+    /// 2)`.
     fn decode_fields(bytes: &[u8]) -> Result<(Self, u32), DecodeError> {
         let mut meta = Self::empty();
         let mut seen = 0u32;
@@ -132,7 +133,7 @@ impl TableMeta {
         Ok((meta, seen))
     }
 
-    /// Decodes the tagged form, which is all of `bytes` and lies at `offset` of `file`.
+    /// Decodes the tagged form: all of `bytes`, which lie at `offset` of `file`.
     ///
     /// # Errors
     /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
@@ -164,7 +165,7 @@ impl TableMeta {
 
     /// Sets the field `tag` from its content; false if the tag is not known.
     fn set_field(&mut self, tag: u64, content: &[u8]) -> Result<bool, DecodeError> {
-        let value = || number(content).ok_or(DecodeError::Damaged("has a number that is not one"));
+        let value = || number(content).ok_or(DecodeError::Damaged("has a malformed number"));
         let small = || {
             let wide = value()?;
             u32::try_from(wide).map_err(|_| DecodeError::Damaged("has a number above 32 bits"))
@@ -194,7 +195,7 @@ impl TableMeta {
         Ok(true)
     }
 
-    /// The invariants of the module header, as a test.
+    /// Checks the invariants of the module header.
     fn check(&self) -> Result<(), &'static str> {
         if self.entries == 0 || self.deletes > self.entries || self.blocks == 0 {
             return Err("has counts that contradict each other");
@@ -216,7 +217,7 @@ impl TableMeta {
         Ok(())
     }
 
-    /// A description of nothing yet: a writer's starting point. Not valid by itself.
+    /// A description with all fields zero: a builder's starting point, not valid by itself.
     pub(crate) fn empty() -> Self {
         Self {
             uid: 0,

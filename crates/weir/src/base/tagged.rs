@@ -1,9 +1,9 @@
-//! Tagged fields: how records on disk grow without breaking their format.
+//! Tagged fields, by which records on disk can grow without a change of format.
 //!
 //! A record is a sequence of fields, each a varint tag, a varint length and that many bytes. Tag 0
-//! is invalid. An *even* tag is critical: who does not know it must refuse the record by name
-//! (`Unsupported`). An *odd* tag is ignorable: who does not know it skips it. Fields may come in
-//! any order; whether one may repeat is the record's affair.
+//! is invalid. An *even* tag is critical: a reader that does not know it must refuse the record by
+//! name (`Unsupported`). An *odd* tag is ignorable: a reader that does not know it skips it. Fields
+//! may stand in any order; each record defines whether one may repeat.
 
 use crate::base::coding::{Reader, put_bytes, put_varint};
 use crate::base::error::{Error, ErrorKind};
@@ -36,7 +36,7 @@ pub(crate) fn number(content: &[u8]) -> Option<u64> {
     reader.varint().filter(|_| reader.is_empty())
 }
 
-/// What to do about a tag that this version does not know: nothing if it is ignorable.
+/// Handles a tag that this version does not know; an ignorable one is skipped.
 ///
 /// # Errors
 /// `Unsupported` with the record's name and the tag if it is critical.

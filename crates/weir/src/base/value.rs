@@ -1,7 +1,7 @@
-//! A value as the engine hands it out: a reference-counted slice of a block, or bytes of its own.
+//! A value as the engine returns it: a reference-counted slice of a block, or bytes of its own.
 //!
-//! Not here: what the bytes mean. Invariant: a [`Value`] keeps the whole block that it points into
-//! alive, whatever becomes of the cache and the table (H32).
+//! Invariant: a [`Value`] keeps the whole block that it points into alive, after the block's
+//! eviction from the cache and the deletion of its table too (H32).
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,8 +12,8 @@ use crate::base::memory::{Accountant, Category, Charge};
 
 /// A value read from the store: dereferences to its bytes.
 ///
-/// Cloning is cheap. A value may share memory with a cached block and keep that block alive: who
-/// stores many values for long copies them with `to_vec`.
+/// Cloning is cheap. A value may share memory with a cached block and keep that block alive: to
+/// hold many values for long, copy them with `to_vec`.
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -39,7 +39,7 @@ struct Pin {
 /// bookkeeping of a pin, and keeps a block of 4 KiB from being held for a few bytes.
 const PIN_BYTES_MIN: usize = 4 << 10;
 
-/// Part of the memory budget that pinned values may hold together (ARCHITECTURE §10).
+/// Pinned values together may hold the memory budget divided by this (ARCHITECTURE §10).
 const PIN_BUDGET_DIVISOR: u64 = 8;
 
 impl Value {
@@ -60,8 +60,8 @@ impl Value {
         Self(Repr::Shared { buf, start: start as u32, len: len as u32 })
     }
 
-    /// The value in a form that may be kept for long: a small one is copied, a large one keeps its
-    /// block and is charged for it, unless pins hold their share of the budget already.
+    /// The value in a form that may be kept for long: a small one is copied, a large one pins its
+    /// block and is charged for it, unless pinned values hold their share of the budget already.
     pub(crate) fn keep(self, accountant: &Arc<Accountant>) -> Self {
         let Repr::Shared { buf, len, .. } = &self.0 else { return self };
         let block_bytes = buf.memory_bytes() as u64;
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The bytes as a vector; copies them unless the value has them to itself.
+    /// The bytes as a vector; copies them unless the value owns them.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
@@ -208,7 +208,7 @@ impl PartialEq<Vec<u8>> for Value {
 mod tests {
     use super::*;
 
-    /// A value is three words, whichever form it has, and the forms compare by their bytes.
+    /// A value is three words in every form, and the forms compare by their bytes.
     #[test]
     fn values_compare_by_bytes() {
         assert_eq!(size_of::<Value>(), 24);

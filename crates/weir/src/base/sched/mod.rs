@@ -2,9 +2,9 @@
 //!
 //! On a real machine these are the operating system's. In simulation (feature `sim`, module `sim`)
 //! exactly one actor runs at a time, every lock, wait and simulated device request is a switch
-//! point chosen by the seed, and delays move the virtual clock. The code above cannot tell the
-//! difference: whether the calling thread is an actor is found through a thread-local. Without the
-//! feature this is a thin skin that the compiler removes.
+//! point, at which the seed chooses the next actor, and delays move the virtual clock. Callers see
+//! no difference: a thread-local says whether the calling thread is an actor. Without the feature
+//! this is a thin layer that the compiler removes.
 //!
 //! INVARIANT: code that runs in a simulation waits through this module only. An actor that waits on
 //! anything else (a `OnceLock` whose initialiser does I/O, a channel, a foreign mutex held across a
@@ -155,9 +155,9 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     Ok(Thread { handle: Handle::Real(real) })
 }
 
-/// Runs `body`; a panic in it becomes an error, so that nobody waits for ever for the thread that
-/// it would have ended. In a simulation a panic that nobody has planned goes on and ends the run:
-/// no campaign overlooks it.
+/// Runs `body`; a panic in it becomes an error, so that no thread waits forever for one that has
+/// panicked. In a simulation an unplanned panic propagates and ends the run, so that no campaign
+/// misses it.
 ///
 /// # Errors
 /// What `body` returns; `Poisoned` with the panic's text.
@@ -173,7 +173,7 @@ pub(crate) fn catch_panic<T>(what: &str, body: impl FnOnce() -> Result<T>) -> Re
     Err(Error::new(ErrorKind::Poisoned, format!("{what} panicked, which is a bug: {text}")))
 }
 
-/// Does nothing for `duration` (of virtual time, in simulation).
+/// Sleeps for `duration` (of virtual time, in simulation).
 #[cfg_attr(feature = "sim", track_caller)]
 pub(crate) fn delay(duration: Duration) {
     #[cfg(feature = "sim")]
@@ -184,25 +184,25 @@ pub(crate) fn delay(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Whether waiting awake can be shorter than sleeping: somebody else can run meanwhile. Never in a
-/// simulation, where nobody can.
+/// Whether spinning can be shorter than sleeping: another thread can run meanwhile. Never in a
+/// simulation, where none can.
 pub(crate) fn can_wait_awake() -> bool {
     #[expect(clippy::disallowed_methods, reason = "it decides how to wait, and starts no threads")]
     let processors = std::thread::available_parallelism();
     virtual_nanos().is_none() && processors.is_ok_and(|n| n.get() > 1)
 }
 
-/// Waits for `done` without going to sleep, for about as long as it takes to be woken. False if
-/// that was not long enough, or if other threads want the processor.
+/// Spins, then yields, until `done`, for about as long as a wake-up takes. False if that was not
+/// long enough, or if other threads want the processor.
 ///
 /// Source: RocksDB's `WriteThread::AwaitState`, which spins, then yields while yielding is fast.
 pub(crate) fn wait_awake(done: impl Fn() -> bool) -> bool {
-    /// What two threads need to pass a line of cache to and fro some ten times, about 2 µs: less
-    /// than one turn through the operating system.
+    /// About 2 µs, in which two threads pass a cache line back and forth some ten times: less than
+    /// one sleep and wake-up.
     const SPINS: u32 = 50;
     /// Twice what a sleeper needed to run again (20 to 30 µs on virtual machines of 2 cores).
     const NANOS_MAX: u64 = 50_000;
-    /// A yield that takes longer let somebody else run; one that does not takes 0.3 to 0.5 µs.
+    /// A yield that takes longer let another thread run; one that did not takes 0.3 to 0.5 µs.
     const SLOW_YIELD_NANOS: u64 = 3_000;
     const SLOW_YIELDS_MAX: u32 = 3;
     if virtual_nanos().is_some() {
@@ -229,17 +229,17 @@ pub(crate) fn wait_awake(done: impl Fn() -> bool) -> bool {
 
 /// A place where a simulation may let another actor run. Free on a real machine.
 ///
-/// It stands before every load and store of an atomic or a pointer that is part of a protocol
-/// between threads: a simulation cannot come between two of them otherwise, and what happens there
-/// is never seen. Not under a lock that is no [`Mutex`] of this module.
+/// It stands before every load and store of an atomic or a pointer that is part of a lock-free
+/// protocol: without it a simulation cannot run another actor between two of them, and never finds
+/// the bugs there. Not to be called under a lock other than this module's [`Mutex`].
 #[inline]
 pub(crate) fn switch_point() {
     #[cfg(feature = "sim")]
     sim::switch_point();
 }
 
-/// A place behind such a load, before its result is relied on: it may be an old one by then. Only a
-/// simulation that puts actors off (`sim::Settings::pause_one_in`) stops here.
+/// A place behind such a load and before the use of its result, which may be stale by then. Only a
+/// simulation that pauses actors (`sim::Settings::pause_one_in`) switches here.
 #[inline]
 pub(crate) fn pause_point() {
     #[cfg(feature = "sim")]

@@ -2,19 +2,19 @@
 //!
 //! Actors are operating-system threads of which exactly one runs: the holder of the baton. At a
 //! switch point (lock, wait, delay, device request) the seed decides whether the baton moves and to
-//! whom; the new holder is woken directly by the old one. The virtual clock moves when a device
-//! request costs time and, to the next timer, when nobody can run. The same seed and the same code
-//! give the same schedule.
+//! which actor; the old holder wakes the new one directly. The virtual clock moves when a device
+//! request costs time and, to the next timer, when no actor can run. The same seed and the same
+//! code give the same schedule.
 //!
-//! Not here: what actors do; simulated devices (`device::sim`).
+//! Not here: the work of actors; simulated devices (`device::sim`).
 //!
 //! Invariants: (1) one actor is `Running`, all others are parked; (2) an actor is in `runnable`, or
 //! in `waiting` under what it waits for and/or in `timers`, or has ended; (3) nothing observable
 //! depends on addresses, thread ids or real time: addresses are compared for equality only.
 //!
-//! Failure: a panic in an actor (but for one that was planned and is caught), a deadlock, or a run
-//! beyond its limits ends the run with a message. The other actors' threads stay parked for ever,
-//! because unwinding them would run engine code outside the rules; a failed run leaks them.
+//! Failure: a panic in an actor (but for a planned one, which is caught), a deadlock, or a run
+//! beyond its limits ends the run with a message. The other actors' threads stay parked, because
+//! unwinding them would run engine code outside the rules; a failed run leaks them.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -39,24 +39,24 @@ pub struct Settings {
     /// Mean number of switch points from one possible switch to the next; at least 1. A switch that
     /// moves the baton costs about 10 µs of real time, the others a few nanoseconds.
     pub switch_every: u64,
-    /// One in so many places where a protocol between threads reads or writes (`switch_point`) puts
-    /// its actor off for up to 32 ms of virtual time: what a busy machine does to threads. 0: none;
-    /// then an actor waits as long as chance chooses others, which is rarely more than a few
-    /// switches, and what another actor needs a hundred for is not done meanwhile.
+    /// One in so many reads or writes of a lock-free protocol (`switch_point`) pauses its actor for
+    /// up to 32 ms of virtual time, as a busy machine does. 0: none; then an actor waits only while
+    /// the seed chooses others, rarely more than a few switches, and work for which another actor
+    /// needs a hundred switches is not done meanwhile.
     pub pause_one_in: u64,
-    /// The same in turns instead of time, for what costs no virtual time (memory only): one in so
-    /// many switches takes the baton from its actor for up to 4,096 turns of the others, or until
-    /// nobody else can run; one actor at a time. 0: none.
+    /// The same in turns instead of time, for work that costs no virtual time (memory only): one in
+    /// so many switches takes the baton from its actor for up to 4,096 turns of the others, or
+    /// until no other can run; one actor at a time. 0: none.
     pub hold_one_in: u64,
-    /// Keeps all actors on one processor, this one of those that the process may use (counted
-    /// round): the baton then moves without waking another processor. `None`: the operating system
+    /// Keeps all actors on one processor, this one of those that the process may use (modulo their
+    /// number): the baton then moves without waking another processor. `None`: the operating system
     /// chooses. Changes nothing that can be observed.
     pub processor: Option<usize>,
-    /// Virtual time after which the run fails: somebody waits for what never comes while timers
-    /// keep the clock going.
+    /// Virtual time after which the run fails: an actor waits in vain while timers keep the clock
+    /// going.
     pub virtual_limit: Duration,
     /// Real time without a switch point after which the run fails: an actor waits outside `sched`,
-    /// or loops for ever.
+    /// or loops forever.
     pub stuck_after: Duration,
 }
 
@@ -87,7 +87,7 @@ impl Simulation {
     ///
     /// # Panics
     /// If an actor panicked, all actors wait for each other, or actors were left when `body` ended;
-    /// with a message that says which and what they wait for.
+    /// with a message that names the actors and what they wait for.
     pub fn run<T: Send + 'static>(seed: u64, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
         Self::run_with(Settings::new(seed), body).unwrap_or_else(|why| panic!("{why}"))
     }
@@ -151,31 +151,31 @@ impl Simulation {
         delay(duration);
     }
 
-    /// Lets the seed decide whether another actor runs now.
+    /// Lets the seed choose whether another actor runs now.
     pub fn switch_point(&self) {
         switch_point();
     }
 
-    /// Ends the current rule for switch points: from now on every `switch_every`-th is one.
+    /// Changes the mean number of switch points per switch to `switch_every` from now on.
     pub fn set_switch_every(&self, switch_every: u64) {
         let mut state = self.shared.state.lock();
         state.settings.switch_every = switch_every.max(1);
         self.shared.countdown.store(state.draw_countdown(), Ordering::Relaxed);
     }
 
-    /// Number of decisions so far and a hash over all of them: who got the baton, and when. Equal
-    /// for equal seeds, or something is not deterministic.
+    /// Number of decisions so far and a hash over all of them: which actor got the baton, and when.
+    /// Equal for equal seeds, or something is not deterministic.
     #[must_use]
     pub fn schedule(&self) -> (u64, u64) {
         (self.shared.decisions.load(Ordering::Relaxed), self.shared.state.lock().schedule_hash)
     }
 }
 
-/// What a planned panic carries in a simulation, where it is told from a bug by it.
+/// The payload of a planned panic in a simulation, which distinguishes it from a bug.
 pub struct PlannedPanic(String);
 
-/// Panics because a test or a campaign wants it. In a simulation nothing is printed, and the engine
-/// treats it as it treats every panic on a real machine.
+/// Panics on behalf of a test or a campaign. In a simulation nothing is printed, and the engine
+/// treats it like any panic on a real machine.
 #[expect(clippy::panic, reason = "this is what was asked for")]
 pub fn panic_as_planned(what: String) -> ! {
     if is_actor() {
@@ -184,8 +184,8 @@ pub fn panic_as_planned(what: String) -> ! {
     panic!("{what}")
 }
 
-/// What a panic carries, as text in place of a [`PlannedPanic`]. In a simulation every other panic
-/// goes on.
+/// A panic's payload, as text in place of a [`PlannedPanic`]. In a simulation every other panic
+/// propagates.
 pub(super) fn only_planned(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
     match payload.downcast::<PlannedPanic>() {
         Ok(planned) => Box::new(planned.0),
@@ -213,8 +213,7 @@ impl ActorHandle {
                 ended.then(|| state.threads[self.id].take())
             };
             if let Some(thread) = ended {
-                // It needs nothing of the simulation any more. A panic in it would have ended the
-                // run.
+                // The thread no longer uses the simulation. A panic in it would have ended the run.
                 thread.map(std::thread::JoinHandle::join);
                 return true;
             }
@@ -226,7 +225,7 @@ impl ActorHandle {
     }
 }
 
-/// What an actor waits for. Addresses stand for identity only.
+/// What an actor waits for. Addresses serve as identity only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
     Mutex(usize),
@@ -276,17 +275,17 @@ struct State {
     settings: Settings,
     prng: Prng,
     actors: Vec<ActorState>,
-    /// Who could run, in no order that means anything.
+    /// Runnable actors, in no meaningful order.
     runnable: Vec<usize>,
-    /// Who is held back, and until which decision, unless nobody else can run.
+    /// The actor that is held, and until which decision, unless no other can run.
     held: Option<(usize, u64)>,
     waiting: BTreeMap<Wait, Vec<usize>>,
-    /// (when, in which order set, who).
+    /// (when, in which order set, actor).
     timers: BTreeSet<(u64, u64, usize)>,
     timers_set: u64,
     main_ended: bool,
     schedule_hash: u64,
-    /// By actor, until they are joined: one that has ended keeps its stack until then.
+    /// By actor, until they are joined: an ended thread keeps its stack until then.
     threads: Vec<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -297,7 +296,7 @@ struct Shared {
     /// Actors that wait for a mutex: while there are none, unlocking costs nothing.
     waiting_for_mutex: AtomicU64,
     stuck_after: Duration,
-    /// Whether any actor is ever put off.
+    /// Whether actors are paused at all.
     pauses: bool,
     decisions: AtomicU64,
     /// Switch points passed, for the watchdog.
@@ -320,7 +319,7 @@ thread_local! {
 
 #[inline]
 fn with_actor<R>(f: impl FnOnce(&Actor) -> R) -> Option<R> {
-    // Not available while the thread's locals are destroyed: then it is no actor any more.
+    // Not available while the thread's locals are destroyed: then it is no longer an actor.
     CURRENT.try_with(|current| current.try_borrow().ok()?.as_ref().map(f)).ok().flatten()
 }
 
@@ -411,7 +410,7 @@ impl State {
         self.runnable.push(id);
     }
 
-    /// Wakes those who wait for `wait`: all, or one of them by chance.
+    /// Wakes the actors that wait for `wait`: all, or one that the seed chooses.
     fn wake(&mut self, wait: Wait, all: bool) {
         let Some(list) = self.waiting.get(&wait) else { return };
         if all {
@@ -434,7 +433,8 @@ impl State {
         }
     }
 
-    /// Chooses who runs next and marks it. `None` if the run has ended; its outcome is then fixed.
+    /// Chooses the actor that runs next and marks it. `None` if the run has ended; its outcome is
+    /// then fixed.
     fn choose(&mut self, shared: &Shared) -> Option<usize> {
         loop {
             self.fire_timers(shared);
@@ -509,12 +509,12 @@ impl State {
 }
 
 impl Actor {
-    /// Gives the baton to whom the seed chooses and waits to get it back.
-    /// Requires: this actor is marked as runnable or blocked.
+    /// Gives the baton to the actor that the seed chooses and waits to get it back. Requires: this
+    /// actor is marked as runnable or blocked.
     fn switch(&self, mut state: parking_lot::MutexGuard<'_, State>) {
         let Some(next) = state.choose(&self.shared) else {
             drop(state);
-            // The run has failed; this thread is one of those that are left behind.
+            // The run has failed; this thread is leaked.
             loop {
                 std::thread::park();
             }
@@ -572,7 +572,7 @@ impl Actor {
         self.maybe_switch();
     }
 
-    /// A place of a protocol: puts the actor off, if chance says so. Whether it did.
+    /// A place of a lock-free protocol: pauses the actor, if the seed says so. True if it did.
     #[inline]
     fn pause(&self) -> bool {
         if !self.shared.pauses {
@@ -636,8 +636,8 @@ fn start_actor(
     Ok(id)
 }
 
-/// Keeps the calling thread on one of the processors that it may use; if that fails it stays where
-/// it may be.
+/// Keeps the calling thread on one of the processors that it may use; if that fails, on any of
+/// them.
 fn stay_on(processor: Option<usize>) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Some(number) = processor else { return };
@@ -650,7 +650,7 @@ fn stay_on(processor: Option<usize>) {
     }
 }
 
-/// The last act of an actor's thread: passes the baton on, or ends the run.
+/// Ends an actor's thread: passes the baton on, or ends the run.
 fn end_actor(shared: &Arc<Shared>, id: usize, ended: Result<(), Box<dyn Any + Send>>) {
     let mut state = shared.state.lock();
     if let Err(payload) = ended {
@@ -694,14 +694,14 @@ pub fn switch_point() {
     });
 }
 
-/// Puts the calling actor off, if the simulation does that and chance says so.
+/// Pauses the calling actor, if the simulation pauses actors and the seed says so.
 #[inline]
 pub(super) fn pause_point() {
     with_actor(Actor::pause);
 }
 
-/// Moves the virtual clock by the cost of something that the caller did, without waiting for it:
-/// the cheap form of a delay. Does nothing outside a simulation.
+/// Moves the virtual clock by the cost of an operation of the caller, without a wait: the cheap
+/// form of a delay. Does nothing outside a simulation.
 pub(crate) fn spend(nanos: u64) {
     with_actor(|me| {
         me.shared.clock.fetch_add(nanos, Ordering::Relaxed);
@@ -732,8 +732,8 @@ fn address<T>(of: &T) -> usize {
     std::ptr::from_ref(of).addr()
 }
 
-/// A switch point, and then waits until `mutex` is free. Nobody runs between that and the caller's
-/// taking it.
+/// A switch point, then a wait until `mutex` is free. No other actor runs before the caller takes
+/// it.
 #[inline]
 #[track_caller]
 pub(super) fn before_lock<T>(mutex: &parking_lot::Mutex<T>) {
@@ -746,7 +746,7 @@ pub(super) fn before_lock<T>(mutex: &parking_lot::Mutex<T>) {
     });
 }
 
-/// Lets one of those who wait for `mutex` try again.
+/// Lets one of the actors that wait for `mutex` try again.
 #[inline]
 pub(super) fn before_unlock<T>(mutex: &parking_lot::Mutex<T>) {
     with_actor(|me| {

@@ -1,5 +1,5 @@
 //! Goal: the scheduler is deterministic, exclusive and honest about failures. Method: small
-//! programs whose interleaving can be seen.
+//! programs with an observable interleaving.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -57,7 +57,7 @@ fn same_seed_same_schedule() {
     assert!(seen.len() > 30, "only {} schedules out of 40", seen.len());
 }
 
-/// Goal: keeping all actors on one processor changes nothing that can be seen.
+/// Goal: keeping all actors on one processor changes nothing observable.
 #[test]
 fn one_processor_same_schedule() {
     let run = |processor| {
@@ -157,7 +157,8 @@ fn condition_variables_lose_nothing() {
     }
 }
 
-/// Goal: a deadlock is reported with who waits where. Method: two locks in opposite order.
+/// Goal: a deadlock is reported with each actor that waits, and where. Method: two locks in
+/// opposite order.
 #[test]
 fn deadlock_is_named() {
     let deadlocks = (0..50).filter(|&seed| {
