@@ -1,12 +1,12 @@
-//! Bump allocation in chunks: memory that is handed out by many threads and given back all at once.
+//! Bump allocation in chunks: many threads allocate, and all memory is freed at once.
 //!
-//! Not here: what the bytes mean (`list`), any reuse of a part.
+//! Not here: the content of the bytes (`list`), reuse of a single allocation.
 //!
 //! Invariants: (1) an allocation is aligned to the arena's `ALIGN` and never moves or overlaps
-//! another one; (2) memory is freed only when the arena is dropped, so a pointer into it is good as
-//! long as the arena lives; (3) an allocation above a quarter of the largest chunk has a chunk of
-//! its own, so that a value of 1 GiB wastes nothing and a chunk's lost end is below a quarter of
-//! it. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small; the
+//! another one; (2) memory is freed only when the arena is dropped, so a pointer into it is valid
+//! as long as the arena lives; (3) an allocation above a quarter of the largest chunk has a chunk
+//! of its own, so that a value of 1 GiB wastes nothing and a chunk's unused end is below a quarter
+//! of it. Chunks double from [`CHUNK_BYTES_MIN`], so that an almost empty memtable stays small; the
 //! largest go to the store's [`ChunkPool`] when the arena is dropped.
 //!
 //! Source: LevelDB's `util/arena.h`; concurrent bump as in RocksDB's `ConcurrentArena`, with one
@@ -32,7 +32,7 @@ const CHUNK_ALIGN: usize = 64;
 struct Chunk {
     base: NonNull<u8>,
     bytes: usize,
-    /// Bytes handed out; runs past `bytes` when an allocation does not fit.
+    /// Bytes allocated; runs past `bytes` when an allocation does not fit.
     used: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ impl Chunk {
         }
     }
 
-    /// A chunk of `bytes` uninitialised bytes, of which the first `used` are handed out already.
+    /// A chunk of `bytes` uninitialised bytes, of which the first `used` are allocated already.
     fn new(bytes: usize, used: usize, pool: Option<&ChunkPool>) -> NonNull<Self> {
         assert!(bytes > 0 && used <= bytes, "chunk of {bytes} bytes with {used} in use");
         let spare = pool.filter(|_| bytes == CHUNK_BYTES_MAX).and_then(ChunkPool::take);
@@ -60,11 +60,11 @@ impl Chunk {
         NonNull::from(Box::leak(chunk))
     }
 
-    /// Memory for a chunk of `bytes`, of any content.
+    /// Memory for a chunk of `bytes`, with any content.
     fn memory(bytes: usize) -> NonNull<u8> {
         let layout = Self::layout(bytes);
         if bytes >= MAPPED_BYTES_MIN {
-            // Most of it goes back to the system when the memtable has been flushed.
+            // Most of it is unmapped when the memtable has been flushed.
             let base = pages::take(bytes, Self::align(bytes));
             let base = base.unwrap_or_else(|| handle_alloc_error(layout));
             if bytes == CHUNK_BYTES_MAX {
@@ -80,8 +80,8 @@ impl Chunk {
     /// Frees the chunk and its memory; `keep` may take the memory of one of [`CHUNK_BYTES_MAX`].
     ///
     /// # Safety
-    /// `chunk` came from [`Chunk::new`], is not freed twice, and nobody uses it or its memory
-    /// after.
+    /// `chunk` came from [`Chunk::new`], is not freed twice, and neither it nor its memory is used
+    /// afterwards.
     unsafe fn free(chunk: NonNull<Self>, keep: impl FnOnce(NonNull<u8>) -> bool) {
         // SAFETY: by contract the pointer is the leaked box of `new` and is given up here.
         let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
@@ -98,8 +98,8 @@ impl Chunk {
     }
 }
 
-/// Asks for a huge page: a search jumps about in tens of MiB, which is far more than the TLB covers
-/// with small pages. Only advice: a refusal costs speed.
+/// Asks for a huge page: a search jumps about in tens of MiB, far more than the TLB covers with
+/// small pages. Only advice: a refusal costs speed.
 fn advise_huge_page(base: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: the range is one live allocation, and the advice does not change its contents.
@@ -118,23 +118,22 @@ struct Chunks {
     next_bytes: usize,
 }
 
-/// Memory handed out piece by piece, in multiples of `ALIGN`, and freed as a whole. Any thread may
-/// allocate.
+/// Allocates in multiples of `ALIGN` and frees everything at once. Any thread may allocate.
 pub(super) struct Arena<const ALIGN: usize> {
     /// The chunk that allocations are taken from; null before the first one.
     current: AtomicPtr<Chunk>,
     chunks: Mutex<Chunks>,
     chunk_bytes_max: usize,
-    /// Bytes of use that are expected: of so many the memory is kept for the next arena.
+    /// Expected bytes of use: so much memory may be kept for the next arena.
     bytes_hint: usize,
     pool: Option<Arc<ChunkPool>>,
-    /// Bytes handed out from chunks other than `current`.
+    /// Bytes allocated in chunks other than `current`.
     retired_bytes: AtomicU64,
     reserved_bytes: AtomicU64,
 }
 
 // SAFETY: the chunks are owned by the arena alone; `current` and `used` are atomic, the list of
-// chunks is behind a mutex, and handed-out memory is disjoint (invariant 1).
+// chunks is behind a mutex, and allocations are disjoint (invariant 1).
 unsafe impl<const ALIGN: usize> Send for Arena<ALIGN> {}
 // SAFETY: as for Send: every shared field is atomic or behind the mutex.
 unsafe impl<const ALIGN: usize> Sync for Arena<ALIGN> {}
@@ -146,7 +145,7 @@ impl<const ALIGN: usize> Arena<ALIGN> {
     /// chunks come from `pool` and return to it.
     pub(super) fn new(bytes_hint: usize, pool: Option<Arc<ChunkPool>>) -> Self {
         const { Self::ALIGN_FITS };
-        // A sixteenth keeps the untouched end of the last chunk small against the whole.
+        // A sixteenth keeps the unused end of the last chunk small against the whole.
         let chunk_bytes_max =
             (bytes_hint / 16).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         Self {
@@ -160,7 +159,7 @@ impl<const ALIGN: usize> Arena<ALIGN> {
         }
     }
 
-    /// `bytes` uninitialised bytes, aligned to `ALIGN`, good until the arena is dropped.
+    /// `bytes` uninitialised bytes, aligned to `ALIGN`, valid until the arena is dropped.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
@@ -203,8 +202,8 @@ impl<const ALIGN: usize> Arena<ALIGN> {
         }
         let current = self.current.load(Ordering::Acquire);
         if !current.is_null() {
-            // Another thread may have brought a new chunk while this one waited for the lock.
-            // SAFETY: a chunk once published in `current` lives as long as the arena.
+            // Another thread may have made a new chunk while this one waited for the lock. SAFETY:
+            // a chunk once published in `current` lives as long as the arena.
             if let Some(place) = unsafe { Self::bump(current, bytes) } {
                 return place;
             }
@@ -222,7 +221,7 @@ impl<const ALIGN: usize> Arena<ALIGN> {
         unsafe { chunk.as_ref() }.base
     }
 
-    /// Bytes handed out. Upper bound: the unused ends of full chunks count as used.
+    /// Bytes allocated. Upper bound: the unused ends of full chunks count as used.
     #[inline]
     pub(super) fn used_bytes(&self) -> u64 {
         let current = self.current.load(Ordering::Acquire);
@@ -246,8 +245,8 @@ impl<const ALIGN: usize> Drop for Arena<ALIGN> {
         let (pool, kept_max) = (self.pool.as_deref(), self.bytes_hint as u64);
         for chunk in self.chunks.get_mut().all.drain(..) {
             let keep = |base| pool.is_some_and(|pool| pool.keep(base, kept_max));
-            // SAFETY: each chunk is in the list once, and `&mut self` means that nobody uses the
-            // arena's memory any more (invariant 2).
+            // SAFETY: each chunk is in the list once, and `&mut self` means that the arena's memory
+            // is no longer used (invariant 2).
             unsafe { Chunk::free(chunk, keep) };
         }
     }
@@ -257,8 +256,8 @@ impl<const ALIGN: usize> Drop for Arena<ALIGN> {
 mod tests {
     use super::*;
 
-    /// Goal: allocations are aligned, disjoint and stay intact, whatever their sizes. Method: fill
-    /// each with its own byte and read all back at the end.
+    /// Goal: allocations of all sizes are aligned, disjoint and stay intact. Method: fill each with
+    /// its own byte and read all back at the end.
     #[test]
     fn allocations_do_not_overlap() {
         let arena = Arena::<8>::new(1 << 16, None);
@@ -267,7 +266,7 @@ mod tests {
             let bytes = 1 + (i * 37) % 200 + if i % 50 == 0 { 10_000 } else { 0 };
             let place = arena.allocate(bytes);
             assert_eq!(place.as_ptr() as usize % 8, 0);
-            // SAFETY: `bytes` bytes were just handed out at `place`.
+            // SAFETY: `bytes` bytes were just allocated at `place`.
             unsafe { place.as_ptr().write_bytes(i as u8, bytes) };
             places.push((place, bytes));
         }

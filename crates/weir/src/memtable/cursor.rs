@@ -1,13 +1,13 @@
-//! The way through a memtable, in both directions.
+//! A cursor over a memtable, in both directions.
 //!
 //! Not here: which entries a reader may see (`merge::Visible`).
 //!
 //! Invariants: (1) `at` is null or an entry of `memtable`'s list, which `memtable` keeps alive;
 //! (2) `back` holds entries before `at`, in list order, the nearest one last, and is empty after
 //! any move but `prev`. The list has no backward links: `prev` gathers half a page of predecessors
-//! with one search and then takes them one by one.
-//! Entries lie in the order of their inserts, so a walk in key order misses the cache at each step:
-//! a long one brings the entries of a whole page of the index at a time.
+//! with one search and then takes them one by one. Entries lie in the order of their inserts, so a
+//! walk in key order misses the CPU's cache at each step: a long one prefetches the entries of a
+//! whole page of the index at a time.
 
 use std::ptr;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::base::key::{Kind, Seq};
 use crate::memtable::entry::{Entry, EntryRef};
 use crate::memtable::{Memtable, unpack_own};
 
-/// Steps in a row after which a walk is long: a short scan does not pay for what it does not read.
+/// Steps in a row after which a walk is long: a short scan does not pay for entries it does not
+/// read.
 const SHORT_WALK_STEPS: usize = 6;
 
 /// A cursor over a memtable. It never fails.
@@ -26,12 +27,12 @@ pub(crate) struct MemtableCursor {
     memtable: Arc<Memtable>,
     at: *const Entry,
     back: Vec<*const Entry>,
-    /// Steps forward until the next entries are brought into the cache.
+    /// Steps forward until the next prefetch of entries.
     steps_left: usize,
 }
 
 // SAFETY: the pointers are to entries of `memtable`'s list, which is Sync and kept alive by the
-// Arc; the cursor has no other state that is tied to a thread.
+// Arc; the cursor has no state that is tied to a thread.
 unsafe impl Send for MemtableCursor {}
 // SAFETY: `&MemtableCursor` allows reading published entries only.
 unsafe impl Sync for MemtableCursor {}

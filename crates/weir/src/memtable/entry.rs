@@ -1,4 +1,4 @@
-//! Entries as they lie in the arena, and places between them.
+//! Entries as they lie in the arena, and positions between them.
 //!
 //! Not here: how an entry is found (`index`, `list`).
 //!
@@ -6,7 +6,7 @@
 //! [ seq and kind 8 | next entry 8 | key length 4 | value length 4 | key | value ]      one copy
 //! ```
 //!
-//! Invariant: an entry is complete before its address is given away, and nothing but `next` is
+//! Invariant: an entry is complete before its address is published, and nothing but `next` is
 //! written after that.
 
 use std::cmp::Ordering as Order;
@@ -39,8 +39,8 @@ pub(super) struct EntryRef<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// A place between entries: all versions of smaller keys, and those of `key` with a larger packed
-/// number, lie before it.
+/// A position between entries: all versions of smaller keys, and those of `key` with a larger
+/// packed number, lie before it.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) key: &'a [u8],
@@ -63,7 +63,7 @@ pub(super) fn head_after(key: &[u8], skip: usize) -> u64 {
         return prefix(rest);
     }
     match key.last_chunk::<8>() {
-        // The last 8 bytes with what lies before `rest` shifted out: cheaper than a short copy.
+        // The last 8 bytes, those before `rest` shifted out: cheaper than a short copy.
         Some(last) if !rest.is_empty() => u64::from_be_bytes(*last) << (8 * (8 - rest.len())),
         _ => 0,
     }
@@ -93,15 +93,15 @@ pub(super) fn new_entry(
     entry
 }
 
-/// What the entry says.
+/// The entry's fields.
 ///
 /// # Safety
 /// `entry` was made by [`new_entry`], its address was taken with Acquire, and its arena outlives
 /// `'a`.
 #[inline(always)]
 pub(super) unsafe fn read<'a>(entry: *const Entry) -> EntryRef<'a> {
-    // SAFETY: `new_entry` wrote header, key and value into one allocation in this order, and nobody
-    // writes to these parts again.
+    // SAFETY: `new_entry` wrote header, key and value into one allocation in this order, and these
+    // parts are never written again.
     unsafe {
         let (key_bytes, value_bytes) = ((*entry).key_bytes as usize, (*entry).value_bytes as usize);
         let bytes = entry.cast::<u8>().add(HEADER_BYTES);

@@ -1,28 +1,29 @@
 //! The index over the list of entries: a B+-tree that is only a hint.
 //!
-//! Not here: the list itself, which is the truth (`list`).
+//! Not here: the list itself, which is authoritative (`list`).
 //!
 //! ```text
 //! page          [ count, skip, level | 31 heads of 8 bytes | 31 entries ]
 //! above level 0 [ a page | 31 children ]
 //! ```
 //! A slot's head is the 8 bytes of its entry's key after the page's `skip` bytes, which all keys
-//! between the page's fences share: so heads decide whatever keys look like, a search touches four
-//! cache lines a page, and entries are touched only where heads are equal.
+//! between the page's fences share: so heads decide for keys with long common prefixes too, a
+//! search touches four cache lines a page, and entries only where heads are equal.
 //!
 //! Invariants:
 //! (1) one writer at a time (it holds the list's lock) sees the tree exact: slots in order, every
 //!     linked entry in one slot of level 0, and an inner slot's entry the first one of its child
 //!     (but for slot 0, which is never compared);
-//! (2) readers take no lock and may see a page half changed. All they get is a pointer: it is null
-//!     or an entry of the list, because slots hold nothing else. Who uses it compares it first, and
-//!     tries again if it is of no use; a wrong hint costs time, never an answer;
-//! (3) pages are never freed or reused before the whole memtable is; `skip` of a page only grows,
-//!     and never beyond what its fences share; the outermost pages have no fence and skip nothing.
+//! (2) readers take no lock and may see a page half changed. All they get is a pointer, null or to
+//!     an entry of the list, because slots hold nothing else. The list compares the entry before it
+//!     uses the hint, and searches again if it is wrong: a wrong hint costs time, never a wrong
+//!     answer;
+//! (3) pages are freed with the whole memtable only; `skip` of a page only grows, and never beyond
+//!     the prefix that its fences share; the outermost pages have no fence and skip nothing.
 //!
 //! Source: B+-tree with a prefix per page, Bayer and Unterauer, "Prefix B-Trees" (1977), and heads
-//! as in Graefe and Larson, "B-Tree Indexes and CPU Caches" (2001). Hints that are verified are our
-//! own way round the latches and version counters of concurrent B-trees.
+//! as in Graefe and Larson, "B-Tree Indexes and CPU Caches" (2001). We differ: hints that are
+//! verified replace the latches and version counters of concurrent B-trees.
 
 use std::hint::select_unpredictable;
 use std::marker::PhantomData;
@@ -39,12 +40,12 @@ use crate::memtable::pool::ChunkPool;
 /// Slots of a page: heads and header fill four cache lines, entries another four.
 const SLOTS: usize = 31;
 
-/// Most levels above level 0. A page is split at most twice for 15 slots that came to it (once in
-/// half, once keeping all), so there are at least 7.5 times fewer pages a level: 7.5^16 = 10^14.
+/// Most levels above level 0. A page is split at most twice per 15 slots added to it (once in half,
+/// once keeping all), so each level has at least 7.5 times fewer pages: 7.5^16 = 10^14.
 const DEPTH_MAX: usize = 16;
 
-/// Further bytes that the fences must share before the heads of a page are made anew: five bytes
-/// of a head still decide between 31 keys.
+/// Further bytes that the fences must share before the heads of a page are recomputed: five bytes
+/// of a head still distinguish 31 keys.
 const SKIP_STEP: usize = 3;
 
 pub(super) const PAGE_ALIGN: usize = 64;
@@ -75,7 +76,7 @@ pub(super) struct PageRef<'a> {
     index: PhantomData<&'a Index>,
 }
 
-/// One step of the way down: an inner page and the slot that was taken.
+/// One step of the descent: an inner page and the slot that was taken.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     page: PageRef<'a>,
@@ -89,7 +90,7 @@ pub(super) struct Place<'a> {
     pub(super) slot: usize,
 }
 
-/// A place and the way down to it, for the writer.
+/// A place and the descent to it, for the writer.
 pub(super) struct Path<'a> {
     steps: [Step<'a>; DEPTH_MAX],
     depth: usize,
@@ -131,12 +132,12 @@ impl<'a> PageRef<'a> {
         self.count() == SLOTS
     }
 
-    /// The page below slot `slot`, on its way into the cache.
+    /// The page below slot `slot`; prefetches it.
     #[inline(always)]
     fn child(self, slot: usize) -> Self {
         let child = self.children()[slot].load(Ordering::Acquire).cast_const();
         assert!(!child.is_null(), "a slot below the count has a child");
-        // The heads of an inner page; of the last one, which is rarely cached, all of it.
+        // Only the heads of an inner page; all of a leaf, which is rarely cached.
         let bytes = if self.fixed().level == 1 { size_of::<Page>() } else { size_of::<Page>() / 2 };
         for line in 0..bytes / 64 {
             prefetch(child.wrapping_byte_add(line * 64));
@@ -162,7 +163,7 @@ impl<'a> PageRef<'a> {
         while len > 1 {
             let half = len / 2;
             let probe = page.heads[base + half - 1].load(Ordering::Relaxed);
-            // No branch: half of these would be guessed wrong.
+            // No branch: half of them would be mispredicted.
             base += select_unpredictable(probe < head, half, 0);
             len -= half;
         }
@@ -176,7 +177,7 @@ impl<'a> PageRef<'a> {
         base
     }
 
-    /// [`PageRef::rank`] where heads no longer decide.
+    /// [`PageRef::rank`] among equal heads.
     fn rank_among_equals(self, from: usize, to: usize, head: u64, target: &Target<'_>) -> usize {
         let page = self.fixed();
         let (mut from, mut to) = (from, to);
@@ -195,7 +196,7 @@ impl<'a> PageRef<'a> {
         from
     }
 
-    /// Puts an entry (above level 0 with its page) into slot `slot`. Requires: the caller is the
+    /// Inserts an entry (above level 0 with its page) at slot `slot`. Requires: the caller is the
     /// writer, and the page is not full.
     fn put(self, slot: usize, entry: *const Entry, child: Option<PageRef<'a>>) {
         let page = self.fixed();
@@ -227,7 +228,7 @@ impl<'a> PageRef<'a> {
         }
     }
 
-    /// Skips the bytes that the page's fences share, if that is worth making all heads anew.
+    /// Skips the bytes that the page's fences share, if that is worth recomputing all heads.
     fn set_fences(self, lower: *const Entry, upper: *const Entry) {
         let page = self.fixed();
         let shared = shared_bytes(lower, upper);
@@ -266,14 +267,14 @@ impl<'a> Place<'a> {
         if self.slot < self.page.count() { self.page.entry(self.slot) } else { ptr::null() }
     }
 
-    /// Brings the page's entries from the place on into the cache: their number.
+    /// Prefetches the page's entries from the place on; returns their number.
     pub(super) fn prefetch_from(self) -> usize {
         let count = self.page.count();
         (self.slot..count).for_each(|slot| prefetch_entry(self.page.entry(slot)));
         count.saturating_sub(self.slot)
     }
 
-    /// Brings the page's entries before the place into the cache.
+    /// Prefetches the page's entries before the place.
     pub(super) fn prefetch_before(self) {
         (0..self.slot).rev().for_each(|slot| prefetch_entry(self.page.entry(slot)));
     }
@@ -328,7 +329,7 @@ impl Index {
         Some(Place { page, slot: page.rank(0, target) })
     }
 
-    /// Like [`Index::find`], keeping the way. Requires: the caller is the writer.
+    /// Like [`Index::find`], with the descent. Requires: the caller is the writer.
     #[inline]
     pub(super) fn find_path(&self, target: &Target<'_>) -> Option<Path<'_>> {
         let mut page = self.root()?;
@@ -367,9 +368,9 @@ impl Index {
         place.page.put(place.slot, entry, None);
     }
 
-    /// Adds an entry at the end of a path; `ascending` says that entries come in order here, so
-    /// that full pages should stay full. Returns where the entry is now. Requires: the caller
-    /// is the writer.
+    /// Adds an entry at the end of a path; `ascending` says that inserts are ascending here, so
+    /// that full pages should stay full. Returns where the entry is now. Requires: the caller is
+    /// the writer.
     #[inline]
     pub(super) fn insert<'a>(
         &'a self,
@@ -469,7 +470,7 @@ impl Index {
 #[cfg(test)]
 impl Index {
     /// All entries in slots of level 0, after a check of invariants 1 and 3: order, heads,
-    /// separators, levels, and that what a page skips is shared by all its keys.
+    /// separators, levels, and that all keys of a page share the bytes it skips.
     pub(super) fn check(&self) -> Vec<*const Entry> {
         let mut entries = Vec::new();
         if let Some(root) = self.root() {
@@ -514,7 +515,7 @@ struct NewSlot<'a> {
     ascending: bool,
 }
 
-/// The entries between which everything below the last step lies; null where there is no limit.
+/// The entries between which all keys below the last step lie; null where there is no limit.
 fn fences(steps: &[Step<'_>]) -> (*const Entry, *const Entry) {
     let lower = steps.iter().rev().find(|s| s.slot > 0);
     let upper = steps.iter().rev().find(|s| s.slot + 1 < s.page.count());

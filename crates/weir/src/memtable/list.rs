@@ -1,4 +1,5 @@
-//! The sorted list of a memtable: a linked list that is the truth, and an index that finds the way.
+//! The sorted list of a memtable: a linked list, which is authoritative, and an index of hints into
+//! it.
 //!
 //! Not here: what a reader may see (`merge::Visible`), when a memtable is full (`state`).
 //!
@@ -10,21 +11,21 @@
 //!
 //! Invariants:
 //! (1) following `next` from `first` gives all entries in order (key ascending, sequence number
-//!     descending); nothing is removed, and a link only ever moves to a smaller entry;
+//!     descending); nothing is removed, and a link only ever changes to a smaller entry;
 //! (2) an entry is linked by a Release store after it is complete, and links are read with Acquire;
 //! (3) a search starts at an entry that was compared and found to be before the target, and ends at
-//!     the first one that is not, walking links only: so a reader sees every entry whose insert
-//!     happened before its search, whatever state the index is in;
+//!     the first one that is not, following links only: so a reader sees every entry whose insert
+//!     happened before its search, in any state of the index;
 //! (4) inserts are done one at a time under `writer`; key and value are copied before the lock is
 //!     taken. A reader takes the lock only after the index misled it [`TRIES_MAX`] times in a row,
-//!     each time because a page was being split under it.
+//!     each time because a page was being split during its search.
 //!
 //! The shape depends on the order of inserts alone.
 //!
 //! Why not a skiplist: at 0.5 M entries of 16 + 100 bytes in random order, one with 16 bytes of key
-//! in its nodes visits about 30 nodes an insert, a dozen of them outside the cache (1.0 to 1.3 us
-//! on a busy 2-core EPYC); the index visits four pages, one of them outside it (0.4 to 0.6 us
-//! there), a get 0.65 us instead of 1.7, for the same memory.
+//! in its nodes visits about 30 nodes an insert, a dozen of them outside the CPU's cache (1.0 to
+//! 1.3 us on a busy 2-core EPYC); the index visits four pages, one of them outside it (0.4 to 0.6
+//! us there). A get takes 0.65 us instead of 1.7. Both need the same memory.
 
 use std::ptr;
 use std::sync::Arc;
@@ -42,16 +43,16 @@ use crate::memtable::pool::ChunkPool;
 /// Searches that the index may mislead before a reader waits for the writer.
 const TRIES_MAX: usize = 4;
 
-/// Links that a search follows before it thinks itself misled: a good hint is at most a few entries
-/// off, a page that is being split half a page.
+/// Links that a search follows before it gives up on a hint: a good hint is at most a few entries
+/// off, one from a page that is being split half a page.
 const STEPS_MAX: usize = 64;
 
-/// What the writer remembers of the last insert.
+/// State of the last insert, under the writer's lock.
 struct Writer {
     last: *const Entry,
     page: *const Page,
     slot: usize,
-    /// The last insert came right behind the one before it: the next one may do so again.
+    /// The last insert went right behind the one before it: the next one probably will too.
     ascending: bool,
 }
 
@@ -65,8 +66,8 @@ pub(super) struct List {
     entries: Arena<ENTRY_ALIGN>,
 }
 
-// SAFETY: all pointers lead into the list's own arenas, which are freed with it; what they lead to
-// is shared as invariants 1 to 4 say, by atomics or under the mutex.
+// SAFETY: all pointers point into the list's own arenas, which are freed with it; their targets are
+// shared as invariants 1 to 4 say, by atomics or under the mutex.
 unsafe impl Send for List {}
 // SAFETY: as for Send.
 unsafe impl Sync for List {}
@@ -136,7 +137,7 @@ impl List {
         }
     }
 
-    /// The place behind the last insert, if entries come in order, the target belongs there, and
+    /// The place behind the last insert, if inserts are ascending, the target belongs there, and
     /// the page has room.
     #[inline]
     fn place_after_last(&self, writer: &Writer, target: &Target<'_>) -> Option<Place<'_>> {
@@ -177,7 +178,7 @@ impl List {
     #[inline]
     fn link(&self, before: *const Entry, after: *const Entry, entry: *const Entry) {
         let after = if after.is_null() { self.next_of(before) } else { after };
-        // SAFETY: `entry` is complete, and nobody else knows it yet.
+        // SAFETY: `entry` is complete, and no other thread knows it yet.
         unsafe { &(*entry).next }.store(after.cast_mut(), Ordering::Relaxed);
         self.link_of(before).store(entry.cast_mut(), Ordering::Release);
     }
@@ -294,7 +295,7 @@ impl List {
         self.next_of(entry)
     }
 
-    /// Brings entries from `entry` on into the cache, as many as lie in its page: their number.
+    /// Prefetches the entries from `entry` on that lie in its page; returns their number.
     ///
     /// # Safety
     /// `entry` is an entry of this list.
@@ -304,8 +305,8 @@ impl List {
         self.index.find(&Target { key, packed }).map_or(0, |place| place.prefetch_from())
     }
 
-    /// Fills `back` with entries before `entry`, in list order, the nearest one last: at least one
-    /// if there is one, half a page on average.
+    /// Fills `back` with entries before `entry`, in list order, the nearest last: at least one if
+    /// there is one, half a page on average.
     ///
     /// # Safety
     /// `entry` is an entry of this list.
@@ -341,7 +342,7 @@ impl List {
         let start = place.first_of_page();
         // SAFETY: the index holds complete entries of this list only.
         let good = !start.is_null() && unsafe { is_before(start, &target) };
-        // In the very first page there may be nothing before the entry.
+        // In the first page there may be nothing before the entry.
         let mut at = if good { start } else { self.first() };
         while at != entry {
             if at.is_null() || back.len() >= steps_max {
@@ -353,7 +354,7 @@ impl List {
         true
     }
 
-    /// What `entry` says.
+    /// The fields of `entry`.
     ///
     /// # Safety
     /// `entry` is an entry of this list.
@@ -378,8 +379,8 @@ impl List {
 
 #[cfg(test)]
 impl List {
-    /// Checks that the index holds exactly the entries of the list, in order. Requires: nobody
-    /// inserts.
+    /// Checks that the index holds exactly the entries of the list, in order. Requires: no
+    /// concurrent insert.
     pub(super) fn check(&self) {
         let mut at = self.first();
         for entry in self.index.check() {

@@ -4,19 +4,19 @@
 //! flushed (`state`, `db`), the log that makes it durable.
 //!
 //! Threads: any number may insert and any number may read at the same time. Inserts copy their
-//! bytes side by side and are linked one at a time, under a lock that is held for a fraction of a
+//! bytes in parallel and are linked one at a time, under a lock that is held for a fraction of a
 //! microsecond and never across a switch point of the simulation. Readers take no lock. A reader
 //! sees every entry whose insert happened before its search, and may or may not see one that is
-//! being inserted; hiding those is the work of the visible sequence number (H46).
+//! being inserted; the visible sequence number hides those (H46).
 //!
 //! Invariants: (1) two entries never share key and sequence number (the caller's promise); (2) an
-//! entry is copied once and never moved or changed: what a cursor or a get returns is good as long
-//! as the memtable; (3) the order of inserts alone fixes the shape: no chance is involved.
+//! entry is copied once and never moved or changed: what a cursor or a get returns is valid as long
+//! as the memtable; (3) the order of inserts alone fixes the shape, which has no randomness.
 //!
 //! ```text
-//! mod     what others use              cursor  the way through, both directions
-//! list    sorted entries: the truth    index   a B+-tree of hints into the list
-//! entry   an entry in memory           arena   memory, given back all at once
+//! mod     the interface                cursor  iteration, in both directions
+//! list    sorted entries               index   a B+-tree of hints into the list
+//! entry   an entry in memory           arena   memory, freed all at once
 //! pool    memory of flushed memtables, for the next ones
 //! ```
 
@@ -53,13 +53,13 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable that expects to be frozen at about `arena_bytes_hint` bytes. It starts
-    /// with a few KiB whatever the hint, and may grow beyond it.
+    /// An empty memtable that is expected to be frozen at about `arena_bytes_hint` bytes. It starts
+    /// with a few KiB for any hint, and may grow beyond it.
     pub(crate) fn new(arena_bytes_hint: usize) -> Self {
         Self { list: List::new(arena_bytes_hint, None) }
     }
 
-    /// As [`Memtable::new`], with memory from `pool` and back to it.
+    /// As [`Memtable::new`], with memory that is taken from `pool` and returned to it.
     pub(crate) fn in_pool(arena_bytes_hint: usize, pool: &Arc<ChunkPool>) -> Self {
         Self { list: List::new(arena_bytes_hint, Some(pool)) }
     }
@@ -71,8 +71,7 @@ impl Memtable {
         self.list.insert(key, seq, kind, value);
     }
 
-    /// The newest entry of `key` whose sequence number is at most `snapshot`: a delete is found
-    /// too.
+    /// The newest entry of `key` whose sequence number is at most `snapshot`, a delete included.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], snapshot: Seq) -> Option<Found<'_>> {
         let entry = self.list.get(key, snapshot)?;
@@ -80,20 +79,20 @@ impl Memtable {
         Some(Found { seq, kind, value: entry.value })
     }
 
-    /// A cursor that keeps the memtable alive. Entries inserted while it moves may or may not be
-    /// met.
+    /// A cursor that keeps the memtable alive. It may or may not see entries inserted while it
+    /// moves.
     pub(crate) fn cursor(self: &Arc<Self>) -> MemtableCursor {
         MemtableCursor::new(Arc::clone(self))
     }
 
-    /// Bytes of entries and index. Upper bound while nobody inserts: the unused ends of full chunks
+    /// Bytes of entries and index. Upper bound while no insert runs: the unused ends of full chunks
     /// count as used; inserts that have begun may be missing.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.list.used_bytes()
     }
 
-    /// Bytes taken from the system's allocator: what the accountant is charged with. At least
+    /// Bytes taken from the system's allocator, which are charged to the accountant. At least
     /// [`Memtable::bytes`].
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.list.reserved_bytes()

@@ -1,15 +1,15 @@
 //! The memory of flushed memtables, kept for the next ones of the store.
 //!
 //! A fresh huge page costs its first writer the clearing of 2 MiB (0.1 ms; several where a virtual
-//! machine's host has to find the memory), and a busy writer takes a new one every 2,000 puts of
-//! 1 KiB. A memtable needs what the one before it gave up, so that is kept: never more than a write
-//! buffer, and never more than memtables may hold together.
+//! machine's host has to find the memory), and a busy writer takes a new one every 2,000 puts of 1
+//! KiB. A memtable needs as much as the flushed one before it freed, so that is kept: never more
+//! than a write buffer, and never more than memtables may hold together.
 //!
-//! Not here: smaller chunks (`base::pages` keeps some), what is in a chunk (`arena`).
+//! Not here: smaller chunks (`base::pages` keeps some), allocation inside a chunk (`arena`).
 //!
-//! Invariants: (1) what is kept belongs to the pool alone, is charged to
-//! [`Category::SpareMemtables`], and goes back to the system with it; (2) kept and used memory of
-//! memtables together stay within `bytes_max`, but for what is taken between two calls of
+//! Invariants: (1) kept chunks belong to the pool alone, are charged to
+//! [`Category::SpareMemtables`], and are unmapped when it is dropped; (2) kept and used memory of
+//! memtables together stay within `bytes_max`, but for what memtables allocate between two calls of
 //! [`ChunkPool::shrink`].
 
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ use crate::base::pages;
 /// page.
 pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 
-/// Chunks that were freed and not given back to the system.
+/// Chunks that were freed by memtables but not unmapped.
 pub(crate) struct ChunkPool {
     accountant: Arc<Accountant>,
     /// Bytes that memtables and the pool may hold together.
@@ -37,7 +37,7 @@ struct Kept {
     charge: Charge,
 }
 
-// SAFETY: the memory of its chunks is the pool's own: whoever gave them up uses it no more.
+// SAFETY: the pool owns the memory of its chunks: the arenas that freed them no longer use it.
 unsafe impl Send for Kept {}
 
 impl ChunkPool {
@@ -48,19 +48,19 @@ impl ChunkPool {
         Arc::new(Self { accountant, bytes_max, kept })
     }
 
-    /// Who counts the memory of memtables.
+    /// The accountant of the memtables' memory.
     pub(crate) fn accountant(&self) -> &Arc<Accountant> {
         &self.accountant
     }
 
-    /// Bytes of memtables and of what is kept.
+    /// Bytes of memtables and of kept chunks.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         let used = |category| self.accountant.used(category);
         used(Category::Memtables) + used(Category::SpareMemtables)
     }
 
-    /// A kept chunk, of any content.
+    /// A kept chunk, with any content.
     pub(super) fn take(&self) -> Option<NonNull<u8>> {
         let mut kept = self.kept.lock();
         let chunk = kept.chunks.pop();
@@ -68,8 +68,7 @@ impl ChunkPool {
         chunk
     }
 
-    /// Keeps a chunk that nobody uses any more, unless `kept_max` bytes are kept already or
-    /// memtables need the room.
+    /// Keeps a freed chunk, unless `kept_max` bytes are kept already or memtables need the room.
     pub(super) fn keep(&self, base: NonNull<u8>, kept_max: u64) -> bool {
         let mut kept = self.kept.lock();
         let more = CHUNK_BYTES_MAX as u64;
@@ -81,7 +80,7 @@ impl ChunkPool {
         keeps
     }
 
-    /// Gives back what memtables need more than is left to them.
+    /// Unmaps kept chunks until memtables and pool are within `bytes_max`.
     #[cold]
     pub(crate) fn shrink(&self) {
         let mut kept = self.kept.lock();
@@ -102,7 +101,7 @@ impl Kept {
     fn give_back_one(&mut self) -> bool {
         let Some(base) = self.chunks.pop() else { return false };
         self.recount();
-        // SAFETY: an arena took it with this length and alignment, and nobody uses it any more.
+        // SAFETY: an arena took it with this length and alignment, and no longer uses it.
         unsafe { pages::give_back(base, CHUNK_BYTES_MAX, CHUNK_BYTES_MAX) };
         true
     }
@@ -125,14 +124,15 @@ mod tests {
     fn fill(pool: &Arc<ChunkPool>, bytes: usize) -> Arena<8> {
         let arena = Arena::new(bytes, Some(Arc::clone(pool)));
         while arena.used_bytes() < bytes as u64 {
-            // SAFETY: a KiB was just handed out.
+            // SAFETY: a KiB was just allocated.
             unsafe { arena.allocate(1024).as_ptr().write_bytes(7, 1024) };
         }
         arena
     }
 
-    /// Goal: what a flushed memtable frees is there for the next one, counted, but never more than
-    /// a write buffer, nor more than memtables may have. Method: arenas filled and dropped.
+    /// Goal: memory that a flushed memtable frees is kept for the next one, accounted, but never
+    /// more than a write buffer, nor more than memtables may have. Method: arenas filled and
+    /// dropped.
     #[test]
     fn freed_chunks_are_kept_up_to_a_bound() {
         let accountant = Accountant::new(100 << 20);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(kept(), 0);
     }
 
-    /// A memtable that outlives its store gives its memory to nobody who is gone.
+    /// A memtable that outlives its store keeps the pool alive.
     #[test]
     fn an_arena_keeps_its_pool() {
         let pool = ChunkPool::new(Accountant::new(1 << 30), 1 << 30);

@@ -15,8 +15,8 @@ type Oracle = BTreeMap<(Vec<u8>, Reverse<Seq>), (Kind, Vec<u8>)>;
 /// Fewer rounds where every access is interpreted.
 const ROUNDS: usize = if cfg!(miri) { 90 } else { 3000 };
 
-/// Keys that collide in every way that the order must survive: empty, prefixes of each other,
-/// padded with zeros, equal in the first 8 or 16 bytes, and all of 0xff.
+/// Keys that are hard to order: empty, prefixes of each other, padded with zeros, equal in the
+/// first 8 or 16 bytes, and all of 0xff.
 fn awkward_key(prng: &mut Prng) -> Vec<u8> {
     let stem: &[u8] = match prng.below(5) {
         0 => b"",
@@ -138,8 +138,8 @@ fn random_moves_agree_with_the_oracle() {
     }
 }
 
-/// Goal: get gives the newest entry at or below the snapshot, deletes included, for keys that are
-/// there and keys that are not.
+/// Goal: get gives the newest entry at or below the snapshot, deletes included, for present and for
+/// absent keys.
 #[test]
 fn get_agrees_with_the_oracle() {
     let mut prng = Prng::new(7);
@@ -173,8 +173,8 @@ fn an_empty_memtable_finds_nothing() {
     assert!(memtable.reserved_bytes() <= 8192, "{}", memtable.reserved_bytes());
 }
 
-/// Goal: the finger is only a hint. Method: ascending, descending, interleaved and repeated keys,
-/// compared with the oracle after each pattern.
+/// Goal: the position of the last insert is only a hint. Method: ascending, descending, interleaved
+/// and repeated keys, compared with the oracle after each pattern.
 #[test]
 fn patterns_that_use_the_finger_stay_sorted() {
     let n = ROUNDS as u64 / 3;
@@ -202,7 +202,7 @@ fn patterns_that_use_the_finger_stay_sorted() {
     }
 }
 
-/// Goal: the index is exact whatever keys look like: equal heads, long shared prefixes that pages
+/// Goal: the index is exact for all kinds of keys: equal heads, long shared prefixes that pages
 /// skip, keys around the ends of such prefixes, many versions of one key. Method: random inserts of
 /// each family, a check of all pages, and gets against the oracle.
 #[test]
@@ -267,7 +267,7 @@ fn concurrent_inserts_and_readers() {
     let memtable = Arc::new(Memtable::new(1 << 16));
     let done: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
-    // The writers meet at the same places: neighbouring keys, in an order that scatters.
+    // The writers meet at the same places: they insert neighbouring keys in a scattered order.
     let key_of = |writer: u64, i: u64| {
         let scattered = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         [&b"key:"[..], &scattered.to_be_bytes(), &[writer as u8], &i.to_be_bytes()].concat()
