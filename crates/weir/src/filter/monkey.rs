@@ -1,19 +1,19 @@
-//! Monkey: how many filter bits the runs of a tree get, so that as few lookups as possible pass a
-//! filter for nothing.
+//! Monkey: the division of filter bits among the runs of a tree that gives the fewest false
+//! positives.
 //!
 //! Source: Monkey (Dayan, Athanassoulis and Idreos, SIGMOD 2017), §4.1 and appendix B. A lookup of
-//! an absent key asks the filter of every run once; each run i of n_i entries lets it pass with
-//! probability p_i, at the price of n_i ln(1/p_i) / ln² 2 bits. For a given sum of bits the sum of
-//! the p_i is least where every bit saves equally much, that is where p_i is in proportion to n_i:
+//! an absent key probes the filter of every run once; run i of n_i entries has a false positive
+//! with probability p_i, for n_i ln(1/p_i) / ln² 2 bits. For a given sum of bits the sum of the p_i
+//! is least where every bit saves equally much, that is where p_i is proportional to n_i:
 //!
 //! ```text
 //! p_i = min(1, lambda n_i)        bits_i = max(0, -ln(lambda n_i)) / ln² 2
 //! ```
 //!
 //! with lambda such that the bits add up. So a run a T-th as large gets ln T / ln² 2 bits per key
-//! more (4.8 at T = 10), runs of one level get the same, and how many there are (one or two a level
-//! in a leveled or gear tree, up to T in a tiered one) only changes lambda. Where the budget is
-//! small the largest runs get no filter at all.
+//! more (4.8 at T = 10), runs of one level get the same, and their number (one or two a level in a
+//! leveled or gear tree, up to T in a tiered one) only changes lambda. Where the budget is small
+//! the largest runs get no filter at all.
 //!
 //! The shapes, from the largest run of N entries down, ratio T: a leveled tree has one run each of
 //! N, N/T, N/T^2, ..; tiered, size-tiered and stepped-merge trees k each (at most T - 1 at rest; k
@@ -21,11 +21,11 @@
 //! one of N and (T - 1)/2 each, on average, of N/T, N/T^2, ..
 //!
 //! We differ: the allocation holds for any sizes of runs, not only for levels of a fixed ratio. The
-//! paper counts plain Bloom filters; those of `filter` let somewhat more pass: with Monkey, three
-//! runs of ratio 10 pass 1.02 times the theory's sum at 5 bits, 1.09 at 8, 1.19 at 10 (a test
-//! measures it).
+//! paper assumes plain Bloom filters; those of `filter` have somewhat more false positives: with
+//! Monkey, three runs of ratio 10 have 1.02 times the theory's sum at 5 bits, 1.09 at 8, 1.19 at 10
+//! (a test measures it).
 //!
-//! Pure arithmetic. Not here: which runs a tree will have (`compaction::policy`).
+//! Pure arithmetic. Not here: the runs that a tree will have (`compaction::policy`).
 //!
 //! Invariants: (1) the bits of all runs together are the average times the number of entries;
 //! (2) no other division of as many bits has a smaller sum of p_i; (3) larger runs never get more
@@ -39,14 +39,14 @@ const LN2_SQUARED: f64 = std::f64::consts::LN_2 * std::f64::consts::LN_2;
 pub(crate) struct Runs {
     /// Entries of each.
     pub(crate) entries: f64,
-    /// How many; need not be whole.
+    /// Their number, which need not be whole.
     pub(crate) count: f64,
 }
 
 /// The best division of filter bits over some runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Allocation {
-    /// ln of lambda. Infinite if there is nothing to give.
+    /// ln of lambda. Infinite if there are no bits to divide.
     ln_lambda: f64,
 }
 
@@ -61,7 +61,7 @@ impl Allocation {
         if budget <= 0.0 {
             return Self { ln_lambda: f64::INFINITY };
         }
-        // The largest runs are left without a filter until nobody's share is negative.
+        // The largest runs get no filter until no run's share is negative.
         while let Some(largest) = runs.last().copied() {
             let entries: f64 = runs.iter().map(|r| r.entries * r.count).sum();
             let weighted: f64 = runs.iter().map(|r| r.entries * r.count * r.entries.ln()).sum();
@@ -74,13 +74,13 @@ impl Allocation {
         Self { ln_lambda: f64::INFINITY }
     }
 
-    /// Bits per key of a run with so many entries.
+    /// Bits per key of a run of `entries`.
     pub(crate) fn bits(&self, entries: f64) -> f64 {
         (-(self.ln_lambda + entries.max(1.0).ln()) / LN2_SQUARED).max(0.0)
     }
 }
 
-/// How many of the absent keys a plain Bloom filter with so many bits per key lets pass.
+/// False positive rate of a plain Bloom filter of `bits` per key.
 #[cfg(test)]
 pub(crate) fn false_positives(bits: f64) -> f64 {
     (-bits.max(0.0) * LN2_SQUARED).exp()
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// Goal: what the filters really let pass is what the arithmetic promises, within what blocks
-    /// of one cache line cost. Method: a tree of three runs, a million absent keys; the measured
+    /// Goal: the filters' real false positives are what the arithmetic promises, within the cost of
+    /// blocks of one cache line. Method: a tree of three runs, a million absent keys; the measured
     /// sums with Monkey and without, beside the theory of plain Bloom filters.
     #[test]
     fn real_filters_pass_what_theory_says() {

@@ -1,4 +1,4 @@
-//! Tests of the filter: no false negative ever, and no more false positives than theory allows.
+//! Tests of the filter: never a false negative, and no more false positives than theory allows.
 
 use super::*;
 use crate::base::checksum::hash_key;
@@ -98,8 +98,8 @@ fn too_few_bits_or_keys_give_no_filter() {
     assert!(may_contain(&[], 7));
 }
 
-/// Goal: foreign bytes never exclude a key and never panic. Method: all lengths up to three blocks,
-/// zeros, with good and bad trailers; only a well-formed one may exclude.
+/// Goal: arbitrary bytes never exclude a key and never panic. Method: all lengths up to three
+/// blocks, zeros, with good and bad trailers; only a well-formed one may exclude.
 #[test]
 fn foreign_bytes_exclude_nothing() {
     for len in 0..200usize {
