@@ -1,15 +1,15 @@
 //! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
 //!
-//! Not here: who reads a missed block (`table`), rows (`row`), hand-off. Invariants: (1) the key
-//! is a uid that is never reused, not a place on a device, so that a block of a removed table can
-//! never be taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only verified blocks are
-//! inserted, or such as were just written; (3) the weight of all blocks stays within the capacity,
+//! Not here: the read of a missed block (`table`), rows (`row`), hand-off. Invariants: (1) the key
+//! is a uid that is never reused, not an address on a device, so that a block of a removed table is
+//! never taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only blocks that were
+//! verified or just written are inserted; (3) the weight of all blocks stays within the capacity,
 //! up to one block per shard.
 //!
-//! A hit takes one shard's lock for reading, asks for the block's head and clones one handle. The
+//! A hit takes one shard's lock for reading, prefetches the block's head and clones one handle. The
 //! eviction policy is that of the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash
-//! function and a fixed number of shards: the same calls give the same hits in every run. All that
-//! is behind [`BlockCache`] may be replaced without touching a caller.
+//! function and a fixed number of shards: the same calls give the same hits in every run. Callers
+//! see [`BlockCache`] only, so that the cache behind it can be replaced.
 
 use crate::base::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
@@ -35,7 +35,7 @@ pub(crate) enum Purpose {
     Background = 1,
 }
 
-/// What the cache counted since it was made.
+/// Counters of the cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheCounters {
     /// Blocks found, indexed by [`Purpose`].
@@ -52,18 +52,18 @@ struct BlockKey {
     ordinal: u32,
 }
 
-/// Bytes that a cached block takes besides its own: the slot (key, handle, links), its share of the
-/// hash table and of the ghosts, and the counted handle with its allocation. 48 + 21 * 1.5 + 48,
-/// rounded up.
+/// Memory of a cached block besides its bytes: the slot (key, handle, links), its share of the hash
+/// table and of the ghosts, and the reference-counted handle with its allocation. 48 + 21 * 1.5 +
+/// 48, rounded up.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
 
-/// Cache lines at the beginning of a block that are asked for at every hit: header and columns of
-/// a block of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one
-/// after the other; in longer columns it touches few lines.
+/// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
+/// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
+/// other; in longer columns it touches few lines.
 const HEAD_LINES: usize = 9;
 
-/// A block in the cache. Its clone is a hit: it asks for the head of the block before it waits for
-/// the count of handles, which lies elsewhere.
+/// A block in the cache. A hit clones it: the clone prefetches the block's head before it waits for
+/// the reference count, which lies elsewhere.
 struct Cached {
     buf: Buf,
     /// Address of the block's bytes.
@@ -97,11 +97,11 @@ impl Weighter<BlockKey, Cached> for ByBytes {
 /// 14 MiB of 117 with glibc).
 const FRAGMENTATION_SHARE: u64 = 16;
 
-/// Shards at most: enough that two threads rarely meet.
+/// Most shards: enough that two threads rarely contend for one.
 const SHARDS_MAX: u64 = 16;
 /// A shard is not made smaller than this, because it cannot hold a block larger than itself.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
-/// The accountant is told about the cache's size once per this many inserts.
+/// The cache's size is reported to the accountant once per this many inserts.
 const ACCOUNT_EVERY: u64 = 16;
 /// Independent groups of counters, so that threads on two cores do not share a line.
 const STRIPES: usize = 8;
@@ -114,19 +114,19 @@ struct Stripe {
 }
 
 thread_local! {
-    /// Its address tells threads apart; its content means nothing.
+    /// Its address identifies the thread; its content is not used.
     static THREAD_MARK: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Which counters are the calling thread's: threads' storage lies pages apart, so that the address
-/// of any thread-local tells them apart well enough.
+/// The calling thread's group of counters: the storage of threads lies pages apart, so that the
+/// address of a thread-local spreads them well enough.
 #[inline]
 fn stripe_index() -> usize {
     let address = THREAD_MARK.with(|mark| std::ptr::from_ref(mark).addr());
     (address >> 12 ^ address >> 21) % STRIPES
 }
 
-/// How a cache of `capacity_bytes` is laid out whose items have about `item_bytes` each.
+/// Layout of a cache of `capacity_bytes` for items of about `item_bytes` each.
 fn options_for(capacity_bytes: u64, item_bytes: u64) -> quick_cache::Options {
     let items = usize::try_from(capacity_bytes / item_bytes).unwrap_or(usize::MAX);
     let options = OptionsBuilder::new()
@@ -148,8 +148,8 @@ pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Cached, ByBytes, FixedState, DefaultLifecycle<BlockKey, Cached>>,
     stripes: [Stripe; STRIPES],
     inserts: AtomicU64,
-    /// The most that it held.
-    bytes_most: AtomicU64,
+    /// High-water mark of `bytes`.
+    bytes_peak: AtomicU64,
     accountant: Option<Arc<Accountant>>,
 }
 
@@ -160,21 +160,23 @@ impl BlockCache {
         Self::build(capacity_bytes, None)
     }
 
-    /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its
-    /// size to `accountant` as `Category::BlockCache`, and what it gave up as `Category::Retained`.
+    /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its size
+    /// to `accountant` as `Category::BlockCache`, and memory that the allocator keeps after
+    /// evictions as `Category::Retained`.
     pub(crate) fn with_accountant(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
         Self::build(capacity_bytes, Some(accountant))
     }
 
     fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
-        /// Blocks are 4 KiB by default; a wrong guess costs a growing table, nothing else.
+        /// Blocks are 4 KiB by default; a wrong guess costs the growth of a hash table, nothing
+        /// else.
         const BLOCK_BYTES_GUESS: u64 = 4096;
         let options = options_for(capacity_bytes, BLOCK_BYTES_GUESS);
         Self {
             blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
             stripes: Default::default(),
             inserts: AtomicU64::new(0),
-            bytes_most: AtomicU64::new(0),
+            bytes_peak: AtomicU64::new(0),
             accountant,
         }
     }
@@ -194,7 +196,8 @@ impl BlockCache {
         found.map(|block| block.buf)
     }
 
-    /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller asks again.
+    /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
+    /// later.
     #[inline]
     pub(crate) fn probe(&self, uid: u64, ordinal: u32) -> Option<Buf> {
         let found = self.blocks.get(&BlockKey { uid, ordinal })?;
@@ -203,7 +206,7 @@ impl BlockCache {
         Some(found.buf)
     }
 
-    /// Whether the block is cached. Counts nothing and heats nothing.
+    /// Whether the block is cached. Neither counts nor makes the block hotter.
     pub(crate) fn contains(&self, uid: u64, ordinal: u32) -> bool {
         self.blocks.contains_key(&BlockKey { uid, ordinal })
     }
@@ -218,12 +221,12 @@ impl BlockCache {
         }
     }
 
-    /// Drops one block, if it is cached.
+    /// Erases one block, if it is cached.
     pub(crate) fn erase(&self, uid: u64, ordinal: u32) {
         self.blocks.remove(&BlockKey { uid, ordinal });
     }
 
-    /// Drops all cached blocks of a table that has `blocks` blocks. O(blocks).
+    /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks).
     pub(crate) fn erase_table(&self, uid: u64, blocks: u32) {
         for ordinal in 0..blocks {
             let key = BlockKey { uid, ordinal };
@@ -251,7 +254,7 @@ impl BlockCache {
         self.account();
     }
 
-    /// The counters, summed over all threads. Not one instant: they are read one after the other.
+    /// The counters, summed over all threads. No snapshot: they are read one after the other.
     pub(crate) fn counters(&self) -> CacheCounters {
         let sum = |pick: fn(&Stripe, usize) -> &AtomicU64| {
             std::array::from_fn(|purpose| {
@@ -268,9 +271,9 @@ impl BlockCache {
     fn account(&self) {
         if let Some(accountant) = &self.accountant {
             let bytes = self.bytes();
-            let most = self.bytes_most.fetch_max(bytes, Ordering::Relaxed).max(bytes);
+            let peak = self.bytes_peak.fetch_max(bytes, Ordering::Relaxed).max(bytes);
             accountant.set(Category::BlockCache, bytes);
-            accountant.set(Category::Retained, most - bytes + most / FRAGMENTATION_SHARE);
+            accountant.set(Category::Retained, peak - bytes + peak / FRAGMENTATION_SHARE);
         }
     }
 }
@@ -296,8 +299,8 @@ mod tests {
         assert!(cache.contains(1, 0) && !cache.contains(1, 1));
     }
 
-    /// The cache stays within its capacity, also after the capacity shrinks, and tells the
-    /// accountant; erasing a table leaves the others alone.
+    /// The cache stays within its capacity, also after the capacity shrinks, and reports to the
+    /// accountant; erasing a table does not affect others.
     #[test]
     fn capacity_holds_and_erasing_is_per_table() {
         let accountant = Accountant::new(1 << 30);
@@ -328,7 +331,7 @@ mod tests {
         assert_eq!(cache.bytes(), 0);
     }
 
-    /// A value handed out keeps its block when the cache drops it.
+    /// A handle keeps its block after the cache has dropped it.
     #[test]
     fn blocks_in_use_outlive_the_cache() {
         let cache = BlockCache::new(1 << 20);

@@ -1,24 +1,24 @@
-//! The row cache: what the tables of a keyspace say about a key, a value or that there is none.
+//! The row cache: the answer of a keyspace's tables for a key, a value or known absence.
 //!
-//! Not here: what memtables say, which is newer and is asked first (`read`); blocks (`cache`).
+//! Not here: memtables, which are newer and are searched first (`read`); blocks (`cache`).
 //!
 //! A row answers for the *disk part* of a keyspace and for the newest sequence number only. Merges
 //! and moves do not change that answer; the flush of a memtable does, for the keys in it. So the
-//! disk part has a *generation*, which rises when a flushed memtable is about to be let go, and a
+//! disk part has a *generation*, which is raised before a flushed memtable is removed, and a
 //! super-version carries the generation of its own disk part.
 //!
 //! Invariants (H53):
-//! 1. A row was true of the disk part of its generation, and is true of every later one as long as
-//!    it is here: whoever raises the generation erases the keys whose answer changes
+//! 1. A row is true of the disk part of its generation, and of every later one as long as it is
+//!    cached: after a raise of the generation the keys whose answer changes are erased
 //!    ([`RowCache::erase`]) before a super-version of the new generation is published.
-//! 2. A reader believes a row only if it is not younger than the reader's super-version.
-//! 3. A row is inserted only while its generation is the keyspace's newest. This is looked at under
-//!    a gate that every erasure passes after the generation was raised: an insertion is either
+//! 2. A reader uses a row only if the row's generation is at most its super-version's.
+//! 3. A row is inserted only while its generation is the keyspace's newest. This is checked under a
+//!    gate that every erasure passes after the generation was raised: an insertion is either
 //!    refused, or complete before the erasure looks for it.
 //!
 //! Locks: a gate is a leaf. Source: LSbM §2.3, "Key-Value store cache", and the row caches of
-//! Cassandra and RocksDB. We differ: theirs lies above the memtables and every write must find its
-//! row; ours is touched by flushes only, and caches known absence too.
+//! Cassandra and RocksDB. We differ: theirs lie above the memtables, and every write must
+//! invalidate its row; ours is invalidated by flushes only, and caches known absence too.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
 use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
 
-/// Names a row: borrowed, for a lookup.
+/// A row's key: borrowed, for a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowKey<'a> {
-    /// Id of the keyspace, never used again after a drop.
+    /// Id of the keyspace, never reused after a drop.
     pub(crate) keyspace: KeyspaceId,
     /// `checksum::hash_key` of the key under the store's seed.
     pub(crate) hash: u64,
@@ -78,9 +78,9 @@ struct Row {
     value: Option<Buf>,
 }
 
-/// Bytes that a row takes besides its key and value: the slot, half of it again for the slack of a
-/// growing table (72 * 1.5), its share of the hash table and of the ghosts (21 * 1.5), rounded up;
-/// and the headers of two allocations (2 * 16).
+/// Memory of a row besides its key and value: the slot, half of it again for the slack of a growing
+/// table (72 * 1.5), its share of the hash table and of the ghosts (21 * 1.5), rounded up; and the
+/// headers of two allocations (2 * 16).
 const ROW_OVERHEAD_BYTES: u64 = 176;
 
 #[derive(Clone)]
@@ -96,17 +96,18 @@ impl Weighter<OwnedKey, Row> for ByBytes {
     }
 }
 
-/// Gates of insertions: enough that two threads rarely meet, few enough for an erasure to pass all.
+/// Gates of insertions: enough that two threads rarely contend, few enough for an erasure to pass
+/// all.
 const GATES: usize = 8;
 
-/// What the row cache counted since it was made.
+/// Counters of the row cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowCounters {
     /// Lookups that were answered, with a value or with known absence.
     pub(crate) hits: u64,
-    /// Lookups that had to ask the tables.
+    /// Lookups that had to search the tables.
     pub(crate) misses: u64,
-    /// Answers that were not kept because a flush had changed the disk part meanwhile.
+    /// Rows that were not inserted because a flush had changed the disk part meanwhile.
     pub(crate) refused: u64,
 }
 
@@ -124,7 +125,8 @@ impl RowCache {
     /// A cache for `capacity_bytes` of rows, overhead included. Reports its size to `accountant` as
     /// `Category::RowCache`.
     pub(crate) fn new(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
-        /// A short key with a value of some hundred bytes; a wrong guess costs a growing table.
+        /// A short key with a value of some hundred bytes; a wrong guess costs the growth of a hash
+        /// table.
         const ROW_BYTES_GUESS: u64 = 512;
         let options = options_for(capacity_bytes, ROW_BYTES_GUESS);
         Self {
@@ -137,8 +139,8 @@ impl RowCache {
         }
     }
 
-    /// What the tables say about `key` in a super-version of `generation`, if that is cached:
-    /// `Some(None)` is known absence. Counts a hit or a miss.
+    /// The cached answer of the tables for `key` in a super-version of `generation`; `Some(None)`
+    /// is known absence. Counts a hit or a miss.
     #[inline]
     pub(crate) fn get(&self, key: RowKey<'_>, generation: u64) -> Option<Option<Buf>> {
         let row = self.rows.get(&key).filter(|row| row.generation <= generation);
@@ -148,7 +150,7 @@ impl RowCache {
         row.map(|row| row.value)
     }
 
-    /// Offers what the tables of `generation` say about `key`. Refused unless `newest`, the
+    /// Offers the answer of the tables of `generation` for `key`. Refused unless `newest`, the
     /// generation of the keyspace, is still the same.
     pub(crate) fn insert(
         &self,
@@ -175,9 +177,9 @@ impl RowCache {
         }
     }
 
-    /// Waits for the insertions under way; later ones are refused.
+    /// Waits for running insertions; later ones are refused.
     ///
-    /// Requires: the generation was raised before, and no super-version of the new one is published
+    /// Requires: the generation has been raised, and no super-version of the new one is published
     /// yet (invariants 3 and 1).
     pub(crate) fn begin_erasing(&self) {
         for gate in &self.gates {
@@ -185,21 +187,21 @@ impl RowCache {
         }
     }
 
-    /// Drops the row of a key whose answer changes. Requires: the erasing has begun. A read lock
-    /// rules out most keys before the write lock is taken.
+    /// Erases the row of a key whose answer changes. Requires:
+    /// [`begin_erasing`](Self::begin_erasing) was called. A read lock rules out most keys before
+    /// the write lock is taken.
     pub(crate) fn erase(&self, key: RowKey<'_>) {
         if self.rows.contains_key(&key) {
             self.rows.remove(&key);
         }
     }
 
-    /// Ends what [`begin_erasing`](Self::begin_erasing) began.
+    /// Ends an erasure that [`begin_erasing`](Self::begin_erasing) began.
     pub(crate) fn end_erasing(&self) {
         self.account();
     }
 
-    /// Drops all rows of a keyspace, as if each were erased. O(rows). Requires: its generation was
-    /// raised before.
+    /// Erases all rows of a keyspace. O(rows). Requires: its generation has been raised.
     pub(crate) fn erase_keyspace(&self, keyspace: KeyspaceId) {
         self.begin_erasing();
         self.rows.retain(|key, _| key.keyspace != keyspace);
@@ -216,7 +218,7 @@ impl RowCache {
         self.rows.capacity()
     }
 
-    /// The counters, summed over all threads. Not one instant: they are read one after the other.
+    /// The counters, summed over all threads. No snapshot: they are read one after the other.
     pub(crate) fn counters(&self) -> RowCounters {
         let sum = |pick: fn(&Stripe) -> &AtomicU64| {
             self.stripes.iter().map(|stripe| pick(stripe).load(Ordering::Relaxed)).sum()
@@ -251,7 +253,8 @@ mod tests {
         rows.get(row, generation).map(|value| value.map(|buf| buf.bytes().to_vec()))
     }
 
-    /// H53: goal: a row of another generation neither goes in nor comes out.
+    /// H53: goal: a row of an older generation is not inserted, one of a newer generation not
+    /// returned.
     #[test]
     fn generations_decide_what_goes_in_and_comes_out() {
         let (rows, _) = cache(1 << 20);
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(rows.counters(), RowCounters { hits: 4, misses: 3, refused: 1 });
     }
 
-    /// Keys and keyspaces are erased one by one; the others stay.
+    /// Erasing a key or a keyspace keeps all others.
     #[test]
     fn erasing_takes_what_it_names() {
         let (rows, accountant) = cache(1 << 20);
