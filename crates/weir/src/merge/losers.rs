@@ -13,8 +13,8 @@
 //! (2) going forwards every source but the winner stands on its first entry after the winner's,
 //!     going backwards on its last entry before it; a change of direction re-seeks all of them;
 //! (3) `heads[i]` is the head of source i's key, complemented when going backwards, and all ones
-//!     for a source at its end: in both directions the smaller head wins, equal heads are compared
-//!     in full;
+//!     for a source at its end: in both directions the smaller head wins, and equal heads are
+//!     resolved by a full comparison;
 //! (4) an error in any source makes the merge invalid until the next seek: a source that cannot be
 //!     read may hide the newest entry of any key (bug 39).
 //!
@@ -34,14 +34,15 @@ enum Direction {
     Backward,
 }
 
-/// The head of a source at its end. A real key may have it too: then [`MergingCursor::precedes`]
-/// looks.
+/// The head of a source at its end. A real key may have it too: [`MergingCursor::precedes`] then
+/// compares in full.
 const HEAD_END: u128 = u128::MAX;
 
-/// No runner-up is known; no source has come to a node of the tree yet.
+/// No runner-up is known; no source has reached a node of the tree yet.
 const UNKNOWN: usize = usize::MAX;
 
-/// One sorted sequence out of many cursors. A source's index is its rank: the newest source first.
+/// One sorted sequence out of many cursors (RocksDB's `MergingIterator`). A source's index is its
+/// rank: the newest source first.
 pub(crate) struct MergingCursor<C> {
     sources: Vec<C>,
     heads: Vec<u128>,
@@ -78,7 +79,7 @@ impl<C: Cursor> MergingCursor<C> {
         &self.sources[self.tree[0]]
     }
 
-    /// Reads source `i`'s position into `heads`; false if the source failed.
+    /// Loads the head of source `i` into `heads`; false if the source failed.
     #[inline]
     fn load(&mut self, i: usize) -> bool {
         let source = &self.sources[i];
@@ -98,7 +99,7 @@ impl<C: Cursor> MergingCursor<C> {
         }
     }
 
-    /// Whether source `a` comes before source `b` in the direction of travel.
+    /// Whether source `a` precedes source `b` in the direction of travel.
     #[inline]
     fn precedes(&self, a: usize, b: usize) -> bool {
         let (head_a, head_b) = (self.heads[a], self.heads[b]);
@@ -138,8 +139,8 @@ impl<C: Cursor> MergingCursor<C> {
             self.valid = false;
             return;
         }
-        // Every leaf climbs until it finds no rival: there it waits for the one that comes by the
-        // node's other side. The last one climbs to the top.
+        // Every leaf climbs until it finds a node without a rival, and waits there for the winner
+        // of the node's other side. The last one climbs to the top.
         self.tree.fill(UNKNOWN);
         for leaf in 0..count {
             let mut winner = leaf;
@@ -192,7 +193,8 @@ impl<C: Cursor> MergingCursor<C> {
         self.valid = self.heads[winner] != HEAD_END || self.sources[winner].valid();
     }
 
-    /// The winner won twice: it may go on winning. The runner-up lost to it, so it is on its path.
+    /// Finds the runner-up, for a winner that won twice and may win again: it lost to the winner,
+    /// so it is on the winner's path.
     fn find_runner_up(&mut self) {
         let count = self.sources.len();
         let mut node = (self.tree[0] + count) / 2;
@@ -213,9 +215,9 @@ impl<C: Cursor> MergingCursor<C> {
         self.valid = false;
     }
 
-    /// Turns round on the current entry: afterwards invariant 2 holds for the new direction, except
-    /// that the winner itself still stands on the current entry.
-    fn turn(&mut self, direction: Direction) {
+    /// Reverses the direction on the current entry: afterwards invariant 2 holds for the new
+    /// direction, except that the winner itself still stands on the current entry.
+    fn reverse(&mut self, direction: Direction) {
         let current = self.tree[0];
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
@@ -276,7 +278,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         self.winner().value()
     }
 
-    /// With several sources, what they wait for overlaps.
+    /// With several sources, their cache misses overlap.
     fn approach(&mut self, key: &[u8], seq: Seq) {
         self.restart(self.direction);
         if self.sources.len() > 1 {
@@ -314,7 +316,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
     fn next(&mut self) {
         assert!(self.valid, "next needs a valid cursor");
         if self.direction == Direction::Backward {
-            self.turn(Direction::Forward);
+            self.reverse(Direction::Forward);
             self.sources[self.tree[0]].next();
             self.build();
             return;
@@ -326,7 +328,7 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
     fn prev(&mut self) {
         assert!(self.valid, "prev needs a valid cursor");
         if self.direction == Direction::Forward {
-            self.turn(Direction::Backward);
+            self.reverse(Direction::Backward);
             self.sources[self.tree[0]].prev();
             self.build();
             return;

@@ -1,8 +1,7 @@
-//! Merging cursors: k sorted sources in, one sorted sequence out; then what a reader may see of it,
-//! and what a compaction must keep of it.
+//! The merging cursor, from k sorted sources to one sequence, and two filters over it: the entries
+//! that a reader sees, and those that a compaction keeps.
 //!
-//! Not here: where entries come from. Only `base` is imported, so that everything here is tested on
-//! vectors.
+//! Not here: the sources. Only `base` is imported, so that everything here is tested on vectors.
 
 mod losers;
 mod retain;

@@ -1,7 +1,7 @@
-//! What a compaction keeps: the rule by which old versions and deletes disappear.
+//! The compaction iterator: the rule by which a compaction drops old versions and deletes.
 //!
-//! Not here: which inputs are merged and where outputs are cut (`compaction`), whether older data
-//! of a key may exist below the inputs (the caller's `drop_deletes`).
+//! Not here: the choice of inputs and the cutting of outputs (`compaction`), whether older data of
+//! a key may exist below the inputs (the caller's `drop_deletes`).
 //!
 //! ```text
 //! snapshots s1 < s2 < ... < sn
@@ -9,15 +9,15 @@
 //! ```
 //!
 //! Invariants:
-//! (1) of each key the newest entry of each stripe survives: it is what the snapshots at the
-//!     stripe's upper end (or, for the last one, every later reader) see;
-//! (2) a delete disappears only if it is the newest of stripe 0, so that no older version survives
+//! (1) of each key the newest entry of each stripe survives: the snapshot at the stripe's upper end
+//!     (or, for the last one, every later reader) sees it;
+//! (2) a delete is dropped only if it is the newest of stripe 0, so that no older version survives
 //!     in these inputs, and the caller says that none exists below them (H9);
-//! (3) nothing is collapsed into something else: an entry passes unchanged or is counted as
-//!     dropped, with a reason (bug 5); read = passed + shadowed + deletes_dropped, in number
-//!     and in the sum of entry hashes (the conservation law, ARCHITECTURE §3);
-//! (4) who stops at `!valid()` must ask `status`: an unreadable input is not an ended one (bug
-//!     39).
+//! (3) entries are never combined: each passes unchanged or is counted as dropped, with a reason
+//!     (bug 5); read = passed + shadowed + deletes_dropped, in number and in the sum of entry
+//!     hashes (the conservation law, ARCHITECTURE §3);
+//! (4) a caller that stops at `!valid()` must check `status`: an unreadable input is not at its end
+//!     (bug 39).
 //! The snapshots are read after the inputs were pinned, and later ones are newer than every input
 //! (H47).
 //!
@@ -52,19 +52,19 @@ impl Tally {
     }
 }
 
-/// What became of the entries that were read.
+/// The fate of the entries read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RetainCounts {
     /// Entries taken from the input, the current one included.
     pub(crate) read: Tally,
     /// Dropped: a newer entry of the same key hides them from every reader.
     pub(crate) shadowed: Tally,
-    /// Dropped: deletes with nothing left to delete.
+    /// Dropped: deletes that hide nothing.
     pub(crate) deletes_dropped: Tally,
 }
 
 impl RetainCounts {
-    /// All entries dropped, whatever the reason.
+    /// All entries dropped, for either reason.
     #[must_use]
     pub(crate) fn dropped(&self) -> Tally {
         self.shadowed.plus(self.deletes_dropped)
@@ -77,7 +77,7 @@ pub(crate) struct Retain<C, F> {
     snapshots: Vec<Seq>,
     drop_deletes: F,
     counts: RetainCounts,
-    /// The user key met last and the stripe of its last entry.
+    /// The last user key read and the stripe of its last entry.
     key: Vec<u8>,
     stripe: Option<usize>,
     hash: u64,
@@ -104,17 +104,17 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         self.counts = RetainCounts::default();
         self.stripe = None;
         self.inner.seek_to_first();
-        self.settle();
+        self.skip_dropped();
     }
 
     /// Moves to the next surviving entry. Requires: valid.
     #[inline]
     pub(crate) fn next(&mut self) {
         self.inner.next();
-        self.settle();
+        self.skip_dropped();
     }
 
-    /// Whether there is a current entry. At the end, ask [`Retain::status`] too.
+    /// Whether there is a current entry. At the end, check [`Retain::status`] too.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.inner.valid()
@@ -155,14 +155,14 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         self.hash
     }
 
-    /// What became of the entries read so far.
+    /// The fate of the entries read so far.
     pub(crate) fn counts(&self) -> RetainCounts {
         self.counts
     }
 
-    /// From where `inner` stands to the first entry that survives.
+    /// Moves `inner` to the first entry at or after its position that survives.
     #[inline]
-    fn settle(&mut self) {
+    fn skip_dropped(&mut self) {
         while self.inner.valid() {
             let (key, seq, kind) = (self.inner.key(), self.inner.seq(), self.inner.kind());
             self.hash = hash_entry(key, seq, kind, self.inner.value());

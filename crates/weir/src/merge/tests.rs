@@ -21,7 +21,7 @@ struct Row {
     value: Vec<u8>,
 }
 
-/// A cursor over a sorted vector that can be told to fail after some moves, once.
+/// A cursor over a sorted vector that can be set to fail once, after some moves.
 struct VecCursor {
     rows: Vec<Row>,
     /// Index plus one; 0 is before the first.
@@ -46,7 +46,8 @@ impl VecCursor {
         self.at = at;
         self.failed = false;
         if let Some(fuse) = &self.fuse {
-            // It fails once: a second try would succeed, so that whoever forgets the error goes on.
+            // It fails once: a second try would succeed, so that code that forgets the error goes
+            // on.
             self.failed = fuse.get() == 0;
             fuse.set(fuse.get().wrapping_sub(1));
         }
@@ -116,7 +117,7 @@ fn key_of(prng: &mut Prng) -> Vec<u8> {
 struct World {
     /// All entries, sorted.
     all: Vec<Row>,
-    /// The same, dealt out to sources.
+    /// The same, divided among sources.
     sources: Vec<Vec<Row>>,
     seq_last: Seq,
 }
@@ -128,7 +129,7 @@ fn world(prng: &mut Prng) -> World {
     let rows = [0, 3, 60, 400][prng.below(4) as usize];
     let mut seq = prng.below(2);
     for i in 0..if count == 0 { 0 } else { rows } {
-        // Now and then a long pile of versions of one key.
+        // Sometimes many versions of one key.
         let pile = if prng.chance(1, 40) { 1 + prng.below(60) } else { 1 };
         let key = key_of(prng);
         for _ in 0..pile {
@@ -217,8 +218,8 @@ fn merge_is_the_sorted_union() {
     }
 }
 
-/// Goal: equal key and sequence number in several sources come in the order of rank, and backwards
-/// in exactly the reverse order, also right after a turn.
+/// Goal: entries with equal key and sequence number in several sources are in the order of rank,
+/// and backwards in exactly the reverse order, also right after a reversal.
 #[test]
 fn equal_entries_come_by_rank() {
     let row = |key: &[u8], seq, value: &[u8]| Row {
@@ -351,9 +352,9 @@ fn visible_is_the_newest_version_of_each_key() {
     }
 }
 
-/// Goal (bug 39): an error is never the end of the data and never changes what is shown.
-/// Method: the n-th move of any source fails, for all n; whatever is shown before is right, and if
-/// the walk ends early then `status` is the error.
+/// Goal (bug 39): an error is never the end of the data and never changes what is shown. Method:
+/// the n-th move of any source fails, for all n; all that is shown before is right, and if the walk
+/// ends early then `status` is the error.
 #[test]
 fn an_error_below_is_not_the_end() {
     for seed in 0..25 {
@@ -424,10 +425,9 @@ fn tally_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Tally {
     tally
 }
 
-/// Goal: whatever is dropped, every snapshot and every later reader sees the same, with and without
-/// older data below; nothing is invented; the conservation law holds; nothing superfluous stays.
-/// Method: random histories and snapshots; the older data below is the keys' oldest part of
-/// history.
+/// Goal: every snapshot and every later reader sees the same after drops, with and without older
+/// data below; nothing is invented; the conservation law holds; nothing superfluous stays. Method:
+/// random histories and snapshots; the older data below is the keys' oldest part of history.
 #[test]
 fn retain_changes_no_answer() {
     for seed in 0..600 {

@@ -1,14 +1,14 @@
-//! What a reader sees: for each user key the newest entry at or below a sequence number, deletes
-//! hidden, inside bounds.
+//! The view of a reader (LevelDB's `DBIter`): for each user key the newest entry at or below a
+//! sequence number, deletes hidden, inside bounds.
 //!
 //! Not here: the merge below (`losers`), ownership of what is read (`read`).
 //!
 //! Invariants:
 //! (1) going forwards, `inner` stands on the entry that is shown; going backwards, on the entry
 //!     before all versions of the shown key (or at its end), and key and value are copies;
-//! (2) an error of `inner` makes the view invalid, also when a candidate is already in hand: a
-//!     newer version or a delete may be behind the error (bug 39).
-//! No step allocates, but for buffers that grow to the largest key and value met backwards.
+//! (2) an error of `inner` makes the view invalid, even with a candidate already copied: a newer
+//!     version or a delete may be behind the error (bug 39).
+//! No step allocates, but for buffers that grow to the largest key and value read backwards.
 //!
 //! Source: LevelDB `db/db_iter.cc`. We differ: after [`SKIPS_MAX`] hidden versions the view seeks
 //! past the rest, as RocksDB's `max_sequential_skip_in_iterations` does.
@@ -20,7 +20,7 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
 
 /// Hidden versions of one key that are stepped over before the view seeks past the rest: a seek
-/// costs about as much as 16 steps.
+/// costs about 16 steps.
 const SKIPS_MAX: usize = 16;
 
 /// Largest value buffer that is kept for the next value, in bytes.
@@ -104,7 +104,7 @@ impl<C: Cursor> Visible<C> {
             return;
         }
         self.inner.seek(key, self.snapshot);
-        self.settle_forward(false);
+        self.find_next_visible(false);
     }
 
     /// Moves to the last visible key at or before `key`, inside the bounds.
@@ -114,7 +114,7 @@ impl<C: Cursor> Visible<C> {
             return;
         }
         self.inner.seek_for_prev(key, 0);
-        self.settle_backward();
+        self.find_prev_visible();
     }
 
     /// Moves to the first visible key inside the bounds.
@@ -126,11 +126,11 @@ impl<C: Cursor> Visible<C> {
                 self.saved_key.clear();
                 self.saved_key.extend_from_slice(key);
                 self.inner.seek(key, 0);
-                self.settle_forward(true);
+                self.find_next_visible(true);
                 return;
             }
         }
-        self.settle_forward(false);
+        self.find_next_visible(false);
     }
 
     /// Moves to the last visible key inside the bounds.
@@ -145,7 +145,7 @@ impl<C: Cursor> Visible<C> {
                 }
             }
         }
-        self.settle_backward();
+        self.find_prev_visible();
     }
 
     /// Moves to the next visible key. Requires: valid.
@@ -159,7 +159,7 @@ impl<C: Cursor> Visible<C> {
             State::Backward => self.inner.seek(&self.saved_key, 0),
             State::Invalid => panic!("next needs a valid cursor"),
         }
-        self.settle_forward(true);
+        self.find_next_visible(true);
     }
 
     /// Moves to the previous visible key. Requires: valid.
@@ -167,12 +167,12 @@ impl<C: Cursor> Visible<C> {
         match self.state {
             State::Forward => {
                 self.save_key();
-                self.leave_saved_key_backwards();
+                self.skip_saved_key_backwards();
             }
             State::Backward => {}
             State::Invalid => panic!("prev needs a valid cursor"),
         }
-        self.settle_backward();
+        self.find_prev_visible();
     }
 
     #[inline]
@@ -182,17 +182,17 @@ impl<C: Cursor> Visible<C> {
     }
 
     /// Moves `inner` before all versions of `saved_key`.
-    fn leave_saved_key_backwards(&mut self) {
+    fn skip_saved_key_backwards(&mut self) {
         self.inner.seek_for_prev(&self.saved_key, SEQ_MAX);
         while self.inner.valid() && self.inner.key() == self.saved_key {
             self.inner.prev();
         }
     }
 
-    /// From where `inner` stands to the first entry to show. With `skipping`, versions of
-    /// `saved_key` are hidden.
+    /// Moves `inner` on to the first visible entry at or after its position. With `skipping`,
+    /// versions of `saved_key` are hidden.
     #[inline]
-    fn settle_forward(&mut self, mut skipping: bool) {
+    fn find_next_visible(&mut self, mut skipping: bool) {
         let mut skips = 0;
         while self.inner.valid() {
             let key = self.inner.key();
@@ -215,14 +215,14 @@ impl<C: Cursor> Visible<C> {
             }
             skips = 0;
             if skipping && self.inner.key() == self.saved_key {
-                // Past all versions; one with sequence number 0 is hidden by the next round.
+                // Past all versions; the next round hides one with sequence number 0.
                 if self.inner.seq() == 0 {
                     self.inner.next();
                 } else {
                     self.inner.seek(&self.saved_key, 0);
                 }
             } else {
-                // The entry is too new: on to the first one of its key that is old enough.
+                // The entry is too new: seek to the first one of its key that is old enough.
                 self.save_key();
                 skipping = false;
                 self.inner.seek(&self.saved_key, self.snapshot);
@@ -231,8 +231,8 @@ impl<C: Cursor> Visible<C> {
         self.state = State::Invalid;
     }
 
-    /// From where `inner` stands backwards to the first key to show.
-    fn settle_backward(&mut self) {
+    /// Moves `inner` back to the first visible key at or before its position.
+    fn find_prev_visible(&mut self) {
         self.state = State::Invalid;
         while self.inner.valid() && !self.is_below_lower(self.inner.key()) {
             self.save_key();
@@ -267,7 +267,7 @@ impl<C: Cursor> Visible<C> {
             } else if self.inner.status().is_err() {
                 return false;
             }
-            self.leave_saved_key_backwards();
+            self.skip_saved_key_backwards();
         }
         shown
     }
