@@ -1,17 +1,16 @@
-//! Reading ahead: which stored blocks one request of a cursor takes, and the buffer that they wait
-//! in.
+//! Readahead: the stored blocks that one request of a cursor reads, and their buffer.
 //!
 //! A *scan* may end at any step, and many of its blocks are cached: its window doubles with each
-//! read, and ends before the first cached block. A *merge* walks every block up to the table's end:
+//! read, and ends before the first cached block. A *merge* reads every block up to the table's end:
 //! its window is as large as its memory allows from the first block on, and cached blocks do not
-//! end it, because each piece between two of them would be a request of its own. On a device that
-//! does so many requests a second, what a merge saves is what readers get. What is cached is still
-//! taken from the cache: its bytes were verified, and come without decoding.
+//! end it, because each piece between two of them would need a request of its own. On a device with
+//! a limited number of requests a second, those that a merge saves are left for readers. Cached
+//! blocks are still taken from the cache: they are verified and decoded.
 //!
-//! Not here: where a block that is in neither comes from (`cursor`).
+//! Not here: blocks that are in neither (`fetch`).
 //!
-//! Invariant: `bytes` are those of the file at `offset`, or empty: a read that failed leaves
-//! nothing that looks like blocks.
+//! Invariant: `bytes` are those of the file at `offset`, or empty: a failed read leaves nothing
+//! that could be taken for blocks.
 
 use std::sync::Arc;
 
@@ -22,25 +21,25 @@ use crate::storage::Advice;
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
 
-/// Bytes that one read of a scan may ask for.
+/// Most bytes of one read of a scan.
 const SCAN_BYTES_MAX: u64 = 256 << 10;
-/// Blocks of the first read that a scan's second missed block causes.
+/// Blocks of a scan's first read, which its second missed block causes.
 const SCAN_BLOCKS_FIRST: usize = 2;
-/// Bytes that one read of a merge asks for where memory allows: at 1 MiB a request's own time is
-/// small beside its bytes', on disks too.
+/// Most bytes of one read of a merge: at 1 MiB a request's fixed cost is small beside its transfer,
+/// on disks too.
 const MERGE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes that one read of a merge may ask for, however little memory there is.
+/// Bytes of one read of a merge under the smallest budget.
 const MERGE_BYTES_MIN: u64 = SCAN_BYTES_MAX;
-/// The part of the memory budget that the windows of one merge take together, from
-/// [`MERGE_BYTES_MIN`] on: 16 MiB of the default budget, the window of 1 MiB for each of 16 runs.
+/// The windows of one merge together take the memory budget divided by this, but each at least
+/// [`MERGE_BYTES_MIN`]: 16 MiB of the default budget, a window of 1 MiB for each of 16 runs.
 const MERGE_BUDGET_SHARE: u64 = 32;
 
 /// How a cursor reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadAhead {
-    /// As a user's scan, which may end soon.
+    /// For a user's scan, which may end soon.
     Scan,
-    /// As a merge, which reads on to the end. Backwards it is a scan.
+    /// For a merge, which reads to the end. Backwards it is a scan.
     Windows {
         /// Bytes of one read, unless a single block is larger.
         window_bytes: u64,
@@ -56,7 +55,7 @@ impl ReadAhead {
     }
 }
 
-/// Which way a scan goes.
+/// Direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
@@ -69,7 +68,7 @@ pub(super) struct Ahead {
     bytes: PageVec<u8>,
     /// Offset of `bytes` in the file.
     offset: u64,
-    /// Blocks that the last read of a scan asked for; 0 right after a seek.
+    /// Blocks of the last read of a scan; 0 right after a seek.
     window_blocks: usize,
     charge: Option<Charge>,
 }
@@ -81,7 +80,7 @@ impl Ahead {
         self.bytes.get(start..start.checked_add(extent.bytes)?)
     }
 
-    /// The next scan begins small again.
+    /// The next scan begins with a small window again.
     pub(super) fn restart(&mut self) {
         self.window_blocks = 0;
     }
@@ -116,14 +115,14 @@ impl Ahead {
         self.window_blocks = taken.max(SCAN_BLOCKS_FIRST);
         self.read(table, start, end, Category::Pinned)?;
         if direction == Direction::Forward && end - start > SCAN_BYTES_MAX / 2 {
-            // A long scan: let the device work while this window is consumed.
+            // A long scan: the device works while this window is consumed.
             table.advise(end, SCAN_BYTES_MAX, Advice::WillNeed);
         }
         Ok(())
     }
 
-    /// Reads `block` and what follows it up to the last block within `window_bytes` that is not
-    /// cached. Requires: `block` is not cached.
+    /// Reads from `block` to the last uncached block within `window_bytes`. Requires: `block` is
+    /// not cached.
     pub(super) fn merge(
         &mut self,
         table: &Table,
@@ -143,9 +142,9 @@ impl Ahead {
         Ok(())
     }
 
-    /// Reads the bytes from `start` to `end` of the file, in place of what was there.
+    /// Replaces the buffer's content by the file's bytes from `start` to `end`.
     fn read(&mut self, table: &Table, start: u64, end: u64, category: Category) -> Result<()> {
-        // Not cleared before: only what is longer than the last window is filled with zeros.
+        // Not cleared before: only bytes beyond the last window are filled with zeros.
         self.bytes.resize((end - start) as usize, 0);
         self.offset = start;
         self.keep_account(table.accountant(), category);
@@ -155,7 +154,7 @@ impl Ahead {
         })
     }
 
-    /// Keeps the account of the buffer, which lives as long as the cursor.
+    /// Charges the buffer, which lives as long as the cursor.
     fn keep_account(&mut self, accountant: Option<&Arc<Accountant>>, category: Category) {
         let bytes = self.bytes.memory_bytes() as u64;
         match &mut self.charge {
@@ -166,9 +165,9 @@ impl Ahead {
     }
 }
 
-/// Where the merge's window that begins with `block` ends: behind the last block that is not
-/// cached, within `window_bytes`. And the block that the next window begins with: the first one
-/// behind it that is not cached, looked for as far as one more window reaches.
+/// End of a merge's window that begins with `block`: behind the last uncached block within
+/// `window_bytes`. And the first block of the next window: the next uncached one, searched for
+/// within one more window.
 fn window_of(
     table: &Table,
     opened: &Opened,
@@ -202,8 +201,8 @@ fn end_of(extent: Extent) -> u64 {
 mod tests {
     use super::*;
 
-    /// Goal: the windows of one merge stay within their share of the budget, as far as they are not
-    /// at their least.
+    /// Goal: the windows of one merge stay within their share of the budget, unless they are at
+    /// their minimum.
     #[test]
     fn windows_keep_to_the_budget() {
         let window = |budget_bytes: u64, sources: usize| {

@@ -1,15 +1,15 @@
 // FORMAT: docs/format/block.md sha=f047b166d6fe
 //! One data block: entries in columns, so that entry `i` is found without touching entry `i - 1`.
 //!
-//! Not here: checksums and compression (`format`), which block holds a key (`index`).
+//! Not here: checksums and compression (`format`), the block that holds a key (`index`).
 //!
 //! A block keeps, after the prefix that all its keys share, the next 8 bytes of every key in one
 //! column of u64, and lengths, sequence numbers and kinds in columns of the smallest width that
-//! holds them (0 if all are alike). Search is a binary search over the u64 column and, as a rule,
-//! one comparison of the rest; stepping backwards costs what stepping forwards costs.
+//! holds them (0 if all are equal). Search is a binary search over the u64 column and, as a rule,
+//! one comparison of the rest; a step backwards costs as much as one forwards.
 //!
 //! Invariants: (1) a [`Layout`] that [`Layout::validate`] accepted never reads outside its block;
-//! (2) no function here panics on foreign bytes, validated or not; (3) entries are in the order of
+//! (2) no function here panics on any bytes, validated or not; (3) entries are in the order of
 //! `base::key`, which the builder's caller asserts and `Table::verify` checks.
 //!
 //! Source: columns as in Pebble's `colblk`. Measured against the alternative, restart points with
@@ -31,20 +31,20 @@ use crate::base::key::{self, Kind, SEQ_MAX, Seq};
 
 /// Bytes of the fixed header.
 const HEADER_BYTES: usize = 24;
-/// Bytes of the entry hash at the end. They double as the slack that lets every column be read
-/// with one masked 8-byte load.
+/// Bytes of the entry hash at the end. They double as the slack that allows one masked 8-byte load
+/// in every column.
 const TRAILER_BYTES: usize = 8;
 /// Bytes of a key that the prefix column holds.
 const PREFIX_BYTES: usize = 8;
 
 /// Upper bound of a block's size over the sum of its keys and values, in bytes: header, trailer,
-/// one offset more than entries, and the widest columns for each entry. Bounds what a decompressor
-/// may allocate.
+/// one offset more than entries, and the widest columns for each entry. Bounds the allocation of a
+/// decompressor.
 pub(super) fn overhead_bytes_max(entries: u64) -> u64 {
     (HEADER_BYTES + TRAILER_BYTES + 4) as u64 + entries.saturating_mul(8 + 4 + 2 + 8 + 1)
 }
 
-/// What of 8 loaded bytes belongs to a number, by its width.
+/// Mask of the bytes of a number in 8 loaded ones, by its width.
 const MASKS: [u64; 9] = {
     let mut masks = [u64::MAX; 9];
     let mut width = 0;
@@ -69,7 +69,7 @@ impl Column {
         Self { start: start as u32, width: width as u8 }
     }
 
-    /// Entry `i`; 0 outside the block. One load for every width: the trailer is the slack.
+    /// Entry `i`; 0 outside the block. One load for every width, thanks to the trailer.
     #[inline(always)]
     fn get(self, block: &[u8], i: usize) -> u64 {
         let width = usize::from(self.width);
@@ -81,7 +81,7 @@ impl Column {
     }
 }
 
-/// Where the parts of one block lie. Cheap to make, and to copy.
+/// Offsets of the parts of one block. Cheap to parse, and to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     seq_base: Seq,
@@ -105,9 +105,9 @@ pub(super) struct Row {
     pub(super) kind: Kind,
     /// Bytes of the key after the common prefix.
     suffix_len: usize,
-    /// Where the rest of the key begins: what neither the common prefix nor the column holds.
+    /// Start of the rest of the key, which is neither in the common prefix nor in the column.
     rest_start: usize,
-    /// Where the value begins and ends.
+    /// Start and end of the value.
     pub(super) value_start: usize,
     pub(super) value_end: usize,
 }
@@ -121,18 +121,18 @@ impl Row {
 /// What is wrong with a block, as the end of a sentence that begins with "block 7".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// Not what any version writes.
+    /// No version writes this.
     Damaged(&'static str),
-    /// What a newer version may write.
+    /// A newer version may write this.
     Unknown(&'static str),
 }
 
-/// Where a search ended.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The first entry at or after what was searched for; the entry count if there is none.
+    /// The first entry at or after the target; the entry count if there is none.
     pub(super) index: usize,
-    /// Whether that entry has the user key that was searched for.
+    /// Whether that entry has the target's user key.
     pub(super) same_key: bool,
 }
 
@@ -184,7 +184,7 @@ impl Layout {
         })
     }
 
-    /// Number of entries; 0 for a layout of nothing.
+    /// Number of entries; 0 for the default layout.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
         self.count as usize
@@ -312,7 +312,7 @@ impl Layout {
         if let (Some(column), Some(head)) =
             (self.prefixes(block).get(i), key.get_mut(self.common_len()..head_end))
         {
-            // On disk the number is little-endian; in the key its bytes come in order.
+            // On disk the number is little-endian; the key has its bytes in reverse.
             let mut bytes = *column;
             bytes.reverse();
             head.copy_from_slice(&bytes);
@@ -334,7 +334,7 @@ impl Layout {
     fn compare_rest(&self, block: &[u8], i: usize, suffix: &[u8]) -> Ordering {
         let suffix_len = self.suffix_len(block, i);
         if suffix_len.min(suffix.len()) <= PREFIX_BYTES {
-            // One of them ends within the prefix, so it is the other's beginning. Comparing the
+            // One of them ends within the prefix, so it is a prefix of the other. A comparison of
             // empty rests would cost more than all else: memcmp at the dangling pointer of an empty
             // slice is slow (measured: 75 ns).
             return suffix_len.cmp(&suffix.len());
@@ -375,7 +375,7 @@ impl Layout {
         Found { index, same_key: false }
     }
 
-    /// Goes on with a search among many entries whose column prefixes all equal `target`.
+    /// Continues a search among many entries whose column prefixes all equal `target`.
     #[cold]
     fn search_equals(
         &self,
@@ -400,7 +400,7 @@ impl Layout {
                 same_key = order.is_eq();
             }
         }
-        // `same_key` speaks of the last `high`, which is `low` now, if `high` ever moved.
+        // `same_key` belongs to the last `high`, which is `low` now, if `high` ever moved.
         Found { index: low, same_key }
     }
 
@@ -420,12 +420,12 @@ impl Layout {
     }
 }
 
-/// Entries with equal column prefixes that are compared one by one before a binary search is worth
+/// Entries with equal column prefixes that are compared one by one before a binary search pays for
 /// its mispredicted branches.
 const LINEAR_STEPS: usize = 8;
 
-/// Staging memory that a builder keeps from block to block; one huge value must not hold on to its
-/// bytes for the rest of the table.
+/// Staging memory that a builder keeps from block to block; a huge value's is freed before the rest
+/// of the table is written.
 const STAGING_KEPT_BYTES: usize = 2 << 20;
 
 /// Collects the entries of one block.
@@ -434,7 +434,7 @@ pub(super) struct BlockBuilder {
     keys: Vec<u8>,
     values: Vec<u8>,
     entries: Vec<Staged>,
-    /// Bytes that all keys so far have in common.
+    /// Bytes of the prefix that all keys so far share.
     common_len: usize,
     key_lens: Bounds<usize>,
     seqs: Bounds<Seq>,
@@ -465,7 +465,7 @@ impl<T: Ord + Copy> Bounds<T> {
     }
 }
 
-/// Bytes that two keys have in common at their start.
+/// Bytes of the prefix that two keys share.
 #[inline]
 pub(super) fn shared_prefix_len(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;
@@ -491,7 +491,7 @@ fn width_of(number: u64) -> usize {
     }
 }
 
-/// The columns' widths and the common prefix of a block to be.
+/// The columns' widths and the common prefix of a block being built.
 struct Shape {
     common_len: usize,
     rows_bytes: usize,
@@ -528,8 +528,8 @@ impl BlockBuilder {
         self.keys.len() + self.values.len() + if self.is_empty() { 0 } else { columns }
     }
 
-    /// Bytes of the block if this entry is added: exact as long as no key is shorter than the
-    /// common prefix and the column, otherwise an upper bound.
+    /// Bytes of the block with this entry added: exact while no key is shorter than the common
+    /// prefix and the column, otherwise an upper bound.
     #[inline]
     pub(super) fn size_with(&self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> usize {
         let first = self.entries.is_empty();
@@ -572,7 +572,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Adds an entry that comes after all others.
+    /// Adds an entry that sorts after all others.
     #[inline]
     pub(super) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) {
         let first = self.entries.is_empty();
@@ -671,7 +671,7 @@ impl BlockBuilder {
     }
 
     /// Appends the encoded block to `out` and empties the builder. Returns the sum of the entries'
-    /// hashes, computed from the encoded bytes: what is written is what was checked.
+    /// hashes, computed from the encoded bytes, so that it checks what is written.
     ///
     /// # Panics
     /// If the encoded bytes cannot be decoded, before they reach the disk: a bug or bad memory.

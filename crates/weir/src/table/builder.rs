@@ -1,11 +1,11 @@
-//! Writes a table: entries in, one file and its description out.
+//! The table builder: turns sorted entries into one file and its description.
 //!
-//! Not here: where outputs are cut (`compaction`), how bytes reach the device (`storage`).
+//! Not here: the cutting of outputs (`compaction`), writes to the device (`storage`).
 //!
-//! Invariants: (1) entries come in the strict order of `base::key`, asserted in release builds; (2)
-//! the entry hash is computed from the encoded blocks, not from what was passed to `add`: comparing
-//! it with the sum over the inputs verifies the written bytes (ARCHITECTURE §3); (3) nothing is
-//! kept in memory but one block, the index, and 8 bytes per distinct key for the filter.
+//! Invariants: (1) entries are added in the strict order of `base::key`, asserted in release
+//! builds; (2) the entry hash is computed from the encoded blocks, not from the arguments of `add`:
+//! comparing it with the sum over the inputs verifies the written bytes (ARCHITECTURE §3); (3)
+//! memory holds one block, the index, and 8 bytes per distinct key for the filter.
 
 use crate::base::checksum::hash_key;
 use crate::base::error::{Error, Result};
@@ -33,13 +33,13 @@ pub(crate) struct WrittenBlock<'a> {
     /// Its first and last user key.
     pub(crate) first_key: &'a [u8],
     pub(crate) last_key: &'a [u8],
-    /// What a reader of the block would put into the cache.
+    /// The bytes that a reader of the block would insert into the cache.
     pub(crate) content: &'a [u8],
 }
 
-/// Is shown the data blocks of a table while it is written. The table may still be abandoned.
+/// Observes the data blocks of a table while it is written. The table may still be abandoned.
 pub(crate) trait BlockSink: Send {
-    /// A block was written.
+    /// Called after a block was written.
     fn block(&mut self, block: WrittenBlock<'_>);
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct TableBuilder {
     sink: Option<Box<dyn BlockSink>>,
 }
 
-/// Memory that the builder keeps from block to block; more is given back after a huge value.
+/// Memory that the builder keeps from block to block; more is freed after a huge value.
 const BUFFERS_KEPT_BYTES: usize = 2 << 20;
 
 impl TableBuilder {
@@ -95,19 +95,19 @@ impl TableBuilder {
         }
     }
 
-    /// Shows every block to `sink` from now on.
+    /// Passes every block to `sink` from now on.
     pub(crate) fn show_blocks_to(&mut self, sink: Box<dyn BlockSink>) {
         self.sink = Some(sink);
     }
 
-    /// Adds an entry that comes after all others in the order of `base::key`.
+    /// Adds an entry that sorts after all others in the order of `base::key`.
     ///
     /// # Errors
     /// The writer's; `InvalidArgument` for a key or value above its limit. After an error the table
     /// must be abandoned.
     ///
     /// # Panics
-    /// If the entry is out of order: what would be written could not be read.
+    /// If the entry is out of order: searches in the table would not find it.
     pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> Result<()> {
         let first = self.meta.entries == 0;
         let key_order = key::compare(&self.last_key, key);
@@ -147,7 +147,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Keeps the description up to date with an entry just added.
+    /// Updates the description for an entry just added.
     #[inline]
     fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], new_key: bool) {
         let meta = &mut self.meta;
@@ -203,11 +203,11 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Bytes of the file if it were finished now, an upper bound but for what compression saves in
+    /// Bytes of the file if it were finished now: an upper bound, which ignores the compression of
     /// the current block.
     pub(crate) fn estimated_bytes(&self) -> u64 {
         let filter_bits = self.hashes.len() as f64 * f64::from(self.options.bloom_bits);
-        // Both bounds, and the separator of the block that is not in the index yet.
+        // Both bounds, and the separator of the current block, which is not in the index yet.
         let keys = self.meta.smallest.len() + self.last_key.len() + self.block_first_key.len();
         self.writer.len()
             + self.block.bytes_max() as u64
@@ -216,7 +216,7 @@ impl TableBuilder {
             + (keys + TAIL_OVERHEAD_BYTES) as u64
     }
 
-    /// Bytes of memory held for what is not written yet.
+    /// Bytes of memory held for the unwritten parts.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let buffers = self.encoded.capacity() + self.stored.capacity() + self.scratch.capacity();
         (self.hashes.memory_bytes() + self.index.memory_bytes() + buffers) as u64
@@ -228,7 +228,7 @@ impl TableBuilder {
         self.meta.entries
     }
 
-    /// The user key added last; empty if there is none.
+    /// The last user key added; empty if there is none.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.last_key
     }
@@ -294,7 +294,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Gives up: removes what was written.
+    /// Abandons the table: removes its file.
     pub(crate) fn abandon(self) {
         self.writer.abandon();
     }

@@ -1,13 +1,13 @@
 //! A cursor over one table: lazy blocks, both directions.
 //!
-//! Not here: how far it reads ahead (`ahead`), merging, visibility (`merge`). Nothing is read
-//! before the first movement, and a step inside a block touches nothing but that block.
+//! Not here: the size of readahead (`ahead`), merging, visibility (`merge`). Nothing is read before
+//! the first movement, and a step inside a block touches that block only.
 //!
 //! Invariants: (1) `valid` implies that the current block was verified and `row < count`; (2) after
-//! an error the cursor is invalid and stays so, with the error in `status`, until the next seek
+//! an error the cursor stays invalid, with the error in `status`, until the next seek
 //! (docs/hazards.md, bugs 14 and 39); (3) the cursor owns its table and its block: it outlives the
-//! version it was made from (H32); (4) a staged block is used under its own number only,
-//! whatever was approached before.
+//! version it was made from (H32); (4) a staged block is used under its own number only, even if
+//! `approach` named another position than the seek.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
 use crate::table::{CursorOptions, ReadAhead};
 
-/// Room for what follows the common prefix in keys of usual size, so that the buffer grows once.
+/// Room for the suffix of keys of usual size, so that the buffer grows once.
 const KEY_ROOM_BYTES: usize = 32;
 
-/// How far behind the current row the scan asks for memory: some rows of usual size.
+/// Distance of a scan's prefetch from the current row: some rows of usual size.
 const ROWS_AHEAD_BYTES: usize = 4 * LINE_BYTES;
 
 /// A position in a table. See `base::cursor` for the contract.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
-    /// What the table has open, from the first movement on.
+    /// The table's index and filter, from the first movement on.
     opened: Option<Arc<Opened>>,
     options: CursorOptions,
     /// The current block; empty before the first movement.
@@ -84,7 +84,7 @@ impl TableCursor {
         self.error = result.err();
     }
 
-    /// What the table has open, to be put back.
+    /// The table's index and filter, to be put back.
     fn pinned(&mut self) -> Result<Arc<Opened>> {
         self.opened.take().map_or_else(|| self.table.pin(), Ok)
     }
@@ -119,16 +119,16 @@ impl TableCursor {
         self.kind = row.kind;
         self.value_start = row.value_start;
         self.value_end = row.value_end;
-        // The beginning of each row is read, for the rest of its key.
+        // The start of each row is read, for the rest of its key.
         prefetch(block.as_ptr().wrapping_add(row.value_end + ROWS_AHEAD_BYTES));
     }
 
-    /// Makes `block` the current block, whichever row comes.
+    /// Makes `block` the current block; the caller sets the row.
     fn enter(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<()> {
         if self.block == block && self.current.layout.count() > 0 {
             return Ok(());
         }
-        // Until the new block is there the cursor has none: an error must not leave the old one
+        // Until the fetch succeeds the cursor has no block: an error must not leave the old one
         // under the new number.
         self.current.layout = Layout::default();
         let entered = match self.take_staged(block) {
@@ -146,19 +146,19 @@ impl TableCursor {
         Ok(())
     }
 
-    /// The block that [`Cursor::approach`] took from the cache, if it is this one.
+    /// The block that [`Cursor::approach`] took from the cache, if it is `block`.
     #[inline]
     fn take_staged(&mut self, block: usize) -> Option<Block> {
         let (_, buf) = self.staged.take().filter(|(staged, _)| *staged == block)?;
         Block::from_cache(buf)
     }
 
-    /// Gets a block from what was read ahead, from the cache, or from the device.
+    /// Fetches a block from readahead, from the cache, or from the device.
     fn fetch(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<Block> {
         let CursorOptions { purpose, fill_cache, readahead } = self.options;
         let direction = match (readahead, scan) {
             (ReadAhead::Scan, scan) => scan,
-            // It reads on from wherever it begins.
+            // A merge reads on from the block of its first seek.
             (ReadAhead::Windows { .. }, scan) => scan.or(Some(Direction::Forward)),
         };
         let Some(direction) = direction else {
@@ -169,7 +169,7 @@ impl TableCursor {
         };
         let extent = opened.index.extent(block);
         let is_scan = readahead == ReadAhead::Scan;
-        // A scan's window held nothing that was cached; that of a merge may, and goes second.
+        // A scan's window held no cached block; a merge's may, so the cache goes first.
         if is_scan && self.is_ahead(extent) {
             return self.take_ahead(opened, block, extent);
         }
@@ -193,7 +193,7 @@ impl TableCursor {
         self.ahead.as_ref().is_some_and(|ahead| ahead.get(extent).is_some())
     }
 
-    /// Decodes a block that lies in the bytes read ahead.
+    /// Decodes a block from the readahead buffer.
     fn take_ahead(&mut self, opened: &Opened, block: usize, extent: Extent) -> Result<Block> {
         let stored = self.ahead.as_ref().and_then(|ahead| ahead.get(extent)).unwrap_or(&[]);
         let stored = self.current.buf.refill(stored);
@@ -259,7 +259,7 @@ impl Cursor for TableCursor {
 
     fn approach(&mut self, key: &[u8], seq: Seq) {
         self.stop(Ok(()));
-        // Whatever goes wrong here goes wrong again in the seek.
+        // An error here occurs again in the seek.
         let Ok(pinned) = self.pinned() else { return };
         let opened = &*self.opened.insert(pinned);
         if self.table.cache().is_none() {
@@ -293,7 +293,7 @@ impl Cursor for TableCursor {
             cursor.enter(opened, block, None)?;
             let found = cursor.current.layout.search(cursor.current.bytes(), key, seq);
             cursor.row = found.index;
-            // The entry itself counts; any later one does not.
+            // The entry itself is accepted, a later one is not.
             let exact = found.same_key
                 && cursor.current.layout.row(cursor.current.bytes(), found.index).seq == seq;
             if exact {

@@ -42,7 +42,7 @@ fn options_with(compression: Compression) -> TableOptions {
     TableOptions { compression, ..options(512) }
 }
 
-/// A damaged table must say so with the right kind, file and, for data blocks, key range.
+/// A damaged table must give an error with the right kind, file and, for data blocks, key range.
 fn assert_names_the_place(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     let damage = error.damage().expect("a corruption has a place");
@@ -51,7 +51,7 @@ fn assert_names_the_place(error: &Error) {
 }
 
 /// Reads everything through gets and scans in both directions. Returns whether any read failed;
-/// panics if one gives anything but the right answer or an error.
+/// panics if one gives neither the right answer nor an error.
 fn read_all(table: &Arc<Table>, entries: &[Entry], check_errors: bool) -> bool {
     let mut failed = false;
     let mut seen = |error: Error| {
@@ -125,15 +125,14 @@ fn every_flipped_bit_is_an_error() {
             assert!(read_all(&table, &entries, true), "bit {bit} was not noticed by any read");
             let from_file = read_meta(&*storage.open_table(1).unwrap(), 1);
             let in_tail = bit / 8 >= good.len() - meta.tail_bytes as usize;
-            // A description does without the filter, so that a repair can.
+            // `read_meta` does not need the filter, so that a repair does not.
             let in_filter = filter.contains(&(bit as u64 / 8));
             assert_eq!(from_file.is_err(), in_tail && !in_filter, "bit {bit}");
         }
     }
 }
 
-/// A file that lost its end, or has a longer one, is noticed at open, with and without its
-/// description.
+/// Opening detects a file that was cut or extended, with and without its description.
 #[test]
 fn every_truncation_is_an_error() {
     let entries = small_entries();
@@ -156,7 +155,7 @@ fn assert_names_the_place_or_file(error: &Error) {
     assert!(error.damage().is_some_and(|damage| damage.file == "memory/1"), "{error}");
 }
 
-/// Complete and correctly checksummed bytes in the wrong place are noticed: another table under
+/// Complete and correctly checksummed bytes in the wrong place are detected: another table under
 /// this name, an older file of the same uid, a block swapped with its neighbour, a store with
 /// another hash seed (docs/hazards.md, bug 38).
 #[test]
@@ -219,9 +218,9 @@ fn reseal(bytes: &mut [u8], blocks: &[(usize, usize)], uid: u64) {
     bytes[footer + 76..footer + 80].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Goal: hostile bytes under right checksums never panic and never allocate more than the table is
-/// large (PROMISES.md, P13). Method: set random bytes, and every length field, to extreme
-/// values, recompute all checksums, then open, verify, get and scan; answers do not matter.
+/// Goal: hostile bytes under right checksums never panic and never allocate more than the table's
+/// size (PROMISES.md, P13). Method: set random bytes, and every length field, to extreme values,
+/// recompute all checksums, then open, verify, get and scan; answers do not matter.
 #[test]
 fn hostile_tables_with_right_checksums_do_not_panic() {
     let mut root = Prng::new(77);
@@ -257,15 +256,15 @@ fn hostile_tables_with_right_checksums_do_not_panic() {
         }
         reseal(&mut bytes, &blocks, 1);
         storage.put_bytes(1, bytes);
-        // A hostile description agrees with the hostile file where that can be read at all.
+        // A hostile description agrees with the hostile file where that is readable.
         let meta = read_meta(&*storage.open_table(1).unwrap(), 1).unwrap_or(meta);
         exercise(&open_table(&storage, meta, None), &entries);
     }
 }
 
-/// Goal: no sequence number above the largest comes out of a block. Story: a base above it was let
-/// through if the numbers on top of it were all 0; in a release build its top bits were lost.
-/// Found by fuzzing.
+/// Goal: no block yields a sequence number above the largest. Story: a base above it was accepted
+/// if the numbers added to it were all 0; in a release build its top bits were lost. Found by
+/// fuzzing.
 #[test]
 fn sequence_bases_above_the_largest_are_damage() {
     let mut builder = BlockBuilder::default();
@@ -281,7 +280,7 @@ fn sequence_bases_above_the_largest_are_damage() {
     assert!(Layout::parse(&block).is_ok_and(|layout| layout.validate(&block).is_ok()));
 }
 
-/// Touches everything; what comes back does not matter.
+/// Reads everything; the results do not matter.
 fn exercise(table: &Arc<Table>, entries: &[Entry]) {
     let _ = table.verify();
     for (key, seq, ..) in entries.iter().step_by(3) {
@@ -305,7 +304,7 @@ fn exercise(table: &Arc<Table>, entries: &[Entry]) {
     cursor.seek(b"key005", SEQ_MAX);
 }
 
-/// What a newer version may write is refused by name, not taken for damage.
+/// A feature of a newer version is refused by name, not taken for damage.
 #[test]
 fn newer_tables_are_refused_by_name() {
     let entries = small_entries();
@@ -340,8 +339,8 @@ fn newer_tables_are_refused_by_name() {
     }
 }
 
-/// A read error in the middle of a scan ends it with that error, wherever it strikes; the cursor
-/// works again after the next seek (docs/hazards.md, bugs 14 and 39).
+/// A read error at any point of a scan ends it with that error; the cursor works again after the
+/// next seek (docs/hazards.md, bugs 14 and 39).
 #[test]
 fn read_errors_end_a_scan_and_are_not_forgotten() {
     let entries = small_entries();

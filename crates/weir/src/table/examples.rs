@@ -19,7 +19,7 @@ fn entries() -> Vec<Entry> {
     ]
 }
 
-/// The bytes of the page's one `hex` listing: in each line an offset, bytes, and a remark after
+/// The bytes of the page's only `hex` listing: in each line an offset, bytes, and a remark after
 /// `|`.
 fn listing(page: &str) -> Vec<u8> {
     let start = page.find("```hex\n").expect("a format page has a hex listing") + 7;

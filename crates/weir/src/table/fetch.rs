@@ -1,14 +1,14 @@
-//! Blocks of a table: from the cache, from bytes that were read ahead, or from the device.
+//! Fetches blocks of a table: from the cache, from readahead, or from the device.
 //!
-//! The one file in which a table's blocks are looked for in the block cache: whatever is asked
-//! before it, or told about it, has its place here.
+//! The only file that accesses the block cache for a table's blocks: a layer before the cache, or
+//! an observer of it, belongs here.
 //!
-//! Not here: which block may hold a key (`index`), what is searched in it (`lookup`, `cursor`), how
-//! far is read ahead (`ahead`).
+//! Not here: the block that may hold a key (`index`), the search in it (`lookup`, `cursor`), the
+//! size of readahead (`ahead`).
 //!
-//! Invariants: (1) a block is verified, bound to its table and number, before anyone sees it; (2)
-//! only verified blocks go into the cache; (3) a block that was handed out lives as long as who has
-//! it, whatever becomes of the table (H32).
+//! Invariants: (1) a block is verified, bound to its table and number, before it is used; (2) only
+//! verified blocks go into the cache; (3) a fetched block lives as long as its last handle, even
+//! after the table is deleted (H32).
 
 use crate::base::buf::Buf;
 use crate::base::error::Result;
@@ -19,7 +19,7 @@ use crate::table::format::BlockPlace;
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
 
-/// A verified block, and where its columns are.
+/// A verified block, and the offsets of its columns.
 #[derive(Default)]
 pub(super) struct Block {
     pub(super) buf: Buf,
@@ -27,7 +27,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A block that was verified when it went into the cache.
+    /// A block that was verified before it was cached.
     #[inline]
     pub(super) fn from_cache(buf: Buf) -> Option<Self> {
         let layout = Layout::parse(buf.bytes()).ok()?;
@@ -41,7 +41,7 @@ impl Block {
     }
 }
 
-/// On whose behalf a block is fetched, and whether it goes into the cache.
+/// The purpose of a fetch, and whether the block is inserted into the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchFor {
     pub(super) purpose: Purpose,
@@ -51,10 +51,10 @@ pub(super) struct FetchFor {
 impl Table {
     /// Block `block`, from the cache or from the device. Requires: `block < blocks`.
     #[inline]
-    pub(super) fn fetch(&self, opened: &Opened, block: usize, whom: FetchFor) -> Result<Block> {
-        match self.cached(block, whom.purpose) {
+    pub(super) fn fetch(&self, opened: &Opened, block: usize, how: FetchFor) -> Result<Block> {
+        match self.cached(block, how.purpose) {
             Some(cached) => Ok(cached),
-            None => self.read_block(opened, block, whom.fill_cache),
+            None => self.read_block(opened, block, how.fill_cache),
         }
     }
 
@@ -65,19 +65,19 @@ impl Table {
         Block::from_cache(buf)
     }
 
-    /// Block `block`, if it is cached, for a seek that will ask again: a miss is not counted.
+    /// Block `block`, if it is cached, for the hint before a seek: a miss is not counted.
     #[inline]
     pub(super) fn staged(&self, block: usize) -> Option<Buf> {
         self.cache()?.probe(self.meta().uid, block as u32)
     }
 
-    /// Whether a block is cached. Counts nothing and heats nothing.
+    /// Whether a block is cached. Neither counts nor makes it hotter.
     pub(super) fn is_cached(&self, block: usize) -> bool {
         self.cache().is_some_and(|cache| cache.contains(self.meta().uid, block as u32))
     }
 
-    /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: a table
-    /// that is not open counts as having no cached block.
+    /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: false for a
+    /// table that is not open.
     pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
         let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return false };
         let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
@@ -95,8 +95,7 @@ impl Table {
         self.take_read(opened, (block, extent), stored, fill_cache)
     }
 
-    /// A block whose stored bytes were read, checked and decoded; it goes into the cache if
-    /// `fill_cache`.
+    /// Checks and decodes the stored bytes of a block; inserts it into the cache if `fill_cache`.
     pub(super) fn take_read(
         &self,
         opened: &Opened,
@@ -111,7 +110,7 @@ impl Table {
         Ok(read)
     }
 
-    /// A block whose stored bytes were read, checked and decoded.
+    /// Checks and decodes the stored bytes of a block.
     pub(super) fn verified(
         &self,
         opened: &Opened,
@@ -132,12 +131,12 @@ impl Table {
         Ok(Block { buf, layout })
     }
 
-    /// No block is larger than all entries of the table in one block.
+    /// Upper bound of an uncompressed block: all entries of the table in one.
     fn raw_block_bytes_max(&self) -> u64 {
         overhead_bytes_max(self.meta().entries).saturating_add(self.meta().raw_bytes)
     }
 
-    /// Keys between which all keys of a block lie: its separator and the next one.
+    /// Bounds of the keys of a block: its separator and the next one.
     pub(super) fn block_bounds(&self, opened: &Opened, block: usize) -> (Vec<u8>, Vec<u8>) {
         let (first, _) = opened.index.separator_key(block);
         let last = if block + 1 < opened.index.blocks() {

@@ -1,19 +1,19 @@
 // FORMAT: docs/format/table.md sha=cd7dacce15cf
-//! The table file: stored blocks with their checksums, and the footer that everything hangs from.
+//! The table file: stored blocks with their checksums, and the footer that locates everything.
 //!
 //! ```text
 //! data block 0 | data block 1 | ... | index | filter | properties | footer
 //!                                   |<-------------- tail --------------->|
 //! ```
 //!
-//! Not here: what a data block contains (`block`), what the index contains (`index`).
+//! Not here: the content of a data block (`block`), the content of the index (`index`).
 //!
-//! Invariants: (1) every bit of the file is covered: data blocks by the checksum behind each of
-//! them, the other sections by checksums in the footer, the footer by its own, which the table's
-//! description repeats; nothing lies between the sections; (2) every checksum is bound to
+//! Invariants: (1) a checksum covers every bit of the file: data blocks have one behind each of
+//! them, the other sections have theirs in the footer, and the footer has its own, which the
+//! table's description repeats; nothing lies between the sections; (2) every checksum is bound to
 //! (check_uid, ordinal, kind), so that a block of another table, another place or another kind does
-//! not pass; (3) a checksum is verified before any length inside the checked bytes is believed, and
-//! no length is believed beyond the file's own.
+//! not pass; (3) a checksum is verified before any length inside the checked bytes is used, and no
+//! length may exceed the file's own.
 
 use crate::base::buf::Buf;
 use crate::base::checksum;
@@ -48,7 +48,7 @@ const RAW_LEN_BYTES: usize = 4;
 /// A compressed block is kept only if it saves at least one part in this many.
 const COMPRESSION_SAVES_MIN: usize = 8;
 
-/// The last 8 bytes of a table: "weirtabl" as a little-endian number reads in a dump.
+/// The last 8 bytes of a table: "weirtabl", readable in a dump.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"weirtabl");
 
 /// Offsets inside the footer, each the end of the field before.
@@ -71,11 +71,11 @@ const CHECKSUM_AT: usize = VERSION_AT + 2;
 const MAGIC_AT: usize = CHECKSUM_AT + 4;
 /// Bytes of the footer.
 pub(super) const FOOTER_BYTES: usize = MAGIC_AT + 8;
-/// Bytes at the end of a footer that mean the same in every version.
+/// Bytes at the end of a footer that have the same meaning in every version.
 const FIXED_END_BYTES: usize = FOOTER_BYTES - FOOTER_LEN_AT;
 const _: () = assert!(FOOTER_BYTES == 88);
 
-/// The end of a table file: where everything is, and what it must add up to.
+/// The end of a table file: the lengths of all sections, and their checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
     /// The uid that the table was written under. Defends against misplaced and stale files.
@@ -88,7 +88,7 @@ pub(super) struct Footer {
     pub(super) filter_bytes: u64,
     pub(super) properties_bytes: u64,
     /// Hash of [`HASH_CHECK_INPUT`] under the filter's seed. Defends against a filter that was
-    /// built with another store's seed and would answer "absent" for keys that are there.
+    /// built with another store's seed and would answer "absent" for present keys.
     pub(super) hash_check: u64,
     pub(super) index_checksum: u32,
     pub(super) filter_checksum: u32,
@@ -97,7 +97,7 @@ pub(super) struct Footer {
     pub(super) checksum: u32,
 }
 
-/// What [`Footer::hash_check`] is the hash of.
+/// Input of [`Footer::hash_check`].
 const HASH_CHECK_INPUT: &[u8] = b"weir hash seed";
 
 /// The value of [`Footer::hash_check`] for a seed.
@@ -133,8 +133,8 @@ impl Footer {
         assert_eq!(out.len() - start, FOOTER_BYTES, "the footer's layout and encoder differ");
     }
 
-    /// Decodes the footer at the end of `tail`, whose last byte is the last of the `file_bytes` of
-    /// `file`.
+    /// Decodes the footer at the end of `tail`, which ends where `file`, of `file_bytes` bytes,
+    /// ends.
     ///
     /// # Errors
     /// `Corruption`; `Unsupported` for a complete footer of another version or with features that
@@ -238,7 +238,7 @@ impl Footer {
     }
 }
 
-/// Checksum and magic number: what a footer's checksum does not cover.
+/// Checksum and magic number, which a footer's checksum does not cover.
 const MAGIC_BYTES_AND_CHECKSUM: usize = FOOTER_BYTES - CHECKSUM_AT;
 
 fn unsupported(file: &str, what: std::fmt::Arguments<'_>) -> Error {
@@ -271,9 +271,8 @@ pub(super) fn check_section(
     Err(Error::corruption(file, offset, format_args!("a table's {name} has a wrong checksum")))
 }
 
-/// Compresses `block` and appends it to `out` as it is stored, with its trailer: the form of the
-/// block at `ordinal` of the table `check_uid`. `block` is stored as it is if compression does not
-/// pay.
+/// Compresses `block` and appends its stored form with trailer, as block `ordinal` of the table
+/// `check_uid`, to `out`. `block` is stored uncompressed if compression saves too little.
 pub(super) fn store_block(
     block: &[u8],
     compression: Compression,
@@ -399,7 +398,7 @@ impl BlockPlace<'_> {
         }
     }
 
-    /// Checks the trailer of a stored block: its compression code and what lies before the trailer.
+    /// Checks the trailer of a stored block; returns its compression code and its content.
     ///
     /// # Errors
     /// `Corruption`.
@@ -414,8 +413,8 @@ impl BlockPlace<'_> {
         Ok((code, content))
     }
 
-    /// Turns the stored bytes of a block, as they were read, into a validated block. A block that
-    /// was stored as it is keeps its trailer behind it and is not copied.
+    /// Turns the stored bytes of a block into a validated block. An uncompressed block keeps its
+    /// trailer behind it and is not copied.
     ///
     /// # Errors
     /// `Corruption`; `Unsupported` for a compression or layout that this build does not know.

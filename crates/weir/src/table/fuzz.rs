@@ -1,8 +1,8 @@
 //! Fuzzing of blocks, indexes and whole tables; see `crate::fuzz`.
 //!
-//! A table's checksums are made right before it is opened, so that a mutated byte reaches the code
-//! behind them: the footer's lengths are cut to what the file has, then every checksum is computed.
-//! If `verify` finds nothing wrong, all ways of reading must agree.
+//! A table's checksums are recomputed before it is opened, so that a mutated byte reaches the code
+//! behind them: the footer's lengths are cut to the file's, then every checksum is computed. If
+//! `verify` finds nothing wrong, all ways of reading must agree.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ const CHECKSUM_BYTES: usize = 4;
 pub fn block(data: &[u8]) {
     let Ok(layout) = Layout::parse(data) else { return };
     if layout.validate(data).is_err() {
-        // Searches of what was not validated are safe all the same (invariant 2 of `block`).
+        // Searches of blocks that were not validated are safe too (invariant 2 of `block`).
         let _ = layout.search(data, data.get(..9).unwrap_or_default(), 5);
         return;
     }
@@ -53,7 +53,7 @@ pub fn block(data: &[u8]) {
     }
 }
 
-/// An index over as many blocks and bytes as its first bytes say.
+/// An index with the number of blocks and bytes in its first bytes.
 pub fn index(data: &[u8]) {
     let Some((head, bytes)) = data.split_first_chunk::<4>() else { return };
     let count = bytes.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
@@ -71,7 +71,7 @@ pub fn index(data: &[u8]) {
     assert_eq!(end, data_bytes);
 }
 
-/// A table file of a hundred entries, to begin with.
+/// A table file of a hundred entries: a seed of the corpus.
 #[must_use]
 pub fn sample_table(lz4: bool) -> Vec<u8> {
     let disk = SimDisk::new(SimOptions::default());
@@ -101,7 +101,7 @@ pub fn sample_table(lz4: bool) -> Vec<u8> {
     write().map_or_else(|_| Vec::new(), |()| disk.read_all("000007.tbl").unwrap_or_default())
 }
 
-/// Makes every checksum of a table file right; `None` if it is too short for a footer.
+/// Recomputes every checksum of a table file; `None` if it is too short for a footer.
 fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let mut file = data.to_vec();
     let body_bytes = file.len().checked_sub(FOOTER_BYTES)?;
@@ -122,7 +122,7 @@ fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let index_start = data_bytes as usize;
     let filter_start = index_start + index_bytes as usize;
     let properties_start = filter_start + filter_bytes as usize;
-    // The blocks where the index says that they end, whether it is right or not.
+    // The blocks with the ends that the index gives, right or wrong.
     let blocks = file.get(index_start..)?.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
     let bytes = PageVec::from(file.get(index_start..filter_start)?);
     if let Ok(index) = Index::decode(bytes, blocks, data_bytes) {
@@ -156,7 +156,7 @@ fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     Some(file)
 }
 
-/// A whole table file, its checksums made right.
+/// A whole table file, its checksums recomputed.
 ///
 /// # Panics
 /// If `verify` finds nothing wrong and two ways of reading differ.
@@ -179,8 +179,8 @@ pub fn table(data: &[u8]) {
     let entry = |cursor: &dyn Cursor| {
         (cursor.key().to_vec(), cursor.seq(), cursor.kind(), cursor.value().to_vec())
     };
-    // Each byte of a column of width 0 is an entry: bounded by the file all the same, by its
-    // prefix column.
+    // Columns of width 0 take no bytes, but the file bounds the entries through their prefix
+    // column.
     let most = file.len();
     cursor.seek_to_first();
     while cursor.valid() && forward.len() <= most {

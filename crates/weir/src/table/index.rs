@@ -1,15 +1,14 @@
 // FORMAT: docs/format/table.md sha=cd7dacce15cf
-//! The index of a table, its *fence*: for every data block a separator key and where the block
-//! ends.
+//! The index of a table, its *fence pointers*: for every data block a separator key and the block's
+//! end.
 //!
 //! Not here: blocks themselves (`block`). Layout on disk: docs/format/table.md, "Index".
 //!
 //! The separator of block `b` is at most its first entry and greater than the last entry of block
-//! `b - 1`. It is the shortest prefix of the first key that does that; only if the versions of one
-//! user key go on from block `b - 1` into `b` it is the whole key and its sequence number (the
-//! block is *continued*). So a search by (key, sequence number) leads to one block, and a point
-//! lookup that runs off the end of that block needs the next one only if that is continued with its
-//! key.
+//! `b - 1`. It is the shortest such prefix of the first key; only if the versions of one user key
+//! extend from block `b - 1` into `b` it is the whole key with its sequence number (the block is
+//! *continued*). So a search by (key, sequence number) finds one block, and a point lookup that
+//! reaches the end of that block needs the next one only if that is continued with its key.
 //!
 //! Invariants: (1) separators ascend strictly in the order of `base::key`; (2) block ends ascend
 //! strictly and the last one is the end of the data; both are checked before an index is used.
@@ -25,7 +24,7 @@ const HEADER_BYTES: usize = 4 + 2 + 1 + 1;
 /// Bytes of a sequence number behind a continued separator.
 const SEQ_BYTES: usize = 8;
 
-/// The index of an open table: the bytes as they are on disk, and a column of 8-byte prefixes.
+/// The index of an open table: the bytes on disk, and a column of 8-byte prefixes.
 pub(super) struct Index {
     bytes: PageVec<u8>,
     /// The 8 bytes of each separator after the common prefix.
@@ -38,25 +37,25 @@ pub(super) struct Index {
     heap_start: usize,
 }
 
-/// Where a data block lies in the file.
+/// Offset and length of a data block in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: u64,
     pub(super) bytes: usize,
 }
 
-/// The first entry that a block may hold.
+/// A lower bound of a block's entries.
 #[derive(Clone, Copy, Debug)]
 struct Separator<'a> {
     /// Without the common prefix.
     suffix: &'a [u8],
-    /// `SEQ_MAX` unless the block is continued: then all versions of the key are at or after it.
+    /// `SEQ_MAX` unless the block is continued: all versions of the key are at or after that.
     seq: Seq,
     continued: bool,
 }
 
 impl Index {
-    /// Takes the index section of a table with `blocks` data blocks in `data_bytes` bytes.
+    /// Decodes the index section of a table with `blocks` data blocks in `data_bytes` bytes.
     ///
     /// # Errors
     /// What is wrong, as the end of a sentence.
@@ -97,7 +96,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Invariants 1 and 2.
+    /// Checks invariants 1 and 2.
     fn check(&self, count: usize, data_bytes: u64) -> Result<(), &'static str> {
         let (mut block_end, mut key_end) = (0, 0);
         let heap_bytes = (self.bytes.len() - self.heap_start) as u64;
@@ -151,7 +150,7 @@ impl Index {
         }
     }
 
-    /// Where separator `b` ends in the heap, and whether its block is continued.
+    /// End of separator `b` in the heap, and whether its block is continued.
     #[inline]
     fn key_end(&self, b: usize) -> (u64, bool) {
         let flag = 1u64 << (8 * self.width - 1);
@@ -184,8 +183,8 @@ impl Index {
         key::compare_entries((separator.suffix, separator.seq), (suffix, seq))
     }
 
-    /// The one block that may hold `(key, seq)`: the last whose separator is at or before it;
-    /// `None` if even the first is after it.
+    /// The only block that may hold `(key, seq)`: the last whose separator is at or before it;
+    /// `None` if the first is after it.
     #[inline]
     pub(super) fn find(&self, key: &[u8], seq: Seq) -> Option<usize> {
         let common = self.common();
@@ -202,7 +201,7 @@ impl Index {
         self.find_among_equals(upper, target, suffix, seq)
     }
 
-    /// As [`Index::find`] where block `upper - 1` has the prefix that was searched for.
+    /// As [`Index::find`] where block `upper - 1` has the target's prefix.
     fn find_among_equals(
         &self,
         upper: usize,
@@ -210,7 +209,7 @@ impl Index {
         suffix: &[u8],
         seq: Seq,
     ) -> Option<usize> {
-        // Most often the last block with this prefix is the one.
+        // Usually it is the last block with this prefix.
         if self.compare(upper - 1, suffix, seq).is_le() {
             return Some(upper - 1);
         }
@@ -227,7 +226,7 @@ impl Index {
         low.checked_sub(1)
     }
 
-    /// Whether the versions of `key` go on from the block before into block `b`.
+    /// Whether the versions of `key` extend from the block before into block `b`.
     #[inline]
     pub(super) fn continues(&self, b: usize, key: &[u8]) -> bool {
         if b >= self.blocks() {
@@ -237,7 +236,7 @@ impl Index {
         separator.continued && key.strip_prefix(self.common()) == Some(separator.suffix)
     }
 
-    /// Where block `b` lies. Requires: `b < blocks()`.
+    /// Offset and length of block `b`. Requires: `b < blocks()`.
     #[inline]
     pub(super) fn extent(&self, b: usize) -> Extent {
         let offset = if b == 0 { 0 } else { self.number(self.ends_start, b - 1) };
@@ -245,7 +244,7 @@ impl Index {
         Extent { offset, bytes: end.saturating_sub(offset) as usize }
     }
 
-    /// The separator of block `b` as a whole: key, sequence number and whether it is continued.
+    /// The whole separator of block `b`: key and sequence number.
     pub(super) fn separator_key(&self, b: usize) -> (Vec<u8>, Seq) {
         let separator = self.separator(b);
         ([self.common(), separator.suffix].concat(), separator.seq)
@@ -362,8 +361,8 @@ mod tests {
         Index::decode(bytes[..].into(), blocks.len() as u32, end).unwrap()
     }
 
-    /// Separators are as short as they can be; a key whose versions span blocks is found by its
-    /// sequence number, exactly.
+    /// Separators are as short as possible; a key whose versions span blocks is found exactly by
+    /// its sequence number.
     #[test]
     fn separators_are_short_and_exact() {
         let index = index(&[
@@ -397,8 +396,8 @@ mod tests {
         assert_eq!(index.extent(4), Extent { offset: 400, bytes: 100 });
     }
 
-    /// Damage that a checksum would have caught anyway must neither panic nor be accepted as an
-    /// index that points outside the file: every byte of an index is set to several values.
+    /// Damage behind a correct checksum must neither panic nor give an index that points outside
+    /// the file: every byte of an index is set to several values.
     #[test]
     fn mutated_indexes_never_panic() {
         let mut builder = IndexBuilder::default();

@@ -1,9 +1,9 @@
 //! Point lookups in one table: probe, then fetch, for one key or for many in ascending order.
 //!
-//! A probe asks filter and index, which are in memory, whether and where the table may hold the
-//! key; only then is a block fetched. In a batch, neighbours in one block share its fetch.
+//! A probe looks the key up in filter and index, which are in memory; only if they find a block is
+//! it fetched. In a batch, neighbours in one block share its fetch.
 //!
-//! Not here: where blocks come from (`fetch`), which runs are asked in which order (`read`).
+//! Not here: the source of blocks (`fetch`), the order of runs in a search (`read`).
 //!
 //! Source: Merfeld, "Future work": queries in batches that share loaded pages.
 
@@ -22,12 +22,12 @@ use crate::table::reader::{Opened, Table};
 /// A key and its hash (`checksum::hash_key` under the store's seed).
 pub(crate) type HashedKey<'a> = (&'a [u8], u64);
 
-/// What filter and index say about a key.
+/// The result of filter and index for a key.
 pub(super) enum Probe {
     /// The table does not hold it.
     No,
-    /// If the table holds it, this block has its newest entry, or the next one that is continued
-    /// with it.
+    /// If the table holds it, its newest entry is in this block, or in the next one if that is
+    /// continued with the key.
     Block(usize),
 }
 
@@ -42,12 +42,12 @@ impl Opened {
     }
 }
 
-/// How the search for a key in one block ended.
+/// The result of the search for a key in one block.
 enum Search {
     Row(Row),
-    /// The block holds an entry after the one that was searched for, so no block holds it.
+    /// The block holds an entry after the target, so no block holds the target.
     Absent,
-    /// Every entry of the block is before it.
+    /// Every entry of the block is before the target.
     PastEnd,
 }
 
@@ -72,19 +72,19 @@ impl Block {
         TableHit { seq: row.seq, kind: row.kind, value }
     }
 
-    /// The entry of a row, whose value keeps the block too.
+    /// The entry of a row, whose value shares the block.
     fn hit(&self, row: &Row) -> TableHit {
         Self { buf: self.buf.clone(), layout: self.layout }.into_hit(row)
     }
 }
 
-/// Where the walk of a lookup ended: the last block that it fetched, and the row, if there is one.
+/// The end of a lookup's walk: the last block that it fetched, and the row, if there is one.
 struct Walk {
     last: Option<(usize, Block)>,
     row: Option<Row>,
 }
 
-/// Looks for the newest entry of `key` at `snapshot`, in blocks as `fetch` gives them.
+/// Searches the newest entry of `key` at `snapshot`, in blocks that `fetch` returns.
 ///
 /// The versions of a key that precede `(key, snapshot)` may end with the probed block; older ones
 /// follow only if the next block is continued with the key, and then its first one is the answer.
@@ -132,14 +132,14 @@ impl Table {
             Some(opened) => {
                 self.slot().note_use();
                 let found = self.get_in(opened, key, snapshot, purpose);
-                self.slot().end_look(opened);
+                self.slot().end_lookup(opened);
                 found
             }
             None => self.get_in_closed(key, snapshot, purpose),
         }
     }
 
-    /// As [`get_at`](Self::get_at), for who has no gate.
+    /// As [`get_at`](Self::get_at), for a caller without a gate.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn get(
         &self,
@@ -162,7 +162,7 @@ impl Table {
         snapshot: Seq,
         purpose: Purpose,
     ) -> Result<Option<TableHit>> {
-        // Shared: it may be closed again before the gate could be asked.
+        // Shared: the table may be closed again before a lookup through the gate.
         self.get_in(&*self.open()?, key, snapshot, purpose)
     }
 
@@ -174,25 +174,25 @@ impl Table {
         snapshot: Seq,
         purpose: Purpose,
     ) -> Result<Option<TableHit>> {
-        let whom = FetchFor { purpose, fill_cache: true };
-        let found = walk(opened, key, snapshot, |block| self.fetch(opened, block, whom))?;
+        let how = FetchFor { purpose, fill_cache: true };
+        let found = walk(opened, key, snapshot, |block| self.fetch(opened, block, how))?;
         let Some((_, block)) = found.last else { return Ok(None) };
         Ok(found.row.map(|row| block.into_hit(&row)))
     }
 }
 
-/// The table and the block that the last lookup of a batch looked into: one of each at most.
+/// The table and the block of the last lookup of a batch: one of each at most.
 #[derive(Default)]
 pub(crate) struct HeldBlock {
     uid: u64,
     /// The block and its number.
     block: Option<(usize, Block)>,
-    /// What table `uid` has open.
+    /// Index and filter of table `uid`.
     opened: Option<Arc<Opened>>,
 }
 
 impl Table {
-    /// As [`Table::get_at`]. The block is taken from `held` if it is the one; else it is fetched
+    /// As [`Table::get_at`]. The block is taken from `held` if it is there; otherwise it is fetched
     /// and held.
     ///
     /// # Errors
@@ -218,11 +218,11 @@ impl Table {
             }
         };
         *uid = meta.uid;
-        let whom = FetchFor { purpose, fill_cache: true };
+        let how = FetchFor { purpose, fill_cache: true };
         let found = walk(opened, key, snapshot, |number| {
             match held_block.take().filter(|(held, _)| *held == number) {
                 Some((_, block)) => Ok(block),
-                None => self.fetch(opened, number, whom),
+                None => self.fetch(opened, number, how),
             }
         })?;
         if found.last.is_some() {

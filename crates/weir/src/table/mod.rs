@@ -1,7 +1,7 @@
 //! Tables: immutable sorted files of entries, their writer, reader and cursor.
 //!
-//! Not here: which tables exist and in which order they are asked (`version`), where a table's
-//! bytes lie (`storage`).
+//! Tables are LevelDB's SSTables. Not here: the set of tables and their order in a search
+//! (`version`), the placement of their bytes (`storage`).
 
 mod ahead;
 mod block;
@@ -71,15 +71,15 @@ pub(crate) struct TableHit {
 /// How a cursor reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CursorOptions {
-    /// On whose behalf: for the cache's counters.
+    /// For the cache's counters.
     pub(crate) purpose: Purpose,
-    /// Whether blocks that were read go into the cache. Compactions say no.
+    /// Whether blocks that were read are inserted into the cache; not by compactions.
     pub(crate) fill_cache: bool,
     /// How far it reads ahead.
     pub(crate) readahead: ReadAhead,
 }
 
-/// What a verification has read and found right.
+/// What a verification has read and found correct.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VerifyStats {
     pub(crate) blocks: u64,

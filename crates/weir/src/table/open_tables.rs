@@ -1,34 +1,34 @@
-//! How many tables are open: a bound on descriptors, and on the memory of indexes and filters.
+//! The table cache: bounds the open tables, and so descriptors and the memory of indexes and
+//! filters.
 //!
-//! A table is opened when it is first used and closed again when too many are open: the one that
-//! was used least lately, as a clock sees it.
+//! A table is opened on first use and closed again when too many are open; a clock chooses which.
 //!
-//! Not here: what is read of a table when it is opened (`reader`).
+//! Not here: the parts of a table that opening reads (`reader`).
 //!
-//! What is open of a table are two things, which end differently.
+//! An open table has two parts, with different lifetimes.
 //!
-//! * Its *file* is closed at once. Nobody keeps it but who reads from it, for that one read: a
-//!   cursor or a lookup that goes on reading in a table that was closed meanwhile opens the file
-//!   again. So nobody who is slow or stands in a table for long takes descriptors from others.
-//! * Its *index and filter* go when their last reader is gone. A cursor *pins* them
-//!   ([`Slot::pin`]): it shares them and keeps them for as long as it stands in the table. A point
-//!   lookup does not count anything: it holds a [`Gate`], and what is closed is handed to the gates
-//!   of the table's keyspace ([`Gates`]), which keep it until every lookup is over that may have
-//!   seen it. So the path of a lookup that finds its table open is one load, as if tables were
-//!   never closed.
+//! * Its *file* is closed at once. A reader holds it for one read only: a cursor or a lookup that
+//!   reads on in a table that was closed meanwhile reopens the file. So a slow reader, or a cursor
+//!   that stays in a table for long, holds no descriptor.
+//! * Its *index and filter* are freed when their last reader has finished. A cursor *pins* them
+//!   ([`Slot::pin`]): it shares them for as long as it stays in the table. A point lookup touches
+//!   no reference count: it holds a [`Gate`], a read-side critical section; a closed table's index
+//!   and filter are passed to the gates of its keyspace ([`Gates`]), which keep them until every
+//!   lookup has ended that may have seen them. So a lookup in an open table does one load, as if
+//!   tables were never closed.
 //!
-//! A process may have no descriptor left all the same, as it opens other files too. Who opens a
-//! table then closes others and waits for a moment ([`OpenTables::opening`]). It holds no file that
-//! others may wait for: that of a table is held for one read only.
+//! The process may still run out of descriptors, as it opens other files too. Opening a table then
+//! closes others and waits for a moment ([`OpenTables::opening`]). The waiter holds no file that
+//! others may wait for: a table's file is held for one read only.
 //!
-//! Invariants: (1) a slot's pointers change under its lock alone; (2) a pointer that was taken out
-//! of a slot is handed to the gates *after* that, so that a lookup which passes a later gate does
-//! not see it; (3) no lock of a slot is held while another table is opened or closed; (4) every
-//! open file of a table has a place, which it gives back after it was closed.
+//! Invariants: (1) a slot's pointers change under its lock only; (2) a pointer is passed to the
+//! gates *after* it was removed from its slot, so that a lookup which passes a later gate does not
+//! see it; (3) no lock of a slot is held while another table is opened or closed; (4) every open
+//! file of a table has a permit, which is released after the file is closed.
 //!
-//! Source: the closing is a clock, as in `cache`; the gates are the grace periods of read-copy-
-//! update (McKenney, Slingwine: "Read-copy update", 1998), for which the publication of
-//! super-versions is used (`state::tree`).
+//! Source: eviction by a clock, as in `cache`; the gates implement the grace periods of
+//! read-copy-update (McKenney, Slingwine: "Read-copy update", 1998) by the publication of
+//! super-versions (`state::tree`).
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -46,55 +46,56 @@ use crate::base::sched::{Condvar, Mutex, MutexGuard, switch_point};
 use crate::storage::TableSource;
 use crate::table::reader::{Opened, Table};
 
-/// Tables that one opening closes at most, so that nobody pays for all that others have opened.
+/// Most tables that one opening closes, so that no caller pays for all that others have opened.
 const CLOSED_AT_ONCE_MAX: usize = 4;
 
-/// How long an opening waits for descriptors before it says that there is none: many times what a
-/// read takes, for which alone others keep theirs.
+/// How long an opening waits for descriptors before it fails: many times the duration of a read,
+/// for which alone others hold theirs.
 const WAIT_NANOS_MAX: u64 = 1_000_000_000;
 
-/// How often it looks again meanwhile: not only tables give descriptors back.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often it retries meanwhile: not only tables release descriptors.
+const RETRY_EVERY: Duration = Duration::from_millis(10);
 
-/// Entries of the clock that are gone or closed and stay, before all are looked at.
+/// Stale entries (of dropped or closed tables) that the clock may hold before it is swept.
 const CLOCK_SLACK: usize = 64;
 
-/// Proof that what is closed from now on stays as long as this lives.
+/// A read-side critical section: index and filter of tables that are closed from now on stay as
+/// long as this lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Gate<'a>(PhantomData<&'a ()>);
 
 impl Gate<'_> {
     /// # Safety
-    /// As long as the gate lives, nothing goes that was or will be handed, after the gate was made,
-    /// to the [`Gates`] of the keyspace whose tables are asked with it.
+    /// As long as the gate lives, nothing is freed that was or will be passed, after the gate was
+    /// made, to the [`Gates`] of the keyspace whose tables are searched with it.
     #[inline]
     pub(crate) unsafe fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-/// Index and filter of a table that was closed.
+/// Index and filter of a closed table.
 pub(crate) struct Closed(#[expect(dead_code, reason = "it is kept, and dropped")] Arc<Opened>);
 
 /// The gates of a keyspace.
 pub(crate) trait Gates {
-    /// Keeps what was closed until nobody is left who passed a gate before this call.
+    /// Keeps `closed` until every lookup that passed a gate before this call has ended.
     fn keep(&self, closed: Vec<Closed>);
 }
 
-/// Finds the gates of a keyspace by its number; `None` if it is being dropped.
+/// Finds the gates of a keyspace by its id; `None` if it is being dropped.
 pub(crate) type FindGates = Box<dyn Fn(KeyspaceId) -> Option<Arc<dyn Gates>> + Send + Sync>;
 
 /// A table's file. Dropping it closes the file.
 pub(super) struct OpenFile {
     source: Arc<dyn TableSource>,
-    /// Given back after the file is closed: fields are dropped in this order.
-    _place: Option<Place>,
+    /// Released after the file is closed: fields are dropped in this order.
+    _permit: Option<Permit>,
 }
 
 impl OpenFile {
-    pub(super) fn new(source: Arc<dyn TableSource>, place: Option<Place>) -> Self {
-        Self { source, _place: place }
+    pub(super) fn new(source: Arc<dyn TableSource>, permit: Option<Permit>) -> Self {
+        Self { source, _permit: permit }
     }
 
     pub(super) fn source(&self) -> &dyn TableSource {
@@ -102,15 +103,16 @@ impl OpenFile {
     }
 }
 
-/// Where a table keeps what it has open.
+/// A table's file, index and filter, as far as they are open.
 pub(super) struct Slot {
     /// Index and filter: from `Arc::into_raw`, or null.
     current: AtomicPtr<Opened>,
-    /// Whether the table was used since the clock looked last.
+    /// Whether the table was used since the clock's last visit.
     used: AtomicBool,
     file: ArcSwapOption<OpenFile>,
     lock: Mutex<()>,
-    /// All that `current` ever was. Their places are not used again: weak references keep those.
+    /// All values that `current` ever had. Their addresses are not reused while weak references
+    /// exist.
     #[cfg(feature = "schedules")]
     ever_open: Mutex<Vec<Weak<Opened>>>,
 }
@@ -136,16 +138,16 @@ impl Slot {
     /// Index and filter, for as long as the gate lives.
     #[inline]
     pub(super) fn get<'a>(&'a self, _gate: Gate<'a>) -> Option<&'a Opened> {
-        // SAFETY: a pointer in the slot is that of a shared object. It may be taken out after this
-        // load, but goes to the gates then, which keep it as long as `_gate` lives (see there), and
-        // the slot's table lives as long as `self` is borrowed.
+        // SAFETY: a pointer in the slot is that of a shared object. It may be removed after this
+        // load, but is then passed to the gates, which keep it as long as `_gate` lives (see
+        // there), and the slot's table lives as long as `self` is borrowed.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Says that a lookup is over which looks at `opened`, of [`get`](Self::get). `schedules` sees
-    /// here whether the gate has kept it: who looks at what is gone finds it as it was, mostly.
+    /// Ends a lookup in `opened`, of [`get`](Self::get). `schedules` checks here that the gate has
+    /// kept it: a use after free would mostly find the old content.
     #[inline]
-    pub(super) fn end_look(&self, opened: &Opened) {
+    pub(super) fn end_lookup(&self, opened: &Opened) {
         #[cfg(feature = "schedules")]
         {
             let is_kept = |o: &Weak<_>| ptr::eq(o.as_ptr(), opened) && o.strong_count() > 0;
@@ -167,7 +169,7 @@ impl Slot {
         self.file.load()
     }
 
-    /// Takes note of a use. A store only if nobody has: the line is shared.
+    /// Marks the table as used. Stores only if it is not marked yet: the cache line is shared.
     #[inline]
     pub(super) fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -175,7 +177,7 @@ impl Slot {
         }
     }
 
-    /// Whether the table was used since this was asked last.
+    /// Whether the table was used since the last call; clears the mark.
     fn take_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -198,8 +200,8 @@ impl LockedSlot<'_> {
         if current.is_null() {
             return None;
         }
-        // SAFETY: the pointer came from `Arc::into_raw`, and the slot's own share is there as long
-        // as the lock is held (invariant 1).
+        // SAFETY: the pointer came from `Arc::into_raw`, and the slot's own reference exists as
+        // long as the lock is held (invariant 1).
         Some(unsafe {
             Arc::increment_strong_count(current);
             Arc::from_raw(current)
@@ -212,7 +214,7 @@ impl LockedSlot<'_> {
         self.slot.file.load_full()
     }
 
-    /// Puts a file that was opened into the slot, which has none.
+    /// Puts an opened file into the slot, which has none.
     pub(super) fn put_file(&self, file: &Arc<OpenFile>) {
         switch_point();
         let before = self.slot.file.swap(Some(Arc::clone(file)));
@@ -229,23 +231,23 @@ impl LockedSlot<'_> {
         assert!(before.is_null(), "a table is opened twice");
     }
 
-    /// Takes out the file.
+    /// Removes the file from the slot.
     fn take_file(&self) -> Option<Arc<OpenFile>> {
         switch_point();
         self.slot.file.swap(None)
     }
 
-    /// Takes out index and filter.
+    /// Removes index and filter from the slot.
     fn take(&self) -> Option<Arc<Opened>> {
         let current = self.slot.current.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: the pointer came from `Arc::into_raw` and is taken out once.
+        // SAFETY: the pointer came from `Arc::into_raw` and is removed once.
         (!current.is_null()).then(|| unsafe { Arc::from_raw(current) })
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // Nobody looks any more: lookups hold the table, through its version.
+        // No lookup runs: lookups hold the table, through its version.
         let slot = self.lock();
         let _open = (slot.take_file(), slot.take());
     }
@@ -254,9 +256,9 @@ impl Drop for Slot {
 /// The open tables of a store. Locks: `clock` and `closing` are leaves.
 pub(crate) struct OpenTables {
     max: usize,
-    /// Places that are taken: files that are open or being opened.
+    /// Permits in use: files that are open or being opened.
     taken: AtomicU64,
-    /// Tables by the time of their opening, or of their second chance; some are closed or gone.
+    /// Tables by the time of their opening, or of their second chance; some are closed or dropped.
     clock: Mutex<VecDeque<Weak<Table>>>,
     gates: OnceLock<FindGates>,
     /// Openings that wait for a descriptor.
@@ -265,14 +267,14 @@ pub(crate) struct OpenTables {
     closed: Condvar,
 }
 
-/// The right to one open file, in the count.
-pub(super) struct Place(Arc<OpenTables>);
+/// A permit for one open file.
+pub(super) struct Permit(Arc<OpenTables>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let tables = &self.0;
         tables.taken.fetch_sub(1, Ordering::Relaxed);
-        // Who begins to wait right now looks again soon.
+        // A caller that begins to wait right now retries soon.
         if tables.waiting.load(Ordering::Relaxed) > 0 {
             drop(tables.closing.lock());
             tables.closed.notify_all();
@@ -281,7 +283,7 @@ impl Drop for Place {
 }
 
 impl OpenTables {
-    /// At most `max` open tables, besides those that are being read at this moment.
+    /// At most `max` open tables, besides those being read at this moment.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -294,9 +296,9 @@ impl OpenTables {
         })
     }
 
-    /// From now on tables are closed: it is known where their lookups are.
+    /// Sets the gates of lookups. From now on tables are closed.
     pub(crate) fn set_gates(&self, gates: FindGates) {
-        // A second call would change nothing: there is one engine for each.
+        // There is one engine for each, so a second call would change nothing.
         let _ = self.gates.set(gates);
     }
 
@@ -305,15 +307,15 @@ impl OpenTables {
         self.taken.load(Ordering::Relaxed) as usize
     }
 
-    /// What `attempt` gives, which opens a file in the place that it is given. Others are closed
-    /// for it. While the process has no descriptor it is made again, for a while.
+    /// Runs `attempt`, which opens a file under the permit it is given, and closes other tables for
+    /// it. While the process has no descriptor left it is retried, for a while.
     ///
     /// Requires: the caller holds no file of a table and no slot's lock.
     pub(super) fn opening<T>(
         self: &Arc<Self>,
-        mut attempt: impl FnMut(Place) -> Result<T>,
+        mut attempt: impl FnMut(Permit) -> Result<T>,
     ) -> Result<T> {
-        match attempt(self.take_place()) {
+        match attempt(self.take_permit()) {
             Err(error) if error.is_too_many_open_files() => self.wait_and_open(error, &mut attempt),
             done => done,
         }
@@ -323,43 +325,43 @@ impl OpenTables {
     fn wait_and_open<T>(
         self: &Arc<Self>,
         first: Error,
-        attempt: &mut dyn FnMut(Place) -> Result<T>,
+        attempt: &mut dyn FnMut(Permit) -> Result<T>,
     ) -> Result<T> {
         let deadline = now_nanos() + WAIT_NANOS_MAX;
         let mut outcome = Err(first);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         while outcome.as_ref().is_err_and(Error::is_too_many_open_files) {
             self.shed();
-            outcome = attempt(self.take_place());
+            outcome = attempt(self.take_permit());
             if outcome.is_ok() || now_nanos() >= deadline {
                 break;
             }
-            self.closed.wait_for(&mut self.closing.lock(), LOOK_AGAIN);
+            self.closed.wait_for(&mut self.closing.lock(), RETRY_EVERY);
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         outcome
     }
 
-    /// A place for one more file, for which others are closed.
-    fn take_place(self: &Arc<Self>) -> Place {
+    /// A permit for one more file, for which other tables are closed.
+    fn take_permit(self: &Arc<Self>) -> Permit {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
-        let place = Place(Arc::clone(self));
+        let permit = Permit(Arc::clone(self));
         let excess = (taken as usize).saturating_sub(self.max);
         if excess > 0 {
             self.close(excess.min(CLOSED_AT_ONCE_MAX));
         }
-        place
+        permit
     }
 
-    /// Closes half of what is open: the process has no descriptor left.
+    /// Closes half of the open tables: the process has no descriptor left.
     pub(crate) fn shed(&self) {
         self.close(self.open().div_ceil(2));
     }
 
-    /// Takes note of a table whose file was opened.
+    /// Adds a table whose file was opened to the clock.
     pub(super) fn opened(&self, table: Weak<Table>) {
         let mut clock = self.clock.lock();
-        // Those that are gone or closed pass by only while tables are closed.
+        // Stale entries are otherwise removed only when tables are closed.
         if clock.len() > 2 * self.open() + CLOCK_SLACK {
             clock.retain(|table| table.upgrade().is_some_and(|table| table.slot().is_open()));
         }
@@ -370,10 +372,10 @@ impl OpenTables {
     fn close(&self, count: usize) {
         let Some(find_gates) = self.gates.get() else { return };
         let mut left = count;
-        // Each has one second chance at most.
-        let mut looks = 2 * self.clock.lock().len();
-        while left > 0 && looks > 0 {
-            looks -= 1;
+        // Each table has at most one second chance.
+        let mut visits = 2 * self.clock.lock().len();
+        while left > 0 && visits > 0 {
+            visits -= 1;
             let Some(weak) = self.clock.lock().pop_front() else { return };
             let Some(table) = weak.upgrade() else { continue };
             if table.slot().take_used() {
@@ -383,7 +385,8 @@ impl OpenTables {
             let gates = find_gates(table.meta().keyspace);
             let (file, opened) = {
                 let slot = table.slot().lock();
-                // Without gates the keyspace is being dropped: the rest goes with the table.
+                // Without gates the keyspace is being dropped: index and filter are freed with the
+                // table.
                 (slot.take_file(), gates.as_ref().and_then(|_| slot.take()))
             };
             if file.is_some() {

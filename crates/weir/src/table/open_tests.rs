@@ -1,8 +1,8 @@
-//! Few descriptors: files of tables are closed whoever is slow, and who finds no descriptor waits
-//! for one.
+//! Few descriptors: files of tables are closed under slow readers too, and an opening without a
+//! descriptor waits for one.
 //!
-//! The gates in these tests are those of a keyspace in which a lookup never ends: they keep all
-//! that they are given.
+//! The gates in these tests are those of a keyspace in which a lookup never ends: they keep
+//! everything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ impl World {
     }
 }
 
-/// Goal: no more files are open than may be, though a lookup that began before everything goes on.
+/// Goal: no more files are open than may be, while a lookup that began first is still running.
 #[test]
 fn a_slow_lookup_keeps_no_file() {
     let world = world(40, 4);
@@ -107,7 +107,7 @@ fn cursors_keep_no_files() {
 }
 
 /// Goal: where the process has few descriptors, openings close the files of others and wait for
-/// what others read, whatever `open_files_max` says.
+/// their reads, under any `open_files_max`.
 #[test]
 fn openings_wait_for_descriptors() {
     let world = world(40, usize::MAX);
@@ -128,7 +128,8 @@ fn openings_wait_for_descriptors() {
     assert!(world.files_open_max() <= 3);
 }
 
-/// Goal: the wait for a descriptor that never comes ends in an error, and nothing is lost by it.
+/// Goal: the wait for a descriptor that is never released ends in an error, and nothing is lost by
+/// it.
 #[test]
 fn the_wait_for_descriptors_ends() {
     let world = world(2, usize::MAX);

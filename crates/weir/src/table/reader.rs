@@ -1,15 +1,15 @@
-//! A table that can be read: opened on first use, then index and filter in memory.
+//! The table reader: opens a table on first use and then holds its index and filter in memory.
 //!
-//! Not here: blocks (`fetch`), point lookups (`lookup`), stepping (`cursor`), full verification
-//! (`verify`).
+//! Not here: blocks (`fetch`), point lookups (`lookup`), cursors (`cursor`), full verification
+//! (`verify`), the closing of tables (`open_tables`).
 //!
-//! Invariants: (1) nothing of a table is believed before its checksum, bound to the table's
+//! Invariants: (1) no byte of a table is used before its checksum, bound to the table's
 //! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
-//! description, so that another file under this name is noticed at open; (3) no answer is given
-//! after an error: a damaged block is an error for every key that it may hold; (4) a hit holds the
-//! block that it points into (H32); (5) nobody keeps the slot's file but for one read. Locks: that
-//! of the slot is held while the tail is read; nothing is locked by a lookup in an open table but
-//! one shard of the cache. When tables are closed again: `open_tables`.
+//! description, so that opening detects another file under this name; (3) no answer is given after
+//! an error: a damaged block is an error for every key that it may hold; (4) a hit holds the block
+//! that it points into (H32); (5) the slot's file is borrowed for one read at a time. Locks: the
+//! slot's lock is held while the tail is read; a lookup in an open table locks one shard of the
+//! cache only.
 
 use std::sync::{Arc, Weak};
 
@@ -27,23 +27,23 @@ use crate::table::format::{
     Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
 use crate::table::index::Index;
-use crate::table::open_tables::{LockedSlot, OpenFile, OpenTables, Place, Slot};
+use crate::table::open_tables::{LockedSlot, OpenFile, OpenTables, Permit, Slot};
 
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
     meta: Arc<TableMeta>,
     storage: Arc<dyn Storage>,
     cache: Option<Arc<BlockCache>>,
-    /// `None`: unknown, so the filter is not asked and not checked.
+    /// `None`: unknown, so the filter is neither used nor checked.
     hash_seed: Option<u64>,
     accountant: Option<Arc<Accountant>>,
-    /// Bounds how many tables are open; without it this one stays open.
+    /// Bounds the number of open tables; without it this one stays open.
     tables: Option<Arc<OpenTables>>,
     slot: Slot,
     this: Weak<Self>,
 }
 
-/// What the first use of a table reads.
+/// Index and filter, which the first use of a table reads.
 pub(super) struct Opened {
     /// The file, for messages.
     path: Box<str>,
@@ -65,7 +65,7 @@ impl Opened {
     }
 }
 
-/// Bytes that begin at a cache line, so that a block of the filter lies in one.
+/// Bytes aligned to a cache line, so that a block of the filter lies in one line.
 struct AlignedBytes {
     bytes: PageVec<u8>,
     start: usize,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// A table of `storage` with this description. Reads nothing yet. `hash_seed` is the one that
+    /// A table of `storage` with this description. Reads nothing yet. `hash_seed` is the seed that
     /// the table was written with; index and filter are charged to `accountant`.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
@@ -120,8 +120,8 @@ impl Table {
         })
     }
 
-    /// A table whose hash seed is not known, for `repair`: to be verified and walked, not to be
-    /// asked for single keys.
+    /// A table whose hash seed is not known, for `repair`: for verification and scans, not for
+    /// lookups.
     pub(crate) fn without_seed(storage: Arc<dyn Storage>, meta: Arc<TableMeta>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             meta,
@@ -147,12 +147,12 @@ impl Table {
         self.meta.blocks
     }
 
-    /// The block cache, if the table has one. Asked in `fetch` only.
+    /// The block cache, if the table has one. Searched in `fetch` only.
     pub(super) fn cache(&self) -> Option<&BlockCache> {
         self.cache.as_deref()
     }
 
-    /// Who counts the memory of this table and its cursors.
+    /// The accountant of the memory of this table and its cursors.
     pub(super) fn accountant(&self) -> Option<&Arc<Accountant>> {
         self.accountant.as_ref()
     }
@@ -161,7 +161,7 @@ impl Table {
         self.hash_seed
     }
 
-    /// Where the table keeps what it has open.
+    /// The table's file, index and filter, as far as they are open.
     pub(super) fn slot(&self) -> &Slot {
         &self.slot
     }
@@ -177,17 +177,17 @@ impl Table {
         }
     }
 
-    /// Opens the file if it is closed, and reads index and filter if they are not in memory.
-    /// Locks: the slot. A failed open is tried again by the next caller.
+    /// Opens the file if it is closed, and reads index and filter if they are not in memory. Locks:
+    /// the slot. The next caller retries a failed open.
     #[cold]
     pub(super) fn open(&self) -> Result<Arc<Opened>> {
-        self.opening(|slot, place| {
+        self.opening(|slot, permit| {
             if let Some(opened) = slot.get() {
                 return Ok((opened, false));
             }
             let (file, is_new) = match slot.file() {
                 Some(file) => (file, false),
-                None => (self.open_file(place)?, true),
+                None => (self.open_file(permit)?, true),
             };
             let opened = Arc::new(self.load(file.source())?);
             if is_new {
@@ -201,41 +201,42 @@ impl Table {
     /// Opens the file if it is closed. Locks: the slot.
     #[cold]
     fn reopen_file(&self) -> Result<Arc<OpenFile>> {
-        self.opening(|slot, place| {
+        self.opening(|slot, permit| {
             if let Some(file) = slot.file() {
                 return Ok((file, false));
             }
-            let file = self.open_file(place)?;
+            let file = self.open_file(permit)?;
             slot.put_file(&file);
             Ok((file, true))
         })
     }
 
-    /// What `open` gives with the slot locked, and whether it put a file into it.
+    /// Runs `open` with the slot locked; it returns its result and whether it put a file into the
+    /// slot.
     fn opening<T>(
         &self,
-        mut open: impl FnMut(&LockedSlot<'_>, Option<Place>) -> Result<(T, bool)>,
+        mut open: impl FnMut(&LockedSlot<'_>, Option<Permit>) -> Result<(T, bool)>,
     ) -> Result<T> {
         let Some(tables) = &self.tables else {
             return open(&self.slot.lock(), None).map(|(opened, _)| opened);
         };
-        let (opened, is_new) = tables.opening(|place| open(&self.slot.lock(), Some(place)))?;
+        let (opened, is_new) = tables.opening(|permit| open(&self.slot.lock(), Some(permit)))?;
         if is_new {
             tables.opened(Weak::clone(&self.this));
         }
         Ok(opened)
     }
 
-    /// The file, opened beside the slot, for who reads all of it.
+    /// The file, opened apart from the slot, for a reader of the whole file.
     pub(super) fn open_apart(&self) -> Result<Arc<OpenFile>> {
         match &self.tables {
-            Some(tables) => tables.opening(|place| self.open_file(Some(place))),
+            Some(tables) => tables.opening(|permit| self.open_file(Some(permit))),
             None => self.open_file(None),
         }
     }
 
-    /// As [`open_apart`](Self::open_apart), for who takes what is left: a file that goes on behind
-    /// the table has all of it.
+    /// As [`open_apart`](Self::open_apart), for salvage: a file longer than the table still holds
+    /// all of it.
     pub(super) fn open_remains(&self) -> Result<Arc<OpenFile>> {
         let source = self.storage.open_table(self.meta.uid)?;
         if source.len() < self.meta.bytes {
@@ -244,14 +245,14 @@ impl Table {
         Ok(Arc::new(OpenFile::new(source, None)))
     }
 
-    fn open_file(&self, place: Option<Place>) -> Result<Arc<OpenFile>> {
+    fn open_file(&self, permit: Option<Permit>) -> Result<Arc<OpenFile>> {
         let source = self.storage.open_table(self.meta.uid)?;
         if source.len() != self.meta.bytes {
             return Err(self.wrong_length(&*source));
         }
-        // Scans read ahead by themselves; point reads must not make the system do it.
+        // Scans do their own readahead; point reads must not trigger the system's.
         source.advise(0, 0, Advice::Random);
-        Ok(Arc::new(OpenFile::new(source, place)))
+        Ok(Arc::new(OpenFile::new(source, permit)))
     }
 
     #[cold]
@@ -261,7 +262,7 @@ impl Table {
         self.with_bounds(Error::corruption(source.path(), found.min(expected), what))
     }
 
-    /// Reads from the file, which is opened again if it was closed.
+    /// Reads from the file, which is reopened if it was closed.
     pub(super) fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.slot.note_use();
         if let Some(file) = &*self.slot.file() {
@@ -287,8 +288,8 @@ impl Table {
         self.load_tail(source, true).map_err(|e| self.with_bounds(e))
     }
 
-    /// As [`load`](Self::load), without what is not needed to find the blocks: a damaged filter is
-    /// left out, damaged properties are not compared.
+    /// As [`load`](Self::load), but only the index must be sound: a damaged filter is omitted,
+    /// damaged properties are not compared.
     pub(super) fn load_index(&self, source: &dyn TableSource) -> Result<Opened> {
         self.load_tail(source, false).map_err(|e| self.with_bounds(e))
     }
@@ -363,7 +364,7 @@ impl Table {
     }
 }
 
-/// The parts of a tail, their checksums verified; what the blocks are found without may be damaged.
+/// The parts of a tail, their checksums verified; filter and properties may be damaged.
 pub(super) struct Sections<'a> {
     pub(super) footer: Footer,
     index: &'a [u8],
@@ -372,7 +373,7 @@ pub(super) struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Splits the last bytes of a file of `file_bytes` bytes, which hold at least its tail.
+    /// Splits the last bytes of a file of `file_bytes` bytes; they contain at least its tail.
     ///
     /// # Errors
     /// `Corruption`; `Unsupported` for what a newer version wrote.
@@ -402,8 +403,8 @@ impl<'a> Sections<'a> {
         Ok(Self { footer, index, filter: filter.map(|(content, _)| content), properties })
     }
 
-    /// The description of the table whose tail this is, under the name `uid`. The filter is not
-    /// looked at.
+    /// The description of the table with this tail, under the name `uid`. The filter is not
+    /// checked.
     fn into_meta(self, uid: u64) -> Result<TableMeta> {
         Ok(TableMeta {
             uid,
@@ -422,9 +423,9 @@ fn decode_index(bytes: &[u8], blocks: u32, data_bytes: u64, path: &str) -> Resul
         .map_err(|what| Error::corruption(path, data_bytes, format_args!("a table's index {what}")))
 }
 
-/// Rebuilds a table's description from the file alone, for `repair`. The filter and the content of
-/// the data blocks are not looked at: follow with [`Table::verify`], or with
-/// [`Table::read_remains`], which does without the filter.
+/// Rebuilds a table's description from the file alone, for `repair`. The filter and the data blocks
+/// are not checked: follow with [`Table::verify`], or with [`Table::read_remains`], which does not
+/// need the filter.
 ///
 /// # Errors
 /// `Corruption` if the rest of the tail is damaged; `Unsupported` if a newer version wrote it.

@@ -22,7 +22,7 @@ use crate::table::fetch::FetchFor;
 use crate::table::testing::*;
 use crate::table::{ReadAhead, Table, TableBuilder, TableOptions};
 
-/// Counts what it is given and forgets it.
+/// Counts bytes and discards them.
 struct Nowhere(u64);
 
 impl TableWriter for Nowhere {
@@ -39,7 +39,7 @@ impl TableWriter for Nowhere {
     fn abandon(self: Box<Self>) {}
 }
 
-/// Whether somebody asked for measurements.
+/// Whether measurements were asked for.
 fn is_wanted() -> bool {
     std::env::var_os("WEIR_SPEED_ENTRIES").is_some()
 }

@@ -28,13 +28,13 @@ pub(crate) struct MemoryTables {
     tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
     /// Reads since the beginning.
     pub(crate) reads: Arc<AtomicU64>,
-    /// Bytes that they asked for.
+    /// Bytes of these reads.
     pub(crate) bytes_read: Arc<AtomicU64>,
     /// The read with this number fails; 0: none does.
     pub(crate) failing_read: Arc<AtomicU64>,
     /// Files that may be open at once.
     pub(crate) descriptors: AtomicU64,
-    /// Most files that were.
+    /// Most files that were open at once.
     pub(crate) files_open_max: AtomicU64,
     files_open: Arc<AtomicU64>,
 }

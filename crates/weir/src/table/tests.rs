@@ -1,4 +1,4 @@
-//! Tables against an oracle, on every kind of damage, and by the number of their reads.
+//! Tests of tables against an oracle, and of the number of their reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ fn walk(cursor: &mut TableCursor, entries: &[Entry], prng: &mut Prng, steps: usi
     for step in 0..steps {
         let (key, seq) = random_target(prng, entries);
         let before = |e: &Entry| compare_entries((&e.0, e.1), (&key, seq));
-        // As a rule to where the seek goes. Whatever comes next, it must not notice.
+        // Usually to the seek's target. Any move that follows must be unaffected.
         if prng.chance(1, 5) {
             let elsewhere = prng.chance(1, 3).then(|| random_target(prng, entries));
             let (key, seq) = elsewhere.as_ref().map_or((&key, seq), |(key, seq)| (key, *seq));
@@ -129,9 +129,9 @@ fn random_options(prng: &mut Prng) -> TableOptions {
     }
 }
 
-/// Goal: a table answers every get at every snapshot, and stands at every position, as a sorted
-/// list does. Method: random keys of several shapes with many versions, all options, cache on, off
-/// and tiny, random walks of cursors with and without readahead.
+/// Goal: every get at every snapshot, and every position of a cursor, agrees with a sorted list.
+/// Method: random keys of several shapes with many versions, all options, cache on, off and tiny,
+/// random walks of cursors with and without readahead.
 #[test]
 fn tables_agree_with_a_sorted_list() {
     let mut root = Prng::new(ROOT_SEED);
@@ -297,10 +297,10 @@ fn reads_are_lazy_and_grow() {
     assert_eq!(accountant.used(Category::TableMetadata), 0);
 }
 
-/// Goal: a merge reads in windows, whatever is cached: a cached block inside of one does not make
-/// two requests of it, cached blocks at its end are not read, a table that is all cached is not
-/// read at all; a user's scan of the same blocks still stops at cached ones. Method: every third
-/// block is cached, then all but two.
+/// Goal: a merge reads in windows: a cached block inside of one does not split it into two
+/// requests, cached blocks at its end are not read, a fully cached table is not read at all; a
+/// user's scan of the same blocks still stops at cached ones. Method: every third block is cached,
+/// then all but two.
 #[test]
 fn cached_blocks_do_not_end_a_window() {
     let entries: Vec<Entry> = (0..20_000u64)
@@ -385,7 +385,7 @@ fn an_approach_counts_nothing_twice() {
         cursor.approach(key, SEQ_MAX);
         cursor.seek(key, SEQ_MAX);
         assert_eq!(cursor.key(), key);
-        // The first key's block had to be read; a block that is current is not asked for.
+        // The first key's block had to be read; the current block is not searched in the cache.
         assert_eq!(counts(), (hits, 2));
     }
 }
@@ -436,7 +436,7 @@ fn entries_out_of_order_are_a_bug() {
     write_table(&MemoryTables::default(), 1, options(512), &entries);
 }
 
-/// A table without entries is refused, an oversized key too, and the writer is told to give up.
+/// A table without entries is refused, an oversized key too, and the writer abandons the file.
 #[test]
 fn what_cannot_be_a_table_is_refused() {
     let storage = MemoryTables::default();

@@ -1,9 +1,9 @@
-//! Reads a whole table and checks everything that can be checked.
+//! Verification: reads a whole table and checks everything that can be checked.
 //!
 //! Besides all checksums: that blocks follow each other without gaps, entries are in strict order
 //! (so no two share key and sequence number), separators bound their blocks, the filter contains
-//! every key, and bounds, counts and entry hash are those of the description. Nothing comes from
-//! the cache, and nothing that is in memory already is trusted: the tail is read again.
+//! every key, and bounds, counts and entry hash are those of the description. The cache is not
+//! used, and neither are index and filter in memory: the tail is read again.
 
 use crate::base::buf::Buf;
 use crate::base::checksum::{hash_entry, hash_key};
@@ -22,14 +22,14 @@ const READ_BYTES: u64 = 1 << 20;
 /// First and last keys of ranges.
 pub(crate) type KeyRanges = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Who takes entries: key, sequence number, kind, value.
+/// Receives entries: key, sequence number, kind, value.
 type EntrySink<'a> = &'a mut dyn FnMut(&[u8], Seq, Kind, &[u8]);
 
 impl Table {
     /// Reads all of the table from the device and checks it against itself and its description.
     ///
     /// # Errors
-    /// The first thing that is wrong: `Corruption` with file, offset and key range, or `Io`.
+    /// The first flaw found: `Corruption` with file, offset and key range, or `Io`.
     pub(crate) fn verify(&self) -> Result<VerifyStats> {
         let file = self.open_apart()?;
         let opened = self.load(file.source())?;
@@ -70,8 +70,8 @@ impl Table {
         })
     }
 
-    /// Hands the entries of every block that is sound to `take`, in order. Between which keys the
-    /// others are, neighbours together.
+    /// Passes the entries of every sound block to `take`, in order. Returns the key ranges of the
+    /// other blocks, neighbours joined.
     ///
     /// # Errors
     /// `Corruption` if the index or the footer is damaged, without which no block can be found; the
@@ -108,7 +108,7 @@ impl Table {
         Ok(lost)
     }
 
-    /// Reads a block and checks it by itself: what is wrong with its neighbours does not count.
+    /// Reads a block and checks it alone: flaws of its neighbours do not matter.
     fn read_sound_block(
         &self,
         file: &OpenFile,
@@ -179,7 +179,7 @@ impl Table {
     fn verify_totals(&self, opened: &Opened, content: Content) -> Result<()> {
         let mut found = content.meta;
         found.largest = content.last_key;
-        // Not in the blocks: opening compared the properties with the description.
+        // Blocks do not contain it; opening has compared the properties with the description.
         found.keyspace = self.meta().keyspace;
         if found.same_content(self.meta()) {
             return Ok(());
@@ -200,7 +200,7 @@ impl Table {
     }
 }
 
-/// What was found in the blocks so far.
+/// Totals of the blocks read so far.
 struct Content {
     meta: TableMeta,
     last_key: Vec<u8>,
