@@ -1,10 +1,10 @@
-//! Callbacks of commits: where they run, and who waits until they were called.
+//! Pending callbacks of commits: how they run, and the wait until all have returned.
 //!
 //! Invariants: (1) a callback runs without a lock of the engine and without the lead, and a panic
-//! in it ends there; (2) it is owed from the moment in which it is entered until it has returned,
-//! whatever becomes of its batch and whoever makes the sync that it waits for; (3) who is in a
-//! callback, of whatever store, waits for no other one: two that close a store, or each other's,
-//! would wait for each other.
+//! in it is caught; (2) it is *owed* (pending) from its registration until it has returned, in
+//! every outcome of its batch and of the sync that it waits for; (3) code in a callback, of any
+//! store, does not wait for other callbacks: two that close a store, or each other's, would
+//! deadlock.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::base::error::IgnoreError;
 use crate::base::sched::{self, Condvar, Mutex};
 
-/// The callbacks of a store that were not called yet. Locks: `state` is a leaf.
+/// The pending callbacks of a store. Locks: `state` is a leaf.
 #[derive(Default)]
 pub(crate) struct Calls {
     state: Mutex<State>,
@@ -22,30 +22,31 @@ pub(crate) struct Calls {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next one that is entered.
+    /// Number of the next one registered.
     next: u64,
-    /// The numbers of those that have not returned.
+    /// Numbers of those that have not returned.
     owed: BTreeSet<u64>,
 }
 
-/// One callback that has to be called.
+/// A pending callback.
 pub(crate) struct Owed {
     calls: Arc<Calls>,
     number: u64,
 }
 
 thread_local! {
-    /// Callbacks that this thread is in. Without a destructor: it can be asked in those of others.
+    /// Nesting of callbacks on this thread. It has no destructor, so it can be read in those of
+    /// others.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread is in a callback.
+/// Whether this thread runs a callback.
 pub(crate) fn is_in_callback() -> bool {
     DEPTH.get() > 0
 }
 
 impl Calls {
-    /// Enters a callback.
+    /// Registers a callback.
     pub(crate) fn owe(self: &Arc<Self>) -> Owed {
         let mut state = self.state.lock();
         let number = state.next;
@@ -54,7 +55,8 @@ impl Calls {
         Owed { calls: Arc::clone(self), number }
     }
 
-    /// Waits until all callbacks that were entered before have returned; not in a callback.
+    /// Waits until all callbacks registered before have returned; inside a callback it returns at
+    /// once.
     ///
     /// Requires: the caller does not lead and holds no lock.
     pub(crate) fn wait_until_called(&self) {

@@ -1,6 +1,6 @@
-//! Counters of what the engine does: relaxed atomics, striped where many threads count at once.
+//! Counters of the engine's work: relaxed atomics, striped where many threads count at once.
 //!
-//! Estimates: a reader of several counters sees each as of slightly different moments.
+//! Estimates: several counters are not read at one instant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,11 +71,11 @@ impl Counter {
     }
 }
 
-/// Everything that is counted for a whole store since it was opened.
+/// All counters of a store since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Entries put and deleted, and the bytes of their keys and values; the leader's to add, as are
-    /// batches and groups.
+    /// Entries put and deleted, and the bytes of their keys and values. The leader alone adds to
+    /// these, and to batches and groups.
     pub(crate) puts: Counter,
     pub(crate) deletes: Counter,
     pub(crate) user_bytes_written: Counter,
@@ -94,13 +94,13 @@ pub(crate) struct Counters {
     pub(crate) compaction_bytes_read: Counter,
     /// Syncs of the log that writers waited for.
     pub(crate) log_syncs: Counter,
-    /// Background jobs that were installed.
+    /// Background jobs whose edit was installed.
     pub(crate) flushes: Counter,
     pub(crate) compactions: Counter,
     pub(crate) trivial_moves: Counter,
-    /// Jobs that failed and are tried again.
+    /// Jobs that failed and are retried.
     pub(crate) jobs_failed: Counter,
-    /// Compactions that were refused and set aside.
+    /// Compactions that were refused and quarantined.
     pub(crate) compactions_refused: Counter,
     /// Output blocks that compactions put into the cache.
     pub(crate) blocks_warmed: Counter,
@@ -109,7 +109,7 @@ pub(crate) struct Counters {
     /// Time spent in background jobs, in nanoseconds.
     pub(crate) flush_nanos: Counter,
     pub(crate) compaction_nanos: Counter,
-    /// Waits of writers: smooth delays and full stops, with their time in nanoseconds.
+    /// Waits of writers: delays and stalls, with their time in nanoseconds.
     pub(crate) delays: Counter,
     pub(crate) delay_nanos: Counter,
     pub(crate) stalls: Counter,

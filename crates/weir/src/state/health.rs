@@ -1,7 +1,7 @@
 //! Whether the store accepts writes, and why not.
 //!
 //! Invariants: (1) a poisoned store stays poisoned until it is reopened (H43): after a failed sync
-//! or log write nobody knows what is on the device, so nothing may be acknowledged on top of it;
+//! or log write the content of the device is unknown, so nothing may be acknowledged on top of it;
 //! (2) a full device is not poison: it is a state that ends when space returns; (3) reads go on;
 //! (4) a store that is being closed passes through its stages in their order, never back.
 
@@ -15,7 +15,7 @@ use crate::base::sched::Mutex;
 #[derive(Default)]
 pub(crate) struct Health {
     poisoned: AtomicBool,
-    /// How far its closing has come: one of the constants below.
+    /// Stage of its closing: one of the constants below.
     stage: AtomicU8,
     full: AtomicBool,
     reasons: Mutex<Reasons>,
@@ -25,9 +25,9 @@ pub(crate) struct Health {
 
 /// Everything is allowed.
 const OPEN: u8 = 0;
-/// New writes are refused; those that were let in before are committed.
+/// New writes are refused; those admitted before are committed.
 const REFUSING: u8 = 1;
-/// Nothing is committed any more. Reads and background work go on.
+/// Nothing is committed. Reads and background work go on.
 const SEALED: u8 = 2;
 /// Everything is refused.
 const CLOSED: u8 = 3;
@@ -87,13 +87,13 @@ impl Health {
         self.reasons.lock().full.clone()
     }
 
-    /// Refuses new writes from now on: the store is about to be closed. Who waits for room is to be
-    /// told.
+    /// Refuses new writes from now on: the store is about to be closed. The caller must wake
+    /// writers that wait for room.
     pub(crate) fn refuse_writes(&self) {
         self.stage.fetch_max(REFUSING, Ordering::AcqRel);
     }
 
-    /// Lets no batch be committed any more.
+    /// Commits no batch from now on.
     ///
     /// Requires: the caller leads the commit queue, so that none is being committed.
     pub(crate) fn seal(&self) {
@@ -123,8 +123,8 @@ impl Health {
         self.process.is_current()
     }
 
-    /// `Closed` in place of an error that a read ran into while the store was being closed: its
-    /// files may be somebody else's by then.
+    /// `Closed` in place of an error that a read met while the store was being closed: another
+    /// process may own its files by then.
     #[cold]
     pub(crate) fn or_closed(&self, error: Error) -> Error {
         if self.is_closed() { closed_error() } else { error }
@@ -142,7 +142,7 @@ impl Health {
         self.check_sound()
     }
 
-    /// `Closed` or `Poisoned` if nothing is committed any more, of what was let in neither.
+    /// `Closed` or `Poisoned` if nothing is committed, not even writes admitted before.
     #[inline]
     pub(crate) fn check_committable(&self) -> Result<()> {
         if self.stage.load(Ordering::Acquire) >= SEALED {

@@ -1,16 +1,15 @@
-//! What a running store shares: the super-version of each keyspace, the snapshot list, the visible
-//! sequence number, the store's health, its counters, the callbacks that are owed, and the
-//! reclaimer of tables.
+//! The shared state of a running store: the super-version of each keyspace, the snapshot list, the
+//! visible sequence number, the store's health, its counters, pending callbacks, and the reclaimer
+//! of tables.
 //!
-//! Not here: how writes are ordered (`write`), how reads walk the tree (`read`), what runs in the
-//! background (`db`).
+//! Not here: the order of writes (`write`), searches in the tree (`read`), background work (`db`).
 //!
 //! Invariants:
 //! 1. A super-version is immutable and published by one pointer; a reader takes it *before* it
 //!    reads the visible sequence number (H45).
-//! 2. The visible sequence number rises only after every entry up to it is in a memtable (H46).
+//! 2. The visible sequence number is raised only after every entry up to it is in a memtable (H46).
 //! 3. A snapshot is entered in the list under the list's lock, at the visible sequence number read
-//!    under that lock; whoever drops entries reads the list after pinning the version (H47).
+//!    under that lock; a job that drops entries reads the list after pinning the version (H47).
 //! 4. A table's bytes are freed only after the edit that removed it is durable and no version,
 //!    cursor or job holds it (H14, H30).
 

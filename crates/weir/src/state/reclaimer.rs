@@ -1,10 +1,10 @@
-//! Frees the bytes of tables that nobody needs any more.
+//! The reclaimer: deletes obsolete tables.
 //!
-//! Invariants: (1) a table is handed over only after the edit that removed it is durable, or when
-//! no edit names it and none will; (2) its bytes are freed only when its last holder (version,
-//! cursor, job) is gone: the reclaimer holds it weakly and asks; (3) a table whose removal fails is
-//! kept in the list and tried again, and why it failed can be asked; an opening hands over what a
-//! crash left behind (H14, H30).
+//! Invariants: (1) a table is retired only after the edit that removed it is durable, or when no
+//! edit names it and none will; (2) its bytes are freed only when its last holder (version, cursor,
+//! job) is gone: the reclaimer holds a weak reference; (3) a table whose removal fails stays in the
+//! list, is retried, and its error is reported; an opening retires the orphans of a crash (H14,
+//! H30).
 
 use std::sync::{Arc, Weak};
 
@@ -14,11 +14,11 @@ use crate::cache::BlockCache;
 use crate::storage::Storage;
 use crate::table::Table;
 
-/// Tables that were removed from the tree and wait for their last holder.
+/// Obsolete tables, which wait for the end of their last holder.
 #[derive(Default)]
 pub(crate) struct Reclaimer {
     waiting: Mutex<Vec<Waiting>>,
-    /// Why the last run could not remove one.
+    /// The error of the last run, if it could not remove a table.
     failed: Mutex<Option<Error>>,
 }
 
@@ -29,7 +29,7 @@ struct Waiting {
 }
 
 impl Reclaimer {
-    /// Takes over a table whose removing edit is durable.
+    /// Takes over a table. Requires: the edit that removes it is durable.
     pub(crate) fn retire(&self, table: &Arc<Table>) {
         let meta = table.meta();
         self.waiting.lock().push(Waiting {
@@ -39,24 +39,24 @@ impl Reclaimer {
         });
     }
 
-    /// Takes over a table that no version names and nobody has open.
+    /// Takes over a table that no version names and no reader has open.
     pub(crate) fn take_orphan(&self, uid: u64) {
         self.waiting.lock().push(Waiting { uid, blocks: 0, table: Weak::new() });
     }
 
-    /// Why a table that nobody needs is still there, if the device did not let go of it.
+    /// Why an obsolete table still exists, if the device failed to remove it.
     pub(crate) fn error(&self) -> Option<Error> {
-        // Two runs at once may note what they met in either order.
+        // Two concurrent runs may store their results in either order.
         let failed = self.failed.lock().clone();
         failed.filter(|_| self.waiting() > 0)
     }
 
-    /// Number of tables that wait.
+    /// Number of waiting tables.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.lock().len()
     }
 
-    /// Frees every table whose last holder is gone; the number freed. Those that could not be
+    /// Frees every table whose last holder is gone; returns their number. Those that could not be
     /// removed stay in the list.
     pub(crate) fn run(&self, storage: &dyn Storage, cache: &BlockCache) -> u64 {
         let due: Vec<Waiting> = {

@@ -1,4 +1,5 @@
-//! What every part of a running store can reach, and the signal that wakes its background work.
+//! State that every part of a running store can reach, and the signals that wake background work
+//! and waiting writers.
 
 use std::sync::Arc;
 
@@ -22,27 +23,27 @@ pub(crate) struct Shared {
     pub(crate) snapshots: SnapshotList,
     /// Whether writes are accepted.
     pub(crate) health: Health,
-    /// What was done so far.
+    /// Counters of work done.
     pub(crate) counters: Counters,
     /// Callbacks of commits.
     pub(crate) calls: Arc<Calls>,
-    /// Who holds memory.
+    /// The memory accountant.
     pub(crate) accountant: Arc<Accountant>,
-    /// Where memtables have their memory from.
+    /// The pool of memtable memory.
     pub(crate) memtable_memory: Arc<ChunkPool>,
     /// Seed of key hashes in filters and in the row cache.
     pub(crate) hash_seed: u64,
     /// The row cache, if the store has one.
     pub(crate) rows: Option<RowCache>,
-    /// How often readers were asked to let go of memtables that the tree has done with.
+    /// How often readers were asked to release memtables that the tree no longer has.
     release_calls: AtomicU64,
-    /// Keyspaces whose oldest frozen memtable may be another one than before.
+    /// Keyspaces whose oldest frozen memtable may have changed.
     frozen: Mutex<Vec<KeyspaceId>>,
     work: Signal,
     progress: Signal,
 }
 
-/// A generation counter that can be waited for.
+/// A generation counter with a condition variable.
 #[derive(Default)]
 struct Signal {
     generation: Mutex<u64>,
@@ -97,7 +98,7 @@ impl Shared {
         &self.visible
     }
 
-    /// Lets readers see everything up to `seq`.
+    /// Makes all entries up to `seq` visible to readers.
     ///
     /// Requires: every entry up to `seq` is in a memtable (H46); one caller at a time.
     #[inline]
@@ -107,13 +108,13 @@ impl Shared {
         self.visible.store(seq, Ordering::Release);
     }
 
-    /// Refuses writes from now on, and wakes everyone who waits for progress.
+    /// Refuses writes from now on, and wakes all waiters for progress.
     pub(crate) fn poison(&self, cause: &Error) {
         self.health.poison(cause);
         self.announce_progress();
     }
 
-    /// Asks open cursors to let go of old super-versions at their next step.
+    /// Asks open cursors to release old super-versions at their next step.
     pub(crate) fn call_for_release(&self) {
         self.release_calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -124,23 +125,23 @@ impl Shared {
         self.release_calls.load(Ordering::Relaxed)
     }
 
-    /// Notes that a memtable of a keyspace was frozen, or that the flush of one has ended. Before
-    /// the background threads are woken for it.
+    /// Notes that a memtable of a keyspace was frozen, or that the flush of one has ended. To be
+    /// called before the background threads are woken for it.
     pub(crate) fn note_frozen(&self, id: KeyspaceId) {
         self.frozen.lock().push(id);
     }
 
-    /// The keyspaces that were noted since the last call.
+    /// Takes the keyspaces noted since the last call.
     pub(crate) fn take_frozen(&self) -> Vec<KeyspaceId> {
         std::mem::take(&mut *self.frozen.lock())
     }
 
-    /// Tells the background threads that there may be work.
+    /// Wakes the background threads: there may be work.
     pub(crate) fn wake_workers(&self) {
         self.work.raise();
     }
 
-    /// The generation of the work signal, to be passed to [`wait_for_work`](Self::wait_for_work).
+    /// Generation of the work signal, for [`wait_for_work`](Self::wait_for_work).
     pub(crate) fn work_generation(&self) -> u64 {
         *self.work.generation.lock()
     }
@@ -159,12 +160,12 @@ impl Shared {
         }
     }
 
-    /// Tells waiting writers and flush callers that a job has ended or the health has changed.
+    /// Wakes waiting writers and flush callers: a job has ended or the health has changed.
     pub(crate) fn announce_progress(&self) {
         self.progress.raise();
     }
 
-    /// Waits until `done` holds; it is looked at again after every announced progress.
+    /// Waits until `done` gives a result; it is called again after every announced progress.
     pub(crate) fn wait_until<T>(&self, mut done: impl FnMut() -> Option<T>) -> T {
         loop {
             let seen = self.progress_generation();
@@ -175,8 +176,7 @@ impl Shared {
         }
     }
 
-    /// The generation of the progress signal, to be passed to
-    /// [`wait_for_progress`](Self::wait_for_progress).
+    /// Generation of the progress signal, for [`wait_for_progress`](Self::wait_for_progress).
     pub(crate) fn progress_generation(&self) -> u64 {
         *self.progress.generation.lock()
     }

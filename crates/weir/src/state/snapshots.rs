@@ -1,7 +1,7 @@
-//! The list of live snapshots: which old states of the store somebody still reads.
+//! The list of live snapshots: the sequence numbers at which the store is still read.
 //!
 //! Invariant: a snapshot's sequence number is read under the list's lock, so that a job which reads
-//! the list after it pinned a version sees every snapshot that can need that version's entries
+//! the list after it pinned a version sees every snapshot that may need that version's entries
 //! (H47).
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl SnapshotList {
         *holders += 1;
     }
 
-    /// Gives up one holder of the state at `seq`.
+    /// Removes one holder of the state at `seq`.
     pub(crate) fn release(&self, seq: Seq) {
         let mut live = self.live.lock();
         if let Some(holders) = live.get_mut(&seq) {

@@ -1,18 +1,18 @@
 //! One open keyspace: its memtables and its version, published together as a super-version.
 //!
 //! Invariants:
-//! 1. Memtables are ordered newest first and are younger than everything in the version.
+//! 1. Memtables are ordered newest first and are newer than everything in the version.
 //! 2. A memtable is frozen between two commit groups: all its sequence numbers are below those of
 //!    its successor. It gets its data epoch at that moment (ARCHITECTURE §3, H22).
-//! 3. Whoever changes the super-version holds `install`, and takes the version from the version set
+//! 3. The super-version is changed under `install`, with the version taken from the version set
 //!    under it, so that an older version never replaces a newer one.
 //! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;
 //!    the keyspace's log start on disk never passes that of its oldest memtable (H38).
-//! 5. A door keeps its successor, so that what is given to it is kept until everybody is gone who
-//!    passed it or an earlier one (`table::open_tables`). Looks through a door are short: who keeps
-//!    a super-version keeps no door.
-//! 6. Before a flushed memtable leaves the super-version, the row cache has forgotten its keys
-//!    (H53).
+//! 5. A publication of a super-version keeps its successor, so that what is given to it lives until
+//!    every lookup has ended that loaded it or an earlier one (`table::open_tables`). Lookups hold
+//!    it for a short time: a pinned super-version does not hold the publication.
+//! 6. The keys of a flushed memtable are erased from the row cache before the memtable is removed
+//!    from the super-version (H53).
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -36,14 +36,15 @@ use crate::state::shared::Shared;
 use crate::table::{Closed, Gate, Gates};
 use crate::version::run::Version;
 
-/// A memtable with what its flush needs: where its entries begin in the log, its data epoch, and
-/// what it charges.
+/// A memtable with what its flush needs: the start of its entries in the log, its data epoch, and
+/// its charge.
 pub(crate) struct Flushable {
-    /// Given back first: what is not charged any more may be kept for the next memtable.
+    /// Dropped first: memory must not be charged any longer when the pool keeps it for the next
+    /// memtable.
     charge: Mutex<Charge>,
     /// The entries.
     pub(crate) memtable: Arc<Memtable>,
-    /// First log group that can hold its entries. It moves on while the memtable is empty.
+    /// First log group that can hold its entries. It advances while the memtable is empty.
     log_start: Mutex<LogPosition>,
     /// Whether it holds entries that are in no log.
     pub(crate) holds_unlogged: AtomicBool,
@@ -70,13 +71,13 @@ impl Flushable {
         *self.log_start.lock()
     }
 
-    /// The data epoch that it got when it was frozen.
+    /// Its data epoch, drawn when it was frozen.
     pub(crate) fn epoch(&self) -> DataEpoch {
         DataEpoch::new(self.epoch.load(Ordering::Acquire))
     }
 
-    /// Charges the accountant with what the memtable holds now, to the byte. That changes with its
-    /// chunks, which double: seldom.
+    /// Charges the memtable's memory to the accountant, exactly. It changes seldom: with the number
+    /// of chunks, which double.
     #[inline]
     pub(crate) fn update_charge(&self) {
         let bytes = self.memtable.reserved_bytes();
@@ -87,7 +88,7 @@ impl Flushable {
     }
 }
 
-/// What a reader needs, as of one moment.
+/// The state that a reader needs, at one moment.
 #[derive(Clone)]
 pub(crate) struct SuperVersion {
     /// Takes the writes.
@@ -98,44 +99,45 @@ pub(crate) struct SuperVersion {
     pub(crate) version: Arc<Version>,
     /// Options of the keyspace as of this version.
     pub(crate) options: Arc<Options>,
-    /// Generation of the disk part, for the row cache; 0 for ever in a store without one.
+    /// Generation of the disk part, for the row cache; always 0 in a store without one.
     pub(crate) disk_generation: u64,
 }
 
-/// The current super-version as point lookups see it, and what was closed since.
-struct Door {
+/// A publication of a super-version, and tables closed while it was the newest one
+/// (`table::open_tables`).
+struct Publication {
     current: Arc<SuperVersion>,
-    /// What tables had open that were closed while this was the newest door.
+    /// Index and filter of tables that were closed while this was the newest publication.
     closed: Mutex<Vec<Closed>>,
-    /// The door that replaced it.
-    next: OnceLock<Arc<Door>>,
+    /// The publication that replaced it.
+    next: OnceLock<Arc<Publication>>,
 }
 
-impl Door {
+impl Publication {
     fn new(current: Arc<SuperVersion>) -> Arc<Self> {
         Arc::new(Self { current, closed: Mutex::default(), next: OnceLock::new() })
     }
 }
 
-impl Drop for Door {
+impl Drop for Publication {
     fn drop(&mut self) {
-        // One after the other: a lookup may have kept many.
+        // In a loop: a lookup may have kept a long list.
         let mut next = self.next.take();
-        while let Some(mut door) = next.and_then(Arc::into_inner) {
-            next = door.next.take();
+        while let Some(mut publication) = next.and_then(Arc::into_inner) {
+            next = publication.next.take();
         }
     }
 }
 
-/// A short look at the newest super-version.
-pub(crate) struct Peek(arc_swap::Guard<Arc<Door>>);
+/// A short borrow of the newest super-version.
+pub(crate) struct Peek(arc_swap::Guard<Arc<Publication>>);
 
 impl Peek {
-    /// For looking into the tables of this super-version.
+    /// A gate for lookups in the tables of this super-version.
     #[inline]
     pub(crate) fn gate(&self) -> Gate<'_> {
-        // SAFETY: what is given to `Tree::keep` from now on is held by this door or by a later one,
-        // which this one keeps, and this one lives as long as the guard.
+        // SAFETY: what is given to `Tree::keep` from now on is held by this publication or by a
+        // later one, which this one keeps, and this one lives as long as the guard.
         unsafe { Gate::new() }
     }
 }
@@ -154,16 +156,16 @@ pub(crate) const DELAY_UNITS_PER_NANO: u64 = 1024;
 
 /// An open keyspace.
 pub(crate) struct Tree {
-    /// Number of the keyspace, never reused.
+    /// Id of the keyspace, never reused.
     pub(crate) id: KeyspaceId,
     /// Name of the keyspace.
     pub(crate) name: String,
-    door: ArcSwap<Door>,
+    published: ArcSwap<Publication>,
     install: Mutex<()>,
     dropped: AtomicBool,
     /// Generation of the disk part; a super-version of it may not be published yet (`cache::row`).
     disk_generation: AtomicU64,
-    /// Held while `delay_per_byte`, `stalled` and `stall_blocked_by` are set together.
+    /// Held while `delay_per_byte`, `stalled` and `stall_blocked_by` are updated together.
     pub(crate) pressing: Mutex<()>,
     /// Delay that writers owe per byte, in units of 1 / [`DELAY_UNITS_PER_NANO`] nanoseconds; set
     /// after every install.
@@ -172,7 +174,7 @@ pub(crate) struct Tree {
     pub(crate) compacted: [AtomicU64; LEVELS],
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stalled: AtomicBool,
-    /// Why they cannot make progress.
+    /// Why stalled writers cannot make progress.
     stall_blocked_by: Mutex<Option<Error>>,
 }
 
@@ -182,7 +184,7 @@ impl Tree {
         Self {
             id,
             name,
-            door: ArcSwap::new(Door::new(Arc::new(first))),
+            published: ArcSwap::new(Publication::new(Arc::new(first))),
             install: Mutex::new(()),
             dropped: AtomicBool::new(false),
             disk_generation: AtomicU64::new(0),
@@ -194,20 +196,20 @@ impl Tree {
         }
     }
 
-    /// The current super-version, for a short look (a point lookup).
+    /// Borrows the current super-version for a short time (a point lookup).
     #[inline]
     pub(crate) fn peek(&self) -> Peek {
         sched::switch_point();
-        Peek(self.door.load())
+        Peek(self.published.load())
     }
 
-    /// The current super-version, to keep.
+    /// Shares the current super-version, to keep.
     pub(crate) fn pin(&self) -> Arc<SuperVersion> {
         sched::switch_point();
-        Arc::clone(&self.door.load().current)
+        Arc::clone(&self.published.load().current)
     }
 
-    /// Bytes that the active memtable takes, and those that wait for their flush: as the accountant
+    /// Bytes of the active memtable, and of those that wait for their flush, as the accountant
     /// counts them.
     pub(crate) fn memtable_bytes(&self) -> (u64, u64) {
         let current = self.peek();
@@ -215,31 +217,30 @@ impl Tree {
         (current.active.memtable.reserved_bytes(), frozen)
     }
 
-    /// Replaces the super-version by what `change` makes of the current one.
-    /// Locks: `install`.
+    /// Replaces the super-version by `change` of the current one. Locks: `install`.
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
         let next = change(&self.peek());
-        let old = self.replace_door(Arc::new(next), Vec::new());
+        let old = self.publish(Arc::new(next), Vec::new());
         drop(guard);
         // Not under the lock: this may free a version.
         drop(old);
     }
 
-    /// Publishes `current` behind a new door, and has the old one keep `closed`.
+    /// Publishes `current`; the publication that it replaces keeps `closed`.
     ///
     /// Requires: `install` is held.
-    fn replace_door(&self, current: Arc<SuperVersion>, closed: Vec<Closed>) -> Arc<Door> {
-        let fresh = Door::new(current);
+    fn publish(&self, current: Arc<SuperVersion>, closed: Vec<Closed>) -> Arc<Publication> {
+        let fresh = Publication::new(current);
         sched::switch_point();
-        let old = self.door.swap(Arc::clone(&fresh));
+        let old = self.published.swap(Arc::clone(&fresh));
         old.closed.lock().extend(closed);
-        // Only here, once for every door.
+        // Only here, once for every publication.
         let _ = old.next.set(fresh);
         old
     }
 
-    /// Freezes the active memtable under `epoch` and puts an empty one in its place, whose entries
+    /// Freezes the active memtable under `epoch` and replaces it by an empty one, whose entries
     /// will be at or after `log_start`.
     ///
     /// Requires: no commit group is being inserted (the caller leads the commit queue).
@@ -267,8 +268,8 @@ impl Tree {
         });
     }
 
-    /// Lets the active memtable begin at `log_start` if it is empty: the keyspace needs nothing of
-    /// the log before, older memtables apart.
+    /// Advances the active memtable's log start to `log_start` if it is empty: it needs nothing of
+    /// the log before.
     ///
     /// Requires: no commit group is being inserted (the caller leads the commit queue).
     pub(crate) fn restart_log_if_empty(&self, log_start: LogPosition) {
@@ -284,15 +285,15 @@ impl Tree {
         current.immutables.last().unwrap_or(&current.active).log_start()
     }
 
-    /// First log group that an entry of a memtable of this keyspace may be in; `None` if they have
-    /// none.
+    /// First log group that may hold an entry of a memtable of this keyspace; `None` if all are
+    /// empty.
     pub(crate) fn needs_log_from(&self) -> Option<LogPosition> {
         let current = self.peek();
         let active = (!current.active.memtable.is_empty()).then_some(&current.active);
         current.immutables.last().or(active).map(|flushable| flushable.log_start())
     }
 
-    /// Lets go of all memtables, tables and rows, after a drop. Cursors keep what they pinned.
+    /// Releases all memtables, tables and rows, after a drop. Cursors keep what they pinned.
     pub(crate) fn clear(&self, shared: &Shared) {
         let generation = shared.rows.as_ref().map_or(0, |rows| {
             let generation = self.raise_generation();
@@ -312,17 +313,17 @@ impl Tree {
         });
     }
 
-    /// The newest generation of the disk part: what an insertion into the row cache looks at.
+    /// The newest generation of the disk part, which an insertion into the row cache checks.
     pub(crate) fn newest_generation(&self) -> &AtomicU64 {
         &self.disk_generation
     }
 
-    /// From now on no row of an older super-version is inserted any more.
+    /// Raises the generation: from now on no row of an older super-version is inserted.
     fn raise_generation(&self) -> u64 {
         self.disk_generation.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Makes the row cache forget the keys of a memtable that is a table now. The generation of the
+    /// Erases the keys of a flushed memtable from the row cache. Returns the generation of the
     /// super-version without that memtable, which must be published *after* this (H53).
     ///
     /// Requires: one flush of the keyspace at a time.
@@ -346,7 +347,7 @@ impl Tree {
         self.stall_blocked_by.lock().clone()
     }
 
-    /// Sets what [`stall_blocked_by`](Self::stall_blocked_by) gives.
+    /// Sets [`stall_blocked_by`](Self::stall_blocked_by).
     pub(crate) fn set_stall_blocked_by(&self, error: Option<Error>) {
         *self.stall_blocked_by.lock() = error;
     }
@@ -369,7 +370,7 @@ impl Gates for Tree {
     /// Locks: `install`.
     fn keep(&self, closed: Vec<Closed>) {
         let guard = self.install.lock();
-        let old = self.replace_door(self.pin(), closed);
+        let old = self.publish(self.pin(), closed);
         drop(guard);
         drop(old);
     }
