@@ -1,7 +1,7 @@
-//! The engine's cursor: one merge over memtables and runs, seen through the user's eyes.
+//! The engine's cursor: the user's view of one merge over memtables and runs.
 //!
-//! [`TreeCursor`] is what the public cursor and iterator are made of; it pins a super-version and a
-//! sequence number and checks at every step that the store is still open.
+//! The public cursor and iterator wrap [`TreeCursor`], which pins a super-version and a sequence
+//! number and checks at every step that the store is still open.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Cursor for Source {
     }
 }
 
-/// The sources of a super-version, newest first; runs that cannot meet the bounds are left out.
+/// The sources of a super-version, newest first, without runs of one table outside the bounds.
 fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Vec<Source> {
     let options = CursorOptions {
         purpose: Purpose::Foreground,
@@ -93,9 +93,9 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
     };
     let runs = current.version.runs_newest_first().count();
     let mut sources = Vec::with_capacity(1 + current.immutables.len() + runs);
-    for buffer in std::iter::once(&current.active).chain(&current.immutables) {
-        if !buffer.memtable.is_empty() {
-            sources.push(Source::Memtable(buffer.memtable.cursor()));
+    for flushable in std::iter::once(&current.active).chain(&current.immutables) {
+        if !flushable.memtable.is_empty() {
+            sources.push(Source::Memtable(flushable.memtable.cursor()));
         }
     }
     for run in current.version.runs_newest_first() {
@@ -121,12 +121,12 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
     sources
 }
 
-/// What a cursor reads.
+/// The state that a cursor reads.
 pub(crate) struct View {
     /// The keyspace.
     pub(crate) tree: Arc<Tree>,
-    /// Its state, pinned *after* the sequence number was entered in the snapshot list: nothing that
-    /// the cursor can see is missing from it, or from any later state. `None`: the keyspace was
+    /// Its super-version, pinned *after* the sequence number was entered in the snapshot list:
+    /// neither it nor a later one lacks an entry that the cursor can see. `None`: the keyspace was
     /// dropped before.
     pub(crate) pinned: Option<Arc<SuperVersion>>,
     /// A live snapshot's sequence number.
@@ -137,7 +137,7 @@ pub(crate) struct View {
 
 /// A cursor over the visible entries of one keyspace within bounds.
 ///
-/// When memory runs short it lets go of the memtables that it holds: it moves to the keyspace's
+/// When memory runs short it releases the memtables that it holds: it moves to the keyspace's
 /// newest super-version, in which its snapshot protects everything that it can see.
 pub(crate) struct TreeCursor {
     inner: Visible<MergingCursor<Source>>,
@@ -146,8 +146,8 @@ pub(crate) struct TreeCursor {
     seq: Seq,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    /// The call to let go of memory that it has followed last.
-    release: u64,
+    /// The last call for release that it has followed.
+    release_seen: u64,
     /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
     pinned: Option<Arc<SuperVersion>>,
     closed: bool,
@@ -160,7 +160,7 @@ impl TreeCursor {
         let sources = pinned.as_ref().map_or_else(Vec::new, |p| sources(p, &lower, &upper));
         Self {
             inner: Visible::new(MergingCursor::new(sources), seq, lower.clone(), upper.clone()),
-            release: shared.release_calls(),
+            release_seen: shared.release_calls(),
             shared: Arc::clone(shared),
             tree,
             seq,
@@ -171,26 +171,26 @@ impl TreeCursor {
         }
     }
 
-    /// Whether the store is open; remembers when it is not. Follows a call to let go of memory.
+    /// Whether the store is open; remembers when it is not. Follows a call for release.
     #[inline]
     fn check_open(&mut self) -> bool {
         self.closed = self.shared.health.is_closed();
         if self.closed || self.pinned.is_none() {
             return false;
         }
-        if self.shared.release_calls() != self.release {
-            self.let_go();
+        if self.shared.release_calls() != self.release_seen {
+            self.move_to_newest();
         }
         true
     }
 
-    /// Moves to the newest super-version, to the same position.
+    /// Moves to the newest super-version, at the same position.
     #[cold]
-    fn let_go(&mut self) {
-        self.release = self.shared.release_calls();
+    fn move_to_newest(&mut self) {
+        self.release_seen = self.shared.release_calls();
         let newest = self.tree.pin();
-        // A dropped keyspace is emptied after it is marked: what was pinned stays then. And an
-        // error stays until the next seek.
+        // A dropped keyspace is emptied after it is marked: the cursor then keeps what it has
+        // pinned. An error stays until the next seek.
         let same = self.pinned.as_ref().is_some_and(|pinned| Arc::ptr_eq(pinned, &newest));
         if same || self.tree.is_dropped() || self.inner.status().is_err() {
             return;

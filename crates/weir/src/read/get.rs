@@ -27,7 +27,7 @@ pub(crate) fn get(
     Ok(found.map(|value| value.keep(&shared.accountant)))
 }
 
-/// Copies the value of `key` into `buf`; false if it has none.
+/// Copies the value of `key` into `buf`; false if the key has none.
 #[inline]
 pub(crate) fn get_into(
     shared: &Shared,
@@ -54,15 +54,16 @@ fn count(shared: &Shared, found: Option<&Value>) {
     }
 }
 
-/// A key of a batch that no memtable and no newer run has answered.
+/// A key of a batch that memtables and newer runs have not answered.
 struct Open {
-    /// Its place in the batch.
+    /// Its index in the batch.
     at: usize,
     hash: u64,
 }
 
-/// The values of `keys`, all in the same state, in the order asked. Each run is asked for all keys
-/// that newer ones have not answered, in key order: keys in one block cost one look into the cache.
+/// The values of `keys`, all at the same sequence number, in the order of `keys`. Each run is
+/// searched for all keys that newer ones have not answered, in key order: keys in one block cost
+/// one cache lookup.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     shared: &Shared,
     tree: &Tree,
@@ -94,7 +95,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
             match table.get_in_batch(&mut held, (key, hash), seq, Purpose::Foreground) {
                 Ok(None) => return true,
                 Ok(Some(hit)) if hit.kind == Kind::Put => {
-                    // Not later: a batch would hold a block for every small value.
+                    // Now, not at the end: the batch would hold a block for every small value.
                     answers[at] = Some(hit.value.keep(&shared.accountant));
                 }
                 Ok(Some(_)) => {}
@@ -111,15 +112,15 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     Ok(answers)
 }
 
-/// What the memtables say about `key` at `seq`: `Some(None)` is a delete.
+/// The memtables' answer for `key` at `seq`; `Some(None)` is a delete.
 #[inline]
 fn in_memtables(current: &SuperVersion, key: &[u8], seq: Seq) -> Option<Option<Value>> {
-    let mut buffers = std::iter::once(&current.active).chain(&current.immutables);
-    let found = buffers.find_map(|buffer| buffer.memtable.get(key, seq))?;
+    let mut memtables = std::iter::once(&current.active).chain(&current.immutables);
+    let found = memtables.find_map(|flushable| flushable.memtable.get(key, seq))?;
     Some((found.kind == Kind::Put).then(|| Value::from(found.value)))
 }
 
-/// What the tables say about `key` at `seq`: runs, newest first.
+/// The tables' answer for `key` at `seq`: runs, newest first.
 #[inline]
 fn on_disk(current: &Peek, key: &[u8], hash: u64, seq: Seq) -> Result<Option<Value>> {
     for run in current.version.runs_newest_first() {
@@ -158,7 +159,7 @@ fn get_newest(shared: &Shared, tree: &Tree, current: &Peek, key: &[u8]) -> Resul
     }
 }
 
-/// What the tables say about a key, from the row cache or into it (H53).
+/// The tables' answer for a key: from the row cache, or inserted into it (H53).
 fn through_rows(
     rows: &RowCache,
     tree: &Tree,
