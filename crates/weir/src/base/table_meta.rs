@@ -204,7 +204,7 @@ impl TableMeta {
             return Err("has sequence numbers that contradict each other");
         }
         if crate::base::key::compare(&self.smallest, &self.largest).is_gt() {
-            return Err("has its bounds the wrong way round");
+            return Err("has its smallest key above its largest");
         }
         if self.largest.len() > crate::base::limits::KEY_BYTES_MAX
             || self.smallest.len() > crate::base::limits::KEY_BYTES_MAX

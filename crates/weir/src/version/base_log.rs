@@ -1,8 +1,9 @@
-//! A version log from its base on: writing a whole root as a base, and reading a log back.
+//! Version logs: writes a whole root as the base of one (the snapshot at the start of a MANIFEST),
+//! and reads one back.
 //!
 //! A version log is one growing segment, which starts a chain of its own. The base is a sequence of
 //! ordinary edits to an empty root; the root record names the last of them, so that a log which
-//! ends inside its base is damaged, never short.
+//! ends inside its base counts as damaged, not as short.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::log::{
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
 
-/// Tables described in one edit of a base: some 100 KiB at common key lengths, at most 130 MiB.
+/// Most tables in one edit of a base: some 100 KiB at common key lengths, at most 130 MiB.
 const BASE_EDIT_TABLES: usize = 1000;
 
 /// A log that starts with a durable base, and the record that names it.
@@ -33,7 +34,7 @@ pub(super) struct BaseLog {
 /// Writes `root` as the base of version log `number`, durably. The root record is not touched.
 ///
 /// # Errors
-/// The device's. The log must not be used then, nor its number.
+/// The device's. Then neither the log nor its number may be used.
 pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<BaseLog> {
     let identity = SegmentIdentity {
         kind: LogKind::Versions,
@@ -49,12 +50,12 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         edit.encode(&mut buf);
         writer.append(GroupType::Full, &[&buf], 1, last, 0)
     };
-    // First, because tables are opened with it.
+    // First, because opening tables needs it.
     append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
     for keyspace in root.keyspaces.iter() {
         append(&keyspace_edit(keyspace), false)?;
         for (level_index, level) in keyspace.version.levels().iter().enumerate() {
-            // A draining part comes about as it does in life: it fills, and is rotated.
+            // A draining part is built by filling and rotating it, as in a running store.
             if let Some(draining) = &level.draining {
                 append_part(keyspace.id, level_index, draining, &mut append)?;
                 let mut edit = VersionEdit::default();
@@ -106,7 +107,7 @@ fn counters_edit(root: &Root) -> VersionEdit {
     }
 }
 
-/// All of a keyspace but its tables.
+/// A keyspace without its tables.
 fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
     let levels = keyspace.version.levels().iter().enumerate();
     let cursors = levels
@@ -125,12 +126,12 @@ fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
     VersionEdit { keyspaces: BTreeMap::from([(keyspace.id, part)]), ..VersionEdit::default() }
 }
 
-/// Reads the log that `record` names: the root after its last edit, and where every table is.
+/// Reads the log that `record` names: the root after its last edit, and the place of every table.
 ///
 /// # Errors
 /// `Corruption` if the log is damaged at or below the base or a durable edit, an edit does not fit,
-/// or a log with a greater number is another store's or no file: the next one would get its place;
-/// `Unsupported` for what a newer version wrote; the device's.
+/// or a log with a greater number is another store's or no regular file: the next log would
+/// overwrite it; `Unsupported` if a newer version wrote it; the device's.
 pub(super) fn read(
     storage: &dyn Storage,
     record: &RootRecord,
@@ -154,32 +155,32 @@ pub(super) fn read(
     Ok((prefix.root, prefix.places))
 }
 
-/// Which log to read.
+/// A log to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) number: u64,
     pub(super) lineage: Lineage,
     pub(super) opening: u32,
-    /// LSN of the last group of the base. `None` if the root record is lost: the base ends with the
-    /// edit that sets the log opening then.
+    /// LSN of the last group of the base. `None` if the root record is lost: then the edit that
+    /// sets `opening` ends the base.
     pub(super) base_lsn: Option<u64>,
 }
 
-/// The longest part of a log, from its start, that is sound.
+/// The longest sound prefix of a log.
 pub(super) struct Prefix {
     pub(super) root: Root,
     pub(super) places: Places,
-    /// Whether the part holds the edit that begins a base, which carries the hash seed.
+    /// Whether it holds the edit that begins a base, which has the hash seed.
     pub(super) started: bool,
-    /// Whether the part holds the whole base.
+    /// Whether it holds the whole base.
     pub(super) whole_base: bool,
     /// Edits after the base.
     pub(super) edits: u64,
-    /// What ends the part; `None` if that is the end of the log.
+    /// What ends it; `None` if it is the whole log.
     pub(super) damage: Option<Error>,
 }
 
-/// Reads a log as far as it is sound.
+/// Reads the sound prefix of a log.
 ///
 /// # Errors
 /// `Unsupported` for what a newer version wrote; the device's. Damage is in the result.
@@ -210,7 +211,8 @@ pub(super) fn read_prefix(
         let Prefix { root, places, .. } = &prefix;
         let open = |meta: &Arc<TableMeta>| open(meta, root.hash_seed);
         let applied = root.apply(&edit, places, &open).and_then(|(next, changes)| {
-            // The edits of a base are not changes of a tree: rules about changes do not bind them.
+            // The edits of a base build a tree and do not change one: the rules of changes do not
+            // apply.
             if prefix.whole_base {
                 check::check(root, &next, &edit, places, &changes)?;
             }
@@ -225,7 +227,7 @@ pub(super) fn read_prefix(
     });
     let end = end.and_then(|_| {
         check::check_root(&prefix.root).map_err(|error| unfit(&file, 0, error)).inspect_err(|_| {
-            // There is no telling which edit is wrong.
+            // It is unknown which edit is wrong.
             prefix.whole_base = false;
         })
     });
@@ -235,7 +237,7 @@ pub(super) fn read_prefix(
     }
 }
 
-/// An edit from disk that does not fit is damage, not a caller's mistake.
+/// Turns the refusal of an edit from disk into damage: it is not a caller's mistake.
 fn unfit(file: &str, offset: u64, error: Error) -> Error {
     match error.kind() {
         ErrorKind::Conflict | ErrorKind::Closed | ErrorKind::InvalidArgument => {

@@ -1,19 +1,19 @@
-//! What every edit must keep, checked before it is logged, in release builds too.
+//! The rules that every edit must keep, checked before it is logged, in release builds too.
 //!
-//! Pure. O(tables touched x runs). Structure that `root` cannot even build (a removed table that is
-//! not there, overlapping tables in a run, a uid in use) is refused there.
+//! Pure. O(tables touched x runs). Edits that `root` cannot apply at all (a removed table that is
+//! absent, overlapping tables in a run, a uid in use) are refused there.
 //!
-//! Where a level has two parts, its runs are those of the filling part, then those of the draining
-//! part: that is the order of reading, and the order that the rules are about.
+//! The runs of a level with two parts are those of the filling part, then those of the draining
+//! part: the rules are about this order, which is the order of reading.
 //!
 //! The rules: (1) a table's bounds, counts and sequence numbers make sense, and it was written for
-//! the keyspace that it is in; (2) level 0 is newest
-//! first in sequence numbers too: the runs' ranges do not touch; (3) a flush founds the newest run
-//! of level 0 and holds nothing that was flushed before (ARCHITECTURE §3: flushes install oldest
-//! first); (4) no overtaking: between the place that data leaves and the place that it comes to, no
-//! run holds a table over the same keys (H23, H48; LevelDB #320 is the same user key on both
-//! sides); (5) a rotation says what the part holds that begins to drain. A rotation alone overtakes
-//! nothing, since there is no draining part before it (`root` refuses it otherwise).
+//! the keyspace that it is in; (2) level 0 is newest first in sequence numbers too: the runs'
+//! ranges are disjoint; (3) a flush starts the newest run of level 0 and holds no sequence number
+//! that was flushed before (ARCHITECTURE §3: flushes install oldest first); (4) no overtaking:
+//! between the run that data is removed from and the run that it is added to, no run holds a table
+//! over the same keys (H23, H48; LevelDB #320 is the same user key on both sides); (5) a rotation
+//! states the size of the part that begins to drain. A rotation alone overtakes nothing, since
+//! there is no draining part before it (`root` refuses it otherwise).
 
 use std::ops::Bound;
 
@@ -26,7 +26,7 @@ use crate::base::ids::KeyspaceId;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
-/// The run of a table that is at `place`, in this part of its level.
+/// The run of the table at `place`, in this part of its level.
 fn run_at(part: PartKind, place: &Place) -> RunId {
     RunId { level: place.level, part, epoch: place.epoch }
 }
@@ -52,7 +52,7 @@ pub(super) fn check(
             continue;
         }
         check_level_0(keyspace)?;
-        let added = changes.added.iter().filter(|arrival| arrival.place.keyspace == *id);
+        let added = changes.added.iter().filter(|added| added.place.keyspace == *id);
         let added: Vec<&AddedPlace> = added.collect();
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_flush(old_keyspace, keyspace_edit)?;
@@ -66,7 +66,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The rules that hold for a root by itself: for one that was read from a base.
+/// Checks the rules for a root without an edit: one that was read from a base.
 ///
 /// # Errors
 /// As [`check`].
@@ -80,7 +80,7 @@ pub(super) fn check_root(root: &Root) -> Result<()> {
 
 /// Rule 1, for the tables that an edit adds.
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
-    let mut added = changes.added.iter().map(|arrival| &arrival.place);
+    let mut added = changes.added.iter().map(|added| &added.place);
     added.try_for_each(|place| check_table(new, place.keyspace, &place.meta))
 }
 
@@ -88,13 +88,13 @@ fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()>
     let fault = if meta.keyspace != keyspace {
         "the entries of another keyspace"
     } else if meta.uid == 0 || meta.uid >= new.next_uid {
-        "a uid that was not given out"
+        "a uid that was never assigned"
     } else if meta.entries == 0 || meta.deletes > meta.entries {
         "counts that contradict each other"
     } else if compare(&meta.smallest, &meta.largest).is_gt() {
-        "its bounds the wrong way round"
+        "its smallest key above its largest"
     } else if meta.seq_min > meta.seq_max || meta.seq_max > SEQ_MAX || meta.seq_max > new.last_seq {
-        "sequence numbers that cannot be"
+        "impossible sequence numbers"
     } else {
         return Ok(());
     };
@@ -168,7 +168,7 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     Ok(())
 }
 
-/// Rule 4, for one table that leaves `place`.
+/// Rule 4, for one table that is removed from `place`.
 fn check_no_overtaking(
     version: &Version,
     part: PartKind,

@@ -1,14 +1,14 @@
 // FORMAT: docs/format/edit.md sha=640e8eff46a3
-//! Edits: the one way in which versions change, and their bytes in the version log.
+//! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
-//! the base on gives the same root. Not here: applying an edit (`root`), judging it (`check`),
+//! the base on gives the same root. Not here: applying an edit (`root`), checking it (`check`),
 //! making it durable (`set`).
 //!
 //! Invariants: (1) every field is tagged, even tags are critical (`base::tagged`); (2) within a
-//! keyspace rotations come first, then removals, then additions, so a table that moves is both
-//! removed and added; (3) an added table joins the run with its epoch in its part of its level, or
-//! founds it.
+//! keyspace rotations are applied first, then removals, then additions, so a table that moves is
+//! both removed and added; (3) an added table joins the run with its epoch in its part of its
+//! level, or starts that run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::log::LogPosition;
 use crate::options::Options;
 
-/// The one key order that exists; its name is stored with every keyspace.
+/// The only key order; its name is stored with every keyspace.
 pub(crate) const KEY_ORDER: &str = "bytewise";
 
 /// One atomic change of the root.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct VersionEdit {
-    /// What changes in which keyspace.
+    /// The changes of each keyspace.
     pub(crate) keyspaces: BTreeMap<KeyspaceId, KeyspaceEdit>,
     /// Uids below are used or reserved. Filled in by `VersionSet::apply`.
     pub(crate) next_uid: Option<u64>,
@@ -39,9 +39,10 @@ pub(crate) struct VersionEdit {
     pub(crate) next_epoch: Option<DataEpoch>,
     /// Keyspace ids below are used. Filled in by `VersionSet::apply`.
     pub(crate) next_keyspace: Option<KeyspaceId>,
-    /// Sequence numbers up to here are used. Raised by itself to what added tables hold.
+    /// Sequence numbers up to here are used. Applying the edit raises it to those of added tables.
     pub(crate) last_seq: Option<Seq>,
-    /// The write-ahead log was durable up to this LSN. Raised by itself to what flushes state.
+    /// The write-ahead log was durable up to this LSN. Applying the edit raises it to those of
+    /// flushes.
     pub(crate) wal_durable_lsn: Option<u64>,
     /// Number of this opening of the store.
     pub(crate) opening: Option<u32>,
@@ -49,30 +50,30 @@ pub(crate) struct VersionEdit {
     pub(crate) hash_seed: Option<u64>,
 }
 
-/// What changes in one keyspace.
+/// The changes of one keyspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KeyspaceEdit {
-    /// The keyspace begins to exist, under this name. Without `flushed` it needs the write-ahead
-    /// log from the latest log start of the others on.
+    /// Creates the keyspace under this name. Without `flushed` it needs the write-ahead log from
+    /// the latest log start of the others on.
     pub(crate) create: Option<String>,
-    /// The keyspace ends; its id is never used again. Nothing else may be set.
+    /// Drops the keyspace; its id is never reused. Nothing else may be set.
     pub(crate) drop: bool,
     /// Its options from now on. Required with `create`.
     pub(crate) options: Option<Arc<Options>>,
     /// Levels whose filling part becomes the draining part, before anything else changes.
     pub(crate) rotated: BTreeMap<usize, Rotation>,
-    /// Tables that leave.
+    /// Tables removed.
     pub(crate) removed: Vec<RemovedTable>,
-    /// Tables that come.
+    /// Tables added.
     pub(crate) added: Vec<AddedTable>,
     /// Levels whose round-robin cursor changes.
     pub(crate) cursors: BTreeMap<usize, Option<Vec<u8>>>,
-    /// The write-ahead log is needed only from here on for this keyspace.
+    /// This keyspace needs the write-ahead log from here on only.
     pub(crate) flushed: Option<Flushed>,
 }
 
 impl KeyspaceEdit {
-    /// Whether the tree or its options change: more than what its tables need of the log.
+    /// Whether the tree or its options change, not just the log start.
     pub(crate) fn changes_tree(&self) -> bool {
         let Self { create, drop, options, rotated, removed, added, cursors, flushed: _ } = self;
         let fate = create.is_some() || *drop || options.is_some();
@@ -84,7 +85,7 @@ impl KeyspaceEdit {
 /// A table that is removed from a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemovedTable {
-    /// The level that it is in.
+    /// Its level.
     pub(crate) level: usize,
     /// The part of the level.
     pub(crate) part: PartKind,
@@ -95,14 +96,14 @@ pub(crate) struct RemovedTable {
 /// A table that is added to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddedTable {
-    /// The run that it joins or founds. A draining part begins with a rotation only.
+    /// The run that it joins or starts. Only a rotation starts a draining part.
     pub(crate) run: RunId,
     /// The table.
     pub(crate) meta: Arc<TableMeta>,
 }
 
-/// What a filling part holds when it becomes a draining one: fixed then, so that the progress of
-/// draining can be told.
+/// Size of a filling part when it becomes a draining one: fixed then, to measure the progress of
+/// draining.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rotation {
     /// Bytes of its tables.
@@ -111,10 +112,10 @@ pub(crate) struct Rotation {
     pub(crate) entries: u64,
 }
 
-/// How far a keyspace no longer needs the write-ahead log.
+/// How much of the write-ahead log a keyspace no longer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed {
-    /// The first group that the keyspace's tables do not cover.
+    /// The first log group that the keyspace's tables do not cover.
     pub(crate) log_start: LogPosition,
     /// Sequence numbers up to here are in tables: replay skips them for this keyspace.
     pub(crate) flushed_seq: Seq,
@@ -124,7 +125,7 @@ pub(crate) struct Flushed {
 }
 
 impl VersionEdit {
-    /// The change of one keyspace, made empty if there is none yet.
+    /// The change of one keyspace; an empty one is inserted if there is none yet.
     pub(crate) fn keyspace(&mut self, id: KeyspaceId) -> &mut KeyspaceEdit {
         self.keyspaces.entry(id).or_default()
     }
@@ -147,7 +148,7 @@ impl KeyspaceEdit {
         self.removed.push(RemovedTable { level, part, uid });
     }
 
-    /// Turns the filling part of `level`, which holds what `rotation` says, into its draining part.
+    /// Turns the filling part of `level`, of the size `rotation`, into its draining part.
     pub(crate) fn rotate(&mut self, level: usize, rotation: Rotation) {
         self.rotated.insert(level, rotation);
     }
@@ -239,7 +240,7 @@ impl VersionEdit {
         }
     }
 
-    /// Decodes the tagged form, which is all of `bytes` and lies at `offset` of `file`.
+    /// Decodes the tagged form: all of `bytes`, which lie at `offset` of `file`.
     ///
     /// # Errors
     /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
@@ -338,7 +339,7 @@ fn put_part(buf: &mut Vec<u8>, tag: u64, part: PartKind) {
     }
 }
 
-/// Knows where the bytes come from, for messages.
+/// Decodes fields; file and offset are for messages.
 struct Decoder<'a> {
     file: &'a str,
     offset: u64,
@@ -357,7 +358,7 @@ impl Decoder<'_> {
     }
 
     fn number(&self, content: &[u8]) -> Result<u64> {
-        number(content).ok_or_else(|| self.damaged("has a number that is not one"))
+        number(content).ok_or_else(|| self.damaged("has a malformed number"))
     }
 
     fn epoch(&self, content: &[u8]) -> Result<DataEpoch> {
@@ -422,7 +423,7 @@ impl Decoder<'_> {
         let name = std::str::from_utf8(content).ok();
         name.filter(|name| name.len() <= KEYSPACE_NAME_BYTES_MAX)
             .map(str::to_owned)
-            .ok_or_else(|| self.damaged("has a keyspace name that cannot be one"))
+            .ok_or_else(|| self.damaged("has an invalid keyspace name"))
     }
 
     fn key_order(&self, content: &[u8]) -> Result<()> {
@@ -490,7 +491,7 @@ impl Decoder<'_> {
         }
         match (level, size, entries) {
             (Some(level), Some(bytes), Some(entries)) => Ok((level, Rotation { bytes, entries })),
-            _ => Err(self.damaged("rotates a level without naming it or what it holds")),
+            _ => Err(self.damaged("rotates a level without level, bytes or entries")),
         }
     }
 

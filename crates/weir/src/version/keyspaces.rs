@@ -1,9 +1,9 @@
 //! The keyspaces of a root, in chunks that roots share.
 //!
-//! A root never changes, so every edit makes a new one. Here it copies the chunk of the keyspace
-//! that it changes and the list of chunks: with 4,096 keyspaces 64 pointers twice in place of 4,096
-//! (ids that were dropped leave chunks with fewer; at worst there is one keyspace in each). Each
-//! chunk knows the earliest log start in it, which is asked for after every flush.
+//! A root never changes, so every edit makes a new one. It copies the chunk of the keyspace that it
+//! changes and the list of chunks: with 4,096 keyspaces twice 64 pointers in place of 4,096
+//! (dropped ids make chunks smaller; at worst there is one keyspace in each). Each chunk knows its
+//! earliest log start, which every flush needs.
 //!
 //! Invariants: (1) chunks are ascending and none is empty; (2) the keyspaces of a chunk are
 //! ascending by id, and their ids differ in the last `CHUNK_BITS` bits only; (3) `log_start` of a
@@ -15,7 +15,7 @@ use super::root::KeyspaceVersion;
 use crate::base::ids::KeyspaceId;
 use crate::log::LogPosition;
 
-/// A chunk holds the keyspaces whose ids differ in so many of the last bits only.
+/// The keyspaces of a chunk have ids that differ in this many low bits only.
 const CHUNK_BITS: u32 = 6;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Keyspaces {
 }
 
 impl Keyspaces {
-    /// The chunk of `id`, or where it would be.
+    /// Index of the chunk of `id`, or of its insertion.
     fn chunk(&self, id: KeyspaceId) -> Result<usize, usize> {
         let number = Some(id.get() >> CHUNK_BITS);
         self.chunks.binary_search_by_key(&number, |chunk| chunk.number())
@@ -69,7 +69,7 @@ impl Keyspaces {
         self.get(id).is_some()
     }
 
-    /// How many there are.
+    /// Number of keyspaces.
     pub(crate) fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.keyspaces.len()).sum()
     }
@@ -79,7 +79,7 @@ impl Keyspaces {
         self.chunks.iter().flat_map(|chunk| &chunk.keyspaces)
     }
 
-    /// Puts a keyspace in, in place of the one with its id if there is one.
+    /// Inserts a keyspace, or replaces the one with its id.
     pub(super) fn insert(&mut self, keyspace: Arc<KeyspaceVersion>) {
         let id = keyspace.id;
         match self.chunk(id) {
@@ -99,7 +99,7 @@ impl Keyspaces {
         }
     }
 
-    /// Takes the keyspace with this id out.
+    /// Removes the keyspace with this id.
     pub(super) fn remove(&mut self, id: KeyspaceId) {
         let Ok(at) = self.chunk(id) else { return };
         let Ok(there) = self.chunks[at].find(id) else { return };
@@ -120,8 +120,8 @@ impl Keyspaces {
         self.chunks.iter().map(|chunk| chunk.log_start).min_by_key(by_time)
     }
 
-    /// The keyspaces whose log start is in `segment`, if that is the segment where the log starts
-    /// ([`log_start`](Self::log_start)): those that keep it.
+    /// The keyspaces whose log start is in `segment`. Requires: the log starts in that segment
+    /// ([`log_start`](Self::log_start)), so these keyspaces keep it alive.
     pub(crate) fn starting_in(&self, segment: u64) -> impl Iterator<Item = &Arc<KeyspaceVersion>> {
         let chunks = self.chunks.iter().filter(move |chunk| chunk.log_start.segment == segment);
         let keyspaces = chunks.flat_map(|chunk| &chunk.keyspaces);

@@ -1,10 +1,12 @@
-//! The tree as data: versions, the edits that change them, and the log that makes edits durable.
+//! The tree as data: versions, the edits that change them, and the version log (LevelDB's
+//! MANIFEST), which makes edits durable.
 //!
-//! Not here: deciding (`compaction`), reading and writing entries (`read`, `table`), freeing what
-//! no version names any more (`state`).
+//! Not here: picking compactions (`compaction`), reading and writing entries (`read`, `table`),
+//! freeing obsolete tables (`state`).
 //!
-//! An edit (`edit`) is applied to a root (`root`), judged (`check`), made durable (`set`,
-//! `base_log`) and published; deciders see shapes (`shape`), readers runs (`run`, `run_cursor`).
+//! An edit (`edit`) is applied to a root (`root`), checked (`check`), made durable (`set`,
+//! `base_log`) and published; policies see shapes (`shape`), readers see runs (`run`,
+//! `run_cursor`).
 
 mod base_log;
 mod check;

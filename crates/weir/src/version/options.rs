@@ -1,8 +1,8 @@
 // FORMAT: docs/format/edit.md sha=640e8eff46a3
-//! A keyspace's options as they are stored with it.
+//! The stored form of a keyspace's options.
 //!
-//! Tagged (`base::tagged`): a field that is not there has its default; what an older version may
-//! safely not know has an odd tag. The page is docs/format/edit.md, "Options".
+//! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
+//! safely ignore has an odd tag. The page is docs/format/edit.md, "Options".
 
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -77,7 +77,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_EXPECTED_BYTES, options.expected_bytes);
 }
 
-/// Decodes the tagged form, which is all of `bytes` and lies in a record at `offset` of `file`.
+/// Decodes the tagged form: all of `bytes`, which lie in a record at `offset` of `file`.
 ///
 /// # Errors
 /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field, policy or
@@ -88,7 +88,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let (tag, content) = next_field(&mut reader).ok_or_else(|| damaged("is cut off"))?;
-        let wide = || number(content).ok_or_else(|| damaged("has a number that is not one"));
+        let wide = || number(content).ok_or_else(|| damaged("has a malformed number"));
         let small = || u32::try_from(wide()?).map_err(|_| damaged("has a number above 32 bits"));
         let size = || usize::try_from(wide()?).map_err(|_| damaged("has a number too large"));
         match tag {
@@ -113,7 +113,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_BASE_LEVEL_BYTES => options.base_level_bytes = wide()?,
             TAG_L0_TRIGGER => options.l0_trigger = size()?,
             TAG_RUNS_PER_LEVEL => options.runs_per_level = size()?,
-            // A division that this version does not know: any will do.
+            // An unknown division becomes the default.
             TAG_FILTERS => options.filters = decode_filters(wide()?),
             TAG_WARM_UP => options.warm_up = decode_warm_up(wide()?),
             TAG_EXPECTED_BYTES => options.expected_bytes = wide()?,
@@ -130,7 +130,7 @@ fn warm_up_number(warm_up: WarmUp) -> u64 {
     }
 }
 
-/// A way of warming up that is not known is as good as none.
+/// An unknown way of warming up becomes none.
 fn decode_warm_up(value: u64) -> WarmUp {
     if value == 1 { WarmUp::Incremental } else { WarmUp::None }
 }

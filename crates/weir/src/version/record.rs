@@ -1,7 +1,9 @@
 // FORMAT: docs/format/root.md sha=9444f8a24305
-//! The root record: the one thing in a store that is replaced in place; it names the version log.
+//! The root record (LevelDB's CURRENT): the only file of a store that is replaced in place; it
+//! names the version log.
 //!
-//! Not here: how the record is replaced atomically (`storage`), what the version log says (`edit`).
+//! Not here: the atomic replacement of the record (`storage`), the content of the version log
+//! (`edit`).
 //!
 //! Invariant: the record is written only after the log that it names is durable up to `base_lsn`.
 
@@ -19,7 +21,7 @@ const HEAD_BYTES: usize = 4;
 /// Bytes after the fields: checksum 4.
 const CHECKSUM_BYTES: usize = 4;
 
-/// What the root record says.
+/// The fields of the root record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RootRecord {
     /// Identity of the store, drawn once.
@@ -55,7 +57,7 @@ impl RootRecord {
         buf
     }
 
-    /// Decodes the record; which is all of `bytes`; `file` is for messages.
+    /// Decodes the record, which is all of `bytes`; `file` is for messages.
     ///
     /// # Errors
     /// `Unsupported` for a newer format or an unknown critical field; `Corruption` otherwise.
@@ -83,7 +85,7 @@ impl RootRecord {
         let mut reader = Reader::new(fields);
         while !reader.is_empty() {
             let (tag, content) = next_field(&mut reader).ok_or_else(cut_off)?;
-            let value = number(content).ok_or_else(|| damaged("has a number that is not one"));
+            let value = number(content).ok_or_else(|| damaged("has a malformed number"));
             match tag {
                 TAG_LINEAGE => lineage = Some(Lineage::new(value?)),
                 TAG_VERSION_LOG => version_log = Some(value?),

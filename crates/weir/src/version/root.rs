@@ -1,11 +1,11 @@
-//! The root: all keyspaces' versions together, and how an edit makes the next one.
+//! The root: all keyspaces' versions together, and the application of an edit to it.
 //!
-//! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), whether an
-//! edit keeps the tree sound (`check`).
+//! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), the rules of
+//! the tree (`check`).
 //!
 //! Invariants: (1) a root never changes; (2) a table is in one place: one keyspace, one level, one
-//! run; (3) `next_*` and `last_seq` never go down, so uids, data epochs and keyspace ids are never
-//! used twice.
+//! run; (3) `next_*` and `last_seq` never decrease, so uids, data epochs and keyspace ids are never
+//! reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::table::Table;
 /// One keyspace at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyspaceVersion {
-    /// Its number, never used twice.
+    /// Its id, never reused.
     pub(crate) id: KeyspaceId,
     /// Its name.
     pub(crate) name: Arc<str>,
@@ -42,7 +42,7 @@ pub(crate) struct KeyspaceVersion {
 }
 
 impl KeyspaceVersion {
-    /// What deciders see of this keyspace.
+    /// The shape that policies see of this keyspace.
     pub(crate) fn shape(&self, busy: BTreeSet<u64>, snapshots: Vec<Seq>) -> Shape {
         self.version.shape(Arc::clone(&self.options), busy, snapshots)
     }
@@ -67,7 +67,7 @@ pub(crate) struct Root {
     pub(crate) lineage: Lineage,
     /// Seed of the key hash in filters.
     pub(crate) hash_seed: u64,
-    /// Number of this opening of the store: the epoch of the log groups that it writes.
+    /// Number of this opening of the store, which is in every log group that it writes.
     pub(crate) opening: u32,
 }
 
@@ -93,12 +93,12 @@ impl Root {
     }
 
     /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs;
-    /// `None` if there is no keyspace. Segments before its segment are needed by nobody.
+    /// `None` if there is no keyspace. Segments before its segment are obsolete.
     pub(crate) fn wal_start(&self) -> Option<LogPosition> {
         self.keyspaces.log_start()
     }
 
-    /// Where every table is.
+    /// The place of every table.
     pub(super) fn places(&self) -> Places {
         let mut places = Places::new();
         for state in self.keyspaces.iter() {
@@ -122,8 +122,8 @@ impl Root {
     }
 }
 
-/// Where a table is. Which part of the level it is in changes with every rotation, for all tables
-/// at once; an edit that removes a table names the part.
+/// The place of a table, without the part of its level, which a rotation changes for all tables at
+/// once; an edit that removes a table names the part.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) keyspace: KeyspaceId,
@@ -133,26 +133,26 @@ pub(super) struct Place {
     pub(super) table: Arc<Table>,
 }
 
-/// Where every table of the newest root is: so that an edit names tables by uid alone.
+/// The place of every table of the newest root, so that an edit names tables by uid alone.
 pub(super) type Places = BTreeMap<u64, Place>;
 
-/// Where a table is added.
+/// The place of an added table.
 #[derive(Debug)]
 pub(super) struct AddedPlace {
     pub(super) part: PartKind,
     pub(super) place: Place,
 }
 
-/// What an edit does to the places.
+/// The changes of places by an edit.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) added: Vec<AddedPlace>,
-    /// Tables that the root does not name any more.
+    /// Tables that the root no longer names.
     pub(super) removed: Vec<Place>,
 }
 
 impl Changes {
-    /// Brings `places` up to date with the root that the changes led to.
+    /// Updates `places` to the root after the changes.
     pub(super) fn install(&self, places: &mut Places) {
         for place in &self.removed {
             places.remove(&place.meta.uid);
@@ -172,11 +172,11 @@ pub(super) fn refused(what: impl std::fmt::Display) -> Error {
 }
 
 impl Root {
-    /// The root after `edit`, and what changed. `open` makes a reader for a table that comes.
+    /// The root after `edit`, and what changed. `open` makes a reader for a new table.
     ///
     /// # Errors
-    /// `Closed` if a keyspace does not exist (any more); `Conflict` for every other edit that does
-    /// not fit this root. Nothing is changed in either case.
+    /// `Closed` if a keyspace does not exist or was dropped; `Conflict` for every other edit that
+    /// does not fit this root. Nothing is changed in either case.
     pub(super) fn apply(
         &self,
         edit: &VersionEdit,
@@ -199,7 +199,7 @@ impl Root {
             let Some(keyspace) = next.keyspaces.get(id).cloned() else {
                 return Err(Error::new(
                     ErrorKind::Closed,
-                    format!("keyspace {id} does not exist (any more); it was dropped"),
+                    format!("keyspace {id} does not exist; it was dropped or never created"),
                 ));
             };
             if keyspace_edit.drop {
@@ -213,7 +213,7 @@ impl Root {
         Ok((next, changes))
     }
 
-    /// Raises the counters to what the tables and flushes of `edit` show.
+    /// Raises the counters to those of the tables and flushes of `edit`.
     fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
         for AddedPlace { place, .. } in &changes.added {
             raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
@@ -244,8 +244,8 @@ impl Root {
             return Err(refused(format_args!("keyspace {name:?} is created without options")));
         };
         self.next_keyspace = self.next_keyspace.max(id.next());
-        // It has no entry before its creation, so it needs no more of the write-ahead log than any
-        // other keyspace does.
+        // It has no entry older than its creation, so its log start may be the latest of all
+        // keyspaces'.
         let latest = || {
             let starts = self.keyspaces.iter().map(|keyspace| keyspace.log_start);
             starts.max_by_key(|start| (start.lsn, start.segment))
@@ -286,7 +286,7 @@ fn raise<T: Ord + Copy>(value: &mut T, to: Option<T>) {
     *value = to.map_or(*value, |to| to.max(*value));
 }
 
-/// What changes in one run.
+/// The changes of one run.
 #[derive(Default)]
 struct RunChange {
     removed: Vec<Arc<TableMeta>>,
@@ -362,7 +362,7 @@ fn rotate(levels: &mut [Level], index: usize, rotation: Rotation) -> Result<()> 
     Ok(())
 }
 
-/// Sorts the removals and additions of `edit` by run.
+/// Groups the removals and additions of `edit` by run.
 fn run_changes(
     keyspace: KeyspaceId,
     edit: &KeyspaceEdit,
@@ -394,7 +394,7 @@ fn run_changes(
         if !added_uids.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
-        // A table that moves keeps its reader and what that has loaded.
+        // A table that moves keeps its reader, with the index and filter that are loaded.
         let moved = removed_at.remove(&meta.uid);
         let (meta, table) = match moved {
             Some(place) if place.meta == *meta => {

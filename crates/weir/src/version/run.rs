@@ -1,6 +1,6 @@
 //! Runs of open tables, levels of runs, and the version of one keyspace's tree.
 //!
-//! Immutable: an edit makes a new version that shares what did not change. Readers know nothing of
+//! Immutable: an edit makes a new version that shares all unchanged parts. Readers do not depend on
 //! policies; all they need is the order of the runs.
 //!
 //! Invariants: (1) order is derived when a version is built: level, then filling before draining
@@ -9,9 +9,10 @@
 //! user key, all its entries in an earlier run of that order are newer than all in a later one
 //! (H22, H23, H40; `check` keeps it through every edit).
 //!
-//! A table leaves a draining part whole, in the edit that brings its entries to the next level, so
-//! a run holds just what it answers for. The key from which on a draining run is valid is
-//! needed where older copies of moved tables are kept beside it: with buffer lists, not before.
+//! The edit that merges a table of a draining part into the next level removes the whole table, so
+//! a run holds exactly the entries that it answers for. A lower bound of a draining run's valid
+//! keys is needed only where older copies of moved tables are kept beside it: with buffer lists,
+//! not before.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -29,7 +30,7 @@ use crate::table::{CursorOptions, Table};
 /// Tables with disjoint ranges, in key order.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// When the content was fixed: at memtable freeze for a flush; a merge keeps its newest
+    /// Drawn when the content is fixed: at memtable freeze for a flush; a merge keeps its newest
     /// input's.
     pub(crate) epoch: DataEpoch,
     /// The tables.
@@ -37,7 +38,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The one table that may hold `key`.
+    /// The only table that may hold `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
         self.tables.find(key).map(|(_, table)| table)
@@ -73,18 +74,18 @@ impl Run {
 pub(crate) struct Part {
     /// The runs, newest first.
     pub(crate) runs: Vec<Arc<Run>>,
-    /// Bytes that the part had when it began to drain; 0 in a filling part.
+    /// Bytes of the part when it began to drain; 0 in a filling part.
     pub(crate) rotated_bytes: u64,
-    /// Entries that it had then: bytes change with compression, entries do not.
+    /// Its entries then: bytes change with compression, entries do not.
     pub(crate) rotated_entries: u64,
 }
 
 /// One level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level {
-    /// What the level receives.
+    /// Receives the data merged into the level.
     pub(crate) filling: Part,
-    /// What it gives away; never without a run.
+    /// Is merged into the next level; never without a run.
     pub(crate) draining: Option<Part>,
     /// The largest key of the last pick in this level, for round-robin picking.
     pub(crate) cursor: Option<Arc<[u8]>>,
@@ -169,7 +170,7 @@ impl Version {
         self.runs_newest_first().flat_map(|run| run.tables.iter().map(|(_, table)| table))
     }
 
-    /// What deciders see of this version. Costs one small allocation per chunk of tables.
+    /// The shape that policies see of this version. Costs one small allocation per chunk of tables.
     pub(crate) fn shape(
         &self,
         options: Arc<Options>,

@@ -1,7 +1,7 @@
-//! Walking a run: its tables one after the other, as one cursor.
+//! A cursor over a run: concatenates the cursors of its tables.
 //!
-//! Lazy: a table's blocks are read when the cursor stands in it, and only one table has a cursor at
-//! a time. Not here: which entries a reader may see (`merge`).
+//! Lazy: a table is read when the cursor enters it, and only one table has a cursor at a time. Not
+//! here: the visibility of entries (`merge`).
 //!
 //! Invariants: (1) the order of entries is that of the tables, because they share no user key; (2)
 //! an error in a table makes the cursor invalid and stays in `status` until the next seek: the
@@ -19,7 +19,7 @@ use crate::table::{CursorOptions, TableCursor};
 pub(crate) struct RunCursor {
     run: Arc<Run>,
     options: CursorOptions,
-    /// Index of the table that `inner` walks.
+    /// Index of the table of `inner`.
     index: usize,
     inner: Option<TableCursor>,
 }
@@ -39,7 +39,7 @@ impl RunCursor {
         self.inner.as_mut()
     }
 
-    /// Whether the current table has been walked to its end without an error.
+    /// Whether the cursor is past the end of the current table, without an error.
     fn is_exhausted(&self) -> bool {
         self.inner.as_ref().is_some_and(|inner| !inner.valid() && inner.status().is_ok())
     }

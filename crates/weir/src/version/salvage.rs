@@ -1,16 +1,14 @@
-//! What can still be known of the tree when the root record or the version log is damaged: for
-//! `repair`.
+//! Salvage of the tree from a damaged root record or version log, for `repair`.
 //!
-//! Reads only. Not here: whether what was found may be used (`db::repair` compares it with the
-//! tables and the write-ahead log), starting a new log with it (`set`).
+//! Reads only. Not here: the comparison of the result with the tables and the write-ahead log
+//! (`db::repair`), starting a new log with it (`set`).
 //!
-//! The root record is not believed if the log that it names is absent or damaged, or if edits
-//! follow the base of a newer log: those are only written once the record names that log. Then,
-//! and without a record, the log in use is found by its number and content: the greatest number
-//! whose log has a whole base. One that has only its base may belong to a rewrite that never
-//! ended, so a log before it that the same opening wrote is preferred if that is sound: at that
-//! moment both said the same, and the older one may have gone on. What another opening wrote
-//! before, the newer base holds.
+//! The root record is distrusted if the log that it names is absent or damaged, or if edits follow
+//! the base of a newer log: those are only written once the record names that log. Then, and
+//! without a record, the log in use is found by its number and content: the greatest number whose
+//! log has a whole base. A log with only a base may belong to an unfinished rewrite, so an older
+//! log of the same opening is preferred if it is sound: both held the same root then, and the older
+//! one may have more edits. Logs of earlier openings are contained in the newer base.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,21 +24,21 @@ use crate::log::peek;
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::{Table, read_meta};
 
-/// What is known of the tree.
+/// The salvaged state of the tree.
 pub(crate) struct Salvage {
     /// The root after the last sound edit; without keyspaces if there is none.
     pub(crate) root: Root,
-    /// Identity of the store, if anything says it.
+    /// Identity of the store, if it was found.
     pub(crate) lineage: Option<Lineage>,
     /// Whether `root.hash_seed` is the store's.
     pub(crate) seed_known: bool,
-    /// Whether a whole base was read: `root` is one that the store once had.
+    /// Whether a whole base was read, so that `root` is one that the store once had.
     pub(crate) whole: bool,
-    /// Number of the log that `root` is from; 0 if there is none.
+    /// Number of the log of `root`; 0 if there is none.
     pub(crate) log: u64,
-    /// What is wrong with the root record.
+    /// The fault of the root record, if any.
     pub(crate) root_fault: Option<Error>,
-    /// What is wrong with the version log, at the first place.
+    /// The first fault of the version log, if any.
     pub(crate) log_fault: Option<Error>,
 }
 
@@ -84,12 +82,12 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
             None => find_any(context)?,
         };
         if named.is_some_and(|named| !known.is_empty() && !known.contains_key(&named)) {
-            // It was copied here alone.
+            // The record alone was copied here.
             why = "the root record is another store's: no log is of the store that it names".into();
             root_fault = Some(Error::corruption(&file, 0, &why));
             found = None;
         }
-        // A log that is no better than the one of the record is not taken for it.
+        // A log that is no better than the record's does not replace it.
         let best = best.filter(|(best, prefix)| {
             found.as_ref().is_none_or(|(named, of_named)| {
                 prefix.whole_base && (!of_named.whole_base || best.number > named.number)
@@ -127,7 +125,7 @@ fn read(context: &Context, source: Source) -> Result<Prefix> {
     read_prefix(&*context.storage, source, &open)
 }
 
-/// Why the root record that names this log is not to be believed, if so.
+/// Why the root record that names this log is distrusted, if it is.
 fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> {
     let storage = &*context.storage;
     let (source, prefix) = named;
@@ -154,8 +152,8 @@ fn log_file(storage: &dyn Storage, number: u64) -> String {
     storage.name_of(Object::Log(LogKind::Versions, number))
 }
 
-/// What can be read of a log whose base is marked by itself alone; `None` if its start is not
-/// readable or it is another store's.
+/// The readable prefix of a log that no record names; `None` if its start is unreadable or it is
+/// another store's.
 fn candidate(context: &Context, number: u64, lineage: Lineage) -> Result<Option<(Source, Prefix)>> {
     let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
     if (peeked.stated, peeked.lineage) != (number, lineage) {
@@ -166,7 +164,8 @@ fn candidate(context: &Context, number: u64, lineage: Lineage) -> Result<Option<
     Ok(Some((source, read(context, source)?)))
 }
 
-/// The lineages of logs of a kind that stand under their own number, each with how many it has.
+/// The lineages of all logs of a kind that are stored under their own number, each with the number
+/// of its logs.
 fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<Lineage, usize>> {
     let mut found: BTreeMap<Lineage, usize> = BTreeMap::new();
     for number in storage.list_logs(kind)? {
@@ -176,26 +175,26 @@ fn lineages(storage: &dyn Storage, kind: LogKind) -> Result<BTreeMap<Lineage, us
     Ok(found)
 }
 
-/// How many of the tables that a root names are there.
-fn tables_there(storage: &dyn Storage, root: &Root) -> usize {
-    let is_there = |table: &&Arc<Table>| {
+/// Number of a root's tables that exist.
+fn existing_tables(storage: &dyn Storage, root: &Root) -> usize {
+    let exists = |table: &&Arc<Table>| {
         let meta = table.meta();
         let file = storage.open_table(meta.uid).and_then(|file| read_meta(&*file, meta.uid));
         file.is_ok_and(|file| (file.seq_max, &file.smallest) == (meta.seq_max, &meta.smallest))
     };
-    root.tables().filter(is_there).count()
+    root.tables().filter(exists).count()
 }
 
-/// The log in use if nothing says of which store: logs of another one may have come among them. Of
-/// the logs that each store would use, the one most of whose tables are there; of equal ones that
-/// with more of the write-ahead log, then that with the greatest number.
+/// The log in use if the lineage is unknown: logs of another store may be among them. Of the logs
+/// that each lineage would use, the one with the most existing tables; of equal ones that with more
+/// write-ahead log segments, then that with the greatest number.
 fn find_any(context: &Context) -> Result<Option<(Source, Prefix)>> {
     let storage = &*context.storage;
     let segments = lineages(storage, LogKind::Wal)?;
     let mut best = None;
     for lineage in lineages(storage, LogKind::Versions)?.into_keys() {
         let Some((source, prefix)) = find(context, lineage)? else { continue };
-        let tables = tables_there(storage, &prefix.root);
+        let tables = existing_tables(storage, &prefix.root);
         let segments = segments.get(&lineage).copied().unwrap_or(0);
         let rank = (prefix.whole_base, tables, segments, source.number);
         if best.as_ref().is_none_or(|(of_best, _)| rank > *of_best) {
@@ -205,7 +204,7 @@ fn find_any(context: &Context) -> Result<Option<(Source, Prefix)>> {
     Ok(best.map(|(_, found)| found))
 }
 
-/// The log in use of a store, as the module's header says; the best there is if none is sound.
+/// The log in use of a lineage, as the module's header says; the best one if none is sound.
 fn find(context: &Context, lineage: Lineage) -> Result<Option<(Source, Prefix)>> {
     let mut best: Option<(Source, Prefix)> = None;
     for number in context.storage.list_logs(LogKind::Versions)?.into_iter().rev() {

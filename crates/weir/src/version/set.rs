@@ -1,17 +1,16 @@
-//! The version set: the current root, the log that makes edits durable, and the root record that
-//! names the log.
+//! The version set: the current root, the version log, which makes edits durable, and the root
+//! record, which names the log.
 //!
-//! Not here: what an edit means (`root`), which edits are sound (`check`), when tables are freed
-//! (`state`).
+//! Not here: applying edits (`root`), the rules of the tree (`check`), freeing tables (`state`).
 //!
-//! Invariants: (1) one edit at a time, under the install lock: built, checked, logged, synced, and
-//! only then published; (2) `current` never waits for I/O; (3) the version log starts with a base
-//! that describes a whole root; the root record names a log only when its base is durable, and the
-//! logs before go only after the record is durable (bugs 30, 34, 35); (4) log numbers are never
-//! used twice: a new one is above every log that exists and above the record's (bug 33); (5) every
-//! opening for writing starts a new log, so it never appends behind a torn edit; (6) after a failed
-//! sync, or a failed append whose traces cannot be removed, the set is poisoned: nothing is
-//! installed any more (H43), and what a perhaps-persisted edit names must not be deleted (bug 32).
+//! Invariants: (1) one edit at a time, under the install lock: applied, checked, logged, synced,
+//! and only then published; (2) `current` never waits for I/O; (3) the version log starts with a
+//! base that describes a whole root; the root record names a log only when its base is durable, and
+//! older logs are removed only after the record is durable (bugs 30, 34, 35); (4) log numbers are
+//! never reused: a new one is above every log that exists and above the record's (bug 33); (5)
+//! every opening for writing starts a new log, so it never appends behind a torn edit; (6) after a
+//! failed sync, or a failed append that cannot be rolled back, the set is poisoned: no edit is
+//! installed (H43), and the tables of an edit that may be persisted must not be deleted (bug 32).
 //!
 //! Locks: install, then current. The second is held for a pointer copy only.
 
@@ -35,21 +34,21 @@ use crate::log::{GroupType, SegmentWriter};
 use crate::storage::{LogKind, Object, Storage, check_ahead};
 use crate::table::{OpenTables, Table};
 
-/// Why it does not matter if an old version log cannot be removed.
+/// Why a failed removal of an old version log does not matter.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
 
-/// What a version set and the tables of its versions work with.
+/// The components that a version set and the tables of its versions use.
 #[derive(Clone)]
 pub(crate) struct Context {
-    /// Where the store is.
+    /// The store's storage.
     pub(crate) storage: Arc<dyn Storage>,
     /// The cache that tables read through.
     pub(crate) cache: Option<Arc<BlockCache>>,
-    /// Whom tables charge for what they hold.
+    /// The accountant of the tables' memory.
     pub(crate) accountant: Option<Arc<Accountant>>,
     /// Bytes of the version log after which a new base is written.
     pub(crate) version_log_bytes: u64,
-    /// Bounds how many tables are open.
+    /// Bounds the number of open tables.
     pub(crate) tables: Option<Arc<OpenTables>>,
 }
 
@@ -71,20 +70,20 @@ impl Context {
 pub(crate) struct Installed {
     /// The root after it, which is current.
     pub(crate) root: Arc<Root>,
-    /// Tables that the root does not name any more: for the reclaimer. The edit that removed them
-    /// is durable.
+    /// Tables that the root no longer names, for the reclaimer. The edit that removed them is
+    /// durable.
     pub(crate) removed: Vec<Arc<Table>>,
-    /// Why nothing is installed after this edit, if so.
+    /// The error of every later edit, if none can be installed after this one.
     pub(crate) last: Option<Error>,
 }
 
 /// An edit that was not installed.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplyError {
-    /// Why. `NoSpace`: may be tried again. `Poisoned`: the store must be reopened.
+    /// Why. `NoSpace`: may be retried. `Poisoned`: the store must be reopened.
     pub(crate) error: Error,
-    /// Whether the edit may be on disk all the same and hold after the next opening: the tables
-    /// that it adds must not be deleted then (bug 32), nor those that it removes.
+    /// Whether the edit may still be on disk and be recovered by the next opening: then neither the
+    /// tables that it adds may be deleted (bug 32), nor those that it removes.
     pub(crate) maybe_persisted: bool,
 }
 
@@ -100,7 +99,7 @@ impl From<Error> for ApplyError {
     }
 }
 
-/// All keyspaces' versions, and the one way to change them.
+/// All keyspaces' versions, and the only way to change them.
 pub(crate) struct VersionSet {
     context: Context,
     current: RwLock<Arc<Root>>,
@@ -119,7 +118,7 @@ pub(crate) struct VersionSet {
 pub(crate) struct Refusals {
     /// Edits to refuse from now on.
     pub(crate) left: AtomicU64,
-    /// 0: as if they did not fit; 1: as if something was damaged.
+    /// 0: as an edit that does not fit; 1: as damage.
     pub(crate) kind: AtomicU64,
 }
 
@@ -139,18 +138,18 @@ impl Refusals {
     }
 }
 
-/// What the install lock protects.
+/// The state that the install lock protects.
 struct Install {
     places: Places,
     /// `None` if the store was opened for reading only.
     log: Option<VersionLog>,
-    /// Why nothing is installed any more.
+    /// The error of every edit from now on.
     poison: Option<Error>,
 }
 
 struct VersionLog {
     writer: SegmentWriter,
-    /// Bytes of the base that the log starts with.
+    /// Bytes of the log's base.
     base_bytes: u64,
     /// Size of the log at which the next base is written.
     rewrite_bytes: u64,
@@ -158,7 +157,7 @@ struct VersionLog {
 }
 
 impl VersionSet {
-    /// Starts the version set of a new store: a first base that holds what `initial` says, and the
+    /// Creates the version set of a new store: a first base of the changes of `initial`, and the
     /// root record.
     ///
     /// # Errors
@@ -204,7 +203,7 @@ impl VersionSet {
         root.opening = record.opening.max(root.opening).checked_add(1).ok_or_else(|| {
             Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
         })?;
-        // A table that no edit names was written after the last one: its uid is spent.
+        // A table that no edit names was written after the last edit: its uid must not be reused.
         if let Some(&uid) = context.storage.list_tables()?.last() {
             check_ahead(&*context.storage, Object::Table(uid), root.next_uid)?;
             root.next_uid = root.next_uid.max(uid.saturating_add(1));
@@ -216,8 +215,8 @@ impl VersionSet {
         Self::start(context, root, places, record.version_log)
     }
 
-    /// Starts a new log with what a repair found out: `root`, changed by `changes`, becomes the
-    /// first base. `last_log` is the greatest number that a version log is known to have had.
+    /// Starts a new log after a repair: `root`, changed by `changes`, becomes the first base.
+    /// `last_log` is the greatest number that a version log is known to have had.
     ///
     /// # Errors
     /// `Conflict` if `changes` do not fit; the device's. The root record is switched last.
@@ -235,7 +234,7 @@ impl VersionSet {
         Self::start(context, next, places, last_log)
     }
 
-    /// Reads the root without writing anything: every edit is refused with `ReadOnly`.
+    /// Reads the root and writes nothing: every edit is refused with `ReadOnly`.
     ///
     /// # Errors
     /// As [`VersionSet::recover`].
@@ -259,7 +258,7 @@ impl VersionSet {
     }
 
     /// Writes `root` as the base of a new log above `last_log`, switches the root record to it and
-    /// removes the logs before.
+    /// removes older logs.
     fn start(context: Context, root: Root, places: Places, last_log: u64) -> Result<Self> {
         let storage = &*context.storage;
         let existing = storage.list_logs(LogKind::Versions)?;
@@ -299,17 +298,17 @@ impl VersionSet {
         root
     }
 
-    /// A table uid that was never given out before, in this or an earlier opening.
+    /// A table uid that was never assigned before, in this or an earlier opening.
     pub(crate) fn new_uid(&self) -> u64 {
         self.next_uid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A data epoch above all given out before. Drawn when a run's content is fixed (H22).
+    /// A data epoch above all drawn before. Drawn when a run's content is fixed (H22).
     pub(crate) fn new_epoch(&self) -> DataEpoch {
         DataEpoch::new(self.next_epoch.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A keyspace id that was never given out before; `None` if all are spent.
+    /// A keyspace id that was never assigned before; `None` if all are used.
     pub(crate) fn new_keyspace_id(&self) -> Option<KeyspaceId> {
         KeyspaceId::try_from(self.next_keyspace.fetch_add(1, Ordering::Relaxed)).ok()
     }
@@ -331,14 +330,14 @@ impl VersionSet {
         self.install.lock().log.as_ref().map(|log| log.writer.segment())
     }
 
-    /// Why nothing is installed any more, if so.
+    /// The error of every edit from now on, if the set is poisoned.
     #[cfg(test)]
     pub(crate) fn poison(&self) -> Option<Error> {
         self.install.lock().poison.clone()
     }
 
-    /// Refuses every edit from now on with `why`, after the one that is being made: the files may
-    /// be somebody else's then.
+    /// Refuses every edit from now on with `why`, after a running one: another process may own the
+    /// files then.
     pub(crate) fn close(&self, why: Error) {
         self.install.lock().poison.get_or_insert(why);
     }
@@ -360,7 +359,8 @@ impl VersionSet {
             Ok(outcome) => return outcome,
             Err(panicked) => poisoned(&panicked),
         };
-        // Perhaps behind the edit's way to the device: what is in memory must not go on without it.
+        // The panic may have followed the write to the device: without the edit the state in memory
+        // must not be used.
         install.poison.get_or_insert_with(|| panicked.clone());
         Err(ApplyError { error: panicked, maybe_persisted: true })
     }
@@ -421,8 +421,8 @@ impl VersionSet {
     }
 
     /// Replaces the log by a new one that starts with `root`. The edits so far are safe in the old
-    /// log: what leaves nothing unknown, such as a full disk, only puts the rewrite off; any other
-    /// failure poisons the set.
+    /// log: a failure that leaves nothing unknown, such as a full disk, only delays the rewrite;
+    /// any other failure poisons the set.
     fn rewrite(&self, install: &mut Install, root: &Root) {
         let Some(log) = &mut install.log else { return };
         let old = log.writer.segment();
@@ -448,8 +448,8 @@ impl VersionSet {
         })?;
         let record = base.record.encode();
         let Err(error) = storage.write_root(&record) else { return Ok(base) };
-        // Which record holds after a crash? Only if the old one is certainly still there may the
-        // old log go on. A full device may have said so after the record was replaced.
+        // Which record would a crash leave? The old log may be continued only if the old record is
+        // certainly still there. A full device may report so after the record was replaced.
         let is_old = match error.kind() {
             ErrorKind::NoSpace => storage.read_root().is_ok_and(|r| r.is_some_and(|r| r != record)),
             _ => !error.leaves_unknown(),
@@ -477,7 +477,7 @@ fn poisoned(cause: &Error) -> Error {
 impl VersionLog {
     fn new(base: BaseLog, version_log_bytes: u64) -> Self {
         let base_bytes = base.writer.bytes();
-        // At least as many bytes of edits as of base, so that bases are at most half of what is
+        // At least as many bytes of edits as of base, so that bases are at most half of the bytes
         // written.
         let rewrite_bytes = version_log_bytes.max(2 * base_bytes);
         Self { writer: base.writer, base_bytes, rewrite_bytes, buf: Vec::new() }
@@ -487,7 +487,8 @@ impl VersionLog {
         self.writer.bytes() >= self.rewrite_bytes && self.writer.bytes() > self.base_bytes
     }
 
-    /// Appends `edit` and makes it durable. On an error nothing of it is left, or it says so.
+    /// Appends `edit` and makes it durable. On an error it is rolled back, or `maybe_persisted` is
+    /// set.
     fn append(&mut self, edit: &VersionEdit) -> Result<(), ApplyError> {
         self.buf.clear();
         edit.encode(&mut self.buf);
@@ -506,7 +507,7 @@ impl VersionLog {
                 Err(_) => Err(ApplyError { error, maybe_persisted: true }),
             };
         }
-        // A failed sync leaves unknown what is on disk: no retry (H43).
+        // After a failed sync the content of the disk is unknown: no retry (H43).
         self.writer.region().sync().map_err(|error| ApplyError { error, maybe_persisted: true })
     }
 }

@@ -1,14 +1,13 @@
-//! What deciders see of one keyspace's tree: metadata only, cheap to take, never changing.
+//! The shape of one keyspace's tree, which policies see: metadata only, cheap to take, immutable.
 //!
-//! Not here: bytes, open tables, caches. A shape is pure, so policies are tested on shapes made by
-//! hand and can be dry-run on the shape of a store.
+//! Not here: bytes, open tables, caches. A shape is pure data, so policies are tested on shapes
+//! made by hand and can be dry-run on the shape of a store.
 //!
 //! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a part are newest
 //! first by data epoch, and those of the filling part are newer than those of the draining part;
-//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and
-//! everything that is `damaged`: a pick that touches one is void; (5) `jobs` holds a job for each
-//! of the former: a pick that conflicts with one ([`JobFootprint::conflicts_with`]) is void
-//! too.
+//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and all
+//! `damaged` tables: a pick that includes one is void; (5) `jobs` holds each running job: a pick
+//! that conflicts with one ([`JobFootprint::conflicts_with`]) is void too.
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
@@ -24,14 +23,14 @@ use crate::options::Options;
 
 pub(crate) use super::tables::{TableList, Totals};
 
-/// One keyspace's tree and what matters for deciding about it.
+/// One keyspace's tree and the state that picks depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     /// The levels, level 0 first.
     pub(crate) levels: Vec<LevelShape>,
     /// Tables that are inputs of running jobs.
     pub(crate) busy: BTreeSet<u64>,
-    /// Tables that cannot be read: busy too, but for as long as the store is open.
+    /// Tables that cannot be read: busy too, for as long as the store is open.
     pub(crate) damaged: BTreeSet<u64>,
     /// The running jobs.
     pub(crate) jobs: Vec<JobFootprint>,
@@ -41,24 +40,24 @@ pub(crate) struct Shape {
     pub(crate) options: Arc<Options>,
 }
 
-/// Which part of a level. In the order of reading: what fills a level is newer than what leaves it.
+/// A part of a level. In the order of reading: the filling part is newer than the draining one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PartKind {
-    /// What comes from above is merged into this part (C_i in LSbM, C_i^ins in dLSM). Policies
-    /// without parts use no other.
+    /// Data from above is merged into this part (C_i in LSbM, C_i^ins in dLSM). Policies without
+    /// parts use no other.
     #[default]
     Filling,
-    /// What was the filling part until the level was rotated; it is merged into the next level, in
-    /// key order, until nothing is left of it (C'_i, C_i^del).
+    /// The filling part of before the last rotation of the level; it is merged into the next level,
+    /// in key order, until it is empty (C'_i, C_i^del).
     Draining,
 }
 
 /// One level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LevelShape {
-    /// What the level receives.
+    /// Receives the data merged into the level.
     pub(crate) filling: PartShape,
-    /// What it gives away; never without a run.
+    /// Is merged into the next level; never without a run.
     pub(crate) draining: Option<PartShape>,
     /// The largest key of the last pick in this level, for round-robin picking.
     pub(crate) cursor: Option<Vec<u8>>,
@@ -69,7 +68,7 @@ pub(crate) struct LevelShape {
 pub(crate) struct PartShape {
     /// The runs, newest first.
     pub(crate) runs: Vec<RunShape>,
-    /// Bytes that the part had when it began to drain; 0 in a filling part.
+    /// Bytes of the part when it began to drain; 0 in a filling part.
     pub(crate) rotated_bytes: u64,
 }
 
@@ -97,14 +96,14 @@ impl Shape {
     }
 }
 
-/// Which run of a tree. Ordered as runs are read: a smaller id is newer.
+/// Identifies a run of a tree. Ordered as runs are read: a smaller id is newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunId {
     /// The level.
     pub(crate) level: usize,
     /// The part of the level.
     pub(crate) part: PartKind,
-    /// Its data epoch, which no other run of the part has.
+    /// Its data epoch, unique in the part.
     pub(crate) epoch: DataEpoch,
 }
 
@@ -130,7 +129,7 @@ impl PartialOrd for RunId {
 
 /// Footprint of a running job: the run and the key range that its outputs may occupy, and the runs
 /// that its data passes on the way. Wider than its inputs: an output may span the gaps between
-/// them, and nothing may be put there meanwhile.
+/// them, so no other job may write there meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobFootprint {
     /// The smallest user key of its inputs.
@@ -146,9 +145,9 @@ pub(crate) struct JobFootprint {
 }
 
 impl JobFootprint {
-    /// Whether two jobs may not run side by side, whichever ends first: they would write over the
-    /// same keys of one run, or one would write there between the runs of the other, which then
-    /// passes it (rule 4 of `version::check`).
+    /// Whether two jobs must not run concurrently, in any order of their ends: their key ranges
+    /// overlap, and either both write into one run, or one writes into a run between the other's
+    /// runs, whose data would then overtake it (rule 4 of `version::check`).
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         let writes_between = |writer: &Self, passer: &Self| {
             writer.output > passer.newest && writer.output < passer.oldest

@@ -1,13 +1,13 @@
 //! The tables of one run as a persistent sequence: in key order, cut into chunks that consecutive
 //! versions share.
 //!
-//! Pure metadata plus one attachment per table (`()` for deciders, an open table for readers), so
-//! that one piece of code searches and edits both. Not here: what a run is (`shape`, `run`).
+//! Pure metadata plus one attachment per table (`()` for policies, an open table for readers), so
+//! that one piece of code searches and edits both. Not here: runs (`shape`, `run`).
 //!
 //! Invariants: (1) tables are in key order and share no user key: the largest key of one is below
 //! the smallest of the next (H40); (2) a chunk holds 1 to [`CHUNK_TABLES_MAX`] tables; (3) an edit
 //! copies the chunks that it touches and one pointer per other chunk: at 100,000 tables about 1,600
-//! pointers and fences, some tens of microseconds.
+//! pointers and fences, in some tens of microseconds.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use crate::base::key::{SEQ_MAX, Seq, compare, prefix};
 use crate::base::table_meta::TableMeta;
 
-/// Most tables of a chunk. Smaller: cheaper to copy a chunk, more chunks to point at; at 100,000
-/// tables both sides of an edit cost about the same here.
+/// Most tables of a chunk. Smaller chunks are cheaper to copy, but are more pointers; at 100,000
+/// tables both cost about the same in an edit.
 pub(crate) const CHUNK_TABLES_MAX: usize = 128;
-/// A rebuilt chunk with fewer tables than this takes its neighbour in.
+/// A rebuilt chunk with fewer tables than this is merged with its neighbour.
 const CHUNK_TABLES_MIN: usize = CHUNK_TABLES_MAX / 4;
 
 /// Sums over tables.
@@ -82,7 +82,7 @@ impl Totals {
     }
 }
 
-/// Two tables that cannot stand in one run, in key order.
+/// Two tables that cannot be in one run, in key order.
 #[derive(Clone, Debug)]
 pub(crate) struct Overlap(pub(crate) Arc<TableMeta>, pub(crate) Arc<TableMeta>);
 
@@ -204,7 +204,7 @@ impl<T> TableList<T> {
         Some((chunk.metas.get(at)?, chunk.attached.get(at)?))
     }
 
-    /// Index of the first table that ends at or behind `key`; `len()` if there is none.
+    /// Index of the first table whose largest key is at or above `key`; `len()` if there is none.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
         let inner = &*self.0;
         let chunk_index = lower_bound(&inner.fences, key, |i| {
@@ -215,7 +215,7 @@ impl<T> TableList<T> {
         inner.starts.get(chunk_index).map_or(self.len(), |start| start + at)
     }
 
-    /// The one table that may hold `key`.
+    /// The only table that may hold `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Option<(&Arc<TableMeta>, &T)> {
         self.get(self.lower_bound(key)).filter(|(meta, _)| compare(&meta.smallest, key).is_le())
     }
@@ -280,7 +280,7 @@ impl<T> TableList<T> {
 
 #[cfg(test)]
 impl<T> TableList<T> {
-    /// How many chunks are shared with `other`, and how many there are.
+    /// Number of chunks shared with `other`, and of all chunks.
     pub(crate) fn shared_chunks(&self, other: &Self) -> (usize, usize) {
         let theirs: std::collections::BTreeSet<_> =
             other.0.chunks.iter().map(Arc::as_ptr).collect();
@@ -333,7 +333,7 @@ impl<T: Clone> TableList<T> {
         let mut chunks: Vec<Arc<Chunk<T>>> = Vec::with_capacity(inner.chunks.len() + 1);
         let mut removed = removed.iter().copied().peekable();
         let mut added = added.into_iter().peekable();
-        // Tables of rebuilt chunks that have not become a chunk yet.
+        // Tables of rebuilt chunks that are not in a chunk yet.
         let mut pending: Vec<(Arc<TableMeta>, T)> = Vec::new();
         let last = inner.chunks.len() - 1;
         for (index, (chunk, &start)) in inner.chunks.iter().zip(&inner.starts).enumerate() {

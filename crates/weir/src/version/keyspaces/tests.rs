@@ -19,8 +19,8 @@ fn keyspace(id: KeyspaceId, segment: u64, lsn: u64) -> Arc<KeyspaceVersion> {
     })
 }
 
-/// Goal: a map that is changed in place by random insertions, replacements and removals is what a
-/// `BTreeMap` is, also its earliest log start; and what was cloned before stays as it was.
+/// Goal: after random insertions, replacements and removals the map equals a `BTreeMap`, and so
+/// does its earliest log start; clones made before do not change.
 #[test]
 fn agrees_with_a_map() {
     for seed in 0..20 {

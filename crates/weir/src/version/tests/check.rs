@@ -1,4 +1,4 @@
-//! Each rule of `check`, and each refusal of `root`, with the story that it stops.
+//! Each rule of `check`, and each refusal of `root`, with the story that it prevents.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn sound_edits_pass() {
         part.add_table(1, epoch(10), meta(40, "a", "z", (1, 199)));
     })
     .unwrap();
-    // A table moves down, past nothing.
+    // A table moves down and passes no other.
     let set = tree();
     let before = Arc::clone(
         set.current().keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1].filling.runs
@@ -99,9 +99,9 @@ fn sound_edits_pass() {
 
 #[test]
 fn tables_must_make_sense() {
-    refused(|p| p.add_table(2, epoch(9), meta(60, "b", "a", (1, 1))), "wrong way round");
+    refused(|p| p.add_table(2, epoch(9), meta(60, "b", "a", (1, 1))), "smallest key above");
     refused(|p| p.add_table(2, epoch(9), meta(60, "a", "b", (9, 1))), "sequence");
-    refused(|p| p.add_table(2, epoch(9), meta(0, "a", "b", (1, 1))), "not given out");
+    refused(|p| p.add_table(2, epoch(9), meta(0, "a", "b", (1, 1))), "never assigned");
     refused(
         |p| {
             let mut table = (*meta(60, "a", "b", (1, 1))).clone();
@@ -170,7 +170,7 @@ fn flushes_install_oldest_first() {
     refused(|p| p.flushed = Some(flushed(9, 299)), "goes back");
 }
 
-/// H23, H48: an older run stays behind while newer data for its keys moves below it.
+/// H23, H48: an older run stays while newer data for its keys moves below it.
 #[test]
 fn data_does_not_overtake_older_data() {
     // The newer run of level 0 goes down and leaves the older one above its data.
@@ -198,7 +198,7 @@ fn data_does_not_overtake_older_data() {
         },
         "would pass table 10",
     );
-    // Old data comes up past newer data.
+    // Old data moves up past newer data.
     refused(
         |p| {
             p.remove_table(1, 10);

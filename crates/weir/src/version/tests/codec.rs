@@ -75,7 +75,7 @@ fn worked_examples() {
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
     assert_eq!(decode(&bytes).unwrap(), edit);
-    // A part that nobody knows of.
+    // An unknown part.
     let mut foreign = bytes.clone();
     *foreign.last_mut().unwrap() = 2;
     assert_eq!(decode(&foreign).unwrap_err().kind(), ErrorKind::Corruption);
@@ -143,7 +143,7 @@ fn unknown_tags_are_refused_by_name_or_skipped() {
     let mut bytes = Vec::new();
     put_field(&mut bytes, 16, &part);
     assert_eq!(decode(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
-    // Another key order than the one that exists.
+    // An unknown key order.
     let mut part = Vec::new();
     put_number(&mut part, 2, 1);
     put_field(&mut part, 18, b"reverse");

@@ -1,5 +1,4 @@
-//! Filling and draining parts of a level: how one becomes the other, what may move between them,
-//! and that recovery finds them.
+//! Filling and draining parts of a level: rotations, moves between the parts, and their recovery.
 
 use std::sync::Arc;
 
@@ -61,7 +60,7 @@ fn order(set: &VersionSet) -> Vec<u64> {
     version.tables().map(|table| table.meta().uid).collect()
 }
 
-/// A rotation moves no table in the order of reading; what fills afterwards comes before.
+/// A rotation moves no table in the order of reading; tables added afterwards precede them.
 #[test]
 fn filling_is_read_before_draining() {
     let (set, _) = set::fresh(1 << 20);
@@ -90,26 +89,26 @@ fn rotations_are_refused() {
     refused(&set, |p| p.remove_table_from(1, PartKind::Draining, 6), "not in the run");
 }
 
-/// Goal: nothing passes what is newer or older than itself over the same keys, parts included (H4,
-/// H23). Method: the steps of a round, each with the wrong order refused.
+/// Goal: no data overtakes newer or older data of the same keys, parts included (H4, H23). Method:
+/// the steps of a round, each with the wrong order refused.
 #[test]
 fn data_keeps_its_order_through_a_round() {
     let (set, _) = set::fresh(1 << 20);
     tree(&set);
-    // What fills does not go down past what drains.
+    // Filling data does not move down past draining data.
     let past = |p: &mut KeyspaceEdit| {
         p.remove_table(1, 6);
         p.remove_table(2, 2);
         p.add_table(2, epoch(9), meta(60, "a", "z", (1, 200)));
     };
     refused(&set, past, "would pass table 3");
-    // What drains does not come up past what fills.
+    // Draining data does not move up past filling data.
     let up = |p: &mut KeyspaceEdit| {
         p.remove_table_from(1, PartKind::Draining, 3);
         p.added.push(added(1, PartKind::Filling, 13, 3, ("a", "f")));
     };
     refused(&set, up, "would pass table 6");
-    // A draining table goes down, beside a filling one over the same keys.
+    // A draining table moves down, beside a filling one over the same keys.
     apply(&set, |p| {
         p.remove_table_from(1, PartKind::Draining, 3);
         p.remove_table(2, 2);
@@ -130,8 +129,8 @@ fn data_keeps_its_order_through_a_round() {
             .map(|part| part.rotated_bytes)
     };
     assert_eq!(draining(&set), Some(2007));
-    // Its last table goes back to the filling part, below what is there: the round is over, and the
-    // next may begin.
+    // Its last table moves back to the filling part, below the tables there: the round is over, and
+    // the next may begin.
     apply(&set, |p| {
         p.remove_table_from(1, PartKind::Draining, 62);
         p.added.push(added(1, PartKind::Filling, 10, 62, ("m", "o")));
@@ -187,7 +186,7 @@ fn level_0_has_parts_too() {
     apply(&set, |p| p.add_table(0, epoch(22), meta(22, "x", "y", (321, 330)))).unwrap();
 }
 
-/// A base brings a half-drained part back with the size that it was rotated with.
+/// A base restores a half-drained part with its size at the rotation.
 #[test]
 fn a_base_keeps_the_parts() {
     // Every edit rewrites the base.

@@ -1,4 +1,4 @@
-//! The set: what was applied is what recovery finds, through base rewrites, faults and crashes.
+//! The set: recovery finds the applied edits, through base rewrites, faults and crashes.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ fn recover(storage: &MemStorage, version_log_bytes: u64) -> VersionSet {
     VersionSet::recover(context(Arc::new(storage.clone()), version_log_bytes)).unwrap()
 }
 
-/// Goal: replaying the log gives the same root, whatever part of it is base. Method: random edits
-/// with log sizes that rewrite the base often or never; recover copies now and then, also twice.
+/// Goal: replaying the log gives the same root, for every size of its base. Method: random edits
+/// with log sizes that rewrite the base often or never; recover copies sometimes, also twice.
 #[test]
 fn recovery_gives_the_root_that_was_applied() {
     for (seed, version_log_bytes) in [(1, 4 << 10), (2, 64 << 10), (3, 16 << 20)] {
@@ -115,9 +115,9 @@ fn dump_after(storage: &MemStorage, set: &VersionSet, edit: &VersionEdit) -> Str
     dump(&copy.apply(edit.clone()).unwrap().root)
 }
 
-/// Goal: after any failing call the log is consistent, and `maybe_persisted` tells the truth (bugs
-/// 31, 32, 35). Method: fail every call in turn, in three ways and with two errors; retry what may
-/// be retried; compare with what recovery finds at once and in the end.
+/// Goal: after any failing call the log is consistent, and `maybe_persisted` is correct (bugs 31,
+/// 32, 35). Method: fail every call in turn, in three ways and with two errors; retry what may be
+/// retried; compare with the recovered root at once and in the end.
 #[test]
 fn faults_at_every_call() {
     for effect in [Effect::Nothing, Effect::Half, Effect::All] {
@@ -164,7 +164,7 @@ fn one_fault(fault: Fault) {
     }
 }
 
-/// A failed append whose traces cannot be removed either ends the changes until the next opening.
+/// A failed append that cannot be rolled back either refuses all edits until the next opening.
 #[test]
 fn a_disk_that_stays_broken_poisons_the_set() {
     let (set, storage) = fresh(4 << 10);
@@ -194,7 +194,7 @@ fn a_lost_root_is_not_an_empty_store() {
     storage.add_table(7);
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
     storage.remove_table(7).unwrap();
-    // What a creation that crashed leaves behind is no hindrance.
+    // Files of a crashed creation do not prevent the next one.
     storage.create_log(LogKind::Versions, 1, 0).unwrap();
     create(&storage).unwrap();
     assert_eq!(storage.list_logs(LogKind::Versions).unwrap(), [2]);
@@ -217,7 +217,7 @@ fn numbers_are_never_used_twice() {
     let installed = set.apply(edit).unwrap();
     assert!(!installed.root.keyspaces.contains(id));
     let (uid, epoch, keyspace) = (set.new_uid(), set.new_epoch(), set.new_keyspace_id().unwrap());
-    // The next edit says what is reserved; a table that nobody names spends its uid all the same.
+    // The next edit states the reserved uids; an orphan's uid is not reused either.
     set.apply(random_edit(&set, &mut prng)).unwrap();
     storage.add_table(uid + 50);
     let again = recover(&storage, 1 << 20);
@@ -248,8 +248,8 @@ fn read_only_reads_and_refuses() {
 }
 
 /// Goal: no damage of the version log or the root record is ever silent. Method: flip every bit;
-/// the verdict is an error or the same root, never another one. Only the last edit is known to be
-/// durable by nothing behind it, so a flip in it may take it away.
+/// the verdict is an error or the same root, never another one. Nothing behind the last edit proves
+/// that it was durable, so a flip in it may lose it.
 #[test]
 fn flips_in_the_version_log_are_noticed() {
     let (set, storage) = fresh(1 << 20);
