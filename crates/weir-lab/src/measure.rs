@@ -7,7 +7,9 @@
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
 
-use crate::run::{LEVELS, Record, Sample};
+use weir::defaults::LEVELS;
+
+use crate::run::{Record, Sample};
 
 /// A measure per window.
 struct PerWindow {

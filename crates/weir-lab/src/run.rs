@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir::defaults::LEVELS;
 use weir::sim::{DiskModel, RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
 use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values};
@@ -24,9 +25,6 @@ const WRITER_TICK_NANOS: u64 = 10_000_000;
 
 /// The stream of the values that are written.
 const VALUE_STREAM: u64 = 1 << 42;
-
-/// Levels of a tree.
-pub const LEVELS: usize = 7;
 
 /// Everything that is counted, as of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

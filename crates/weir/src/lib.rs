@@ -53,6 +53,7 @@ pub mod sim {
 
 /// The default values and bounds that the documentation of [`DbOptions`] and [`Options`] links to.
 pub mod defaults {
+    pub use crate::base::limits::LEVELS;
     pub use crate::options::{
         DEFAULT_BACKGROUND_THREADS, DEFAULT_BASE_LEVEL_BYTES, DEFAULT_BLOCK_BYTES,
         DEFAULT_BLOOM_BITS, DEFAULT_IMMUTABLES_MAX, DEFAULT_L0_TRIGGER, DEFAULT_LEVEL_RATIO,

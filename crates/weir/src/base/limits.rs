@@ -16,4 +16,4 @@ pub(crate) const KEYSPACES_MAX: usize = 4096;
 
 /// Levels of a tree. Level 0 holds flushed runs; with a size ratio of 10 and 256 MiB in level 1,
 /// level 6 holds 25 TiB.
-pub(crate) const LEVELS: usize = 7;
+pub const LEVELS: usize = 7;
