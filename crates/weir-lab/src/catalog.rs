@@ -1,5 +1,6 @@
 //! All experiments: the files in `experiments/`, built in.
 
+use crate::document::Source;
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
@@ -39,7 +40,11 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// What is wrong with one of them: a mistake in a file that is built in.
 pub fn all() -> Result<Vec<Experiment>, String> {
-    ALL.iter().map(|(name, text)| Experiment::parse(name, text)).collect()
+    ALL.iter().map(|(name, text)| built_in(name, text)).collect()
+}
+
+fn built_in(name: &str, text: &str) -> Result<Experiment, String> {
+    Experiment::parse(name, &Source { name: format!("{name}.toml"), text: text.to_owned() })
 }
 
 /// The experiment called `name`.
@@ -51,7 +56,7 @@ pub fn named(name: &str) -> Result<Experiment, String> {
     let (name, text) = found.ok_or_else(|| {
         format!("there is no experiment {name:?}; there are: {}", names().join(", "))
     })?;
-    Experiment::parse(name, text)
+    built_in(name, text)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use weir_bench::{Permutation, Prng, Zipfian};
 
-use crate::experiment::Reads;
+use crate::settings::{ReadChoice, Reads};
 
 /// The stream of the keys that are written.
 const WRITE_STREAM: u64 = 1 << 40;
@@ -53,24 +53,21 @@ const TRIES_MAX: usize = 1000;
 
 impl Choice {
     /// The choice that `reads` names, over `keys` keys.
-    ///
-    /// # Errors
-    /// The name that is unknown.
-    pub fn new(reads: &Reads, keys: u64, seed: u64) -> Result<Self, String> {
+    #[must_use]
+    pub fn new(reads: &Reads, keys: u64, seed: u64) -> Self {
         let hot = ((keys as f64 * reads.hot_keys) as u64).clamp(1, keys);
         let (start, end) = ((keys - hot) / 2, (keys - hot) / 2 + hot);
         let recent = reads.recent_keys.max(1);
         let zipfian = || Zipfian::with_theta(keys, reads.zipf_theta);
-        let kind = match reads.choice.as_str() {
-            "uniform" => Kind::Uniform,
-            "zipfian" => Kind::Zipfian(zipfian(), Permutation::new(keys, seed)),
-            "range_hot" => Kind::RangeHot { start, end, hot_reads: reads.hot_reads },
-            "latest_uniform" => Kind::LatestUniform { recent },
-            "latest_zipfian" => Kind::LatestZipfian(zipfian()),
-            "latest_range_hot" => Kind::LatestRangeHot { recent, start, end },
-            other => return Err(format!("reads.choice: {other:?} is unknown")),
+        let kind = match reads.choice {
+            ReadChoice::Uniform => Kind::Uniform,
+            ReadChoice::Zipfian => Kind::Zipfian(zipfian(), Permutation::new(keys, seed)),
+            ReadChoice::RangeHot => Kind::RangeHot { start, end, hot_reads: reads.hot_reads },
+            ReadChoice::LatestUniform => Kind::LatestUniform { recent },
+            ReadChoice::LatestZipfian => Kind::LatestZipfian(zipfian()),
+            ReadChoice::LatestRangeHot => Kind::LatestRangeHot { recent, start, end },
         };
-        Ok(Self { seed, keys, kind })
+        Self { seed, keys, kind }
     }
 
     /// The next key, when `written` writes have been done.
@@ -104,12 +101,13 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::ReadKind;
 
-    fn reads(choice: &str) -> Reads {
+    fn reads(choice: ReadChoice) -> Reads {
         Reads {
             threads: 1,
-            kind: "get".into(),
-            choice: choice.into(),
+            kind: ReadKind::Get,
+            choice,
             recent_keys: 50,
             zipf_theta: 0.999,
             hot_keys: 0.15,
@@ -123,25 +121,25 @@ mod tests {
 
     const KEYS: u64 = 10_000;
 
-    fn draw(choice: &str, written: u64) -> Vec<u64> {
-        let choice = Choice::new(&reads(choice), KEYS, 7).expect("known");
+    fn draw(choice: ReadChoice, written: u64) -> Vec<u64> {
+        let choice = Choice::new(&reads(choice), KEYS, 7);
         let mut prng = Prng::new(1, 1);
         (0..20_000).map(|_| choice.next(&mut prng, written)).collect()
     }
 
-    /// Goal: every key is in range, and an unknown name is refused.
+    /// Goal: every key is in range.
     #[test]
     fn in_range() {
-        for name in ["uniform", "zipfian", "range_hot", "latest_uniform", "latest_zipfian"] {
-            assert!(draw(name, 3).iter().all(|&key| key < KEYS), "{name}");
+        use ReadChoice::{LatestUniform, LatestZipfian, RangeHot, Uniform, Zipfian};
+        for choice in [Uniform, Zipfian, RangeHot, LatestUniform, LatestZipfian] {
+            assert!(draw(choice, 3).iter().all(|&key| key < KEYS), "{choice:?}");
         }
-        assert!(Choice::new(&reads("coldest"), KEYS, 7).is_err());
     }
 
     /// Goal: the hot range gets its share: 98 % and what the cold reads add.
     #[test]
     fn hot_range() {
-        let keys = draw("range_hot", 0);
+        let keys = draw(ReadChoice::RangeHot, 0);
         let hot = keys.iter().filter(|&&k| (4250..5750).contains(&k)).count() as f64 / 20_000.0;
         assert!((hot - (0.98 + 0.02 * 0.15)).abs() < 0.005, "{hot}");
     }
@@ -151,16 +149,16 @@ mod tests {
     #[test]
     fn latest() {
         let recent: Vec<u64> = (950..1000).map(|i| written_key(7, i, KEYS)).collect();
-        assert!(draw("latest_uniform", 1000).iter().all(|k| recent.contains(k)));
+        assert!(draw(ReadChoice::LatestUniform, 1000).iter().all(|k| recent.contains(k)));
         let hot: Vec<u64> = recent.into_iter().filter(|k| (4250..5750).contains(k)).collect();
-        assert!(draw("latest_range_hot", 1000).iter().all(|k| hot.contains(k)));
+        assert!(draw(ReadChoice::LatestRangeHot, 1000).iter().all(|k| hot.contains(k)));
         // A hot range that no recent write has met.
-        let narrow = Reads { hot_keys: 1e-4, ..reads("latest_range_hot") };
-        let narrow = Choice::new(&narrow, KEYS, 7).expect("known");
+        let narrow = Reads { hot_keys: 1e-4, ..reads(ReadChoice::LatestRangeHot) };
+        let narrow = Choice::new(&narrow, KEYS, 7);
         let mut prng = Prng::new(1, 1);
         assert!((0..10).all(|_| narrow.next(&mut prng, 1000) == 4999));
         let newest = written_key(7, 999, KEYS);
-        let zipfian = draw("latest_zipfian", 1000);
+        let zipfian = draw(ReadChoice::LatestZipfian, 1000);
         assert!(zipfian.iter().filter(|&&k| k == newest).count() > 1000);
     }
 }

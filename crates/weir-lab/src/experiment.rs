@@ -5,23 +5,24 @@
 //! inherited from elsewhere and nothing has a default: a file says all that it needs, and a key
 //! that this module does not know is refused by its name.
 //!
-//! Not here: how options are scaled and what is done with them.
+//! Not here: the options themselves (`settings`), and how a file is read (`document`).
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
+use crate::document::{Document, Source, Table, take};
 use crate::result::{Axis, Differs, Kind};
+use crate::settings::Settings;
 
 /// One figure or table of a paper.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct Experiment {
-    /// The file's name without its ending; not in the file.
-    #[serde(skip)]
+    /// The file's name without its ending.
     pub name: String,
-    /// What one types to run it: the name, or the path of its file; not in the file.
-    #[serde(skip)]
+    /// What one types to run it: the name, or the path of its file.
     pub source: String,
     /// Short name of the paper, as in docs/papers.md.
     pub paper: String,
@@ -31,8 +32,8 @@ pub struct Experiment {
     pub title: String,
     /// What a reader of the result must know.
     pub notes: Vec<String>,
-    /// Every option, as a tree; see [`Settings`].
-    settings: toml::Table,
+    /// Every option as text, at scale 1, by its full name.
+    pub options: BTreeMap<String, String>,
     /// What is run, one after the other.
     pub runs: Vec<Run>,
     /// What is drawn.
@@ -44,15 +45,38 @@ pub struct Experiment {
 }
 
 /// One run of a store.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// Its name: of the line in a plot over time, of the bar in a bar chart.
     pub name: String,
     /// The line it belongs to in a plot over a parameter, and its place on the horizontal axis.
     pub point: Option<Point>,
-    /// Options that differ from `[settings]`, by their full names.
-    pub set: BTreeMap<String, toml::Value>,
+    /// The options that differ from `[settings]` as text, at scale 1, by their full names.
+    pub set: BTreeMap<String, String>,
+    /// Every option of this run, at scale 1.
+    pub settings: Settings,
+}
+
+/// What a file has beside `settings` and what its runs set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stated {
+    paper: String,
+    figure: String,
+    title: String,
+    notes: Vec<String>,
+    runs: Vec<StatedRun>,
+    plot: Plot,
+    paper_lines: Vec<PaperLine>,
+    numbers: Vec<Wanted>,
+}
+
+/// What a run has beside what it sets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatedRun {
+    name: String,
+    point: Option<Point>,
 }
 
 /// Where one run's value is drawn.
@@ -63,177 +87,6 @@ pub struct Point {
     pub series: String,
     /// The parameter's value.
     pub x: f64,
-}
-
-/// Every option of one run, at scale 1 unless it was scaled.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// The engine.
-    pub store: Store,
-    /// What is in it at the start.
-    pub load: Load,
-    /// What it lies on.
-    pub disk: Disk,
-    /// Who reads.
-    pub reads: Reads,
-    /// Who writes.
-    pub writes: Writes,
-    /// How long.
-    pub time: Time,
-    /// What is done instead.
-    pub replay: Replay,
-}
-
-/// Options of the engine.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Store {
-    /// Name of the compaction policy.
-    pub policy: String,
-    /// Bytes of a memtable: the paper's S0. Scaled.
-    pub write_buffer_bytes: u64,
-    /// Entries of a memtable; 0: no limit. Scaled.
-    pub write_buffer_entries: u64,
-    /// Memtables that may wait for their flush.
-    pub immutables_max: usize,
-    /// Size ratio of levels.
-    pub level_ratio: u32,
-    /// Bytes of level 1: the paper's S1. Scaled.
-    pub base_level_bytes: u64,
-    /// Bytes for which levels are sized; 0: what the last one holds. Scaled.
-    pub expected_bytes: u64,
-    /// Runs in level 0 that start a merge.
-    pub l0_trigger: usize,
-    /// Runs of a level, for policies that collect them.
-    pub runs_per_level: usize,
-    /// Bytes of a table. Scaled.
-    pub table_bytes: u64,
-    /// Bytes of a block.
-    pub block_bytes: u32,
-    /// Bits per key of the Bloom filters.
-    pub bloom_bits: f32,
-    /// How they are divided over the runs of the tree: `uniform` or `monkey`.
-    pub filters: String,
-    /// `none`, which is all there is here: values are random bytes.
-    pub compression: String,
-    /// Bytes of the block cache. Scaled.
-    pub block_cache_bytes: u64,
-    /// Bytes of the row cache above the tables; 0: none. Scaled.
-    pub row_cache_bytes: u64,
-    /// `none`, or `incremental`: merged blocks go into the cache where their inputs were.
-    pub warm_up: String,
-    /// Threads for flushes and merges.
-    pub background_threads: usize,
-    /// `none`: writes go to the memtable only; `buffered`: to the log, unsynced; `sync`: synced.
-    pub durability: String,
-}
-
-/// What is in the store at the start.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Name of the policy that merges what is loaded; the store is opened with its own policy
-    /// afterwards.
-    pub policy: String,
-    /// Whether all that is loaded is brought into one sorted run, which lies in the last level
-    /// then; if not, it stays as the policy leaves it.
-    pub merged: bool,
-    /// Number of keys. Scaled.
-    pub keys: u64,
-    /// Bytes of a key.
-    pub key_bytes: usize,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// `sequential` or `random`.
-    pub order: String,
-}
-
-/// What the store lies on.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Disk {
-    /// Name of the model of the disk.
-    pub preset: String,
-    /// Bytes of the simulated page cache of the operating system; 0: none. Scaled.
-    pub page_cache_bytes: u64,
-    /// Whether indexes and filters are in memory, so that reading them costs nothing.
-    pub indexes_resident: bool,
-}
-
-/// Who reads.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reads {
-    /// Number of readers, each of which asks again when it has its answer.
-    pub threads: usize,
-    /// `get`, `scan`, or one of YCSB's mixes: `ycsb_a` to `ycsb_f`.
-    pub kind: String,
-    /// Which keys: `uniform`, `zipfian`, `range_hot`, or one of them with `latest_` before it.
-    pub choice: String,
-    /// How many of the keys that were written last count as recent, for `latest_uniform` and
-    /// `latest_range_hot`. Scaled.
-    pub recent_keys: u64,
-    /// The skew of `zipfian`.
-    pub zipf_theta: f64,
-    /// The hot range's part of all keys, for `range_hot`.
-    pub hot_keys: f64,
-    /// The reads' part that goes to it.
-    pub hot_reads: f64,
-    /// Bytes that one scan covers; divided by the scale if `scan_scaled`.
-    pub scan_bytes: u64,
-    /// Whether `scan_bytes` are divided by the scale.
-    pub scan_scaled: bool,
-    /// Virtual processor time of a read, beside what it waits for.
-    pub cpu_nanos: u64,
-    /// As much per entry that a scan passes.
-    pub entry_cpu_nanos: u64,
-}
-
-/// Who writes.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Writes {
-    /// Updates of existing keys per virtual second; 0: nobody writes.
-    pub per_second: f64,
-    /// Which keys: `uniform`.
-    pub choice: String,
-    /// Virtual processor time of a write.
-    pub cpu_nanos: u64,
-}
-
-/// A fixed list of operations instead of readers and a writer: Merfeld's. One thread writes, waits
-/// for the merges, then reads.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Replay {
-    /// A file of operations as `weir replay` reads them, done line by line instead of what is drawn
-    /// from the options below; empty: none. Not scaled.
-    pub file: String,
-    /// Writes; 0: readers and a writer as above. Scaled.
-    pub writes: u64,
-    /// The part of them that updates a key that was written before.
-    pub updates: f64,
-    /// The part that deletes one.
-    pub deletes: f64,
-    /// Point reads after the writes. Scaled.
-    pub gets: u64,
-    /// The part of them whose key was never written.
-    pub absent: f64,
-}
-
-/// How long.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Time {
-    /// Virtual seconds before anything is counted. Scaled.
-    pub warm_up_seconds: f64,
-    /// Whether the writer writes meanwhile.
-    pub warm_up_writes: bool,
-    /// Virtual seconds that are measured. Scaled.
-    pub seconds: f64,
-    /// Virtual seconds of one sample. Scaled.
-    pub window_seconds: f64,
 }
 
 /// What is drawn.
@@ -293,8 +146,15 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// That the bounds can be met, and that a difference has bounds to differ from and a reason.
-    fn check(&self) -> Result<(), String> {
+    /// That its runs exist, that the bounds can be met, and that a difference has bounds to differ
+    /// from and a reason.
+    fn check(&self, runs: &[Run]) -> Result<(), String> {
+        let named = [Some(&self.run), self.over.as_ref(), self.less.as_ref()];
+        for name in named.into_iter().flatten() {
+            if !runs.iter().any(|run| run.name == *name) {
+                return Err(format!("there is no run {name:?}"));
+            }
+        }
         if self.over_value == Some(0.0) {
             return Err("over_value is 0".into());
         }
@@ -315,120 +175,99 @@ impl Wanted {
     }
 }
 
-impl Settings {
-    /// The same at scale `scale`: data, caches, files, levels and durations are divided by it;
-    /// rates, latencies, entries, blocks and percentages are not.
-    #[must_use]
-    pub fn scaled(mut self, scale: u32) -> Self {
-        let divide = |number: u64| number / u64::from(scale);
-        let store = &mut self.store;
-        store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
-        store.base_level_bytes = divide(store.base_level_bytes).max(1 << 10);
-        store.expected_bytes = divide(store.expected_bytes);
-        store.table_bytes = divide(store.table_bytes).max(1 << 10);
-        store.block_cache_bytes = divide(store.block_cache_bytes);
-        store.row_cache_bytes = divide(store.row_cache_bytes);
-        store.write_buffer_entries = match store.write_buffer_entries {
-            0 => 0,
-            entries => divide(entries).max(1),
-        };
-        self.load.keys = divide(self.load.keys);
-        self.replay.writes = divide(self.replay.writes);
-        self.replay.gets = divide(self.replay.gets);
-        self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
-        self.reads.recent_keys = divide(self.reads.recent_keys);
-        if self.reads.scan_scaled {
-            self.reads.scan_bytes = divide(self.reads.scan_bytes);
+impl Experiment {
+    /// Reads the experiment in `source`, which is called `name`.
+    ///
+    /// # Errors
+    /// The key that is missing, unknown or wrong, with the file and the line.
+    pub fn parse(name: &str, source: &Source) -> Result<Self, String> {
+        let mut document = Document::parse(source)?;
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", source.name);
+        let table = document.table.get_mut();
+        let settings = take(table, "settings").ok_or_else(|| wrong(&"there is no [settings]"))?;
+        let sets = take_sets(table);
+        let stated: Stated = document.typed(document.table.clone())?;
+        // What is wrong here is wrong even if every run sets it anew.
+        let _: Settings = document.typed(settings.clone())?;
+        let mut runs = Vec::new();
+        for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(sets) {
+            let named = |e: String| format!("{e}, of the run {name:?}");
+            let own = with_set(&document, &settings, &set).map_err(named)?;
+            let settings = document.typed(own).map_err(named)?;
+            let set = options(&document, Spanned::new(0..0, set))?;
+            runs.push(Run { name, point, set, settings });
         }
-        for seconds in
-            [&mut self.time.warm_up_seconds, &mut self.time.seconds, &mut self.time.window_seconds]
-        {
-            *seconds /= f64::from(scale);
+        for number in &stated.numbers {
+            number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
         }
-        self
-    }
-
-    /// Bytes of all entries that are loaded.
-    #[must_use]
-    pub fn loaded_bytes(&self) -> u64 {
-        self.load.keys * (self.load.key_bytes + self.load.value_bytes) as u64
+        Ok(Self {
+            name: name.to_owned(),
+            source: name.to_owned(),
+            paper: stated.paper,
+            figure: stated.figure,
+            title: stated.title,
+            notes: stated.notes,
+            options: options(&document, settings)?,
+            runs,
+            plot: stated.plot,
+            paper_lines: stated.paper_lines,
+            numbers: stated.numbers,
+        })
     }
 }
 
-impl Experiment {
-    /// Reads an experiment that is called `name`.
-    ///
-    /// # Errors
-    /// The key that is missing, unknown or wrong.
-    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let wrong = |e: &dyn std::fmt::Display| format!("experiment {name}: {e}");
-        let mut experiment: Self = toml::from_str(text).map_err(|e| wrong(&located(text, &e)))?;
-        experiment.name = name.to_owned();
-        experiment.source = name.to_owned();
-        let names: Vec<&str> = experiment.runs.iter().map(|r| r.name.as_str()).collect();
-        for wanted in &experiment.numbers {
-            wanted.check().map_err(|e| wrong(&format!("number {:?}: {e}", wanted.name)))?;
-            let others = [wanted.over.as_ref(), wanted.less.as_ref()];
-            for run in others.into_iter().flatten().chain([&wanted.run]) {
-                if !names.contains(&run.as_str()) {
-                    return Err(wrong(&format!(
-                        "number {:?}: there is no run {run:?}",
-                        wanted.name
-                    )));
+/// Takes what each run sets out of `[[runs]]`; nothing where a run sets nothing.
+fn take_sets<'t>(table: &mut DeTable<'t>) -> Vec<DeTable<'t>> {
+    let runs = table.get_mut("runs").map(Spanned::get_mut);
+    let Some(DeValue::Array(runs)) = runs else { return Vec::new() };
+    let set = |run: &mut Spanned<DeValue<'t>>| match run.get_mut() {
+        DeValue::Table(run) => take(run, "set").map(Spanned::into_inner).unwrap_or_default(),
+        _ => DeTable::new(),
+    };
+    runs.iter_mut().map(set).collect()
+}
+
+/// `settings` with the options that a run sets in their place.
+fn with_set<'t>(
+    document: &Document<'t>,
+    settings: &Table<'t>,
+    set: &DeTable<'t>,
+) -> Result<Table<'t>, String> {
+    let mut tree = settings.clone();
+    for (option, value) in set {
+        let name = option.get_ref().as_ref();
+        let mut keys = name.split('.');
+        let first = keys.next().and_then(|key| tree.get_mut().get_mut(key));
+        let place = keys.try_fold(first, |place, key| match place?.get_mut() {
+            DeValue::Table(table) => Some(table.get_mut(key)),
+            _ => None,
+        });
+        match place.flatten() {
+            Some(place) if !matches!(place.get_ref(), DeValue::Table(_)) => *place = value.clone(),
+            _ => {
+                let message = format_args!("there is no option {name:?} in [settings]");
+                return Err(document.wrong(option, message));
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// The options of a table and of the tables in it as text, by their full names.
+fn options(document: &Document<'_>, table: Table<'_>) -> Result<BTreeMap<String, String>, String> {
+    fn collect(prefix: &str, table: &toml::Table, all: &mut BTreeMap<String, String>) {
+        for (key, value) in table {
+            match value {
+                toml::Value::Table(inner) => collect(&format!("{prefix}{key}."), inner, all),
+                value => {
+                    all.insert(format!("{prefix}{key}"), shown(value));
                 }
             }
         }
-        for run in &experiment.runs {
-            experiment.settings_of(run).map_err(|e| wrong(&e))?;
-        }
-        Ok(experiment)
     }
-
-    /// Every option of `run`, at scale 1.
-    ///
-    /// # Errors
-    /// The option that is missing, unknown or wrong.
-    pub fn settings_of(&self, run: &Run) -> Result<Settings, String> {
-        let wrong = |e: &dyn std::fmt::Display| format!("run {:?}: {e}", run.name);
-        let mut tree = self.settings.clone();
-        for (option, value) in &run.set {
-            let unknown = || wrong(&format!("there is no option {option:?} in [settings]"));
-            let (table, key) = option.split_once('.').ok_or_else(unknown)?;
-            let table = tree.get_mut(table).and_then(toml::Value::as_table_mut);
-            let place = table.and_then(|t| t.get_mut(key)).ok_or_else(unknown)?;
-            *place = value.clone();
-        }
-        Settings::deserialize(tree).map_err(|e| wrong(&e))
-    }
-
-    /// The options as text by their full names, at scale 1.
-    #[must_use]
-    pub fn options(&self) -> BTreeMap<String, String> {
-        let mut all = BTreeMap::new();
-        for (table, options) in &self.settings {
-            for (key, value) in options.as_table().into_iter().flatten() {
-                all.insert(format!("{table}.{key}"), shown(value));
-            }
-        }
-        all
-    }
-}
-
-impl Experiment {
-    /// The options that `run` sets anew, as text by their full names, at scale 1.
-    #[must_use]
-    pub fn own_options(&self, run: &Run) -> BTreeMap<String, String> {
-        run.set.iter().map(|(option, value)| (option.clone(), shown(value))).collect()
-    }
-}
-
-/// What is wrong with `text`, and in which line.
-fn located(text: &str, error: &toml::de::Error) -> String {
-    let start = error.span().map(|span| span.start);
-    match start.and_then(|start| text.get(..start)) {
-        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
-        None => error.message().to_owned(),
-    }
+    let mut all = BTreeMap::new();
+    collect("", &document.typed(table)?, &mut all);
+    Ok(all)
 }
 
 /// A value as people write it.
@@ -445,6 +284,7 @@ fn shown(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Policy;
 
     const TEXT: &str = r#"
 paper = "LSbM"
@@ -530,17 +370,21 @@ over = "b"
 note = ""
 "#;
 
+    fn parse(text: &str) -> Result<Experiment, String> {
+        Experiment::parse("x", &Source { name: "x.toml".into(), text: text.into() })
+    }
+
     /// Goal: options are taken from the file, and a run's own options hold for that run alone.
     #[test]
     fn runs_differ_where_they_say_so() {
-        let experiment = Experiment::parse("x", TEXT).expect("parses");
-        let a = experiment.settings_of(&experiment.runs[0]).expect("a");
-        let b = experiment.settings_of(&experiment.runs[1]).expect("b");
+        let experiment = parse(TEXT).expect("parses");
+        let [a, b] = [0, 1].map(|i| &experiment.runs[i].settings);
         assert!((a.writes.per_second - 1000.0).abs() < 1e-9);
         assert!(b.writes.per_second.abs() < 1e-9);
-        assert_eq!((b.load.keys, b.store.policy.as_str()), (20_971_520, "leveled"));
-        assert_eq!(experiment.options()["reads.choice"], "range_hot");
-        assert_eq!(experiment.options().len(), 52);
+        assert_eq!((b.load.keys, b.store.policy), (20_971_520, Policy::Leveled));
+        assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
+        assert_eq!(experiment.options["reads.choice"], "range_hot");
+        assert_eq!(experiment.options.len(), 52);
     }
 
     /// Goal: who says that a number differs says from what, how far and why. Method: each of them
@@ -549,7 +393,7 @@ note = ""
     fn differences_have_reasons() {
         let with = |bounds: &str, differs: &str| {
             let number = format!("over = \"b\"\n{bounds}\ndiffers = {{ {differs} }}\nnote");
-            Experiment::parse("x", &TEXT.replacen("over = \"b\"\nnote", &number, 1))
+            parse(&TEXT.replacen("over = \"b\"\nnote", &number, 1))
         };
         let (bounds, whole) = ("low = 1.0\nhigh = 2.0", "low = 3.0, high = 4.0, because = \"r\"");
         let experiment = with(bounds, whole).expect("parses");
@@ -572,15 +416,57 @@ note = ""
     #[test]
     fn what_is_wrong_is_named() {
         for (from, to, named) in [
-            ("[settings.disk]", "[settings.disk]\nspeed = 1", "speed"),
-            ("bloom_bits = 15.0\n", "", "bloom_bits"),
-            ("writes.per_second", "writes.per_hour", "writes.per_hour"),
+            ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 35: unknown field `speed`"),
+            ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
+            ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
+            ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
+            ("\"writes.per_second\"", "writes", "no option \"writes\""),
             ("run = \"a\"", "run = \"c\"", "\"c\""),
-            ("title =", "titel =", "titel"),
+            ("title =", "titel =", "line 4: unknown field `titel`"),
+            ("title =", "title", "line 4: "),
+            ("[settings.", "[options.", "there is no [settings]"),
         ] {
             assert!(TEXT.contains(from), "{from}");
-            let error = Experiment::parse("x", &TEXT.replacen(from, to, 1)).expect_err(named);
-            assert!(error.contains(named), "{named} in {error}");
+            let error = parse(&TEXT.replace(from, to)).expect_err(named);
+            assert!(error.starts_with("x.toml: ") && error.contains(named), "{named} in {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    /// Goal: a name that is misspelt is refused where the file is read, with the line and the names
+    /// that there are, in `[settings]` and in a run. Method: every option that is a name in turn.
+    #[test]
+    fn misspelt_names_are_refused() {
+        let line_of = |text: &str, part: &str| {
+            let at = text.find(part).expect("is there");
+            text[..at].matches('\n').count() + 1
+        };
+        for (option, name, known) in [
+            ("store.policy", "leveled", "`stepped_merge`"),
+            ("store.filters", "uniform", "`monkey`"),
+            ("store.compression", "none", "`none`"),
+            ("store.warm_up", "none", "`incremental`"),
+            ("store.durability", "buffered", "`sync`"),
+            ("load.policy", "leveled", "`gear`"),
+            ("load.order", "random", "`sequential`"),
+            ("disk.preset", "hdd-15k-x2", "`sata-ssd`"),
+            ("reads.kind", "get", "`ycsb_f`"),
+            ("reads.choice", "range_hot", "`latest_range_hot`"),
+            ("writes.choice", "uniform", "`uniform`"),
+        ] {
+            let (table, key) = option.split_once('.').expect("a full name");
+            let (before, behind) =
+                TEXT.split_at(TEXT.find(&format!("[settings.{table}]")).unwrap());
+            let stated = behind.replacen(&format!("\n{key} = \"{name}\""), "\nKEY = \"nmae\"", 1);
+            let stated = format!("{before}{}", stated.replace("KEY", key));
+            let set = TEXT.replacen("\"writes.per_second\" = 0.0", "\"OPTION\" = \"nmae\"", 1);
+            for text in [stated, set.replace("OPTION", option)] {
+                let error = parse(&text).expect_err(option);
+                let line = line_of(&text, "\"nmae\"");
+                let start = format!("x.toml: line {line}: unknown variant `nmae`, expected ");
+                assert!(error.starts_with(&start), "{error}");
+                assert!(error.contains(known) && error.contains(option), "{error}");
+            }
         }
     }
 }

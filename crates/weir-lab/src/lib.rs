@@ -10,6 +10,7 @@
 pub mod amplification;
 pub mod catalog;
 pub mod choice;
+pub mod document;
 pub mod experiment;
 pub mod files;
 pub mod formulas;
@@ -21,5 +22,6 @@ pub mod report;
 pub mod result;
 pub mod run;
 pub mod runner;
+pub mod settings;
 pub mod show;
 pub mod store;

@@ -6,7 +6,7 @@ use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values, Zipfian};
 
 use crate::choice::Choice;
-use crate::experiment::Settings;
+use crate::settings::{ReadKind, Settings};
 use crate::store;
 
 /// The stream of the first reader; the others follow.
@@ -53,33 +53,17 @@ enum Step {
     Modify,
 }
 
-/// The parts of a mix, in per cent.
-const MIXES: [(&str, &[(u64, Step)]); 8] = [
-    ("get", &[(100, Step::Get)]),
-    ("scan", &[(100, Step::Scan)]),
-    ("ycsb_a", &[(50, Step::Get), (50, Step::Update)]),
-    ("ycsb_b", &[(95, Step::Get), (5, Step::Update)]),
-    ("ycsb_c", &[(100, Step::Get)]),
-    ("ycsb_d", &[(95, Step::Get), (5, Step::Insert)]),
-    ("ycsb_e", &[(95, Step::Scan), (5, Step::Insert)]),
-    ("ycsb_f", &[(50, Step::Get), (50, Step::Modify)]),
-];
-
-/// The mix called `kind`.
-///
-/// # Errors
-/// The name that is unknown.
-fn mix(kind: &str) -> Result<&'static [(u64, Step)], String> {
-    let found = MIXES.iter().find(|(name, _)| *name == kind);
-    found.map(|(_, mix)| *mix).ok_or_else(|| format!("reads.kind: {kind:?} is unknown"))
-}
-
-/// Whether `kind` is the name of a mix.
-///
-/// # Errors
-/// The name that is unknown.
-pub fn check_kind(kind: &str) -> Result<(), String> {
-    mix(kind).map(drop)
+/// The parts of what `kind` does, in per cent.
+fn mix(kind: ReadKind) -> &'static [(u64, Step)] {
+    match kind {
+        ReadKind::Get | ReadKind::YcsbC => &[(100, Step::Get)],
+        ReadKind::Scan => &[(100, Step::Scan)],
+        ReadKind::YcsbA => &[(50, Step::Get), (50, Step::Update)],
+        ReadKind::YcsbB => &[(95, Step::Get), (5, Step::Update)],
+        ReadKind::YcsbD => &[(95, Step::Get), (5, Step::Insert)],
+        ReadKind::YcsbE => &[(95, Step::Scan), (5, Step::Insert)],
+        ReadKind::YcsbF => &[(50, Step::Get), (50, Step::Modify)],
+    }
 }
 
 struct Reader<'a> {
@@ -100,9 +84,9 @@ pub fn read(view: &View<'_>, number: usize) {
     weir::sim::this_actor_reads();
     let settings = view.settings;
     let number = number as u64;
-    let mix = mix(&settings.reads.kind).unwrap_or_else(|e| panic!("{e}"));
-    let durability = store::durability(settings).unwrap_or_else(|e| panic!("{e}"));
-    let latest = settings.reads.kind == "ycsb_d";
+    let mix = mix(settings.reads.kind);
+    let (_, durability) = store::engine_options(settings);
+    let latest = settings.reads.kind == ReadKind::YcsbD;
     let mut reader = Reader {
         view,
         prng: Prng::new(view.seed, READER_STREAM + number),

@@ -9,7 +9,7 @@ use weir::{Db, Durability};
 use weir_bench::lines::{LineError, Lines, Operation, encode};
 use weir_bench::{Permutation, Prng};
 
-use crate::experiment::Settings;
+use crate::settings::Settings;
 
 /// The stream of the choices.
 const STREAM: u64 = 1 << 44;
@@ -102,7 +102,7 @@ pub struct Followed {
 /// A line that is wrong, by its number; the engine's, as text.
 pub fn follow(settings: &Settings, db: &Db, text: &str) -> Result<Followed, String> {
     weir::sim::this_actor_reads();
-    let durability = crate::store::durability(settings)?;
+    let (_, durability) = crate::store::engine_options(settings);
     let mut lines = Lines::new(text.as_bytes());
     let mut followed = Followed::default();
     let wrong = |e| match e {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{DiskModel, RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
-use weir::{Db, Durability};
+use weir::sim::{RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
 use weir_bench::{KeySpace, Prng, Values};
 
 use crate::choice::{Choice, written_key};
-use crate::experiment::Settings;
 use crate::replay::Replay;
+use crate::settings::{Settings, WriteChoice};
 use crate::store;
 
 /// Virtual nanoseconds between two wake-ups of the writer.
@@ -135,10 +135,7 @@ pub fn run(
     processor: usize,
     progress: impl Fn(f64) + Send + 'static,
 ) -> Result<Record, String> {
-    crate::reader::check_kind(&settings.reads.kind)?;
-    store::durability(settings)?;
-    let model = DiskModel::named(&settings.disk.preset)
-        .ok_or_else(|| format!("disk.preset: {:?} is unknown", settings.disk.preset))?;
+    let model = store::disk_model(settings.disk.preset);
     let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     let (spindles, settings) = (model.spindles as u64, settings.clone());
     store::simulate(seed, processor, move |simulation| {
@@ -180,7 +177,7 @@ fn act(
     let end_nanos = start + nanos(time.seconds);
     let shared = Arc::new(Shared {
         keys: store::keys(&settings),
-        choice: Choice::new(&settings.reads, settings.load.keys.max(1), seed)?,
+        choice: Choice::new(&settings.reads, settings.load.keys.max(1), seed),
         db,
         end_nanos,
         reads: AtomicU64::new(0),
@@ -238,7 +235,8 @@ fn replay(
 ) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
     let start = simulation.now_nanos();
     let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
-    let mut list = Replay::new(&settings, &db, store::durability(&settings)?, seed);
+    let (_, durability) = store::engine_options(&settings);
+    let mut list = Replay::new(&settings, &db, durability, seed);
     let mut samples = vec![sample(&db, dir, 0.0)];
     list.write()?;
     db.flush().map_err(|e| e.to_string())?;
@@ -337,7 +335,7 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
 /// The writer: what is due, a hundred times a second.
 fn write(shared: &Shared, simulation: &Simulation, from: u64) {
     let settings = &shared.settings;
-    let durability = store::durability(settings).unwrap_or(Durability::Buffered);
+    let (_, durability) = store::engine_options(settings);
     let stream = Prng::new(shared.seed, VALUE_STREAM);
     let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
     let (mut key, mut done) = (Vec::new(), 0u64);
@@ -349,7 +347,11 @@ fn write(shared: &Shared, simulation: &Simulation, from: u64) {
         }
         let due = ((now - from) as f64 / 1e9 * settings.writes.per_second) as u64;
         while done < due {
-            let index = written_key(shared.seed, done as i64, settings.load.keys.max(1));
+            let index = match settings.writes.choice {
+                WriteChoice::Uniform => {
+                    written_key(shared.seed, done as i64, settings.load.keys.max(1))
+                }
+            };
             shared.keys.existing(index, &mut key);
             let put = shared.db.put_with(&key, values.next_value(), durability);
             put.unwrap_or_else(|e| panic!("a write failed: {e}"));

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_bench::Stopwatch;
 
-use crate::experiment::{Experiment, Run, Settings, Wanted};
+use crate::experiment::{Experiment, Run, Wanted};
 use crate::files::{self, WorkDir};
 use crate::measure;
 use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
 use crate::run::{self, Record};
+use crate::settings::{Durability, Policy, Settings, Store, WarmUp};
 use crate::store;
 
 /// How an experiment is run.
@@ -104,7 +105,7 @@ struct Task {
 
 impl Task {
     fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
-        let settings = experiment.settings_of(run)?.scaled(options.scale);
+        let settings = run.settings.clone().scaled(options.scale);
         let operations = match settings.replay.file.as_str() {
             "" => String::new(),
             file => files::read_text(Path::new(file))
@@ -218,13 +219,13 @@ fn image(
 
 /// The store's options with those left out that an image does not depend on: it is loaded by the
 /// policy that `load` names.
-fn image_options(settings: &Settings) -> crate::experiment::Store {
+fn image_options(settings: &Settings) -> Store {
     let mut store = settings.store.clone();
     store.block_cache_bytes = 0;
     store.row_cache_bytes = 0;
-    store.warm_up.clear();
-    store.durability.clear();
-    store.policy.clear();
+    store.warm_up = WarmUp::None;
+    store.durability = Durability::None;
+    store.policy = Policy::Leveled;
     if settings.load.merged {
         store.runs_per_level = 0;
     }
@@ -272,7 +273,7 @@ pub(crate) fn outcome(
             "weir lab run {} --scale {} --seed {}",
             experiment.source, options.scale, options.seed
         ),
-        settings: settings(experiment, options.scale)?,
+        settings: settings(experiment, options.scale),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
         y: axis(&experiment.plot.y),
@@ -286,15 +287,15 @@ pub(crate) fn outcome(
 }
 
 /// Every option, and where a run differs, that run's; scaled.
-fn settings(experiment: &Experiment, scale: u32) -> Result<BTreeMap<String, String>, String> {
-    let mut all = experiment.options();
+fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
+    let mut all = experiment.options.clone();
     all.insert("scale".into(), scale.to_string());
     for run in &experiment.runs {
-        for (option, value) in experiment.own_options(run) {
-            all.insert(format!("{}: {option}", run.name), value);
+        for (option, value) in &run.set {
+            all.insert(format!("{}: {option}", run.name), value.clone());
         }
     }
-    Ok(all)
+    all
 }
 
 /// The number `measure` of a run; times as the paper's.

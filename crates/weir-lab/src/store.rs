@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
-use weir::{Compression, Db, DbOptions, Durability, Options, WarmUp};
+use weir::{CompactionPolicy, Compression, Db, DbOptions, Durability, Filters, Options, WarmUp};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
-use crate::experiment::Settings;
+use crate::settings::{self, Order, Policy, Preset, Settings};
 
 /// The stream of the values that are loaded.
 const LOAD_STREAM: u64 = 1 << 41;
@@ -59,16 +59,14 @@ fn free_model() -> DiskModel {
     }
 }
 
-/// How durable writes are.
-///
-/// # Errors
-/// The name that is unknown.
-pub fn durability(settings: &Settings) -> Result<Durability, String> {
-    match settings.store.durability.as_str() {
-        "none" => Ok(Durability::None),
-        "buffered" => Ok(Durability::Buffered),
-        "sync" => Ok(Durability::Sync),
-        other => Err(format!("store.durability: {other:?} is unknown")),
+/// The model of the disk called `preset`.
+#[must_use]
+pub fn disk_model(preset: Preset) -> DiskModel {
+    match preset {
+        Preset::Hdd15kX2 => DiskModel::HDD_15K_X2,
+        Preset::Hdd7200 => DiskModel::HDD_7200,
+        Preset::SataSsd => DiskModel::SATA_SSD,
+        Preset::Virtio => DiskModel::VIRTIO,
     }
 }
 
@@ -78,40 +76,53 @@ pub fn keys(settings: &Settings) -> KeySpace {
     KeySpace::new(settings.load.keys.max(1), settings.load.key_bytes, KeyFormat::Decimal)
 }
 
-/// The engine's options for `settings`.
-fn options(settings: &Settings) -> Result<Options, String> {
+/// The engine's words for what `settings` say: its options, and how durable writes are.
+#[must_use]
+pub fn engine_options(settings: &Settings) -> (Options, Durability) {
     let store = &settings.store;
-    let policy = store.policy.parse().map_err(|e| format!("store.policy: {e}"))?;
-    let warm_up = match store.warm_up.as_str() {
-        "none" => WarmUp::None,
-        "incremental" => WarmUp::Incremental,
-        other => return Err(format!("store.warm_up: {other:?} is unknown")),
+    let compaction = match store.policy {
+        Policy::Leveled => CompactionPolicy::Leveled,
+        Policy::Tiered => CompactionPolicy::Tiered,
+        Policy::LazyLeveled => CompactionPolicy::LazyLeveled,
+        Policy::SizeTiered => CompactionPolicy::SizeTiered,
+        Policy::SteppedMerge => CompactionPolicy::SteppedMerge,
+        Policy::Gear => CompactionPolicy::Gear,
+        Policy::TwoPhase => CompactionPolicy::TwoPhase,
     };
-    let filters = store.filters.parse().map_err(|e| format!("store.filters: {e}"))?;
-    if store.compression != "none" {
-        let given = &store.compression;
-        return Err(format!("store.compression: {given:?} is unknown; there is \"none\""));
-    }
-    if settings.writes.choice != "uniform" {
-        return Err(format!("writes.choice: {:?} is unknown", settings.writes.choice));
-    }
-    Ok(Options {
+    let filters = match store.filters {
+        settings::Filters::Uniform => Filters::Uniform,
+        settings::Filters::Monkey => Filters::Monkey,
+    };
+    let compression = match store.compression {
+        settings::Compression::None => Compression::None,
+    };
+    let warm_up = match store.warm_up {
+        settings::WarmUp::None => WarmUp::None,
+        settings::WarmUp::Incremental => WarmUp::Incremental,
+    };
+    let durability = match store.durability {
+        settings::Durability::None => Durability::None,
+        settings::Durability::Buffered => Durability::Buffered,
+        settings::Durability::Sync => Durability::Sync,
+    };
+    let options = Options {
         write_buffer_bytes: store.write_buffer_bytes,
         write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
         immutables_max: store.immutables_max,
-        compaction: policy,
+        compaction,
         block_bytes: store.block_bytes,
         table_bytes: store.table_bytes,
         bloom_bits: vec![store.bloom_bits],
         filters,
-        compression: vec![Compression::None],
+        compression: vec![compression],
         level_ratio: store.level_ratio,
         base_level_bytes: store.base_level_bytes,
         expected_bytes: store.expected_bytes,
         l0_trigger: store.l0_trigger,
         runs_per_level: store.runs_per_level,
         warm_up,
-    })
+    };
+    (options, durability)
 }
 
 /// Opens the store in `dir`.
@@ -119,7 +130,7 @@ fn options(settings: &Settings) -> Result<Options, String> {
 /// # Errors
 /// The engine's, as text.
 pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, String> {
-    let options = options(settings)?;
+    let (options, _) = engine_options(settings);
     let store = &settings.store;
     // Enough that nothing but the cache's own size bounds the cache.
     let memtables = store.write_buffer_bytes * (store.immutables_max as u64 + 4);
@@ -146,10 +157,10 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
 pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
     let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     let mut settings = settings.clone();
-    settings.store.policy.clone_from(&settings.load.policy);
+    settings.store.policy = settings.load.policy;
     settings.store.row_cache_bytes = 0;
-    "none".clone_into(&mut settings.store.warm_up);
-    if settings.load.order == "sequential" {
+    settings.store.warm_up = settings::WarmUp::None;
+    if settings.load.order == Order::Sequential {
         // Flushed tables are moved down as they are: they must have the size of merged ones.
         let overhead = settings.store.table_bytes / 16;
         settings.store.write_buffer_bytes = settings.store.table_bytes.max(16 << 10) + overhead;
@@ -168,10 +179,9 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
         let order = Permutation::new(settings.load.keys.max(1), seed);
         let mut key = Vec::new();
         for place in 0..settings.load.keys {
-            let index = match settings.load.order.as_str() {
-                "sequential" => place,
-                "random" => order.at(place),
-                other => return Err(format!("load.order: {other:?} is unknown")),
+            let index = match settings.load.order {
+                Order::Sequential => place,
+                Order::Random => order.at(place),
             };
             space.existing(index, &mut key);
             db.put_with(&key, values.next_value(), Durability::None).map_err(|e| e.to_string())?;
@@ -190,25 +200,19 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
 mod tests {
     use super::*;
 
-    /// Goal: what an experiment says reaches the engine, and what the engine does not have is
-    /// refused by name.
+    /// Goal: what an experiment says reaches the engine. Method: names that are not the first of
+    /// their kind.
     #[test]
-    fn options_are_taken_or_refused() {
+    fn options_are_taken() {
         let experiment = crate::catalog::named("lsbm-fig11b").expect("built in");
-        let settings = experiment.settings_of(&experiment.runs[0]).expect("its first run");
-        let with = |change: fn(&mut Settings)| {
-            let mut settings = settings.clone();
-            change(&mut settings);
-            options(&settings)
-        };
-        let monkey = with(|s| "monkey".clone_into(&mut s.store.filters)).expect("known");
-        assert_eq!(monkey.filters, weir::Filters::Monkey);
-        for (change, named) in [
-            ((|s| "ape".clone_into(&mut s.store.filters)) as fn(&mut Settings), "store.filters"),
-            (|s| "lz4".clone_into(&mut s.store.compression), "store.compression"),
-            (|s| "banana".clone_into(&mut s.writes.choice), "writes.choice"),
-        ] {
-            assert!(with(change).expect_err(named).contains(named), "{named}");
-        }
+        let mut settings = experiment.runs[0].settings.clone();
+        settings.store.policy = Policy::SteppedMerge;
+        settings.store.filters = settings::Filters::Monkey;
+        settings.store.warm_up = settings::WarmUp::Incremental;
+        settings.store.durability = settings::Durability::Sync;
+        let (options, durability) = engine_options(&settings);
+        assert_eq!(options.compaction, CompactionPolicy::SteppedMerge);
+        assert_eq!((options.filters, options.warm_up), (Filters::Monkey, WarmUp::Incremental));
+        assert_eq!(durability, Durability::Sync);
     }
 }

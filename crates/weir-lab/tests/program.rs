@@ -161,7 +161,7 @@ fn experiments_from_files() {
     assert!(dir.path().join("weir-lab/mine-s4096.svg").is_file());
     fails(&["run", "missing.toml"], dir.path(), 1, &["cannot read missing.toml"]);
     put(dir.path(), "bad.toml", &text.replacen("title", "titel", 1));
-    fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["experiment bad", "titel"]);
+    fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["weir-lab/bad.toml: line 3", "titel"]);
 }
 
 /// Goal: a file of operations is a workload. Method: Figure 1's settings over a made-up file; its

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
+use weir_lab::document::Source;
 use weir_lab::experiment::Experiment;
 use weir_lab::runner::{self, Listener, Progress, RunOptions, Stage};
 
@@ -106,7 +107,7 @@ fn named(name: &str) -> Result<Experiment> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::new(format_args!("cannot read {name}: {e}")))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut experiment = Experiment::parse(&stem, &text)?;
+    let mut experiment = Experiment::parse(&stem, &Source { name: name.to_owned(), text })?;
     name.clone_into(&mut experiment.source);
     Ok(experiment)
 }

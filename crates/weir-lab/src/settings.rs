@@ -1,0 +1,352 @@
+//! The options of a run: of the store, its load, the disk, the readers, the writer and the clock.
+//!
+//! An option that names something is an enum, so that a name that is misspelt is refused where the
+//! file is read. Nothing has a default. Not here: where options come from (`document`), and what is
+//! done with them.
+
+use serde::Deserialize;
+
+/// Every option of one run, at scale 1 unless it was scaled.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The engine.
+    pub store: Store,
+    /// What is in it at the start.
+    pub load: Load,
+    /// What it lies on.
+    pub disk: Disk,
+    /// Who reads.
+    pub reads: Reads,
+    /// Who writes.
+    pub writes: Writes,
+    /// How long.
+    pub time: Time,
+    /// What is done instead.
+    pub replay: Replay,
+}
+
+/// Options of the engine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Store {
+    /// The compaction policy.
+    pub policy: Policy,
+    /// Bytes of a memtable: the paper's S0. Scaled.
+    pub write_buffer_bytes: u64,
+    /// Entries of a memtable; 0: no limit. Scaled.
+    pub write_buffer_entries: u64,
+    /// Memtables that may wait for their flush.
+    pub immutables_max: usize,
+    /// Size ratio of levels.
+    pub level_ratio: u32,
+    /// Bytes of level 1: the paper's S1. Scaled.
+    pub base_level_bytes: u64,
+    /// Bytes for which levels are sized; 0: what the last one holds. Scaled.
+    pub expected_bytes: u64,
+    /// Runs in level 0 that start a merge.
+    pub l0_trigger: usize,
+    /// Runs of a level, for policies that collect them.
+    pub runs_per_level: usize,
+    /// Bytes of a table. Scaled.
+    pub table_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Bits per key of the Bloom filters.
+    pub bloom_bits: f32,
+    /// How they are divided over the runs of the tree.
+    pub filters: Filters,
+    /// Of data blocks.
+    pub compression: Compression,
+    /// Bytes of the block cache. Scaled.
+    pub block_cache_bytes: u64,
+    /// Bytes of the row cache above the tables; 0: none. Scaled.
+    pub row_cache_bytes: u64,
+    /// What of a merge's output goes into the block cache.
+    pub warm_up: WarmUp,
+    /// Threads for flushes and merges.
+    pub background_threads: usize,
+    /// How much a write survives.
+    pub durability: Durability,
+}
+
+/// What is in the store at the start.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// The policy that merges what is loaded; the store is opened with its own policy afterwards.
+    pub policy: Policy,
+    /// Whether all that is loaded is brought into one sorted run, which lies in the last level
+    /// then; if not, it stays as the policy leaves it.
+    pub merged: bool,
+    /// Number of keys. Scaled.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// In which order the keys are written.
+    pub order: Order,
+}
+
+/// What the store lies on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// The model of the disk.
+    pub preset: Preset,
+    /// Bytes of the simulated page cache of the operating system; 0: none. Scaled.
+    pub page_cache_bytes: u64,
+    /// Whether indexes and filters are in memory, so that reading them costs nothing.
+    pub indexes_resident: bool,
+}
+
+/// Who reads.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reads {
+    /// Number of readers, each of which asks again when it has its answer.
+    pub threads: usize,
+    /// What they do.
+    pub kind: ReadKind,
+    /// Which keys they choose.
+    pub choice: ReadChoice,
+    /// How many of the keys that were written last count as recent, for `latest_uniform` and
+    /// `latest_range_hot`. Scaled.
+    pub recent_keys: u64,
+    /// The skew of `zipfian`.
+    pub zipf_theta: f64,
+    /// The hot range's part of all keys, for `range_hot`.
+    pub hot_keys: f64,
+    /// The reads' part that goes to it.
+    pub hot_reads: f64,
+    /// Bytes that one scan covers; divided by the scale if `scan_scaled`.
+    pub scan_bytes: u64,
+    /// Whether `scan_bytes` are divided by the scale.
+    pub scan_scaled: bool,
+    /// Virtual processor time of a read, beside what it waits for.
+    pub cpu_nanos: u64,
+    /// As much per entry that a scan passes.
+    pub entry_cpu_nanos: u64,
+}
+
+/// Who writes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writes {
+    /// Updates of existing keys per virtual second; 0: nobody writes.
+    pub per_second: f64,
+    /// Which keys the writer chooses.
+    pub choice: WriteChoice,
+    /// Virtual processor time of a write.
+    pub cpu_nanos: u64,
+}
+
+/// A fixed list of operations instead of readers and a writer: Merfeld's. One thread writes, waits
+/// for the merges, then reads.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// A file of operations as `weir replay` reads them, done line by line instead of what is drawn
+    /// from the options below; empty: none. Not scaled.
+    pub file: String,
+    /// Writes; 0: readers and a writer as above. Scaled.
+    pub writes: u64,
+    /// The part of them that updates a key that was written before.
+    pub updates: f64,
+    /// The part that deletes one.
+    pub deletes: f64,
+    /// Point reads after the writes. Scaled.
+    pub gets: u64,
+    /// The part of them whose key was never written.
+    pub absent: f64,
+}
+
+/// How long.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Time {
+    /// Virtual seconds before anything is counted. Scaled.
+    pub warm_up_seconds: f64,
+    /// Whether the writer writes meanwhile.
+    pub warm_up_writes: bool,
+    /// Virtual seconds that are measured. Scaled.
+    pub seconds: f64,
+    /// Virtual seconds of one sample. Scaled.
+    pub window_seconds: f64,
+}
+
+/// A compaction policy of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// LevelDB's.
+    Leveled,
+    /// Every level collects runs.
+    Tiered,
+    /// Tiered above, one run in the last level.
+    LazyLeveled,
+    /// Neighbours in age of similar size are merged.
+    SizeTiered,
+    /// The SM-tree that LSbM is compared with.
+    SteppedMerge,
+    /// bLSM's.
+    Gear,
+    /// dLSM's.
+    TwoPhase,
+}
+
+/// How filter bits are divided over the runs of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filters {
+    /// Every run has as many bits per key.
+    Uniform,
+    /// Small runs have more.
+    Monkey,
+}
+
+/// Compression of data blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// All that there is here: values are random bytes.
+    None,
+}
+
+/// What of a merge's output goes into the block cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarmUp {
+    /// Nothing.
+    None,
+    /// Blocks whose inputs were cached.
+    Incremental,
+}
+
+/// How much a write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Writes go to the memtable only.
+    None,
+    /// To the log, unsynced.
+    Buffered,
+    /// To the log, synced.
+    Sync,
+}
+
+/// In which order keys are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// In key order.
+    Sequential,
+    /// In a random order, each once.
+    Random,
+}
+
+/// A model of a disk; see `weir::sim::DiskModel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Preset {
+    /// LSbM's two disks.
+    #[serde(rename = "hdd-15k-x2")]
+    Hdd15kX2,
+    /// LDS's disk.
+    #[serde(rename = "hdd-7200")]
+    Hdd7200,
+    /// LDS's solid-state disk.
+    #[serde(rename = "sata-ssd")]
+    SataSsd,
+    /// A virtual disk in a data centre.
+    #[serde(rename = "virtio")]
+    Virtio,
+}
+
+/// What readers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadKind {
+    /// Point reads.
+    Get,
+    /// Range reads.
+    Scan,
+    /// YCSB's mix A: half of the operations update.
+    YcsbA,
+    /// A twentieth updates.
+    YcsbB,
+    /// Point reads only.
+    YcsbC,
+    /// A twentieth inserts, and what was inserted last is read most.
+    YcsbD,
+    /// Scans, and a twentieth inserts.
+    YcsbE,
+    /// Half of the operations read, modify and write.
+    YcsbF,
+}
+
+/// Which keys readers choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadChoice {
+    /// Any.
+    Uniform,
+    /// Popular keys, which do not lie together.
+    Zipfian,
+    /// Keys of one range most of the time.
+    RangeHot,
+    /// Any of those that were written last.
+    LatestUniform,
+    /// The later one was written, the more popular it is.
+    LatestZipfian,
+    /// Those that were written last in one range.
+    LatestRangeHot,
+}
+
+/// Which keys the writer chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteChoice {
+    /// Any.
+    Uniform,
+}
+
+impl Settings {
+    /// The same at scale `scale`: data, caches, files, levels and durations are divided by it;
+    /// rates, latencies, entries, blocks and percentages are not.
+    #[must_use]
+    pub fn scaled(mut self, scale: u32) -> Self {
+        let divide = |number: u64| number / u64::from(scale);
+        let store = &mut self.store;
+        store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
+        store.base_level_bytes = divide(store.base_level_bytes).max(1 << 10);
+        store.expected_bytes = divide(store.expected_bytes);
+        store.table_bytes = divide(store.table_bytes).max(1 << 10);
+        store.block_cache_bytes = divide(store.block_cache_bytes);
+        store.row_cache_bytes = divide(store.row_cache_bytes);
+        store.write_buffer_entries = match store.write_buffer_entries {
+            0 => 0,
+            entries => divide(entries).max(1),
+        };
+        self.load.keys = divide(self.load.keys);
+        self.replay.writes = divide(self.replay.writes);
+        self.replay.gets = divide(self.replay.gets);
+        self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
+        self.reads.recent_keys = divide(self.reads.recent_keys);
+        if self.reads.scan_scaled {
+            self.reads.scan_bytes = divide(self.reads.scan_bytes);
+        }
+        for seconds in
+            [&mut self.time.warm_up_seconds, &mut self.time.seconds, &mut self.time.window_seconds]
+        {
+            *seconds /= f64::from(scale);
+        }
+        self
+    }
+
+    /// Bytes of all entries that are loaded.
+    #[must_use]
+    pub fn loaded_bytes(&self) -> u64 {
+        self.load.keys * (self.load.key_bytes + self.load.value_bytes) as u64
+    }
+}
