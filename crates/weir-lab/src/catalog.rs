@@ -1,6 +1,8 @@
-//! All experiments: the files in `experiments/`, built in.
+//! All experiments: the files in `experiments/`, built in, and those in files of one's own.
 
-use crate::document::Source;
+use std::path::Path;
+
+use crate::document::{Files, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
@@ -29,6 +31,14 @@ const ALL: [(&str, &str); 22] = [
     ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
 ];
 
+/// Names and texts of what experiments share.
+const BASES: [(&str, &str); 4] = [
+    ("lsbm-6.1", include_str!("../experiments/bases/lsbm-6.1.toml")),
+    ("lsbm-scans", include_str!("../experiments/bases/lsbm-scans.toml")),
+    ("dlsm-7a", include_str!("../experiments/bases/dlsm-7a.toml")),
+    ("merfeld-4", include_str!("../experiments/bases/merfeld-4.toml")),
+];
+
 /// The names of all experiments.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
@@ -44,7 +54,39 @@ pub fn all() -> Result<Vec<Experiment>, String> {
 }
 
 fn built_in(name: &str, text: &str) -> Result<Experiment, String> {
-    Experiment::parse(name, &Source { name: format!("{name}.toml"), text: text.to_owned() })
+    let source = Source { name: format!("{name}.toml"), text: text.to_owned() };
+    Experiment::parse(name, &Files::read(source, &base)?)
+}
+
+/// The base called `name` in the file `from`: one that is built in, or the path of a file, seen
+/// from there.
+fn base(name: &str, from: &str) -> Result<Source, String> {
+    if name.ends_with(".toml") {
+        return source(&Path::new(from).with_file_name(name));
+    }
+    let found = BASES.iter().find(|(known, _)| *known == name);
+    let (name, text) = found.ok_or_else(|| {
+        let names: Vec<&str> = BASES.iter().map(|(name, _)| *name).collect();
+        format!("there is no base {name:?}; there are: {}, and files *.toml", names.join(", "))
+    })?;
+    Ok(Source { name: format!("bases/{name}.toml"), text: (*text).to_owned() })
+}
+
+fn source(path: &Path) -> Result<Source, String> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {name}: {e}"))?;
+    Ok(Source { name, text })
+}
+
+/// The experiment in the file `path`.
+///
+/// # Errors
+/// A file that cannot be read, or what is wrong with it, and where.
+pub fn in_file(path: &Path) -> Result<Experiment, String> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut experiment = Experiment::parse(&stem, &Files::read(source(path)?, &base)?)?;
+    experiment.source = path.display().to_string();
+    Ok(experiment)
 }
 
 /// The experiment called `name`.
@@ -63,18 +105,45 @@ pub fn named(name: &str) -> Result<Experiment, String> {
 mod tests {
     use super::*;
 
-    /// Goal: every file is sound, and every file of the folder is built in.
+    /// The files in a folder under `experiments`, without what is no file.
+    fn files(folder: &str) -> Vec<String> {
+        let path = format!("{}/experiments/{folder}", env!("CARGO_MANIFEST_DIR"));
+        let dir = weir::sim::RealDir::open(path, false).expect("the folder");
+        let mut files = dir.list().expect("its list");
+        files.retain(|name| name.ends_with(".toml"));
+        files.sort();
+        files
+    }
+
+    /// Goal: every file is sound, every file of the folders is built in, and every base is used.
     #[test]
     fn every_file_parses() {
         let all = all().unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(all.len(), ALL.len());
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
-        let folder = weir::sim::RealDir::open(folder, false).expect("the folder");
-        let mut files = folder.list().expect("its list");
-        files.sort();
-        let mut built_in: Vec<String> = names().iter().map(|n| format!("{n}.toml")).collect();
-        built_in.sort();
-        assert_eq!(files, built_in);
+        for (texts, folder) in [(&ALL[..], ""), (&BASES, "bases")] {
+            let mut built_in: Vec<_> = texts.iter().map(|(n, _)| format!("{n}.toml")).collect();
+            built_in.sort();
+            assert_eq!(files(folder), built_in);
+        }
+        for (base, _) in BASES {
+            let named = format!("base = \"{base}\"\n");
+            assert!(ALL.iter().chain(&BASES).any(|(_, text)| text.contains(&named)), "{base}");
+        }
         assert!(named("nothing").is_err());
+        let error = built_in("x", "base = \"nothing\"").expect_err("no such base");
+        assert!(error.contains("x.toml: line 1: base: ") && error.contains("lsbm-6.1"), "{error}");
+    }
+
+    /// Goal: what is shown of an experiment is all of it. Method: each one written as one file and
+    /// read again, with no base to be found.
+    #[test]
+    fn experiments_are_shown_whole() {
+        for experiment in all().expect("sound files") {
+            let text = experiment.to_toml().expect("written");
+            let source = Source { name: "x.toml".into(), text };
+            let files = Files::read(source, &|_, _| Err("a base".into())).expect("no base");
+            let again = Experiment::parse(&experiment.name, &files).expect("sound");
+            assert_eq!(format!("{again:?}"), format!("{experiment:?}"));
+        }
     }
 }

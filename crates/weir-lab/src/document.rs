@@ -1,14 +1,24 @@
-//! A TOML file whose every error names the file and the line.
+//! TOML files that build on others, and whose every error names the file and the line.
 //!
-//! Tables are taken out of it and given types one after the other: the options of a run are
+//! A file may name another one as its `base`: it says what the base says, and where it says
+//! something itself, that holds. Tables are merged key by key; any other value, a list too, takes
+//! the place of the base's. A base may have a base, up to [`FILES_MAX`] files in all.
+//!
+//! Tables are taken out of a document and given types one after the other: the options of a run are
 //! deserialized once for each run, with what the run sets anew in their place, and what is wrong
-//! with one of them is still found in the line that states it.
+//! with one of them is still found in the line that states it. For that a place is an offset into
+//! all files of a document, one behind the other: each is parsed behind as many blanks as the files
+//! before it have bytes.
 
 use std::fmt::Display;
+use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// Files of one document at most. More hide what holds.
+pub const FILES_MAX: usize = 4;
 
 /// A file: what it is called in errors, and what it says.
 #[derive(Clone, Debug)]
@@ -19,26 +29,116 @@ pub struct Source {
     pub text: String,
 }
 
+/// Finds a base by its name, for the file of the other name.
+pub type FindBase<'a> = &'a dyn Fn(&str, &str) -> Result<Source, String>;
+
+/// A file and its base, the base of that, and so on.
+pub struct Files {
+    files: Vec<File>,
+}
+
+struct File {
+    name: String,
+    /// What it says, behind blanks up to `start`.
+    text: String,
+    start: usize,
+}
+
 /// A table of a document, with the places where its keys and values are stated.
 pub type Table<'t> = Spanned<DeTable<'t>>;
 
-/// A file that was read.
+/// What a file and its bases say together.
 pub struct Document<'t> {
-    source: &'t Source,
-    /// What it says; callers take out what needs more than its type says.
+    files: &'t Files,
+    /// What they say; callers take out what needs more than its type says.
     pub table: Table<'t>,
 }
 
+impl Files {
+    /// `source` and all bases behind it.
+    ///
+    /// # Errors
+    /// A base that is not found, too many, or one that builds on itself, and where it is named.
+    pub fn read(source: Source, find: FindBase<'_>) -> Result<Self, String> {
+        let mut all = Self { files: Vec::new() };
+        let mut next = Some(source);
+        while let Some(source) = next {
+            all.push(source);
+            next = all.next(find)?;
+        }
+        Ok(all)
+    }
+
+    /// The base of the last file, if it has one.
+    fn next(&self, find: FindBase<'_>) -> Result<Option<Source>, String> {
+        let Some(last) = self.files.last() else { return Ok(None) };
+        let Some(base) = self.parse(last)?.get_mut().remove("base") else { return Ok(None) };
+        let wrong =
+            |message: &dyn Display| Err(self.wrong(base.span(), &format_args!("base: {message}")));
+        let DeValue::String(name) = base.get_ref() else {
+            return wrong(&"this is no name of a file");
+        };
+        let found = match find(name, &last.name) {
+            Ok(found) => found,
+            Err(error) => return wrong(&error),
+        };
+        let mut names: Vec<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
+        let circle = names.contains(&found.name.as_str());
+        names.push(&found.name);
+        let names = names.join(", ");
+        if circle {
+            return wrong(&format_args!("a file builds on itself: {names}"));
+        }
+        if self.files.len() == FILES_MAX {
+            return wrong(&format_args!("more than {FILES_MAX} files: {names}"));
+        }
+        Ok(Some(found))
+    }
+
+    /// The name of the first file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.files.first().map_or("", |file| &file.name)
+    }
+
+    fn push(&mut self, source: Source) {
+        // One more, so that the end of a file is not the start of the next.
+        let start = self.files.last().map_or(0, |last| last.text.len() + 1);
+        let text = " ".repeat(start) + &source.text;
+        self.files.push(File { name: source.name, text, start });
+    }
+
+    fn parse<'t>(&self, file: &'t File) -> Result<Table<'t>, String> {
+        DeTable::parse(&file.text).map_err(|error| {
+            let place = error.span().unwrap_or(file.start..file.start);
+            self.wrong(place, &error.message())
+        })
+    }
+
+    /// An error at `place`.
+    fn wrong(&self, place: Range<usize>, message: &dyn Display) -> String {
+        let file = self.files.iter().rfind(|file| file.start <= place.start);
+        let line = file
+            .and_then(|file| file.text.get(..place.start))
+            .map_or(0, |before| before.matches('\n').count() + 1);
+        format!("{}: line {line}: {message}", file.map_or("", |file| &file.name))
+    }
+}
+
 impl<'t> Document<'t> {
-    /// Reads `source`.
+    /// What `files` say together.
     ///
     /// # Errors
     /// What is no TOML, and where.
-    pub fn parse(source: &'t Source) -> Result<Self, String> {
-        match DeTable::parse(&source.text) {
-            Ok(table) => Ok(Self { source, table }),
-            Err(error) => Err(located(source, error.span().map(|s| s.start), error.message())),
+    pub fn parse(files: &'t Files) -> Result<Self, String> {
+        let (mut table, mut span) = (DeTable::new(), 0..0);
+        for file in files.files.iter().rev() {
+            let upper = files.parse(file)?;
+            span = upper.span();
+            overlay(&mut table, upper.into_inner());
         }
+        table.remove("base");
+        Ok(Self { files, table: Spanned::new(span, table) })
     }
 
     /// `table` as a `T`.
@@ -46,17 +146,34 @@ impl<'t> Document<'t> {
     /// # Errors
     /// The key that is missing, unknown or wrong, and where.
     pub fn typed<T: DeserializeOwned>(&self, table: Table<'t>) -> Result<T, String> {
+        let whole = table.span();
         T::deserialize(toml::Deserializer::from(table)).map_err(|error| {
             // Two lines: the message, and the keys that lead to the value.
             let message = error.to_string().trim_end().replace('\n', ", ");
-            located(self.source, error.span().map(|span| span.start), &message)
+            self.files.wrong(error.span().unwrap_or(whole), &message)
         })
     }
 
     /// An error about what is stated at `place`, a value or a key of this document.
     #[must_use]
     pub fn wrong<T>(&self, place: &Spanned<T>, message: impl Display) -> String {
-        located(self.source, Some(place.span().start), &message.to_string())
+        self.files.wrong(place.span(), &message)
+    }
+}
+
+/// Puts what `upper` says over what `table` says.
+fn overlay<'t>(table: &mut DeTable<'t>, upper: DeTable<'t>) {
+    for (key, value) in upper {
+        let span = value.span();
+        let below = table.remove(key.get_ref().as_ref()).map(Spanned::into_inner);
+        let value = match (below, value.into_inner()) {
+            (Some(DeValue::Table(mut below)), DeValue::Table(upper)) => {
+                overlay(&mut below, upper);
+                DeValue::Table(below)
+            }
+            (_, value) => value,
+        };
+        table.insert(key, Spanned::new(span, value));
     }
 }
 
@@ -70,13 +187,72 @@ pub fn take<'t>(table: &mut DeTable<'t>, name: &str) -> Option<Table<'t>> {
     }
 }
 
-/// `message` with the file it is about, and the line, if that is known.
-fn located(source: &Source, start: Option<usize>, message: &str) -> String {
-    match start.and_then(|start| source.text.get(..start)) {
-        Some(before) => {
-            let line = before.matches('\n').count() + 1;
-            format!("{}: line {line}: {message}", source.name)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A document of `files`, names and texts, the first of which is read.
+    fn document(files: &[(&str, &str)]) -> Result<toml::Table, String> {
+        let find = |name: &str, from: &str| {
+            let found = files.iter().find(|(known, _)| *known == name);
+            let (name, text) = found.ok_or_else(|| format!("{from} names {name:?}"))?;
+            Ok(Source { name: (*name).to_owned(), text: (*text).to_owned() })
+        };
+        let first = find(files[0].0, "")?;
+        let files = Files::read(first, &find)?;
+        let document = Document::parse(&files)?;
+        document.typed(document.table.clone())
+    }
+
+    /// Goal: the rules of merging. Method: one key for each rule, in three files.
+    #[test]
+    fn tables_merge_and_values_replace() {
+        let merged = document(&[
+            ("a", "base = 'b'\nown = 1\nlist = [3]\nall.both = 'a'\nall.a = 1\nturned = 1"),
+            ("b", "base = 'c'\nmiddle = 1\nlist = [1, 2]\n[all]\nboth = 'b'\nb.deep = 1"),
+            ("c", "list = [0]\nturned = { x = 1 }\n[all]\nboth = 'c'\nb = { deep = 0, c = 1 }"),
+        ]);
+        let wanted = "own = 1\nmiddle = 1\nlist = [3]\nturned = 1\n[all]\nboth = 'a'\na = 1\n\
+                      b = { deep = 1, c = 1 }";
+        assert_eq!(merged.expect("merged"), toml::from_str(wanted).expect("parses"));
+    }
+
+    /// Goal: whatever is wrong with a base is said where it is named, and what a base says wrongly
+    /// where it says it.
+    #[test]
+    fn errors_name_the_file() {
+        let chain = ["a", "b", "c", "d", "e"];
+        let long: Vec<(&str, String)> =
+            (0..5).map(|i| (chain[i], format!("base = '{}'", chain[(i + 1) % 5]))).collect();
+        let long: Vec<(&str, &str)> = long.iter().map(|(name, text)| (*name, &**text)).collect();
+        for (files, error) in [
+            (&[("a", "\nbase = 'b'")][..], "a: line 2: base: a names \"b\""),
+            (&[("a", "base = 'a'")], "a: line 1: base: a file builds on itself: a, a"),
+            (
+                &[("a", "base = 'b'"), ("b", "# b\n\nbase = 'a'")],
+                "b: line 3: base: a file builds on itself: a, b, a",
+            ),
+            (&long, "d: line 1: base: more than 4 files: a, b, c, d, e"),
+            (&[("a", "base = 1")], "a: line 1: base: this is no name of a file"),
+        ] {
+            assert_eq!(document(files).expect_err(error), error);
         }
-        None => format!("{}: {message}", source.name),
+        for (files, start) in [
+            (&[("a", "base = 'b'\n"), ("b", "x = 1\n= 2")][..], "b: line 2: "),
+            (&[("a", "base = 'b'\nx = ")], "a: line 2: "),
+        ] {
+            let error = document(files).expect_err(start);
+            assert!(error.starts_with(start), "{error}");
+        }
+        // The last byte of one file and the first of the next are told apart.
+        let find = |_: &str, _: &str| Ok(Source { name: "b".into(), text: "y = 1".into() });
+        let first = Source { name: "a".into(), text: "base = 'b'\nx = 1".into() };
+        let files = Files::read(first, &find).expect("read");
+        let document = Document::parse(&files).expect("parsed");
+        for (key, place) in [("x", "a: line 2: !"), ("y", "b: line 1: !")] {
+            let (stated, value) = document.table.get_ref().get_key_value(key).expect(key);
+            assert_eq!(document.wrong(stated, '!'), place);
+            assert_eq!(document.wrong(value, '!'), place);
+        }
     }
 }

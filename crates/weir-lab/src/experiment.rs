@@ -1,9 +1,9 @@
-//! What an experiment states: one TOML file per figure.
+//! What an experiment states: one TOML file per figure, and the bases that it shares with others.
 //!
 //! `[settings]` has every option of the store, its load, the disk, the readers, the writer and the
-//! clock, at scale 1; each `[[runs]]` may set some of them anew, by their full names. Nothing is
-//! inherited from elsewhere and nothing has a default: a file says all that it needs, and a key
-//! that this module does not know is refused by its name.
+//! clock, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option has
+//! a default: a file and its bases say all that is needed, and a key that this module does not know
+//! is refused by its name.
 //!
 //! Not here: the options themselves (`settings`), and how a file is read (`document`).
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::document::{Document, Source, Table, take};
+use crate::document::{Document, Files, Table, take};
 use crate::result::{Axis, Differs, Kind};
 use crate::settings::Settings;
 
@@ -42,6 +42,8 @@ pub struct Experiment {
     pub paper_lines: Vec<PaperLine>,
     /// What is derived.
     pub numbers: Vec<Wanted>,
+    /// All that its files state together.
+    whole: toml::Table,
 }
 
 /// One run of a store.
@@ -53,6 +55,8 @@ pub struct Run {
     pub point: Option<Point>,
     /// The options that differ from `[settings]` as text, at scale 1, by their full names.
     pub set: BTreeMap<String, String>,
+    /// Every option of this run as its files state them.
+    stated: toml::Table,
     /// Every option of this run, at scale 1.
     pub settings: Settings,
 }
@@ -175,14 +179,35 @@ impl Wanted {
     }
 }
 
+impl Run {
+    /// `[settings]` as they hold for this run, as TOML.
+    ///
+    /// # Errors
+    /// The encoder's, as text.
+    pub fn to_toml(&self) -> Result<String, String> {
+        let settings = toml::Value::Table(self.stated.clone());
+        let table = toml::Table::from_iter([("settings".to_owned(), settings)]);
+        toml::to_string(&table).map_err(|e| e.to_string())
+    }
+}
+
 impl Experiment {
-    /// Reads the experiment in `source`, which is called `name`.
+    /// All that its files state together, as one TOML file that needs no base.
+    ///
+    /// # Errors
+    /// The encoder's, as text.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(&self.whole).map_err(|e| e.to_string())
+    }
+
+    /// The experiment in `files`, which is called `name`.
     ///
     /// # Errors
     /// The key that is missing, unknown or wrong, with the file and the line.
-    pub fn parse(name: &str, source: &Source) -> Result<Self, String> {
-        let mut document = Document::parse(source)?;
-        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", source.name);
+    pub fn parse(name: &str, files: &Files) -> Result<Self, String> {
+        let mut document = Document::parse(files)?;
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", files.name());
+        let whole = document.typed(document.table.clone())?;
         let table = document.table.get_mut();
         let settings = take(table, "settings").ok_or_else(|| wrong(&"there is no [settings]"))?;
         let sets = take_sets(table);
@@ -193,9 +218,10 @@ impl Experiment {
         for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(sets) {
             let named = |e: String| format!("{e}, of the run {name:?}");
             let own = with_set(&document, &settings, &set).map_err(named)?;
+            let stated = document.typed(own.clone())?;
             let settings = document.typed(own).map_err(named)?;
-            let set = options(&document, Spanned::new(0..0, set))?;
-            runs.push(Run { name, point, set, settings });
+            let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
+            runs.push(Run { name, point, set, stated, settings });
         }
         for number in &stated.numbers {
             number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
@@ -207,7 +233,8 @@ impl Experiment {
             figure: stated.figure,
             title: stated.title,
             notes: stated.notes,
-            options: options(&document, settings)?,
+            options: by_full_name(&document.typed(settings)?),
+            whole,
             runs,
             plot: stated.plot,
             paper_lines: stated.paper_lines,
@@ -254,7 +281,7 @@ fn with_set<'t>(
 }
 
 /// The options of a table and of the tables in it as text, by their full names.
-fn options(document: &Document<'_>, table: Table<'_>) -> Result<BTreeMap<String, String>, String> {
+fn by_full_name(table: &toml::Table) -> BTreeMap<String, String> {
     fn collect(prefix: &str, table: &toml::Table, all: &mut BTreeMap<String, String>) {
         for (key, value) in table {
             match value {
@@ -266,8 +293,8 @@ fn options(document: &Document<'_>, table: Table<'_>) -> Result<BTreeMap<String,
         }
     }
     let mut all = BTreeMap::new();
-    collect("", &document.typed(table)?, &mut all);
-    Ok(all)
+    collect("", table, &mut all);
+    all
 }
 
 /// A value as people write it.
@@ -284,6 +311,7 @@ fn shown(value: &toml::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Source;
     use crate::settings::Policy;
 
     const TEXT: &str = r#"
@@ -371,7 +399,8 @@ note = ""
 "#;
 
     fn parse(text: &str) -> Result<Experiment, String> {
-        Experiment::parse("x", &Source { name: "x.toml".into(), text: text.into() })
+        let source = Source { name: "x.toml".into(), text: text.into() };
+        Experiment::parse("x", &Files::read(source, &|_, _| Err("there are none".into()))?)
     }
 
     /// Goal: options are taken from the file, and a run's own options hold for that run alone.

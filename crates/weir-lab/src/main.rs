@@ -27,6 +27,9 @@ struct Cli {
 enum Command {
     /// Name every experiment, with its paper and figure
     List,
+    /// Print an experiment as one TOML file, what it shares with others included
+    #[command(after_help = EXIT_CODES)]
+    Show(command::show::ShowArgs),
     /// Run experiments; write a JSON, an SVG and a PNG file for each
     #[command(after_help = EXIT_CODES)]
     Run(command::run::RunArgs),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
     match command {
         Command::List => command::list::run(out),
+        Command::Show(args) => command::show::run(args, out),
         Command::Run(args) => command::run::run(args, out),
         Command::Report(args) => command::report::run(args, out),
         Command::Check(args) => command::check::run(args, out),

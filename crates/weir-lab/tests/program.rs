@@ -98,26 +98,31 @@ fn errors_are_sentences() {
 
 /// A short run of every policy that figures use, one that warms up and one that loads itself.
 fn short_runs() -> String {
-    let text = include_str!("../experiments/lsbm-fig16.toml");
-    let (head, _) = text.split_once("[plot]").expect("a plot");
-    let head = head.replacen("notes = ", "paper_lines = []\nnumbers = []\nnotes = ", 1);
-    // Files take longer than what is in them.
-    let head = head.replacen("table_bytes = 20_971_520", "table_bytes = 335_544_320", 1);
-    let head = head.replacen("seconds = 3_000.0", "seconds = 300.0", 1);
-    let head = head.replacen("\nseconds = 20_000.0", "\nseconds = 3_000.0", 1);
-    let mut text = format!(
-        r#"{head}
+    let mut text = r#"
+base = "lsbm-6.1"
+paper = "LSbM"
+figure = "(test)"
+title = "short runs"
+notes = []
+paper_lines = []
+numbers = []
+[settings.store]
+# Files take longer than what is in them.
+table_bytes = 335_544_320
+[settings.time]
+warm_up_seconds = 300.0
+seconds = 3_000.0
 [plot]
 kind = "time"
-x = {{ label = "time", unit = "s" }}
-y = {{ label = "hit ratio", unit = "" }}
+x = { label = "time", unit = "s" }
+y = { label = "hit ratio", unit = "" }
 measures = ["hit_ratio", "qps", "database_over_data"]
 "#
-    );
+    .to_owned();
     for policy in ["leveled", "gear", "two_phase", "stepped_merge", "tiered"] {
         let own = match policy {
-            "leveled" => r#""store.warm_up" = "incremental""#,
-            "gear" | "two_phase" => r#""store.l0_trigger" = 2"#,
+            "leveled" => r#""store.l0_trigger" = 4, "store.warm_up" = "incremental""#,
+            "gear" | "two_phase" => r#""store.filters" = "monkey""#,
             _ => r#""load.merged" = false, "load.order" = "random", "load.policy" = "tiered""#,
         };
         text += &format!(
@@ -161,7 +166,7 @@ fn experiments_from_files() {
     assert!(dir.path().join("weir-lab/mine-s4096.svg").is_file());
     fails(&["run", "missing.toml"], dir.path(), 1, &["cannot read missing.toml"]);
     put(dir.path(), "bad.toml", &text.replacen("title", "titel", 1));
-    fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["weir-lab/bad.toml: line 3", "titel"]);
+    fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["weir-lab/bad.toml: line 4", "titel"]);
 }
 
 /// Goal: a file of operations is a workload. Method: Figure 1's settings over a made-up file; its
@@ -180,10 +185,15 @@ fn operations_from_a_file() {
         };
     }
     put(dir.path(), "operations.csv", &lines);
-    let text = include_str!("../experiments/merfeld-fig1.toml");
-    let text = text.replace("file = \"\"", "file = \"weir-lab/operations.csv\"");
-    let (head, _) = text.split_once("[plot]").expect("a plot");
-    let tail = r#"
+    let text = r#"
+base = "merfeld-4"
+paper = "Merfeld"
+figure = "(test)"
+title = "operations of a file"
+notes = []
+paper_lines = []
+[settings.replay]
+file = "weir-lab/operations.csv"
 [plot]
 kind = "bars"
 x = { label = "tree", unit = "" }
@@ -208,13 +218,44 @@ low = 27.0
 high = 27.0
 note = "as many as the file has"
 "#;
-    let head = head.replacen("notes = []", "notes = []\npaper_lines = []", 1);
-    put(dir.path(), "csv.toml", &format!("{head}{tail}"));
+    put(dir.path(), "csv.toml", text);
     let run = ["run", "weir-lab/csv.toml", "--scale", "1", "--check"];
     let (code, out, err) = lab(&run, dir.path());
     assert_eq!(code, 0, "{out}{err}");
     put(dir.path(), "operations.csv", &format!("{lines}x,1\n"));
     fails(&run, dir.path(), 1, &["line 6001", "no operation"]);
+}
+
+/// Goal: an experiment may share what is in a file of one's own, and what is shown is all of it and
+/// can be run. Method: two files, shown, and the shown one against them.
+#[test]
+fn experiments_share_and_are_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shared = "base = \"lsbm-6.1\"\n[settings.reads]\nthreads = 3\nkind = \"scan\"\n";
+    put(dir.path(), "shared.toml", shared);
+    let text = include_str!("../experiments/lsbm-no-writes.toml");
+    put(dir.path(), "mine.toml", &text.replacen("lsbm-6.1", "shared.toml", 1));
+    let show = |file: &str, more: &[&str]| {
+        let (code, out, err) = lab(&[&["show", file], more].concat(), dir.path());
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        out
+    };
+    let whole = show("weir-lab/mine.toml", &[]);
+    assert!(!whole.contains("base =") && whole.contains("threads = 3"), "{whole}");
+    put(dir.path(), "whole.toml", &whole);
+    assert_eq!(show("weir-lab/whole.toml", &[]), whole);
+    let run = show("weir-lab/mine.toml", &["--run", "no writes"]);
+    for part in ["[settings.store]", "per_second = 0.0", "kind = \"scan\"", "theta = 0.999"] {
+        assert!(run.contains(part), "{part:?} is not in {run}");
+    }
+    let no_run = ["show", "lsbm-fig14", "--run", "LSbM"];
+    fails(&no_run, dir.path(), 1, &["no run \"LSbM\"", "\"key-value cache\""]);
+    put(dir.path(), "shared.toml", &shared.replacen("scan", "skip", 1));
+    let parts = ["weir-lab/shared.toml: line 4: unknown variant `skip`", "`ycsb_a`"];
+    fails(&["run", "weir-lab/mine.toml"], dir.path(), 1, &parts);
+    put(dir.path(), "shared.toml", "base = \"shared.toml\"");
+    let parts = ["weir-lab/shared.toml: line 1: base: a file builds on itself"];
+    fails(&["show", "weir-lab/mine.toml"], dir.path(), 1, &parts);
 }
 
 /// Goal: every experiment is listed and documented, and unknown names are refused before anything

@@ -6,13 +6,16 @@ mod folder;
 pub(crate) mod list;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod show;
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
+use weir_lab::catalog;
+use weir_lab::experiment::Experiment;
 use weir_lab::report::bounds;
 use weir_lab::result::{Number, Result as Outcome, Verdict};
-use weir_lab::show;
 
 /// Exit code of a command that failed.
 const ERROR: u8 = 1;
@@ -68,6 +71,16 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The experiment called `name`: one that is built in, or one in a file.
+///
+/// # Errors
+/// There is none, or what is wrong with it.
+pub(crate) fn experiment(name: &str) -> Result<Experiment> {
+    let path = Path::new(name);
+    let in_file = path.extension().is_some_and(|ending| ending == "toml");
+    Ok(if in_file { catalog::in_file(path)? } else { catalog::named(name)? })
+}
+
 /// The error for numbers of `results` that are outside their bounds, if there are any.
 ///
 /// # Errors
@@ -118,9 +131,9 @@ fn row(result: &Outcome, number: &Number) -> Vec<String> {
     };
     vec![
         result.experiment.clone(),
-        show::with_unit(&number.name, &number.unit),
-        number.paper.map_or("-".to_owned(), show::number),
-        show::number(number.ours),
+        weir_lab::show::with_unit(&number.name, &number.unit),
+        number.paper.map_or("-".to_owned(), weir_lab::show::number),
+        weir_lab::show::number(number.ours),
         bounds(number),
         verdict.to_owned(),
     ]

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
-use weir_lab::document::Source;
 use weir_lab::experiment::Experiment;
 use weir_lab::runner::{self, Listener, Progress, RunOptions, Stage};
 
-use super::{Failure, Result, folder, print_numbers, refuse_failures};
+use super::{Result, experiment, folder, print_numbers, refuse_failures};
 
 /// Steps of a progress bar per run.
 const STEPS: f64 = 1000.0;
@@ -95,21 +94,7 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
             names.push(name);
         }
     }
-    names.into_iter().map(named).collect()
-}
-
-/// One that is built in, or one in a file.
-fn named(name: &str) -> Result<Experiment> {
-    let path = Path::new(name);
-    if path.extension().is_none_or(|ending| ending != "toml") {
-        return Ok(catalog::named(name)?);
-    }
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(format_args!("cannot read {name}: {e}")))?;
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut experiment = Experiment::parse(&stem, &Source { name: name.to_owned(), text })?;
-    name.clone_into(&mut experiment.source);
-    Ok(experiment)
+    names.into_iter().map(experiment).collect()
 }
 
 /// Shows how far all runs are together, and what the last one to be heard of does.

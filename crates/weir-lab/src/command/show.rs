@@ -1,0 +1,38 @@
+//! `weir-lab show`: what an experiment states, its bases included.
+
+use std::io::Write;
+
+use super::{Failure, Result, experiment};
+
+/// What `weir-lab show` is told.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// Name of an experiment, `weir-lab list` has them, or a TOML file like theirs
+    name: String,
+    /// Only the settings, as they hold for this run
+    #[arg(long)]
+    run: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<()> {
+    let experiment = experiment(&args.name)?;
+    let text = match &args.run {
+        None => experiment.to_toml()?,
+        Some(name) => {
+            let found = experiment.runs.iter().find(|run| run.name == *name);
+            let run = found.ok_or_else(|| {
+                let names: Vec<String> =
+                    experiment.runs.iter().map(|run| format!("{:?}", run.name)).collect();
+                let names = names.join(", ");
+                Failure::new(format_args!(
+                    "{} has no run {name:?}; it has {names}",
+                    experiment.name
+                ))
+            })?;
+            run.to_toml()?
+        }
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(())
+}
