@@ -603,7 +603,7 @@ fn overlapping_bytes(shape: &Shape, level: usize, bounds: KeyBounds<'_>) -> u64 
 // ------------------------------------------------------------------------------ ranges and plans
 
 /// Rule: a range asked for by a user is merged out of all levels at once into the bottom level;
-/// there it is rewritten only for deletes that can go.
+/// there it is rewritten only for deletes that can go, or to be one run.
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
     if let Some(tasks) = merge_parts_back(shape) {
         return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
@@ -611,16 +611,22 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     let mut bounds: Option<KeyBounds<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
     for level in 0..LEVELS {
-        let in_range = runs(shape, level)
+        let tables: Vec<&TableMeta> = runs(shape, level)
             .iter()
-            .flat_map(|run| tables_in(run, &all(run)))
-            .filter(|table| in_bounds(table, lower, upper))
-            .filter(|table| {
-                level < BOTTOM || bounds.is_some() || deletes_hide_nothing(shape, table)
-            })
-            .map(KeyBounds::of);
-        let Some(seed) = in_range.chain(bounds).reduce(KeyBounds::union) else { continue };
-        chosen.extend(stack_over(shape, level, seed));
+            .flat_map(|run| tables_in(run, &run.tables.overlapping(lower, upper)))
+            .collect();
+        let around = |useful: &dyn Fn(&TableMeta) -> bool| {
+            let seeds = tables.iter().filter(|table| useful(table));
+            let seeds = seeds.map(|table| KeyBounds::of(table)).chain(bounds);
+            seeds
+                .reduce(KeyBounds::union)
+                .map_or_else(Vec::new, |seed| stack_over(shape, level, seed))
+        };
+        let mut stack = around(&|_| true);
+        if level == BOTTOM && bounds.is_none() && stack.len() == 1 {
+            stack = around(&|table| deletes_hide_nothing(shape, table));
+        }
+        chosen.extend(stack);
         bounds = bounds_over(&chosen);
     }
     if chosen.is_empty() {
@@ -633,21 +639,6 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
         return RangePick::Wait;
     }
     RangePick::Task(Task::Merge(merge))
-}
-
-/// Whether a table has keys between two bounds, as far as its own bounds tell.
-fn in_bounds(table: &TableMeta, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
-    let above = match lower {
-        Bound::Unbounded => true,
-        Bound::Included(lower) => key::compare(&table.largest, lower).is_ge(),
-        Bound::Excluded(lower) => key::compare(&table.largest, lower).is_gt(),
-    };
-    let below = match upper {
-        Bound::Unbounded => true,
-        Bound::Included(upper) => key::compare(&table.smallest, upper).is_le(),
-        Bound::Excluded(upper) => key::compare(&table.smallest, upper).is_lt(),
-    };
-    above && below
 }
 
 /// Rule: outputs join the one run of their level; where there is none, they found it with the epoch
