@@ -82,6 +82,12 @@ pub(crate) struct RunShape {
 }
 
 impl Shape {
+    /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that
+    /// takes the length of level 0 for load counts with this.
+    pub(crate) fn l0_flushed_runs(&self) -> usize {
+        self.levels.first().map_or(0, |level| level.runs().count())
+    }
+
     /// A shape without tables.
     #[cfg(test)]
     pub(crate) fn empty(options: Arc<Options>) -> Self {

@@ -20,7 +20,7 @@
 
 use std::ops::Bound;
 
-use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes, waiting_runs};
+use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes};
 use crate::compaction::policy::targets::{BOTTOM, Targets, in_use};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
 use crate::compaction::task::{Cause, MergeTask, Task};
@@ -131,7 +131,7 @@ struct Rooms {
 impl Rooms {
     fn of(shape: &Shape) -> Self {
         let patience = PATIENCE.saturating_mul(shape.options.l0_trigger.max(1));
-        Self { bottom: true, urgent: waiting_runs(shape) >= patience }
+        Self { bottom: true, urgent: shape.l0_flushed_runs() >= patience }
     }
 
     /// Rule: a full level receives nothing before it is rotated, a level above the base is emptied
@@ -183,8 +183,8 @@ fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
 fn check(shape: &Shape) -> Vec<String> {
     let mut violations = parts::check(shape);
     let targets = parts::targets_of(shape);
-    if waiting_runs(shape) > 0 {
-        violations.push(format!("level 0 has {} runs", waiting_runs(shape)));
+    if shape.l0_flushed_runs() > 0 {
+        violations.push(format!("level 0 has {} runs", shape.l0_flushed_runs()));
     }
     for level in 1..BOTTOM {
         let late = behind(shape, &targets, level);

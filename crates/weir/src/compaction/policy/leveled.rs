@@ -115,7 +115,7 @@ impl Policy for Leveled {
     fn pressure(&self, shape: &Shape) -> Pressure {
         let unit = unit_bytes(shape);
         Pressure {
-            l0_runs: shape.levels.first().map_or(0, |level| level.runs().count()),
+            l0_runs: shape.l0_flushed_runs(),
             l0_trigger: shape.options.l0_trigger.max(1),
             debt_bytes: debt_bytes(shape),
             debt_unit_bytes: unit.saturating_mul(u64::from(shape.options.level_ratio) + 1),
@@ -177,8 +177,7 @@ impl Candidate {
 
     fn of(targets: &Targets, shape: &Shape, level: usize) -> Option<Self> {
         if level == 0 {
-            let count = runs(shape, 0).len();
-            let score = count as f64 / shape.options.l0_trigger.max(1) as f64;
+            let score = shape.l0_flushed_runs() as f64 / shape.options.l0_trigger.max(1) as f64;
             let rule = Rule::Stack(Cause::RunCount);
             return (score >= 1.0).then_some(Candidate { level, score, excess: 0, rule });
         }
@@ -222,7 +221,7 @@ fn debt_bytes(shape: &Shape) -> u64 {
     let targets = targets_of(shape);
     let mut debt = 0u64;
     let mut incoming = 0u64;
-    if runs(shape, 0).len() >= shape.options.l0_trigger.max(1) {
+    if shape.l0_flushed_runs() >= shape.options.l0_trigger.max(1) {
         incoming = level_bytes(shape, 0);
         debt = incoming.saturating_add(level_bytes(shape, targets.next_level(shape, 0)));
     }

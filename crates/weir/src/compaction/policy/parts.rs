@@ -61,11 +61,6 @@ pub(super) fn targets_of(shape: &Shape) -> Targets {
     Targets::of(shape, unit_bytes(shape))
 }
 
-/// Runs in level 0.
-pub(super) fn waiting_runs(shape: &Shape) -> usize {
-    shape.levels.first().map_or(0, |level| level.runs().count())
-}
-
 /// Bytes of the filling part of a level.
 pub(super) fn filling_bytes(shape: &Shape, level: usize) -> u64 {
     shape.levels.get(level).map_or(0, |level| level.filling.totals().bytes)
@@ -435,7 +430,7 @@ pub(super) fn pressure(shape: &Shape, behind: impl Fn(&Targets, usize) -> u64) -
         .map(|level| behind(&targets, level) as f64 * bytes_written_below(shape, &targets, level));
     let debt = level_bytes(shape, 0) as f64 * per_flushed_byte + late.sum::<f64>();
     Pressure {
-        l0_runs: waiting_runs(shape),
+        l0_runs: shape.l0_flushed_runs(),
         l0_trigger,
         debt_bytes: debt as u64,
         debt_unit_bytes: (batch as f64 * per_flushed_byte) as u64,

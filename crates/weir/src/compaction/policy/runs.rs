@@ -79,6 +79,16 @@ pub(super) fn deepest_in_use(shape: &Shape) -> Option<usize> {
     (0..LEVELS).rev().find(|&level| !runs(shape, level).is_empty())
 }
 
+/// How many runs a level has, as far as they count as load.
+pub(super) fn count_runs(shape: &Shape, level: usize) -> usize {
+    if level == 0 { shape.l0_flushed_runs() } else { runs(shape, level).len() }
+}
+
+/// The same of the whole tree.
+pub(super) fn count_all(shape: &Shape) -> usize {
+    (0..LEVELS).map(|level| count_runs(shape, level)).sum()
+}
+
 /// How many runs make a level full.
 pub(super) fn runs_max(shape: &Shape) -> usize {
     shape.options.runs_per_level.max(2)
@@ -86,13 +96,13 @@ pub(super) fn runs_max(shape: &Shape) -> usize {
 
 /// Whether a level has as many runs as it may, or more.
 pub(super) fn is_full(shape: &Shape, level: usize) -> bool {
-    runs(shape, level).len() >= runs_max(shape)
+    count_runs(shape, level) >= runs_max(shape)
 }
 
 /// The full levels, most urgent first: by how full they are; of equal ones the upper goes first.
 pub(super) fn full_levels(shape: &Shape) -> Vec<usize> {
     let mut levels: Vec<usize> = (0..LEVELS).filter(|&level| is_full(shape, level)).collect();
-    levels.sort_by_key(|&level| std::cmp::Reverse(runs(shape, level).len()));
+    levels.sort_by_key(|&level| std::cmp::Reverse(count_runs(shape, level)));
     levels
 }
 
@@ -265,7 +275,7 @@ pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
 /// level 0 pulls in a leveled tree. Debt does not slow writers: it comes in bursts as large as the
 /// level that is merged, and the runs that wait for such a merge show it in time.
 pub(super) fn pressure(shape: &Shape) -> Pressure {
-    let most = (0..LEVELS).map(|level| runs(shape, level).len()).max().unwrap_or(0);
+    let most = (0..LEVELS).map(|level| count_runs(shape, level)).max().unwrap_or(0);
     Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..debt(shape) }
 }
 
@@ -302,7 +312,7 @@ pub(super) fn check_order(shape: &Shape) -> Vec<String> {
 pub(super) fn check_counts(shape: &Shape, levels: Range<usize>) -> Vec<String> {
     let mut violations = check_order(shape);
     for level in levels.filter(|&level| is_full(shape, level)) {
-        let (count, max) = (runs(shape, level).len(), runs_max(shape));
+        let (count, max) = (count_runs(shape, level), runs_max(shape));
         violations.push(format!("level {level} has {count} runs and is full with {max}"));
     }
     violations

@@ -60,14 +60,14 @@ impl Policy for SizeTiered {
 
     /// All runs count, in whatever level: writers are slowed from about [`runs_cap`] on.
     fn pressure(&self, shape: &Shape) -> Pressure {
-        let l0_runs = runs::runs_from(shape, 0).len();
+        let l0_runs = runs::count_all(shape);
         let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK);
         Pressure { l0_runs, l0_trigger, ..runs::debt(shape) }
     }
 
     fn check(&self, shape: &Shape) -> Vec<String> {
         let mut violations = runs::check_order(shape);
-        let (count, cap) = (runs::runs_from(shape, 0).len(), runs_cap(shape));
+        let (count, cap) = (runs::count_all(shape), runs_cap(shape));
         if count > cap {
             violations.push(format!("the tree has {count} runs; size_tiered keeps at most {cap}"));
         }
@@ -112,7 +112,7 @@ fn is_similar(window: &[Placed<'_>], count: usize) -> bool {
 /// Rule: when the tree has more runs than it may and no similar ones lie side by side, the
 /// neighbours with the fewest bytes are merged.
 fn pick_cheapest(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
-    let excess = order.len().saturating_sub(runs_cap(shape));
+    let excess = runs::count_all(shape).saturating_sub(runs_cap(shape));
     if excess == 0 {
         return;
     }

@@ -15,7 +15,7 @@
 
 use std::ops::Bound;
 
-use crate::compaction::policy::parts::{self, Picker, draining_bytes, waiting_runs};
+use crate::compaction::policy::parts::{self, Picker, draining_bytes};
 use crate::compaction::policy::targets::{BOTTOM, Targets, level_bytes};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
 use crate::compaction::task::{Cause, MergeTask, Task};
@@ -109,7 +109,7 @@ fn candidates(shape: &Shape, targets: &Targets) -> Vec<Work> {
 /// several runs in a part.
 fn candidate(shape: &Shape, targets: &Targets, level: usize) -> Option<Work> {
     if level == 0 {
-        let score = waiting_runs(shape) as f64 / shape.options.l0_trigger.max(1) as f64;
+        let score = shape.l0_flushed_runs() as f64 / shape.options.l0_trigger.max(1) as f64;
         let (excess, cause) = (parts::drain_bytes_max(shape), Cause::RunCount);
         return (score >= 1.0).then_some(Work { level, score, excess, cause });
     }
