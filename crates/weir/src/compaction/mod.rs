@@ -7,7 +7,7 @@
 //! | file | what it is | pure |
 //! |---|---|---|
 //! | `task` | the only commands there are | yes |
-//! | `policy` | the trait, and one file per policy | yes |
+//! | `policy` | the trait, a file for each policy and each subject that they share | yes |
 //! | `pacing` | how much the state of the tree slows writers | yes |
 //! | `execute` | flush and merge jobs, the conservation law | no |
 //!

@@ -266,7 +266,7 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
             }
         }
         "part_targets" => out = super::parts::targets_of(shape).describe(),
-        "targets" => out = super::leveled::describe_targets(shape),
+        "targets" => out = super::leveled::targets_of(shape).describe(),
         "pressure" => {
             let p = policy.pressure(shape);
             out = format!(

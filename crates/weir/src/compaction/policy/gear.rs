@@ -20,9 +20,11 @@
 
 use std::ops::Bound;
 
-use crate::compaction::policy::parts::{self, Picker, draining_bytes, filling_bytes};
-use crate::compaction::policy::targets::{BOTTOM, Targets, in_use};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
+use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, filling_bytes, in_use};
+use crate::compaction::policy::moves::take_bytes_max;
+use crate::compaction::policy::parts::{self, Picker};
+use crate::compaction::policy::targets::Targets;
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
 use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
@@ -48,18 +50,15 @@ impl Policy for Gear {
             pick_level(&mut picker, &rooms, level);
         }
         pick_level_0(&mut picker, &rooms);
-        if picker.tasks.is_empty() && shape.busy.is_empty() {
-            picker.tasks.extend(rewrite_deletes(shape).map(Task::Merge));
-        }
-        picker.tasks
+        picker.finish()
     }
 
     fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        parts::pick_range(shape, lower, upper)
+        ranges::into_last_level(shape, lower, upper)
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        leveled::plan(shape, merge)
+        plan::aligned(shape, merge)
     }
 
     /// Level 0 is drained table by table.
@@ -86,7 +85,7 @@ impl Policy for Gear {
 
 /// Bytes that a level may be behind its gear.
 fn quantum(shape: &Shape, rotated: u64) -> u64 {
-    let most = parts::drain_bytes_max(shape);
+    let most = take_bytes_max(shape);
     (rotated / QUANTUM_DIVISOR).clamp(shape.options.table_bytes.clamp(1, most), most)
 }
 
@@ -174,7 +173,7 @@ fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
     let shape = picker.shape;
     let next = picker.next_level(0);
     if rooms.has_room(shape, &picker.targets, next) {
-        picker.drain(0, parts::drain_bytes_max(shape), Cause::RunCount);
+        picker.drain(0, take_bytes_max(shape), Cause::RunCount);
     }
 }
 

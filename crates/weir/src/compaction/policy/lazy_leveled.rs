@@ -16,8 +16,11 @@
 
 use std::ops::Bound;
 
-use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{self, Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::policy::filters::{TreeForm, filter_bits};
+use crate::compaction::policy::geometry::{BOTTOM, Placed, filling_runs, level_bytes, placed};
+use crate::compaction::policy::merge_back::merge_parts_back;
+use crate::compaction::policy::runs::{self, Picker};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
 use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
@@ -43,13 +46,14 @@ impl Policy for LazyLeveled {
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        runs::plan(shape, merge)
+        plan::by_size(shape, merge)
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
         // At rest a level above the last has none to T - 1 runs: half of them on average.
         let t = runs::runs_max(shape) as f64;
-        policy::filter_bits(shape, level, entries, t, (t - 1.0) / 2.0, 1.0)
+        let form = TreeForm { ratio: t, above: (t - 1.0) / 2.0, last: 1.0 };
+        filter_bits(shape, level, entries, form)
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {
@@ -58,7 +62,7 @@ impl Policy for LazyLeveled {
 
     fn check(&self, shape: &Shape) -> Vec<String> {
         let mut violations = runs::check_counts(shape, 0..BOTTOM);
-        let count = super::runs(shape, BOTTOM).len();
+        let count = filling_runs(shape, BOTTOM).len();
         if count > 1 {
             violations.push(format!("the last level has {count} runs; lazy_leveled keeps one"));
         }
@@ -70,18 +74,18 @@ impl Policy for LazyLeveled {
 /// with all that lies between; otherwise it becomes one run of the next level.
 fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
     let next = runs::append_level(shape, level);
-    let full = runs::level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
-    if next == BOTTOM || runs::is_as_large(full, runs::level_bytes(shape, BOTTOM)) {
+    let full = level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
+    if next == BOTTOM || runs::is_as_large(full, level_bytes(shape, BOTTOM)) {
         picker.merge(&runs::runs_from(shape, level), BOTTOM, Cause::RunCount);
         return;
     }
-    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed(shape, level).collect();
     picker.merge(&all, next, Cause::RunCount);
 }
 
 /// Rule: runs that another policy left in the last level become one.
 fn pick_last(shape: &Shape, picker: &mut Picker<'_>) {
-    let last: Vec<Placed<'_>> = runs::placed(shape, BOTTOM).collect();
+    let last: Vec<Placed<'_>> = placed(shape, BOTTOM).collect();
     if last.len() > 1 {
         picker.merge(&last, BOTTOM, Cause::Drain);
     }

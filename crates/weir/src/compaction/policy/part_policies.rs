@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::parts::{bytes_written_below, draining_bytes, filling_bytes, targets_of};
+use super::geometry::{BOTTOM, draining_bytes, filling_bytes};
+use super::parts::{bytes_written_below, targets_of};
 use super::simulation::{ENTRY_BYTES, Tree};
-use super::targets::BOTTOM;
 use crate::base::prng::Prng;
 use crate::options::{CompactionPolicy, Options};
 

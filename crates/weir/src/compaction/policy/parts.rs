@@ -13,39 +13,22 @@
 //! a time takes from a part, so that jobs cannot end out of that order; (3) of several runs in a
 //! part (left by another policy) the oldest drains first, and what comes from above joins the
 //! newest, so nothing passes anything (H23); (4) a level is rotated only while no job brings tables
-//! to it, and no job begins to while it is being rotated; (5) no two jobs conflict
-//! ([`JobFootprint::conflicts_with`]). A damaged table holds up its part when its turn comes; it
-//! hinders no rotation, which reads nothing.
+//! to it, and no job begins to while it is being rotated; (5) no two jobs conflict (`conflicts`).
+//! A damaged table holds up its part when its turn comes; it hinders no rotation, which reads
+//! nothing.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
-
-use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::leveled::{
-    Chosen, OVERLAP_TABLES, bounds_over, conflicts_with_running,
+use crate::compaction::policy::Pressure;
+use crate::compaction::policy::conflicts::{Picks, any_taken};
+use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
+use crate::compaction::policy::filters::filter_bits_of_levels;
+use crate::compaction::policy::geometry::{
+    BOTTOM, Chosen, Placed, filling_bytes, in_use, level_bytes, newest_filling, placed,
 };
-use crate::compaction::policy::targets::{BOTTOM, Targets, in_use, level_bytes, level_entries};
-use crate::compaction::policy::{
-    KeyBounds, Pressure, RangePick, Span, all, any_busy, keeps_too_many_bits, overlapping,
-    running_job, runs, table_at, tables_in, undrain_level, whole,
-};
-use crate::compaction::task::{Cause, MergeTask, MoveTask, RotateTask, RunSlice, Task};
-use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape};
-
-/// Most tables that one job takes from a draining run: what they overlap below is only half covered
-/// at the two ends, which is paid for once per job.
-const DRAIN_TABLES: u64 = 4;
-
-/// Most tables taken when more of them come free, because what they overlap is an input already.
-const WIDEN_TABLES: u64 = 2 * DRAIN_TABLES;
-
-/// An output below `table_bytes` divided by this takes a small neighbour along: many small flushes
-/// must not become many small tables.
-const SMALL_TABLE_DIVISOR: u64 = 4;
-
-/// A table is rewritten rather than moved to where its deletes hide nothing, if at least one entry
-/// in this many is a delete.
-const MOVE_DELETES_DIVISOR: u64 = 8;
+use crate::compaction::policy::merge_back::undrain_level;
+use crate::compaction::policy::moves::{self, move_or_merge, small_bytes, take_bytes_max};
+use crate::compaction::policy::targets::Targets;
+use crate::compaction::task::{Cause, MergeTask, RotateTask, Task};
+use crate::version::shape::{PartKind, RunId, Shape};
 
 /// Bytes of the smallest base level worth having: a write buffer, which is what level 0 gives at a
 /// time, or a leveled tree's smallest base level (which is fed by `l0_trigger` runs at a time)
@@ -61,18 +44,6 @@ pub(super) fn targets_of(shape: &Shape) -> Targets {
     Targets::of(shape, unit_bytes(shape))
 }
 
-/// Bytes of the filling part of a level.
-pub(super) fn filling_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, |level| level.filling.totals().bytes)
-}
-
-/// Bytes of the draining part of a level, and those that it began with: no less.
-pub(super) fn draining_bytes(shape: &Shape, level: usize) -> Option<(u64, u64)> {
-    let part = shape.levels.get(level)?.draining.as_ref()?;
-    let left = part.totals().bytes;
-    Some((left, part.rotated_bytes.max(left)))
-}
-
 /// Whether another policy left several runs in a part of a level below 0.
 pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
     let parts = shape.levels.get(level).into_iter().flat_map(|level| level.parts());
@@ -85,30 +56,22 @@ pub(super) fn level_0_merge_bytes(shape: &Shape) -> u64 {
     level_bytes(shape, 0) + filling_bytes(shape, targets_of(shape).next_level(shape, 0))
 }
 
-/// Most bytes that one job takes.
-pub(super) fn drain_bytes_max(shape: &Shape) -> u64 {
-    DRAIN_TABLES.saturating_mul(shape.options.table_bytes).max(1)
-}
-
 /// The state of one `pick`.
 pub(super) struct Picker<'a> {
     pub(super) shape: &'a Shape,
     pub(super) targets: Targets,
-    /// Tables that no job may read.
-    busy: BTreeSet<u64>,
-    /// Tables that a job has, also one of this pick: those that are damaged wait for nobody.
-    taken: BTreeSet<u64>,
-    /// The running jobs and those of this pick.
-    jobs: Vec<JobFootprint>,
-    pub(super) tasks: Vec<Task>,
+    picks: Picks<'a>,
 }
 
 impl<'a> Picker<'a> {
     pub(super) fn new(shape: &'a Shape) -> Self {
-        let targets = targets_of(shape);
-        let taken = shape.busy.difference(&shape.damaged).copied().collect();
-        let (busy, jobs) = (shape.busy.clone(), shape.jobs.clone());
-        Self { shape, targets, busy, taken, jobs, tasks: Vec::new() }
+        Self { shape, targets: targets_of(shape), picks: Picks::new(shape) }
+    }
+
+    /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
+    pub(super) fn finish(self) -> Vec<Task> {
+        let shape = self.shape;
+        self.picks.finish(|| rewrite_deletes_of_last_level(shape))
     }
 
     /// The level that `level` drains into.
@@ -116,24 +79,11 @@ impl<'a> Picker<'a> {
         self.targets.next_level(self.shape, level)
     }
 
-    fn accept(&mut self, task: Task) {
-        self.busy.extend(task.input_uids());
-        self.taken.extend(task.input_uids());
-        self.jobs.extend(running_job(self.shape, &task));
-        self.tasks.push(task);
-    }
-
-    fn is_busy(&self, run: &RunShape, span: &Span) -> bool {
-        !self.busy.is_empty() && tables_in(run, span).any(|table| self.busy.contains(&table.uid))
-    }
-
     /// Whether a job has a table of this part.
     fn part_is_taken(&self, level: usize, part: PartKind) -> bool {
-        let level = self.shape.levels.get(level).filter(|_| !self.taken.is_empty());
-        let runs = level.into_iter().flat_map(|level| level.runs());
-        let mut tables =
-            runs.filter(|(of, _)| *of == part).flat_map(|(_, run)| tables_in(run, &all(run)));
-        tables.any(|table| self.taken.contains(&table.uid))
+        let runs = placed(self.shape, level).filter(|place| place.part == part);
+        !self.picks.busy().is_empty()
+            && runs.flat_map(|place| place.tables()).any(|table| self.picks.is_taken(table.uid))
     }
 
     /// Whether a job may be bringing tables to `level`: they come from the nearest level above that
@@ -154,9 +104,8 @@ impl<'a> Picker<'a> {
             && !self.part_is_taken(level, PartKind::Filling)
             && !self.is_being_fed(level);
         if may {
-            let part = parts.filling.runs.iter();
-            let inputs = part.map(|run| whole(level, PartKind::Filling, run)).collect();
-            self.accept(Task::Rotate(RotateTask { inputs, level, cause }));
+            let inputs = placed(self.shape, level).map(|place| place.whole().slice()).collect();
+            self.picks.accept(Task::Rotate(RotateTask { inputs, level, cause }));
         }
         may
     }
@@ -166,54 +115,42 @@ impl<'a> Picker<'a> {
     pub(super) fn drain(&mut self, level: usize, bytes: u64, cause: Cause) -> bool {
         let part = if level == 0 { PartKind::Filling } else { PartKind::Draining };
         let next = self.next_level(level);
-        let parts = self.shape.levels.get(level);
-        let run = parts.and_then(|parts| parts.runs().filter(|(of, _)| *of == part).last());
-        let Some((part, run)) = run else { return false };
+        let oldest = placed(self.shape, level).filter(|place| place.part == part).last();
+        let Some(oldest) = oldest else { return false };
         let rotating = next < BOTTOM && self.part_is_taken(next, PartKind::Filling);
-        let span = self.first_tables(run, bytes);
         if rotating || self.part_is_taken(level, part) {
             return false;
         }
-        let source = Chosen { level, part, run, span };
-        self.merge_into(source, next, runs(self.shape, next).first(), cause)
+        let source = self.first_tables(oldest, bytes);
+        self.merge_into(source, next, newest_filling(self.shape, next), cause)
     }
 
     /// Rule: the last level gets its one run back. A draining part there, or in level 0, fills
     /// again; of several runs the last but one gives its first tables to the last.
     pub(super) fn unstack_bottom(&mut self) -> bool {
         for level in [0, BOTTOM] {
-            let parts = self.shape.levels.get(level);
-            let task = parts.and_then(|parts| undrain_level(level, parts));
-            if let Some(task) = task {
+            if let Some(task) = undrain_level(self.shape, level) {
                 // Whatever runs may be bringing tables to this level.
-                if !any_busy(self.shape) && self.tasks.is_empty() {
-                    self.accept(task);
+                if !any_taken(self.shape) && self.picks.is_empty() {
+                    self.picks.accept(task);
                 }
                 return true;
             }
         }
-        let [.., newer, older] = runs(self.shape, BOTTOM) else { return false };
-        if self.is_busy(newer, &all(newer)) || self.is_busy(older, &all(older)) {
+        let runs: Vec<Placed<'_>> = placed(self.shape, BOTTOM).collect();
+        let [.., newer, older] = runs[..] else { return false };
+        if !newer.is_idle(self.picks.busy()) || !older.is_idle(self.picks.busy()) {
             return true;
         }
-        let span = self.first_tables(newer, drain_bytes_max(self.shape));
-        let source = Chosen { level: BOTTOM, part: PartKind::Filling, run: newer, span };
+        let source = self.first_tables(newer, take_bytes_max(self.shape));
         self.merge_into(source, BOTTOM, Some(older), Cause::Drain);
         true
     }
 
-    /// The first tables of a run: about `bytes`, at least one, up to one that is busy.
-    fn first_tables(&self, run: &RunShape, bytes: u64) -> Span {
-        let limit = bytes.clamp(1, drain_bytes_max(self.shape));
-        let (mut end, mut taken) = (0, 0);
-        while let Some(table) = table_at(run, end).filter(|_| taken < limit) {
-            if self.busy.contains(&table.uid) {
-                break;
-            }
-            taken += table.bytes;
-            end += 1;
-        }
-        0..end
+    /// The first tables of a run: about `bytes`.
+    fn first_tables(&self, place: Placed<'a>, bytes: u64) -> Chosen<'a> {
+        let within = 0..place.run.tables.len();
+        moves::take(self.shape, place, within, bytes, self.picks.busy())
     }
 
     /// Merges (or moves) `source` into the run `into` of the filling part of `level`, or founds it.
@@ -221,36 +158,26 @@ impl<'a> Picker<'a> {
         &mut self,
         mut source: Chosen<'a>,
         level: usize,
-        into: Option<&'a RunShape>,
+        into: Option<Placed<'a>>,
         cause: Cause,
     ) -> bool {
         let Some(bounds) = source.bounds() else { return false };
-        let mut target = into.map(|run| {
-            let span = overlapping(run, bounds);
-            Chosen { level, part: PartKind::Filling, run, span }
-        });
+        let mut target = into.map(|place| place.over(bounds));
         if let Some(target) = &mut target {
             self.widen(&mut source, target);
             self.take_small_neighbour(&source, target);
-            if self.is_busy(target.run, &target.span) {
-                return false;
-            }
         }
-        let output = RunId::filling(level, into.map_or(source.run.epoch, |run| run.epoch));
+        let found = RunId::filling(level, source.place.run.epoch);
+        let output = into.map_or(found, |place| place.id());
         let target = target.filter(|target| !target.span.is_empty());
         let may_move = target.is_none() && self.may_move(&source, level);
-        let input = source.slice();
         let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
-        let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = MergeTask { inputs, output, cursor: None, cause };
-        if conflicts_with_running(&self.jobs, &chosen, &merge) {
+        if self.picks.any_busy(&chosen) || self.picks.conflicts(&chosen, output) {
             return false;
         }
-        self.accept(if may_move {
-            Task::Move(MoveTask { input, output, cursor: None, cause })
-        } else {
-            Task::Merge(merge)
-        });
+        let inputs = chosen.iter().map(Chosen::slice).collect();
+        let merge = MergeTask { inputs, output, cursor: None, cause };
+        self.picks.accept(move_or_merge(merge, may_move));
         true
     }
 
@@ -258,11 +185,11 @@ impl<'a> Picker<'a> {
     /// SetupOtherInputs), as long as the job stays bounded.
     fn widen(&self, source: &mut Chosen<'a>, target: &Chosen<'a>) {
         let Some(lower) = target.bounds() else { return };
-        let limit = WIDEN_TABLES.saturating_mul(self.shape.options.table_bytes);
+        let limit = moves::widen_bytes_max(self.shape);
         let mut bytes = source.bytes();
-        while let Some(table) = table_at(source.run, source.span.end) {
+        while let Some(table) = source.place.table(source.span.end) {
             bytes += table.bytes;
-            let damaged = self.busy.contains(&table.uid);
+            let damaged = self.picks.busy().contains(&table.uid);
             if table.largest.as_slice() > lower.largest || bytes > limit || damaged {
                 break;
             }
@@ -273,12 +200,12 @@ impl<'a> Picker<'a> {
     /// Rule: what would become a small table takes the table before it along, or the one after it,
     /// if that is small too.
     fn take_small_neighbour(&self, source: &Chosen<'a>, target: &mut Chosen<'a>) {
-        let small = self.shape.options.table_bytes / SMALL_TABLE_DIVISOR;
+        let small = small_bytes(self.shape);
         if source.bytes() + target.bytes() >= small {
             return;
         }
         let is_small =
-            |index: usize| table_at(target.run, index).is_some_and(|table| table.bytes < small);
+            |index: usize| target.place.table(index).is_some_and(|table| table.bytes < small);
         if target.span.start > 0 && is_small(target.span.start - 1) {
             target.span.start -= 1;
         } else if is_small(target.span.end) {
@@ -286,103 +213,10 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Rule: tables that overlap nothing in the target are moved, not rewritten, unless they are to
-    /// be compressed differently or to have far smaller filters, overlap too much below it, or
-    /// would lose deletes there.
+    /// Whether tables that overlap nothing in the target are moved, not rewritten.
     fn may_move(&self, source: &Chosen<'_>, level: usize) -> bool {
-        let options = &self.shape.options;
-        if options.compression_at(source.level) != options.compression_at(level) {
-            return false;
-        }
-        let entries = source.tables().map(|table| table.entries).sum();
-        let bits = |level| filter_bits(self.shape, level, entries);
-        if keeps_too_many_bits(self.shape, bits(source.level), bits(level)) {
-            return false;
-        }
-        let overlap_max = OVERLAP_TABLES.saturating_mul(options.table_bytes);
-        tables_in(source.run, &source.span).all(|table| {
-            let below = self.bytes_below(level, KeyBounds::of(table));
-            let deletes_end_here =
-                table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
-            below <= overlap_max && (below > 0 || !deletes_end_here)
-        })
-    }
-
-    /// Bytes in `bounds` that are older than the filling part of `level`: of the first part that
-    /// has any.
-    fn bytes_below(&self, level: usize, bounds: KeyBounds<'_>) -> u64 {
-        let levels = self.shape.levels.iter().enumerate().skip(level);
-        let parts = levels.flat_map(|(at, parts)| parts.parts().map(move |part| (at, part)));
-        let older = parts.filter(|(at, (part, _))| *at > level || *part == PartKind::Draining);
-        let bytes = older.map(|(_, (_, part))| {
-            let tables = part.runs.iter().flat_map(|run| tables_in(run, &overlapping(run, bounds)));
-            tables.map(|table| table.bytes).sum::<u64>()
-        });
-        bytes.into_iter().find(|&bytes| bytes > 0).unwrap_or(0)
-    }
-}
-
-/// Rule: a range that a user asks for is merged out of all levels and parts at once into the last
-/// level; there it is rewritten only for deletes that can go, or to be one run.
-pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    let mut bounds: Option<KeyBounds<'_>> = None;
-    let mut chosen: Vec<Chosen<'_>> = Vec::new();
-    for (level, parts) in shape.levels.iter().enumerate() {
-        let tables = parts.runs().flat_map(|(_, run)| {
-            tables_in(run, &run.tables.overlapping(lower, upper)).collect::<Vec<_>>()
-        });
-        let tables: Vec<&TableMeta> = tables.collect();
-        let around = |useful: &dyn Fn(&TableMeta) -> bool| {
-            let seeds =
-                tables.iter().filter(|table| useful(table)).map(|table| KeyBounds::of(table));
-            let seed = seeds.chain(bounds).reduce(KeyBounds::union);
-            seed.map_or_else(Vec::new, |seed| stack_over(shape, level, seed))
-        };
-        let mut stack = around(&|_| true);
-        if level == BOTTOM && bounds.is_none() && stack.len() == 1 {
-            stack = around(&|table| deletes_hide_nothing(shape, table));
-        }
-        chosen.extend(stack);
-        bounds = bounds_over(&chosen);
-    }
-    if chosen.is_empty() {
-        return RangePick::Done;
-    }
-    let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
-    let epoch = runs(shape, BOTTOM).first().map_or(newest, |run| run.epoch);
-    let output = RunId::filling(BOTTOM, epoch);
-    let merge = MergeTask { inputs, output, cursor: None, cause: Cause::Manual };
-    if chosen.iter().flat_map(Chosen::tables).any(|table| shape.busy.contains(&table.uid))
-        || conflicts_with_running(&shape.jobs, &chosen, &merge)
-    {
-        return RangePick::Wait;
-    }
-    RangePick::Task(Task::Merge(merge))
-}
-
-/// Whether every delete of a table of the last level may be dropped: all entries are at or below
-/// the oldest snapshot.
-pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
-    let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
-    table.deletes > 0 && visible_to_all
-}
-
-/// The tables of every run of `level` that overlap `bounds`, and those that overlap these, until
-/// there are no more: newest run first.
-fn stack_over<'a>(shape: &'a Shape, level: usize, bounds: KeyBounds<'a>) -> Vec<Chosen<'a>> {
-    let mut bounds = bounds;
-    loop {
-        let parts = shape.levels.get(level).into_iter().flat_map(|level| level.runs());
-        let chosen: Vec<Chosen<'a>> = parts
-            .map(|(part, run)| Chosen { level, part, run, span: overlapping(run, bounds) })
-            .filter(|chosen| !chosen.span.is_empty())
-            .collect();
-        let wider = chosen.iter().filter_map(Chosen::bounds).fold(bounds, KeyBounds::union);
-        if wider == bounds {
-            return chosen;
-        }
-        bounds = wider;
+        let bits = |level, entries| filter_bits(self.shape, level, entries);
+        moves::may_move(self.shape, source, level, bits)
     }
 }
 
@@ -390,11 +224,9 @@ fn stack_over<'a>(shape: &'a Shape, level: usize, bounds: KeyBounds<'a>) -> Vec<
 /// shrinks to nothing.
 const RUNS_PER_LEVEL: f64 = 1.5;
 
-/// Rule: what is written becomes part of a run that the level's entries make.
+/// Filter bits of what a merge writes.
 pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
-    let run = if level == 0 { 0 } else { level_entries(shape, level) };
-    let ratio = f64::from(shape.options.level_ratio.max(2));
-    super::filter_bits(shape, level, entries.max(run), ratio, RUNS_PER_LEVEL, RUNS_PER_LEVEL)
+    filter_bits_of_levels(shape, level, entries, RUNS_PER_LEVEL)
 }
 
 // ------------------------------------------------------------------------------------------- costs

@@ -10,78 +10,40 @@
 //! writes cannot be passed); (3) in its level it is newer than every run that stays there (H22);
 //! (4) every merge leaves fewer runs or deeper ones, so a tree that nobody writes to comes to rest.
 
-use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
 use crate::base::ids::DataEpoch;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::{
-    self, KeyBounds, Plan, Pressure, RangePick, all, merge_parts_back, overlapping, runs, tables_in,
+use crate::compaction::policy::conflicts::Picks;
+use crate::compaction::policy::deletes::{deletes_hide_nothing, rewrite, rewrite_deletes};
+use crate::compaction::policy::filters::{TreeForm, filter_bits as bits};
+use crate::compaction::policy::geometry::{
+    BOTTOM, KeyBounds, Placed, check_levels, filling_runs, level_bytes, newest_epoch, placed,
 };
+use crate::compaction::policy::merge_back::merge_back_first;
+use crate::compaction::policy::{Pressure, RangePick};
 use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
-use crate::version::shape::{LevelShape, RunId, RunShape, Shape};
-
-/// The last level.
-pub(super) const BOTTOM: usize = LEVELS - 1;
-
-/// A table of the oldest run is rewritten for its deletes if at least one entry in this many is a
-/// delete, and no snapshot needs them.
-const REWRITE_DELETES_DIVISOR: u64 = 4;
+use crate::version::shape::{RunId, Shape};
 
 /// A run is as large as others if it has at least this part of their bytes: 3/4. Merges that drop
 /// overwritten entries make runs of one level differ by less.
 const ALIKE_NUMERATOR: u64 = 3;
 const ALIKE_DENOMINATOR: u64 = 4;
 
-/// A run and the level that it is in.
-#[derive(Clone, Copy)]
-pub(super) struct Placed<'a> {
-    pub(super) level: usize,
-    pub(super) run: &'a RunShape,
-}
-
-impl Placed<'_> {
-    /// Bytes of its tables.
-    pub(super) fn bytes(&self) -> u64 {
-        self.run.tables.totals().bytes
-    }
-
-    /// Whether no job has one of its tables.
-    pub(super) fn is_idle(&self, busy: &BTreeSet<u64>) -> bool {
-        busy.is_empty() || tables_in(self.run, &all(self.run)).all(|t| !busy.contains(&t.uid))
-    }
-
-    /// All its tables.
-    pub(super) fn slice(&self) -> RunSlice {
-        let uids = tables_in(self.run, &all(self.run)).map(|table| table.uid).collect();
-        RunSlice { run: RunId::filling(self.level, self.run.epoch), uids }
-    }
-}
-
-/// The runs of a level with it, newest first.
-pub(super) fn placed(shape: &Shape, level: usize) -> impl Iterator<Item = Placed<'_>> {
-    runs(shape, level).iter().map(move |run| Placed { level, run })
-}
-
 /// All runs from a level down, newest first: the order of reading.
 pub(super) fn runs_from(shape: &Shape, level: usize) -> Vec<Placed<'_>> {
     (level..LEVELS).flat_map(|level| placed(shape, level)).collect()
 }
 
-/// Bytes of a level.
-pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, LevelShape::bytes)
-}
-
 /// The deepest level with a run.
 pub(super) fn deepest_in_use(shape: &Shape) -> Option<usize> {
-    (0..LEVELS).rev().find(|&level| !runs(shape, level).is_empty())
+    (0..LEVELS).rev().find(|&level| !filling_runs(shape, level).is_empty())
 }
 
 /// How many runs a level has, as far as they count as load.
 pub(super) fn count_runs(shape: &Shape, level: usize) -> usize {
-    if level == 0 { shape.l0_flushed_runs() } else { runs(shape, level).len() }
+    if level == 0 { shape.l0_flushed_runs() } else { filling_runs(shape, level).len() }
 }
 
 /// The same of the whole tree.
@@ -117,7 +79,7 @@ pub(super) fn is_as_large(bytes: u64, others: u64) -> bool {
 pub(super) fn append_level(shape: &Shape, level: usize) -> usize {
     let batch = level_bytes(shape, level);
     let next = (level + 1).min(BOTTOM);
-    let Some(first) = (next..LEVELS).find(|&l| !runs(shape, l).is_empty()) else {
+    let Some(first) = (next..LEVELS).find(|&l| !filling_runs(shape, l).is_empty()) else {
         return next;
     };
     let smallest = placed(shape, first).map(|run| run.bytes()).min().unwrap_or(0);
@@ -127,42 +89,42 @@ pub(super) fn append_level(shape: &Shape, level: usize) -> usize {
 /// The state of one `pick`.
 pub(super) struct Picker<'a> {
     shape: &'a Shape,
-    busy: BTreeSet<u64>,
-    pub(super) tasks: Vec<Task>,
+    picks: Picks<'a>,
 }
 
 impl<'a> Picker<'a> {
     pub(super) fn new(shape: &'a Shape) -> Self {
-        Self { shape, busy: shape.busy.clone(), tasks: Vec::new() }
-    }
-
-    /// Whether no job, also none of this pick, has a table of these runs.
-    pub(super) fn are_idle(&self, mut runs: impl Iterator<Item = Placed<'a>>) -> bool {
-        runs.all(|run| run.is_idle(&self.busy))
+        Self { shape, picks: Picks::new(shape) }
     }
 
     /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> bool {
-        if runs.is_empty() || !runs.iter().all(|run| run.is_idle(&self.busy)) {
+        if runs.is_empty() || !self.are_idle(runs) {
             return false;
         }
         self.accept(Task::Merge(merge_of(self.shape, runs, output_level, cause)));
         true
     }
 
+    /// Whether no job, also none of this pick, has a table of these runs.
+    pub(super) fn are_idle(&self, runs: &[Placed<'_>]) -> bool {
+        runs.iter().all(|run| run.is_idle(self.picks.busy()))
+    }
+
     /// Adds a task.
     pub(super) fn accept(&mut self, task: Task) {
-        self.busy.extend(task.input_uids());
-        self.tasks.push(task);
+        self.picks.accept(task);
+    }
+
+    /// Whether there is no task yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.picks.is_empty()
     }
 
     /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
-    pub(super) fn finish(mut self) -> Vec<Task> {
-        if self.tasks.is_empty() && self.busy.is_empty() {
-            let rewrite = deletes_in_oldest(self.shape);
-            self.tasks.extend(rewrite.map(Task::Merge));
-        }
-        self.tasks
+    pub(super) fn finish(self) -> Vec<Task> {
+        let shape = self.shape;
+        self.picks.finish(|| rewrite_deletes(shape, runs_from(shape, 0).pop()?))
     }
 }
 
@@ -173,7 +135,7 @@ pub(super) fn merge_of(
     output_level: usize,
     cause: Cause,
 ) -> MergeTask {
-    let inputs: Vec<RunSlice> = runs.iter().map(Placed::slice).collect();
+    let inputs: Vec<RunSlice> = runs.iter().map(|run| run.whole().slice()).collect();
     let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
     MergeTask { inputs, output, cursor: None, cause }
 }
@@ -183,7 +145,7 @@ pub(super) fn merge_of(
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
 pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
-    let newest = inputs.iter().map(|slice| slice.run.epoch).max().unwrap_or_default();
+    let newest = newest_epoch(inputs);
     if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;
     }
@@ -192,41 +154,17 @@ pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) 
     staying.max().map_or(newest, |staying| newest.max(staying.next()))
 }
 
-/// Whether every delete of a table of the oldest run may be dropped: all entries are at or below
-/// the oldest snapshot.
-fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
-    let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
-    table.deletes > 0 && visible_to_all
-}
-
-/// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
-/// there because a snapshot needed them) is rewritten without them, in its place.
-pub(super) fn deletes_in_oldest(shape: &Shape) -> Option<MergeTask> {
-    let oldest = runs_from(shape, 0).pop()?;
-    let table = tables_in(oldest.run, &all(oldest.run)).find(|table| {
-        deletes_hide_nothing(shape, table)
-            && table.deletes >= table.entries / REWRITE_DELETES_DIVISOR
-    })?;
-    Some(rewrite(oldest, vec![table.uid], Cause::Deletes))
-}
-
-/// A merge of tables of one run into themselves.
-fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> MergeTask {
-    let run = RunId::filling(place.level, place.run.epoch);
-    MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, cause }
-}
-
 /// Rule: a range that a user asks for is merged as whole runs, from the newest that has keys in it
 /// to the oldest, with all between, into the place of the oldest. Whole runs, because what a
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
 /// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
 pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    if let Some(tasks) = merge_parts_back(shape) {
-        return tasks.into_iter().next().map_or(RangePick::Wait, RangePick::Task);
+    if let Some(step) = merge_back_first(shape) {
+        return step;
     }
     let runs = runs_from(shape, 0);
-    let in_range = |place: &Placed<'_>| !place.run.tables.overlapping(lower, upper).is_empty();
+    let in_range = |place: &Placed<'_>| !place.in_range(lower, upper).span.is_empty();
     let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
     let oldest = runs.iter().rposition(in_range).unwrap_or(newest);
     let chosen = runs.get(newest..=oldest).unwrap_or_default();
@@ -240,35 +178,16 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     }
     let older = runs.get(oldest + 1..).unwrap_or_default();
     let is_base = |table: &TableMeta| {
-        older.iter().all(|place| overlapping(place.run, KeyBounds::of(table)).is_empty())
+        older.iter().all(|place| place.over(KeyBounds::of(table)).span.is_empty())
     };
     let is_useless = |table: &&TableMeta| deletes_hide_nothing(shape, table) && is_base(table);
-    let span = place.run.tables.overlapping(lower, upper);
-    let from_first = tables_in(place.run, &span).skip_while(|table| !is_useless(table));
+    let in_range = place.in_range(lower, upper);
+    let from_first = in_range.tables().skip_while(|table| !is_useless(table));
     let uids: Vec<u64> = from_first.take_while(is_useless).map(|table| table.uid).collect();
     if uids.is_empty() {
         return RangePick::Done;
     }
     RangePick::Task(Task::Merge(rewrite(*place, uids, Cause::Manual)))
-}
-
-/// Rule: outputs are cut near `table_bytes`, all of about the same size. Whole runs are merged
-/// next, so there is nothing below to align with.
-pub(super) fn plan(shape: &Shape, merge: &MergeTask) -> Plan {
-    let mut input_bytes = 0u64;
-    for slice in &merge.inputs {
-        let run = runs(shape, slice.run.level).iter().find(|run| run.epoch == slice.run.epoch);
-        let tables = run.into_iter().flat_map(|run| tables_in(run, &all(run)));
-        let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
-        input_bytes += tables.filter(|t| uids.contains(&t.uid)).map(|t| t.bytes).sum::<u64>();
-    }
-    let table_bytes = shape.options.table_bytes.max(1);
-    let outputs = input_bytes.div_ceil(table_bytes).max(1);
-    Plan {
-        table_bytes: input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes),
-        below_bytes_max: u64::MAX,
-        below: Vec::new(),
-    }
 }
 
 /// The load of a tree whose levels collect runs: the level with the most runs pulls the spring that
@@ -290,17 +209,15 @@ pub(super) fn debt(shape: &Shape) -> Pressure {
 /// `runs_per_level` between levels.
 pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, runs: usize) -> f32 {
     let (ratio, runs) = (runs_max(shape) as f64, runs as f64);
-    policy::filter_bits(shape, level, entries, ratio, runs, runs)
+    bits(shape, level, entries, TreeForm { ratio, above: runs, last: runs })
 }
 
 /// What holds for every tree: levels that exist, runs newest first.
 pub(super) fn check_order(shape: &Shape) -> Vec<String> {
-    let mut violations = Vec::new();
-    if shape.levels.len() > LEVELS {
-        violations.push(format!("the tree has {} levels of {LEVELS}", shape.levels.len()));
-    }
+    let mut violations: Vec<String> = check_levels(shape).into_iter().collect();
     for level in 0..shape.levels.len() {
-        let epochs: Vec<DataEpoch> = placed(shape, level).map(|place| place.run.epoch).collect();
+        let runs = filling_runs(shape, level).iter();
+        let epochs: Vec<DataEpoch> = runs.map(|run| run.epoch).collect();
         if !epochs.is_sorted_by(|newer, older| newer > older) {
             violations.push(format!("the runs of level {level} are not newest first: {epochs:?}"));
         }

@@ -17,8 +17,10 @@
 use std::ops::{Bound, Range};
 
 use crate::base::limits::LEVELS;
-use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::policy::geometry::{BOTTOM, Placed};
+use crate::compaction::policy::merge_back::merge_parts_back;
+use crate::compaction::policy::runs::{self, Picker};
+use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, plan};
 use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
@@ -40,7 +42,7 @@ impl Policy for SizeTiered {
         let order = runs::runs_from(shape, 0);
         let mut picker = Picker::new(shape);
         pick_similar(shape, &order, &mut picker);
-        if picker.tasks.is_empty() {
+        if picker.is_empty() {
             pick_cheapest(shape, &order, &mut picker);
         }
         picker.finish()
@@ -51,7 +53,7 @@ impl Policy for SizeTiered {
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        runs::plan(shape, merge)
+        plan::by_size(shape, merge)
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {

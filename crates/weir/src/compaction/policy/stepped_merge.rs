@@ -18,8 +18,10 @@
 use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
-use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
+use crate::compaction::policy::merge_back::merge_parts_back;
+use crate::compaction::policy::runs::{self, Picker};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
 use crate::compaction::task::{Cause, MergeTask, MoveTask, Task};
 use crate::version::shape::{RunId, Shape};
 
@@ -44,7 +46,7 @@ impl Policy for SteppedMerge {
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        runs::plan(shape, merge)
+        plan::by_size(shape, merge)
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
@@ -63,7 +65,7 @@ impl Policy for SteppedMerge {
 /// Rule: all runs of a full level become one run of the next; those of the last level become one in
 /// their place.
 fn pick_level(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
-    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed(shape, level).collect();
     if level == last {
         picker.merge(&all, level, Cause::RunCount);
         return;
@@ -78,15 +80,15 @@ fn pick_level(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>)
 /// Rule: the only run of the last level goes one level deeper when it is as large as a whole level
 /// of the batch that is about to be appended.
 fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
-    let mut runs_of_last = runs::placed(shape, last);
+    let mut runs_of_last = placed(shape, last);
     let (Some(only), None) = (runs_of_last.next(), runs_of_last.next()) else { return };
-    let level_full = runs::level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
+    let level_full = level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
     if last == BOTTOM || !runs::is_as_large(only.bytes(), level_full) {
         return;
     }
-    if picker.are_idle(std::iter::once(only)) {
+    if picker.are_idle(&[only]) {
         picker.accept(Task::Move(MoveTask {
-            input: only.slice(),
+            input: only.whole().slice(),
             output: RunId::filling(last + 1, only.run.epoch),
             cursor: None,
             cause: Cause::LevelBytes,

@@ -8,10 +8,8 @@
 //! level counts as what is expected of it (`Options::expected_bytes`) if that is more.
 
 use crate::base::limits::LEVELS;
-use crate::version::shape::{LevelShape, Shape};
-
-/// The last level, where everything ends up.
-pub(super) const BOTTOM: usize = LEVELS - 1;
+use crate::compaction::policy::geometry::{BOTTOM, in_use, level_bytes};
+use crate::version::shape::Shape;
 
 /// How large each level should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,21 +18,6 @@ pub(super) struct Targets {
     pub(super) base: usize,
     /// Target bytes per level; 0 above the base level, `u64::MAX` for the bottom.
     pub(super) bytes: [u64; LEVELS],
-}
-
-/// Bytes of all tables of a level.
-pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, LevelShape::bytes)
-}
-
-/// Entries of all tables of a level.
-pub(super) fn level_entries(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, |level| level.totals().entries)
-}
-
-/// Whether a level has tables.
-pub(super) fn in_use(shape: &Shape, level: usize) -> bool {
-    shape.levels.get(level).is_some_and(|level| !level.is_empty())
 }
 
 impl Targets {

@@ -18,8 +18,10 @@
 use std::ops::Bound;
 
 use crate::base::limits::LEVELS;
-use crate::compaction::policy::runs::{self, BOTTOM, Picker, Placed};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, merge_parts_back};
+use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
+use crate::compaction::policy::merge_back::merge_parts_back;
+use crate::compaction::policy::runs::{self, Picker};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
 use crate::compaction::task::{Cause, MergeTask, Task};
 use crate::version::shape::Shape;
 
@@ -43,7 +45,7 @@ impl Policy for Tiered {
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        runs::plan(shape, merge)
+        plan::by_size(shape, merge)
     }
 
     fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
@@ -64,14 +66,14 @@ impl Policy for Tiered {
 fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
     let deeper: Vec<Placed<'_>> = runs::runs_from(shape, level + 1);
     let deeper_bytes: u64 = deeper.iter().map(Placed::bytes).sum();
-    let is_small = !runs::is_as_large(deeper_bytes, runs::level_bytes(shape, level));
+    let is_small = !runs::is_as_large(deeper_bytes, level_bytes(shape, level));
     if let Some(last) = deeper.last()
         && is_small
         && picker.merge(&runs::runs_from(shape, level), last.level, Cause::RunCount)
     {
         return;
     }
-    let all: Vec<Placed<'_>> = runs::placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed(shape, level).collect();
     let output_level = if level == BOTTOM { BOTTOM } else { runs::append_level(shape, level) };
     picker.merge(&all, output_level, Cause::RunCount);
 }

@@ -15,10 +15,13 @@
 
 use std::ops::Bound;
 
-use crate::compaction::policy::parts::{self, Picker, draining_bytes};
-use crate::compaction::policy::targets::{BOTTOM, Targets, level_bytes};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, leveled, rewrite_deletes};
-use crate::compaction::task::{Cause, MergeTask, Task};
+use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, level_bytes};
+use crate::compaction::policy::moves::take_bytes_max;
+use crate::compaction::policy::parts::{self, Picker};
+use crate::compaction::policy::scores::{Work, most_urgent_first};
+use crate::compaction::policy::targets::Targets;
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
+use crate::compaction::task::{MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// The two-phase policy.
@@ -39,18 +42,15 @@ impl Policy for TwoPhase {
         for work in &candidates {
             picker.drain(work.level, work.excess, work.cause);
         }
-        if picker.tasks.is_empty() && shape.busy.is_empty() {
-            picker.tasks.extend(rewrite_deletes(shape).map(Task::Merge));
-        }
-        picker.tasks
+        picker.finish()
     }
 
     fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        parts::pick_range(shape, lower, upper)
+        ranges::into_last_level(shape, lower, upper)
     }
 
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        leveled::plan(shape, merge)
+        plan::aligned(shape, merge)
     }
 
     /// Level 0 is drained table by table.
@@ -88,20 +88,9 @@ impl Policy for TwoPhase {
     }
 }
 
-/// A level that has work.
-struct Work {
-    level: usize,
-    score: f64,
-    excess: u64,
-    cause: Cause,
-}
-
 /// The levels that have work, most urgent first.
 fn candidates(shape: &Shape, targets: &Targets) -> Vec<Work> {
-    let mut found: Vec<Work> = (0..BOTTOM).filter_map(|l| candidate(shape, targets, l)).collect();
-    // Stable: of equal scores the upper level goes first.
-    found.sort_by(|a, b| b.score.total_cmp(&a.score));
-    found
+    most_urgent_first((0..BOTTOM).filter_map(|level| candidate(shape, targets, level)))
 }
 
 /// Rule: level 0 works from `l0_trigger` runs on, every other level when both parts together hold
@@ -109,16 +98,11 @@ fn candidates(shape: &Shape, targets: &Targets) -> Vec<Work> {
 /// several runs in a part.
 fn candidate(shape: &Shape, targets: &Targets, level: usize) -> Option<Work> {
     if level == 0 {
-        let score = shape.l0_flushed_runs() as f64 / shape.options.l0_trigger.max(1) as f64;
-        let (excess, cause) = (parts::drain_bytes_max(shape), Cause::RunCount);
-        return (score >= 1.0).then_some(Work { level, score, excess, cause });
+        return Work::of_level_0(shape, take_bytes_max(shape));
     }
-    let bytes = level_bytes(shape, level);
-    let target = targets.bytes[level];
+    let (bytes, target) = (level_bytes(shape, level), targets.bytes[level]);
     if bytes > 0 && (target == 0 || parts::has_several(shape, level)) {
-        return Some(Work { level, score: 1.0, excess: bytes, cause: Cause::Drain });
+        return Some(Work::drain(level, bytes));
     }
-    let excess = bytes.saturating_sub(target);
-    let score = bytes as f64 / target as f64;
-    (excess > 0).then_some(Work { level, score, excess, cause: Cause::LevelBytes })
+    Work::above_target(level, bytes, target)
 }

@@ -1,0 +1,43 @@
+//! Deletes that hide nothing: when a table is rewritten to be rid of them.
+//!
+//! Not here: which deletes a merge drops (`merge::Retain` and `execute`), whether a table that is
+//! full of them may be moved (`moves`).
+
+use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::geometry::{BOTTOM, Placed, placed};
+use crate::compaction::task::{Cause, MergeTask, RunSlice};
+use crate::version::shape::{PartKind, Shape};
+
+/// A table of the oldest run is rewritten for its deletes if at least one entry in this many is a
+/// delete, and no snapshot needs them.
+const REWRITE_DELETES_DIVISOR: u64 = 4;
+
+/// Whether every delete of a table of the oldest run may be dropped: all entries are at or below
+/// the oldest snapshot.
+pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
+    let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
+    table.deletes > 0 && visible_to_all
+}
+
+/// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
+/// there because a snapshot needed them) is rewritten without them, in its place.
+pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<MergeTask> {
+    let table = oldest.tables().find(|table| {
+        deletes_hide_nothing(shape, table)
+            && table.deletes >= table.entries / REWRITE_DELETES_DIVISOR
+    })?;
+    Some(rewrite(oldest, vec![table.uid], Cause::Deletes))
+}
+
+/// The same for levels of one run: the oldest run is that of the last level, if there is one.
+pub(super) fn rewrite_deletes_of_last_level(shape: &Shape) -> Option<MergeTask> {
+    let oldest = placed(shape, BOTTOM).last()?;
+    (oldest.part == PartKind::Filling).then_some(())?;
+    rewrite_deletes(shape, oldest)
+}
+
+/// A merge of tables of one run into themselves.
+pub(super) fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> MergeTask {
+    let run = place.id();
+    MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, cause }
+}

@@ -1,0 +1,130 @@
+//! How much one job takes, and what is moved rather than rewritten, where single tables are merged
+//! into the run of the next level.
+//!
+//! Source: LevelDB (`db/version_set.cc`: `IsTrivialMove`, `SetupOtherInputs`). Not here: where a
+//! pick begins (each policy), merges of whole runs (`runs`).
+
+use std::collections::BTreeSet;
+
+use crate::compaction::policy::filters::keeps_too_many_bits;
+use crate::compaction::policy::geometry::{
+    Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
+};
+use crate::compaction::task::{Cause, MergeTask, MoveTask, RunSlice, Task};
+use crate::version::shape::{RunId, Shape};
+
+/// Most tables that one job takes from a level below 0: what they overlap in the next level is only
+/// half covered at the two ends, which is paid for once per job.
+const TAKE_TABLES: u64 = 4;
+
+/// Most tables taken from a level when more of them come free, because what they overlap below is
+/// an input already: bounds the size of one job.
+const WIDEN_TABLES: u64 = 2 * TAKE_TABLES;
+
+/// A table may overlap this many times `table_bytes` in the level below its own: what its own
+/// compaction will have to read (LevelDB's grandparent limit).
+const OVERLAP_TABLES: u64 = 10;
+
+/// A table below `table_bytes` divided by this is small, and merged with a neighbour: many small
+/// flushes must not become many small tables.
+const SMALL_TABLE_DIVISOR: u64 = 4;
+
+/// A table is rewritten rather than moved to where its deletes hide nothing, if at least one entry
+/// in this many is a delete.
+const MOVE_DELETES_DIVISOR: u64 = 8;
+
+/// Most bytes that one job takes from a level below 0.
+pub(super) fn take_bytes_max(shape: &Shape) -> u64 {
+    TAKE_TABLES.saturating_mul(shape.options.table_bytes).max(1)
+}
+
+/// Most bytes taken when more come free.
+pub(super) fn widen_bytes_max(shape: &Shape) -> u64 {
+    WIDEN_TABLES.saturating_mul(shape.options.table_bytes)
+}
+
+/// Most bytes that a table may overlap in the level below its own.
+pub(super) fn overlap_bytes_max(shape: &Shape) -> u64 {
+    OVERLAP_TABLES.saturating_mul(shape.options.table_bytes.max(1))
+}
+
+/// Fewer bytes than these are a small table.
+pub(super) fn small_bytes(shape: &Shape) -> u64 {
+    shape.options.table_bytes / SMALL_TABLE_DIVISOR
+}
+
+/// Rule: how many neighbours one job takes of the tables of `within`, from the first on: about
+/// `bytes`, at least one table, no more than a job may take, up to one that is busy.
+pub(super) fn take<'a>(
+    shape: &Shape,
+    place: Placed<'a>,
+    within: Span,
+    bytes: u64,
+    busy: &BTreeSet<u64>,
+) -> Chosen<'a> {
+    let limit = bytes.clamp(1, take_bytes_max(shape));
+    let (mut end, mut taken) = (within.start, 0);
+    while end < within.end && taken < limit {
+        let Some(table) = place.table(end).filter(|table| !busy.contains(&table.uid)) else {
+            break;
+        };
+        taken += table.bytes;
+        end += 1;
+    }
+    place.chosen(within.start..end)
+}
+
+/// Rule: tables that overlap nothing in the output level are moved, not rewritten, unless they are
+/// to be compressed differently or to have far smaller filters, overlap too much below it, or are
+/// full of deletes that a rewrite would drop. `filter_bits` gives those of a run, by level and
+/// entries.
+pub(super) fn may_move(
+    shape: &Shape,
+    source: &Chosen<'_>,
+    output_level: usize,
+    filter_bits: impl Fn(usize, u64) -> f32,
+) -> bool {
+    let (options, source_level) = (&shape.options, source.place.level);
+    if options.compression_at(source_level) != options.compression_at(output_level) {
+        return false;
+    }
+    let entries = source.tables().map(|table| table.entries).sum();
+    let bits = |level| filter_bits(level, entries);
+    if keeps_too_many_bits(shape, bits(source_level), bits(output_level)) {
+        return false;
+    }
+    source.tables().all(|table| {
+        let below = bytes_below(shape, output_level, KeyBounds::of(table));
+        let deletes_end_here =
+            table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
+        below <= overlap_bytes_max(shape) && (below > 0 || !deletes_end_here)
+    })
+}
+
+/// The merge of all chosen tables into one level. Rule: outputs join the one run of their level;
+/// where there is none, they found it with the epoch of their newest input.
+pub(super) fn merge_of(
+    shape: &Shape,
+    chosen: &[Chosen<'_>],
+    output_level: usize,
+    cause: Cause,
+) -> MergeTask {
+    let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
+    let joined = filling_runs(shape, output_level).first().map(|run| run.epoch);
+    let output = RunId::filling(output_level, joined.unwrap_or_else(|| newest_epoch(&inputs)));
+    MergeTask { inputs, output, cursor: None, cause }
+}
+
+/// A merge as it is, or as the move of its only input.
+pub(super) fn move_or_merge(mut merge: MergeTask, moves: bool) -> Task {
+    match (moves, merge.inputs.pop()) {
+        (true, Some(input)) if merge.inputs.is_empty() => {
+            let MergeTask { output, cursor, cause, .. } = merge;
+            Task::Move(MoveTask { input, output, cursor, cause })
+        }
+        (_, last) => {
+            merge.inputs.extend(last);
+            Task::Merge(merge)
+        }
+    }
+}

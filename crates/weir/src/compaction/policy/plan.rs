@@ -1,0 +1,90 @@
+//! How the outputs of a merge are cut: how large, and in step with what below.
+//!
+//! Not here: the cut itself, key by key (`cut`).
+
+use std::collections::BTreeSet;
+
+use crate::base::limits::LEVELS;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::geometry::{KeyBounds, Placed, in_use, placed, run_of};
+use crate::compaction::policy::moves::overlap_bytes_max;
+use crate::compaction::task::MergeTask;
+use crate::version::shape::{PartKind, Shape};
+
+/// A table of the level below the outputs, as far as cutting them needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Below {
+    /// Smallest user key.
+    pub(crate) smallest: Vec<u8>,
+    /// Largest user key.
+    pub(crate) largest: Vec<u8>,
+    /// Length of the table.
+    pub(crate) bytes: u64,
+}
+
+impl Below {
+    fn of(table: &TableMeta) -> Self {
+        let (smallest, largest) = (table.smallest.clone(), table.largest.clone());
+        Self { smallest, largest, bytes: table.bytes }
+    }
+}
+
+/// How the outputs of a merge are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// An output is closed at the first user-key change at or after this many bytes.
+    pub(crate) table_bytes: u64,
+    /// An output is closed before it overlaps more bytes than this of `below`.
+    pub(crate) below_bytes_max: u64,
+    /// The tables that an output will be merged with next, in key order: what an output overlaps
+    /// now is what compacting it will cost.
+    pub(crate) below: Vec<Below>,
+}
+
+/// The input tables of a merge.
+fn inputs<'a>(shape: &'a Shape, merge: &MergeTask) -> Vec<&'a TableMeta> {
+    let mut inputs = Vec::new();
+    for slice in &merge.inputs {
+        let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
+        let tables = run_of(shape, slice).into_iter().flat_map(|run| run.tables());
+        inputs.extend(tables.filter(|table| uids.contains(&table.uid)));
+    }
+    inputs
+}
+
+/// Rule: outputs are cut near `table_bytes`, all of about the same size.
+fn table_bytes(shape: &Shape, inputs: &[&TableMeta]) -> u64 {
+    let input_bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
+    let table_bytes = shape.options.table_bytes.max(1);
+    let outputs = input_bytes.div_ceil(table_bytes).max(1);
+    input_bytes.div_ceil(outputs).clamp(table_bytes / 2 + 1, table_bytes)
+}
+
+/// Rule: whole runs are merged next, so there is nothing below to align with.
+pub(super) fn by_size(shape: &Shape, merge: &MergeTask) -> Plan {
+    let table_bytes = table_bytes(shape, &inputs(shape, merge));
+    Plan { table_bytes, below_bytes_max: u64::MAX, below: Vec::new() }
+}
+
+/// Rule: single tables are merged next, so outputs are aligned with what lies below them: the
+/// filling part of the next level that has tables.
+pub(super) fn aligned(shape: &Shape, merge: &MergeTask) -> Plan {
+    let inputs = inputs(shape, merge);
+    let bounds = inputs.iter().map(|table| KeyBounds::of(table)).reduce(KeyBounds::union);
+    let next = (merge.output.level + 1..LEVELS).find(|&level| in_use(shape, level));
+    let below = match (next, bounds) {
+        // Several runs there become one before they are merged with: the largest tells most.
+        (Some(level), Some(bounds)) => placed(shape, level)
+            .filter(|place| place.part == PartKind::Filling)
+            .max_by_key(Placed::bytes)
+            .into_iter()
+            .flat_map(|place| place.over(bounds).tables().map(Below::of))
+            .collect(),
+        _ => Vec::new(),
+    };
+    Plan {
+        table_bytes: table_bytes(shape, &inputs),
+        below_bytes_max: overlap_bytes_max(shape),
+        below,
+    }
+}

@@ -1,0 +1,45 @@
+//! Which level works next, where levels have sizes: LevelDB's decision, by score.
+
+use crate::compaction::task::Cause;
+use crate::version::shape::Shape;
+
+/// A level that has work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Work {
+    pub(super) level: usize,
+    /// How urgent it is: 1 and more.
+    pub(super) score: f64,
+    /// Bytes that have to go.
+    pub(super) excess: u64,
+    pub(super) cause: Cause,
+}
+
+impl Work {
+    /// Rule: level 0 works from `l0_trigger` runs on, and is as urgent as it has multiples of it.
+    pub(super) fn of_level_0(shape: &Shape, excess: u64) -> Option<Self> {
+        let score = shape.l0_flushed_runs() as f64 / shape.options.l0_trigger.max(1) as f64;
+        let work = Self { level: 0, score, excess, cause: Cause::RunCount };
+        (score >= 1.0).then_some(work)
+    }
+
+    /// Rule: a level that should be empty, or is out of form, gives all it has.
+    pub(super) fn drain(level: usize, bytes: u64) -> Self {
+        Self { level, score: 1.0, excess: bytes, cause: Cause::Drain }
+    }
+
+    /// Rule: a level with more bytes than its target gives the excess.
+    pub(super) fn above_target(level: usize, bytes: u64, target: u64) -> Option<Self> {
+        let excess = bytes.saturating_sub(target);
+        let score = bytes as f64 / target as f64;
+        let work = Self { level, score, excess, cause: Cause::LevelBytes };
+        (excess > 0).then_some(work)
+    }
+}
+
+/// Most urgent first; of equal scores the upper level goes first, as it was found.
+pub(super) fn most_urgent_first(found: impl Iterator<Item = Work>) -> Vec<Work> {
+    let mut found: Vec<Work> = found.collect();
+    // Stable.
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found
+}
