@@ -26,16 +26,18 @@ pub(crate) mod task;
 
 use crate::options::CompactionPolicy;
 use policy::Policy;
+use policy::parts::OfParts;
+use policy::runs::OfRuns;
 
 /// The policy that an option names.
 pub(crate) fn policy_of(option: CompactionPolicy) -> &'static dyn Policy {
     match option {
         CompactionPolicy::Leveled => &policy::leveled::Leveled,
-        CompactionPolicy::Tiered => &policy::tiered::Tiered,
-        CompactionPolicy::LazyLeveled => &policy::lazy_leveled::LazyLeveled,
-        CompactionPolicy::SizeTiered => &policy::size_tiered::SizeTiered,
-        CompactionPolicy::SteppedMerge => &policy::stepped_merge::SteppedMerge,
-        CompactionPolicy::Gear => &policy::gear::Gear,
-        CompactionPolicy::TwoPhase => &policy::two_phase::TwoPhase,
+        CompactionPolicy::Tiered => &OfRuns(policy::tiered::Tiered),
+        CompactionPolicy::LazyLeveled => &OfRuns(policy::lazy_leveled::LazyLeveled),
+        CompactionPolicy::SizeTiered => &OfRuns(policy::size_tiered::SizeTiered),
+        CompactionPolicy::SteppedMerge => &OfRuns(policy::stepped_merge::SteppedMerge),
+        CompactionPolicy::Gear => &OfParts(policy::gear::Gear),
+        CompactionPolicy::TwoPhase => &OfParts(policy::two_phase::TwoPhase),
     }
 }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use super::{Policy, RangePick};
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::table_meta::TableMeta;
+use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{Compression, Options};
 use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape, TableList};
@@ -280,8 +281,10 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
     out.lines().map(str::to_owned).collect()
 }
 
-/// Runs all cases of a file and reports every one that fails, with what was printed instead.
-fn run_file(policy: &dyn Policy, file: &str, text: &str) {
+/// Runs all cases of a file for a policy, and reports every one that fails, with what was printed
+/// instead.
+fn run_file(policy: &str, file: &str, text: &str) {
+    let policy = policy_of(policy.parse().expect("the name of a policy"));
     let cases = parse(file, text);
     assert!(!cases.is_empty(), "{file} has no case");
     let mut failures = String::new();
@@ -305,16 +308,16 @@ fn run_file(policy: &dyn Policy, file: &str, text: &str) {
 
 /// Goal: every rule of a policy does what its text says. Method: one file of cases per rule.
 macro_rules! cases {
-    ($($module:ident $policy:ident: $($name:ident)*;)*) => {
-        $(mod $module {
+    ($($policy:ident: $($name:ident)*;)*) => {
+        $(mod $policy {
             $(
                 #[test]
                 fn $name() {
-                    let file = concat!(stringify!($module), "/", stringify!($name), ".txt");
+                    let file = concat!(stringify!($policy), "/", stringify!($name), ".txt");
                     let text = include_str!(concat!(
-                        "cases/", stringify!($module), "/", stringify!($name), ".txt"
+                        "cases/", stringify!($policy), "/", stringify!($name), ".txt"
                     ));
-                    super::run_file(&super::super::$module::$policy, file, text);
+                    super::run_file(stringify!($policy), file, text);
                 }
             )*
         })*
@@ -322,12 +325,12 @@ macro_rules! cases {
 }
 
 cases! {
-    leveled Leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged
-        deletes drain range plan_outputs pressure check parts;
-    tiered Tiered: level along gap epoch busy range deletes check pressure;
-    lazy_leveled LazyLeveled: level drain check;
-    size_tiered SizeTiered: similar place cap;
-    stepped_merge SteppedMerge: level room;
-    gear Gear: targets level0 pace rotate foreign jobs damaged range check pressure;
-    two_phase TwoPhase: level foreign check;
+    leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged deletes
+        drain range plan_outputs pressure check parts;
+    tiered: level along gap epoch busy range deletes check pressure;
+    lazy_leveled: level drain check;
+    size_tiered: similar place cap;
+    stepped_merge: level room;
+    gear: targets level0 pace rotate foreign jobs damaged range check pressure;
+    two_phase: level foreign check;
 }

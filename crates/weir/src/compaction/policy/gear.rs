@@ -18,14 +18,11 @@
 //! empty (H49); (3) nothing comes into a full level that has not been rotated yet, except where
 //! another policy left a tree out of form and writers would have to wait for it.
 
-use std::ops::Bound;
-
 use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, filling_bytes, in_use};
 use crate::compaction::policy::moves::take_bytes_max;
-use crate::compaction::policy::parts::{self, Picker};
+use crate::compaction::policy::parts::{self, PartsPolicy, Picker};
 use crate::compaction::policy::targets::Targets;
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
-use crate::compaction::task::{Cause, MergeTask, Task};
+use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
 
 /// A quantum is at most this part of what the draining part began with, but never less than a
@@ -39,47 +36,37 @@ const PATIENCE: usize = 2;
 /// The gear policy.
 pub(crate) struct Gear;
 
-impl Policy for Gear {
+impl PartsPolicy for Gear {
     /// The rules, the deepest level first: what is behind its gear below holds up what comes from
     /// above, and each level can only be a quantum behind.
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        let mut picker = Picker::new(shape);
-        let mut rooms = Rooms::of(shape);
+    fn pick_parts(&self, picker: &mut Picker<'_>) {
+        let mut rooms = Rooms::of(picker.shape);
         rooms.bottom &= !picker.unstack_bottom();
         for level in (1..BOTTOM).rev() {
-            pick_level(&mut picker, &rooms, level);
+            pick_level(picker, &rooms, level);
         }
-        pick_level_0(&mut picker, &rooms);
-        picker.finish()
+        pick_level_0(picker, &rooms);
     }
 
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        ranges::into_last_level(shape, lower, upper)
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64 {
+        behind(shape, targets, level)
     }
 
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::aligned(shape, merge)
-    }
-
-    /// Level 0 is drained table by table.
-    fn flush_table_bytes(&self, shape: &Shape) -> u64 {
-        shape.options.table_bytes
-    }
-
-    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        parts::level_0_merge_bytes(shape)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        parts::filter_bits(shape, level, entries)
-    }
-
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        parts::pressure(shape, |targets, level| behind(shape, targets, level))
-    }
-
-    fn check(&self, shape: &Shape) -> Vec<String> {
-        check(shape)
+    /// What gear promises at rest: an empty level 0, and no level full or more than a quantum
+    /// behind.
+    fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String> {
+        let mut violations = Vec::new();
+        if shape.l0_flushed_runs() > 0 {
+            violations.push(format!("level 0 has {} runs", shape.l0_flushed_runs()));
+        }
+        for level in 1..BOTTOM {
+            let late = behind(shape, targets, level);
+            let rotated = draining_bytes(shape, level).map_or(0, |(_, rotated)| rotated);
+            if is_full(shape, targets, level) || late >= quantum(shape, rotated) {
+                violations.push(format!("level {level} is {late} bytes behind its gear"));
+            }
+        }
+        violations
     }
 }
 
@@ -175,22 +162,4 @@ fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
     if rooms.has_room(shape, &picker.targets, next) {
         picker.drain(0, take_bytes_max(shape), Cause::RunCount);
     }
-}
-
-/// What gear promises at rest: the form of `parts`, an empty level 0, and no level full or more
-/// than a quantum behind.
-fn check(shape: &Shape) -> Vec<String> {
-    let mut violations = parts::check(shape);
-    let targets = parts::targets_of(shape);
-    if shape.l0_flushed_runs() > 0 {
-        violations.push(format!("level 0 has {} runs", shape.l0_flushed_runs()));
-    }
-    for level in 1..BOTTOM {
-        let late = behind(shape, &targets, level);
-        let rotated = draining_bytes(shape, level).map_or(0, |(_, rotated)| rotated);
-        if is_full(shape, &targets, level) || late >= quantum(shape, rotated) {
-            violations.push(format!("level {level} is {late} bytes behind its gear"));
-        }
-    }
-    violations
 }

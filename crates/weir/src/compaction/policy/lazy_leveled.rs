@@ -14,53 +14,30 @@
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level; (2) what goes to the
 //! last level takes everything between along.
 
-use std::ops::Bound;
-
-use crate::compaction::policy::filters::{TreeForm, filter_bits};
+use crate::compaction::policy::filters::TreeForm;
 use crate::compaction::policy::geometry::{BOTTOM, Placed, filling_runs, level_bytes, placed};
-use crate::compaction::policy::merge_back::merge_parts_back;
-use crate::compaction::policy::runs::{self, Picker};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
-use crate::compaction::task::{Cause, MergeTask, Task};
+use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
+use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
 
 /// The lazy-leveled policy.
 pub(crate) struct LazyLeveled;
 
-impl Policy for LazyLeveled {
+impl RunsPolicy for LazyLeveled {
     /// The rules, most urgent first.
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = merge_parts_back(shape) {
-            return tasks;
-        }
-        let mut picker = Picker::new(shape);
+    fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
         for level in runs::full_levels(shape).into_iter().filter(|&level| level < BOTTOM) {
-            pick_level(shape, level, &mut picker);
+            pick_level(shape, level, picker);
         }
-        pick_last(shape, &mut picker);
-        picker.finish()
+        pick_last(shape, picker);
     }
 
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        runs::pick_range(shape, lower, upper)
+    /// At rest a level above the last has none to `t` - 1 runs: half of them on average.
+    fn form(&self, t: f64) -> TreeForm {
+        TreeForm { ratio: t, above: (t - 1.0) / 2.0, last: 1.0 }
     }
 
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::by_size(shape, merge)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        // At rest a level above the last has none to T - 1 runs: half of them on average.
-        let t = runs::runs_max(shape) as f64;
-        let form = TreeForm { ratio: t, above: (t - 1.0) / 2.0, last: 1.0 };
-        filter_bits(shape, level, entries, form)
-    }
-
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        runs::pressure(shape)
-    }
-
-    fn check(&self, shape: &Shape) -> Vec<String> {
+    fn check_form(&self, shape: &Shape) -> Vec<String> {
         let mut violations = runs::check_counts(shape, 0..BOTTOM);
         let count = filling_runs(shape, BOTTOM).len();
         if count > 1 {

@@ -9,8 +9,8 @@
 //! | `targets`, `scores` | how large each level should be, and which one works next |
 //! | `filters` | how many filter bits a run gets |
 //! | `merge_back`, `ranges` | the way back from parts; a range that a user asks for |
-//! | `parts` | what `gear` and `two_phase` share: levels of two parts |
-//! | `runs` | what `tiered`, `lazy_leveled`, `size_tiered` and `stepped_merge` share |
+//! | `parts` | all that `gear` and `two_phase` do alike (`OfParts`): levels of two parts |
+//! | `runs` | the same (`OfRuns`) of `tiered`, `lazy_leveled`, `size_tiered`, `stepped_merge` |
 //!
 //! A policy imports these, and no other policy.
 //!
@@ -40,12 +40,12 @@ mod merge_back;
 mod moves;
 #[cfg(test)]
 mod part_policies;
-mod parts;
+pub(crate) mod parts;
 mod plan;
 mod ranges;
 #[cfg(test)]
 mod run_policies;
-mod runs;
+pub(crate) mod runs;
 mod scores;
 #[cfg(test)]
 mod simulation;

@@ -17,7 +17,8 @@
 //! A damaged table holds up its part when its turn comes; it hinders no rotation, which reads
 //! nothing.
 
-use crate::compaction::policy::Pressure;
+use std::ops::Bound;
+
 use crate::compaction::policy::conflicts::{Picks, any_taken};
 use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
 use crate::compaction::policy::filters::filter_bits_of_levels;
@@ -27,8 +28,65 @@ use crate::compaction::policy::geometry::{
 use crate::compaction::policy::merge_back::undrain_level;
 use crate::compaction::policy::moves::{self, move_or_merge, small_bytes, take_bytes_max};
 use crate::compaction::policy::targets::Targets;
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
 use crate::compaction::task::{Cause, MergeTask, RotateTask, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
+
+/// What is a policy's own, of those whose levels have two parts.
+pub(super) trait PartsPolicy: Send + Sync {
+    /// Adds what is due, most urgent first.
+    fn pick_parts(&self, picker: &mut Picker<'_>);
+
+    /// Bytes that a level below 0 ought to have given to the next one already.
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64;
+
+    /// What is wrong with a tree at rest that has the form of all such trees; one sentence each.
+    fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String>;
+}
+
+/// A policy whose levels have two parts, with all that such policies do alike.
+pub(crate) struct OfParts<P>(pub(crate) P);
+
+impl<P: PartsPolicy> Policy for OfParts<P> {
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        let (targets, picks) = (targets_of(shape), Picks::new(shape));
+        let mut picker = Picker { shape, targets, picks };
+        self.0.pick_parts(&mut picker);
+        picker.picks.finish(|| rewrite_deletes_of_last_level(shape))
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        ranges::into_last_level(shape, lower, upper)
+    }
+
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
+        plan::aligned(shape, merge)
+    }
+
+    /// Level 0 is drained table by table.
+    fn flush_table_bytes(&self, shape: &Shape) -> u64 {
+        shape.options.table_bytes
+    }
+
+    /// With the part that it drains into: what is flushed next may overlap all of it.
+    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
+        level_bytes(shape, 0) + filling_bytes(shape, targets_of(shape).next_level(shape, 0))
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        filter_bits(shape, level, entries)
+    }
+
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        pressure(shape, |targets, level| self.0.bytes_late(shape, targets, level))
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        let mut violations = check(shape);
+        violations.extend(self.0.check_pace(shape, &targets_of(shape)));
+        violations
+    }
+}
 
 /// Bytes of the smallest base level worth having: a write buffer, which is what level 0 gives at a
 /// time, or a leveled tree's smallest base level (which is fed by `l0_trigger` runs at a time)
@@ -50,12 +108,6 @@ pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
     parts.into_iter().any(|(_, part)| part.runs.len() > 1)
 }
 
-/// Bytes of level 0, and of the part that it drains into: what is flushed next may overlap all of
-/// it.
-pub(super) fn level_0_merge_bytes(shape: &Shape) -> u64 {
-    level_bytes(shape, 0) + filling_bytes(shape, targets_of(shape).next_level(shape, 0))
-}
-
 /// The state of one `pick`.
 pub(super) struct Picker<'a> {
     pub(super) shape: &'a Shape,
@@ -64,16 +116,6 @@ pub(super) struct Picker<'a> {
 }
 
 impl<'a> Picker<'a> {
-    pub(super) fn new(shape: &'a Shape) -> Self {
-        Self { shape, targets: targets_of(shape), picks: Picks::new(shape) }
-    }
-
-    /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
-    pub(super) fn finish(self) -> Vec<Task> {
-        let shape = self.shape;
-        self.picks.finish(|| rewrite_deletes_of_last_level(shape))
-    }
-
     /// The level that `level` drains into.
     pub(super) fn next_level(&self, level: usize) -> usize {
         self.targets.next_level(self.shape, level)
@@ -225,7 +267,7 @@ impl<'a> Picker<'a> {
 const RUNS_PER_LEVEL: f64 = 1.5;
 
 /// Filter bits of what a merge writes.
-pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
+fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
     filter_bits_of_levels(shape, level, entries, RUNS_PER_LEVEL)
 }
 
@@ -251,15 +293,16 @@ pub(super) fn bytes_written_below(shape: &Shape, targets: &Targets, level: usize
     cost + level_bytes(shape, BOTTOM) as f64 / above + 1.0
 }
 
-/// The load of a tree with parts. `behind` says how many bytes of its draining part a level ought
-/// to have given already.
-pub(super) fn pressure(shape: &Shape, behind: impl Fn(&Targets, usize) -> u64) -> Pressure {
+/// The load of a tree with parts. `bytes_late` says how many bytes a level ought to have given
+/// already.
+fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, usize) -> u64) -> Pressure {
     let targets = targets_of(shape);
     let per_flushed_byte = bytes_written_below(shape, &targets, 0);
     let l0_trigger = shape.options.l0_trigger.max(1);
     let batch = shape.options.write_buffer_bytes.saturating_mul(l0_trigger as u64);
-    let late = (1..BOTTOM)
-        .map(|level| behind(&targets, level) as f64 * bytes_written_below(shape, &targets, level));
+    let late = (1..BOTTOM).map(|level| {
+        bytes_late(&targets, level) as f64 * bytes_written_below(shape, &targets, level)
+    });
     let debt = level_bytes(shape, 0) as f64 * per_flushed_byte + late.sum::<f64>();
     Pressure {
         l0_runs: shape.l0_flushed_runs(),
@@ -273,7 +316,7 @@ pub(super) fn pressure(shape: &Shape, behind: impl Fn(&Targets, usize) -> u64) -
 
 /// What a tree with parts promises at rest: at most one run in a part below level 0, no draining
 /// part in level 0 and the last, nothing above the base level.
-pub(super) fn check(shape: &Shape) -> Vec<String> {
+fn check(shape: &Shape) -> Vec<String> {
     let mut violations = Vec::new();
     let base = targets_of(shape).base;
     for (level, parts) in shape.levels.iter().enumerate() {

@@ -17,12 +17,12 @@ use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::{deletes_hide_nothing, rewrite, rewrite_deletes};
-use crate::compaction::policy::filters::{TreeForm, filter_bits as bits};
+use crate::compaction::policy::filters::{TreeForm, filter_bits};
 use crate::compaction::policy::geometry::{
     BOTTOM, KeyBounds, Placed, check_levels, filling_runs, level_bytes, newest_epoch, placed,
 };
-use crate::compaction::policy::merge_back::merge_back_first;
-use crate::compaction::policy::{Pressure, RangePick};
+use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
 use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
 use crate::version::shape::{RunId, Shape};
 
@@ -30,6 +30,69 @@ use crate::version::shape::{RunId, Shape};
 /// overwritten entries make runs of one level differ by less.
 const ALIKE_NUMERATOR: u64 = 3;
 const ALIKE_DENOMINATOR: u64 = 4;
+
+/// What is a policy's own, of those that merge whole runs.
+pub(super) trait RunsPolicy: Send + Sync {
+    /// Adds the merges that are due, most urgent first. No level has a draining part.
+    fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>);
+
+    /// The tree that the policy makes, for the filters: `t` runs make a level full, and are as much
+    /// larger than those of the level above. As it stands a level at rest has one less.
+    fn form(&self, t: f64) -> TreeForm {
+        TreeForm { ratio: t, above: t - 1.0, last: t - 1.0 }
+    }
+
+    /// The runs that count as load, and how many start a compaction. As it stands the level with
+    /// the most runs pulls the spring that level 0 pulls in a leveled tree.
+    fn load(&self, shape: &Shape) -> Pressure {
+        let most = (0..LEVELS).map(|level| count_runs(shape, level)).max().unwrap_or(0);
+        Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..Pressure::default() }
+    }
+
+    /// What is wrong with the form of a tree at rest; one sentence each.
+    fn check_form(&self, shape: &Shape) -> Vec<String>;
+}
+
+/// A policy that merges whole runs, with all that such policies do alike.
+pub(crate) struct OfRuns<P>(pub(crate) P);
+
+impl<P: RunsPolicy> Policy for OfRuns<P> {
+    fn pick(&self, shape: &Shape) -> Vec<Task> {
+        if let Some(tasks) = merge_parts_back(shape) {
+            return tasks;
+        }
+        let mut picker = Picker { shape, picks: Picks::new(shape) };
+        self.0.pick_runs(shape, &mut picker);
+        picker.finish()
+    }
+
+    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
+        merge_back_first(shape).unwrap_or_else(|| pick_range(shape, lower, upper))
+    }
+
+    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
+        plan::by_size(shape, merge)
+    }
+
+    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+        filter_bits(shape, level, entries, self.0.form(runs_max(shape) as f64))
+    }
+
+    /// Debt, the bytes of all full levels (each is written once), does not slow writers: it comes
+    /// in bursts as large as the level that is merged, and the runs that wait for such a merge show
+    /// it in time.
+    fn pressure(&self, shape: &Shape) -> Pressure {
+        let full = (0..LEVELS).filter(|&level| is_full(shape, level));
+        let debt_bytes = full.map(|level| level_bytes(shape, level)).fold(0, u64::saturating_add);
+        Pressure { debt_bytes, ..self.0.load(shape) }
+    }
+
+    fn check(&self, shape: &Shape) -> Vec<String> {
+        let mut violations = check_order(shape);
+        violations.extend(self.0.check_form(shape));
+        violations
+    }
+}
 
 /// All runs from a level down, newest first: the order of reading.
 pub(super) fn runs_from(shape: &Shape, level: usize) -> Vec<Placed<'_>> {
@@ -92,11 +155,7 @@ pub(super) struct Picker<'a> {
     picks: Picks<'a>,
 }
 
-impl<'a> Picker<'a> {
-    pub(super) fn new(shape: &'a Shape) -> Self {
-        Self { shape, picks: Picks::new(shape) }
-    }
-
+impl Picker<'_> {
     /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
     pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> bool {
         if runs.is_empty() || !self.are_idle(runs) {
@@ -122,19 +181,14 @@ impl<'a> Picker<'a> {
     }
 
     /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
-    pub(super) fn finish(self) -> Vec<Task> {
+    fn finish(self) -> Vec<Task> {
         let shape = self.shape;
         self.picks.finish(|| rewrite_deletes(shape, runs_from(shape, 0).pop()?))
     }
 }
 
 /// A merge of whole runs, newest first, into one.
-pub(super) fn merge_of(
-    shape: &Shape,
-    runs: &[Placed<'_>],
-    output_level: usize,
-    cause: Cause,
-) -> MergeTask {
+fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> MergeTask {
     let inputs: Vec<RunSlice> = runs.iter().map(|run| run.whole().slice()).collect();
     let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
     MergeTask { inputs, output, cursor: None, cause }
@@ -144,7 +198,7 @@ pub(super) fn merge_of(
 /// that are older but have a larger number (a leveled run keeps the epoch of its first table,
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
-pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
+fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
     let newest = newest_epoch(inputs);
     if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;
@@ -159,10 +213,7 @@ pub(super) fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) 
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
 /// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
-pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    if let Some(step) = merge_back_first(shape) {
-        return step;
-    }
+fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
     let runs = runs_from(shape, 0);
     let in_range = |place: &Placed<'_>| !place.in_range(lower, upper).span.is_empty();
     let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
@@ -190,30 +241,8 @@ pub(super) fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>
     RangePick::Task(Task::Merge(rewrite(*place, uids, Cause::Manual)))
 }
 
-/// The load of a tree whose levels collect runs: the level with the most runs pulls the spring that
-/// level 0 pulls in a leveled tree. Debt does not slow writers: it comes in bursts as large as the
-/// level that is merged, and the runs that wait for such a merge show it in time.
-pub(super) fn pressure(shape: &Shape) -> Pressure {
-    let most = (0..LEVELS).map(|level| count_runs(shape, level)).max().unwrap_or(0);
-    Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..debt(shape) }
-}
-
-/// The bytes of all full levels: each is written once.
-pub(super) fn debt(shape: &Shape) -> Pressure {
-    let full = (0..LEVELS).filter(|&level| is_full(shape, level));
-    let debt_bytes = full.map(|level| level_bytes(shape, level)).fold(0, u64::saturating_add);
-    Pressure { debt_bytes, ..Pressure::default() }
-}
-
-/// Filter bits of a run of `level`, in a tree with `runs` runs a level at rest and a size ratio of
-/// `runs_per_level` between levels.
-pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, runs: usize) -> f32 {
-    let (ratio, runs) = (runs_max(shape) as f64, runs as f64);
-    bits(shape, level, entries, TreeForm { ratio, above: runs, last: runs })
-}
-
 /// What holds for every tree: levels that exist, runs newest first.
-pub(super) fn check_order(shape: &Shape) -> Vec<String> {
+fn check_order(shape: &Shape) -> Vec<String> {
     let mut violations: Vec<String> = check_levels(shape).into_iter().collect();
     for level in 0..shape.levels.len() {
         let runs = filling_runs(shape, level).iter();
@@ -225,12 +254,12 @@ pub(super) fn check_order(shape: &Shape) -> Vec<String> {
     violations
 }
 
-/// The same, and for the levels that collect runs: fewer than make a level full.
+/// What holds for levels that collect runs: fewer than make a level full.
 pub(super) fn check_counts(shape: &Shape, levels: Range<usize>) -> Vec<String> {
-    let mut violations = check_order(shape);
-    for level in levels.filter(|&level| is_full(shape, level)) {
+    let full = levels.filter(|&level| is_full(shape, level));
+    full.map(|level| {
         let (count, max) = (count_runs(shape, level), runs_max(shape));
-        violations.push(format!("level {level} has {count} runs and is full with {max}"));
-    }
-    violations
+        format!("level {level} has {count} runs and is full with {max}")
+    })
+    .collect()
 }

@@ -14,14 +14,13 @@
 //!
 //! Invariants: those of `runs`, and (1) beside a running merge others start on both sides of it.
 
-use std::ops::{Bound, Range};
+use std::ops::Range;
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::{BOTTOM, Placed};
-use crate::compaction::policy::merge_back::merge_parts_back;
-use crate::compaction::policy::runs::{self, Picker};
-use crate::compaction::policy::{L0_SLACK, Plan, Policy, Pressure, RangePick, plan};
-use crate::compaction::task::{Cause, MergeTask, Task};
+use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
+use crate::compaction::policy::{L0_SLACK, Pressure};
+use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
 
 /// Most runs that one merge takes for their sizes (Cassandra's `max_threshold`).
@@ -34,46 +33,25 @@ const SIMILAR_PERCENT_MAX: u64 = 150;
 /// The size-tiered policy.
 pub(crate) struct SizeTiered;
 
-impl Policy for SizeTiered {
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = merge_parts_back(shape) {
-            return tasks;
-        }
+impl RunsPolicy for SizeTiered {
+    fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
         let order = runs::runs_from(shape, 0);
-        let mut picker = Picker::new(shape);
-        pick_similar(shape, &order, &mut picker);
+        pick_similar(shape, &order, picker);
         if picker.is_empty() {
-            pick_cheapest(shape, &order, &mut picker);
+            pick_cheapest(shape, &order, picker);
         }
-        picker.finish()
-    }
-
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        runs::pick_range(shape, lower, upper)
-    }
-
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::by_size(shape, merge)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
     }
 
     /// All runs count, in whatever level: writers are slowed from about [`runs_cap`] on.
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        let l0_runs = runs::count_all(shape);
+    fn load(&self, shape: &Shape) -> Pressure {
         let l0_trigger = runs_cap(shape).div_ceil(L0_SLACK);
-        Pressure { l0_runs, l0_trigger, ..runs::debt(shape) }
+        Pressure { l0_runs: runs::count_all(shape), l0_trigger, ..Pressure::default() }
     }
 
-    fn check(&self, shape: &Shape) -> Vec<String> {
-        let mut violations = runs::check_order(shape);
+    fn check_form(&self, shape: &Shape) -> Vec<String> {
         let (count, cap) = (runs::count_all(shape), runs_cap(shape));
-        if count > cap {
-            violations.push(format!("the tree has {count} runs; size_tiered keeps at most {cap}"));
-        }
-        violations
+        let too_many = format!("the tree has {count} runs; size_tiered keeps at most {cap}");
+        (count > cap).then_some(too_many).into_iter().collect()
     }
 }
 

@@ -15,49 +15,24 @@
 //!
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level.
 
-use std::ops::Bound;
-
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
-use crate::compaction::policy::merge_back::merge_parts_back;
-use crate::compaction::policy::runs::{self, Picker};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
-use crate::compaction::task::{Cause, MergeTask, MoveTask, Task};
+use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
+use crate::compaction::task::{Cause, MoveTask, Task};
 use crate::version::shape::{RunId, Shape};
 
 /// The stepped-merge policy.
 pub(crate) struct SteppedMerge;
 
-impl Policy for SteppedMerge {
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = merge_parts_back(shape) {
-            return tasks;
-        }
-        let mut picker = Picker::new(shape);
+impl RunsPolicy for SteppedMerge {
+    fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
         let last = runs::deepest_in_use(shape).unwrap_or(0).max(1);
         for level in runs::full_levels(shape) {
-            pick_level(shape, level, last, &mut picker);
+            pick_level(shape, level, last, picker);
         }
-        picker.finish()
     }
 
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        runs::pick_range(shape, lower, upper)
-    }
-
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::by_size(shape, merge)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
-    }
-
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        runs::pressure(shape)
-    }
-
-    fn check(&self, shape: &Shape) -> Vec<String> {
+    fn check_form(&self, shape: &Shape) -> Vec<String> {
         runs::check_counts(shape, 0..LEVELS)
     }
 }

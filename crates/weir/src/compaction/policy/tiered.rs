@@ -15,48 +15,23 @@
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level, while jobs of other
 //! levels run beside it and bring new runs to it.
 
-use std::ops::Bound;
-
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
-use crate::compaction::policy::merge_back::merge_parts_back;
-use crate::compaction::policy::runs::{self, Picker};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
-use crate::compaction::task::{Cause, MergeTask, Task};
+use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
+use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
 
 /// The tiered policy.
 pub(crate) struct Tiered;
 
-impl Policy for Tiered {
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        if let Some(tasks) = merge_parts_back(shape) {
-            return tasks;
-        }
-        let mut picker = Picker::new(shape);
+impl RunsPolicy for Tiered {
+    fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
         for level in runs::full_levels(shape) {
-            pick_level(shape, level, &mut picker);
+            pick_level(shape, level, picker);
         }
-        picker.finish()
     }
 
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        runs::pick_range(shape, lower, upper)
-    }
-
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::by_size(shape, merge)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        runs::filter_bits(shape, level, entries, runs::runs_max(shape) - 1)
-    }
-
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        runs::pressure(shape)
-    }
-
-    fn check(&self, shape: &Shape) -> Vec<String> {
+    fn check_form(&self, shape: &Shape) -> Vec<String> {
         runs::check_counts(shape, 0..LEVELS)
     }
 }

@@ -13,25 +13,21 @@
 //!
 //! Invariants: those of `parts`.
 
-use std::ops::Bound;
-
 use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, level_bytes};
 use crate::compaction::policy::moves::take_bytes_max;
-use crate::compaction::policy::parts::{self, Picker};
+use crate::compaction::policy::parts::{self, PartsPolicy, Picker};
 use crate::compaction::policy::scores::{Work, most_urgent_first};
 use crate::compaction::policy::targets::Targets;
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
-use crate::compaction::task::{MergeTask, Task};
 use crate::version::shape::Shape;
 
 /// The two-phase policy.
 pub(crate) struct TwoPhase;
 
-impl Policy for TwoPhase {
+impl PartsPolicy for TwoPhase {
     /// The rules: rotations, which cost nothing; the form of the last level; then what drains, the
     /// highest score first.
-    fn pick(&self, shape: &Shape) -> Vec<Task> {
-        let mut picker = Picker::new(shape);
+    fn pick_parts(&self, picker: &mut Picker<'_>) {
+        let shape = picker.shape;
         let candidates = candidates(shape, &picker.targets);
         for work in candidates.iter().filter(|work| work.level > 0) {
             if draining_bytes(shape, work.level).is_none() {
@@ -42,49 +38,17 @@ impl Policy for TwoPhase {
         for work in &candidates {
             picker.drain(work.level, work.excess, work.cause);
         }
-        picker.finish()
     }
 
-    fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-        ranges::into_last_level(shape, lower, upper)
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64 {
+        level_bytes(shape, level).saturating_sub(targets.bytes[level])
     }
 
-    fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
-        plan::aligned(shape, merge)
-    }
-
-    /// Level 0 is drained table by table.
-    fn flush_table_bytes(&self, shape: &Shape) -> u64 {
-        shape.options.table_bytes
-    }
-
-    fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        parts::level_0_merge_bytes(shape)
-    }
-
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
-        parts::filter_bits(shape, level, entries)
-    }
-
-    fn pressure(&self, shape: &Shape) -> Pressure {
-        parts::pressure(shape, |targets, level| {
-            level_bytes(shape, level).saturating_sub(targets.bytes[level])
-        })
-    }
-
-    fn check(&self, shape: &Shape) -> Vec<String> {
-        let mut violations = parts::check(shape);
-        let targets = parts::targets_of(shape);
-        let left = candidates(shape, &targets);
-        violations.extend(left.iter().map(|work| {
-            format!(
-                "level {} has {} bytes too many ({})",
-                work.level,
-                work.excess,
-                work.cause.name()
-            )
-        }));
-        violations
+    fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String> {
+        let too_many = |Work { level, excess, cause, .. }: Work| {
+            format!("level {level} has {excess} bytes too many ({})", cause.name())
+        };
+        candidates(shape, targets).into_iter().map(too_many).collect()
     }
 }
 
