@@ -389,7 +389,9 @@ fn run_changes(
         let run = runs.entry(run).or_default();
         run.removed.push(Arc::clone(&place.meta));
     }
-    let mut added_uids = BTreeSet::new();
+    // Those of keyspaces before this one too: their places are not installed yet.
+    let mut added_uids: BTreeSet<u64> =
+        changes.added.iter().map(|added| added.place.meta.uid).collect();
     for AddedTable { run, meta } in &edit.added {
         if !added_uids.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{meta, set};
 use crate::base::error::ErrorKind;
 use crate::base::ids::{KeyspaceId, epoch};
+use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{Flushed, KeyspaceEdit, VersionEdit};
@@ -208,15 +209,16 @@ fn data_does_not_overtake_older_data() {
     );
 }
 
+fn create(id: KeyspaceId, name: &str) -> VersionEdit {
+    let mut edit = VersionEdit::default();
+    edit.keyspace(id).create = Some(name.into());
+    edit.keyspace(id).options = Some(Arc::default());
+    edit
+}
+
 #[test]
 fn keyspaces_begin_and_end_once() {
     let set = tree();
-    let create = |id, name: &str| {
-        let mut edit = VersionEdit::default();
-        edit.keyspace(id).create = Some(name.into());
-        edit.keyspace(id).options = Some(Arc::default());
-        edit
-    };
     assert_eq!(
         set.apply(create(KeyspaceId::new(1), "default")).unwrap_err().error.kind(),
         ErrorKind::Conflict
@@ -234,6 +236,22 @@ fn keyspaces_begin_and_end_once() {
     assert_eq!(set.apply(drop_and_change).unwrap_err().error.kind(), ErrorKind::Conflict);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap().removed.len(), 4);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap_err().error.kind(), ErrorKind::Closed);
+}
+
+/// Goal: one edit cannot give a uid to two tables, in two keyspaces neither: when one of them is
+/// removed, the file of both is deleted.
+#[test]
+fn a_uid_is_added_to_one_keyspace() {
+    let set = tree();
+    set.apply(create(KeyspaceId::new(1), "other")).unwrap();
+    let mut edit = VersionEdit::default();
+    for id in [KeyspaceId::new(0), KeyspaceId::new(1)] {
+        let table = TableMeta { keyspace: id, ..(*meta(70, "a", "b", (1, 1))).clone() };
+        edit.keyspace(id).add_table(2, epoch(5), Arc::new(table));
+    }
+    let failed = set.apply(edit).unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Conflict);
+    assert!(failed.error.to_string().contains("table 70 is added twice"), "{}", failed.error);
 }
 
 /// An edit over two keyspaces changes both or none.
