@@ -45,7 +45,10 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
     let region = storage.create_log(LogKind::Versions, number, 0)?;
     let mut writer = SegmentWriter::start(region, identity, Room::GROWS, GroupLink::ORIGIN, 0)?;
     let mut buf = Vec::new();
+    let (mut edits, mut tables) = (0, 0);
     let mut append = |edit: &VersionEdit, last: bool| {
+        edits += 1;
+        tables += edit.keyspaces.values().map(|keyspace| keyspace.added.len()).sum::<usize>();
         buf.clear();
         edit.encode(&mut buf);
         writer.append(GroupType::Full, &[&buf], 1, last, 0)
@@ -68,6 +71,9 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         }
     }
     let base_lsn = append(&counters_edit(root), true)?;
+    // The root record names the last group; tables that are missing here would be orphans.
+    assert_eq!(base_lsn, edits, "each edit of a base is one group");
+    assert_eq!(tables, root.tables().count(), "tables in a base and in its root");
     writer.region().sync()?;
     let record =
         RootRecord { lineage: root.lineage, version_log: number, opening: root.opening, base_lsn };

@@ -276,6 +276,7 @@ impl KeyspaceEdit {
     fn encode(&self, id: KeyspaceId, buf: &mut Vec<u8>) {
         put_number(buf, TAG_ID, u64::from(id));
         if let Some(name) = &self.create {
+            assert!(name.len() <= KEYSPACE_NAME_BYTES_MAX, "a name of {} bytes", name.len());
             put_field(buf, TAG_CREATE, name.as_bytes());
             put_field(buf, TAG_KEY_ORDER, KEY_ORDER.as_bytes());
         }
@@ -289,14 +290,14 @@ impl KeyspaceEdit {
         }
         for (&level, rotation) in &self.rotated {
             part.clear();
-            put_number(&mut part, TAG_ROTATE_LEVEL, level as u64);
+            put_level(&mut part, TAG_ROTATE_LEVEL, level);
             put_number(&mut part, TAG_ROTATE_BYTES, rotation.bytes);
             put_number(&mut part, TAG_ROTATE_ENTRIES, rotation.entries);
             put_field(buf, TAG_ROTATE, &part);
         }
         for table in &self.removed {
             part.clear();
-            put_number(&mut part, TAG_REMOVED_LEVEL, table.level as u64);
+            put_level(&mut part, TAG_REMOVED_LEVEL, table.level);
             put_number(&mut part, TAG_REMOVED_UID, table.uid);
             put_part(&mut part, TAG_REMOVED_PART, table.part);
             put_field(buf, TAG_REMOVED, &part);
@@ -306,7 +307,7 @@ impl KeyspaceEdit {
             part.clear();
             meta.clear();
             table.meta.encode(&mut meta);
-            put_number(&mut part, TAG_ADDED_LEVEL, table.run.level as u64);
+            put_level(&mut part, TAG_ADDED_LEVEL, table.run.level);
             put_number(&mut part, TAG_ADDED_EPOCH, table.run.epoch.get());
             put_field(&mut part, TAG_ADDED_META, &meta);
             put_part(&mut part, TAG_ADDED_PART, table.run.part);
@@ -314,8 +315,9 @@ impl KeyspaceEdit {
         }
         for (&level, key) in &self.cursors {
             part.clear();
-            put_number(&mut part, TAG_CURSOR_LEVEL, level as u64);
+            put_level(&mut part, TAG_CURSOR_LEVEL, level);
             if let Some(key) = key {
+                assert!(key.len() <= KEY_BYTES_MAX, "a cursor of {} bytes", key.len());
                 put_field(&mut part, TAG_CURSOR_KEY, key);
             }
             put_field(buf, TAG_CURSOR, &part);
@@ -330,6 +332,11 @@ impl KeyspaceEdit {
             put_field(buf, TAG_FLUSHED, &part);
         }
     }
+}
+
+fn put_level(buf: &mut Vec<u8>, tag: u64, level: usize) {
+    assert!(level < LEVELS, "level {level} of {LEVELS}");
+    put_number(buf, tag, level as u64);
 }
 
 fn put_part(buf: &mut Vec<u8>, tag: u64, part: PartKind) {

@@ -29,6 +29,13 @@ impl Chunk {
     fn new(keyspaces: Vec<Arc<KeyspaceVersion>>) -> Option<Arc<Self>> {
         let starts = keyspaces.iter().map(|keyspace| keyspace.log_start);
         let log_start = starts.min_by_key(by_time)?;
+        let ids = || keyspaces.iter().map(|keyspace| keyspace.id);
+        assert!(
+            ids().is_sorted_by(|a, b| a < b)
+                && ids().all(|id| id.get() >> CHUNK_BITS == keyspaces[0].id.get() >> CHUNK_BITS),
+            "keyspaces {:?} are no chunk",
+            ids().collect::<Vec<_>>()
+        );
         Some(Arc::new(Self { keyspaces, log_start }))
     }
 
@@ -97,6 +104,8 @@ impl Keyspaces {
                 }
             }
         }
+        debug_assert!(self.chunks.is_sorted_by_key(|chunk| chunk.number()), "{:?}", self.chunks);
+        assert!(self.contains(id), "keyspace {id} cannot be found after its insertion");
     }
 
     /// Removes the keyspace with this id.
@@ -106,6 +115,7 @@ impl Keyspaces {
         let mut keyspaces = self.chunks[at].keyspaces.clone();
         keyspaces.remove(there);
         self.replace(at, keyspaces);
+        assert!(!self.contains(id), "keyspace {id} is found after its removal");
     }
 
     fn replace(&mut self, at: usize, keyspaces: Vec<Arc<KeyspaceVersion>>) {

@@ -46,6 +46,8 @@ const RECORD: &str = "root record";
 impl RootRecord {
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
+        let Self { version_log, base_lsn, .. } = *self;
+        assert!(version_log > 0 && base_lsn > 0, "log {version_log} with a base to {base_lsn}");
         let mut buf = Vec::new();
         put_u32(&mut buf, LATEST);
         put_number(&mut buf, TAG_LINEAGE, self.lineage.get());
@@ -54,6 +56,11 @@ impl RootRecord {
         put_number(&mut buf, TAG_BASE_LSN, self.base_lsn);
         let checksum = mask(crc(&buf));
         put_u32(&mut buf, checksum);
+        let decoded = Self::decode(&buf, "the encoded record");
+        assert!(
+            decoded.as_ref().is_ok_and(|decoded| decoded == self),
+            "a root record is decoded as another one: {self:?} as {decoded:?}"
+        );
         buf
     }
 

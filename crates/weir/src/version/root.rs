@@ -108,7 +108,8 @@ impl Root {
                     for (meta, table) in run.tables.iter() {
                         let (meta, table) = (Arc::clone(meta), Arc::clone(table));
                         let place = Place { keyspace, level, epoch: run.epoch, meta, table };
-                        places.insert(place.meta.uid, place);
+                        let other = places.insert(place.meta.uid, place);
+                        assert!(other.is_none(), "two tables have one uid: {other:?}");
                     }
                 }
             }
@@ -154,11 +155,15 @@ pub(super) struct Changes {
 impl Changes {
     /// Updates `places` to the root after the changes.
     pub(super) fn install(&self, places: &mut Places) {
-        for place in &self.removed {
-            places.remove(&place.meta.uid);
+        for Place { meta, .. } in &self.removed {
+            assert!(places.remove(&meta.uid).is_some(), "removed table {} had no place", meta.uid);
         }
         for AddedPlace { place, .. } in &self.added {
-            places.insert(place.meta.uid, place.clone());
+            let moved = places.insert(place.meta.uid, place.clone());
+            assert!(
+                moved.as_ref().is_none_or(|from| Arc::ptr_eq(&from.table, &place.table)),
+                "two tables have one uid: {moved:?} and {place:?}"
+            );
         }
     }
 }
@@ -275,8 +280,12 @@ impl Root {
                 keyspace.name
             )));
         }
-        let tables = keyspace.version.tables();
-        changes.removed.extend(tables.filter_map(|t| places.get(&t.meta().uid)).cloned());
+        for table in keyspace.version.tables() {
+            let uid = table.meta().uid;
+            let place = places.get(&uid);
+            assert!(place.is_some(), "table {uid} of a dropped keyspace has no place");
+            changes.removed.extend(place.cloned());
+        }
         self.keyspaces.remove(keyspace.id);
         Ok(())
     }
@@ -340,6 +349,12 @@ fn change_keyspace(
         }
     }
     changed.version = Arc::new(Version::new(levels));
+    assert_eq!(
+        changed.version.table_count() + edit.removed.len(),
+        keyspace.version.table_count() + edit.added.len(),
+        "tables of keyspace {} were lost or kept by an edit",
+        keyspace.id
+    );
     Ok(changed)
 }
 

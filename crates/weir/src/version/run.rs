@@ -145,7 +145,32 @@ impl Version {
     pub(crate) fn new(levels: Vec<Level>) -> Self {
         let runs = levels.iter().flat_map(Level::runs).map(|(_, run)| Arc::clone(run));
         let order = runs.collect();
-        Self { levels, order }
+        let version = Self { levels, order };
+        version.assert_order();
+        version
+    }
+
+    /// Invariants 2 and 3, and that only a draining part has a size at its rotation.
+    fn assert_order(&self) {
+        assert_eq!(self.levels.len(), LEVELS, "levels of a version");
+        for (index, level) in self.levels.iter().enumerate() {
+            let Part { rotated_bytes, rotated_entries, .. } = level.filling;
+            assert_eq!((rotated_bytes, rotated_entries), (0, 0), "filling part of level {index}");
+            for (kind, part) in level.parts() {
+                assert!(
+                    kind == PartKind::Filling || !part.runs.is_empty(),
+                    "level {index} has a draining part without a run"
+                );
+                let epochs = || part.runs.iter().map(|run| run.epoch);
+                assert!(
+                    epochs().is_sorted_by(|newer, older| newer > older),
+                    "runs of level {index} ({kind:?}) are not newest first: {:?}",
+                    epochs().collect::<Vec<_>>()
+                );
+                let empty = part.runs.iter().find(|run| run.tables.is_empty());
+                assert!(empty.is_none(), "level {index} has an empty run: {empty:?}");
+            }
+        }
     }
 
     /// The levels, level 0 first.
@@ -168,6 +193,11 @@ impl Version {
     /// All tables: newest run first, in key order within a run.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.runs_newest_first().flat_map(|run| run.tables.iter().map(|(_, table)| table))
+    }
+
+    /// Number of tables. O(runs).
+    pub(super) fn table_count(&self) -> usize {
+        self.order.iter().map(|run| run.tables.len()).sum()
     }
 
     /// The shape that policies see of this version. Costs one small allocation per chunk of tables.

@@ -141,6 +141,7 @@ impl Cursor for RunCursor {
 
     #[inline]
     fn next(&mut self) {
+        debug_assert!(self.valid(), "next on a cursor that is not valid");
         if let Some(inner) = &mut self.inner {
             inner.next();
             if !inner.valid() {
@@ -151,6 +152,7 @@ impl Cursor for RunCursor {
 
     #[inline]
     fn prev(&mut self) {
+        debug_assert!(self.valid(), "prev on a cursor that is not valid");
         if let Some(inner) = &mut self.inner {
             inner.prev();
             if !inner.valid() {

@@ -77,6 +77,17 @@ pub(crate) struct Installed {
     pub(crate) last: Option<Error>,
 }
 
+impl Installed {
+    /// The files of removed tables are deleted: none may have a place in the root.
+    fn assert_removed(&self, places: &Places) {
+        for table in &self.removed {
+            let place = places.get(&table.meta().uid);
+            assert!(place.is_none(), "a removed table is still in the tree: {place:?}");
+        }
+        debug_assert_eq!(places.len(), self.root.tables().count(), "places and tables differ");
+    }
+}
+
 /// An edit that was not installed.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplyError {
@@ -396,10 +407,12 @@ impl VersionSet {
             }
             return Err(failed);
         }
-        let written = log.writer.bytes() - before;
-        self.log_bytes_written.fetch_add(written, Ordering::Relaxed);
+        let bytes = log.writer.bytes();
+        assert!(bytes > before, "an edit was appended, but the log went from {before} to {bytes}");
+        self.log_bytes_written.fetch_add(bytes - before, Ordering::Relaxed);
         changes.install(&mut install.places);
         let mut installed = self.publish(root, &changes);
+        installed.assert_removed(&install.places);
         if log.is_due() {
             self.rewrite(install, &installed.root);
             installed.last = install.poison.clone();
@@ -414,6 +427,12 @@ impl VersionSet {
         let root = Arc::new(root);
         sched::switch_point();
         let old = std::mem::replace(&mut *self.current.write(), Arc::clone(&root));
+        let counters = |root: &Root| (root.next_uid, root.next_epoch, root.last_seq);
+        let (before, after) = (counters(&old), counters(&root));
+        assert!(
+            before.0 <= after.0 && before.1 <= after.1 && before.2 <= after.2,
+            "the root goes back from {before:?} to {after:?} (uid, epoch, sequence)"
+        );
         // Not under the lock: this may free a version.
         drop(old);
         let removed = changes.removed.iter().map(|place| Arc::clone(&place.table)).collect();
@@ -492,6 +511,11 @@ impl VersionLog {
     fn append(&mut self, edit: &VersionEdit) -> Result<(), ApplyError> {
         self.buf.clear();
         edit.encode(&mut self.buf);
+        let decoded = VersionEdit::decode(&self.buf, "the encoded edit", 0);
+        assert!(
+            decoded.as_ref().is_ok_and(|decoded| decoded == edit),
+            "an edit is decoded as another one: {edit:?} as {decoded:?}"
+        );
         if self.buf.len() as u64 > self.writer.room() {
             return Err(ApplyError::from(Error::invalid(format!(
                 "a version edit of {} bytes is too large; the largest has {}",
@@ -501,11 +525,14 @@ impl VersionLog {
         }
         let durable_lsn = self.writer.chain().lsn;
         let appended = self.writer.append(GroupType::Full, &[&self.buf], 1, true, durable_lsn);
-        if let Err(error) = appended {
-            return match self.writer.rollback() {
-                Ok(()) => Err(ApplyError::from(error)),
-                Err(_) => Err(ApplyError { error, maybe_persisted: true }),
-            };
+        match appended {
+            Ok(lsn) => assert_eq!(lsn, durable_lsn + 1, "an edit is one group"),
+            Err(error) => {
+                return match self.writer.rollback() {
+                    Ok(()) => Err(ApplyError::from(error)),
+                    Err(_) => Err(ApplyError { error, maybe_persisted: true }),
+                };
+            }
         }
         // After a failed sync the content of the disk is unknown: no retry (H43).
         self.writer.region().sync().map_err(|error| ApplyError { error, maybe_persisted: true })

@@ -155,6 +155,8 @@ impl JobFootprint {
     /// overlap, and either both write into one run, or one writes into a run between the other's
     /// runs, whose data would then overtake it (rule 4 of `version::check`).
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        self.assert_order();
+        other.assert_order();
         let writes_between = |writer: &Self, passer: &Self| {
             writer.output > passer.newest && writer.output < passer.oldest
         };
@@ -163,6 +165,15 @@ impl JobFootprint {
             || writes_between(other, self);
         meet && key::compare(&self.smallest, &other.largest).is_le()
             && key::compare(&other.smallest, &self.largest).is_le()
+    }
+
+    fn assert_order(&self) {
+        let Self { smallest, largest, newest, oldest, output } = self;
+        assert!(smallest <= largest, "a footprint of keys from {smallest:?} to {largest:?}");
+        assert!(
+            newest <= output && output <= oldest,
+            "a footprint of outputs in {output:?}, outside {newest:?} to {oldest:?}"
+        );
     }
 }
 

@@ -117,6 +117,11 @@ struct Chunk<T> {
 
 impl<T> Chunk<T> {
     fn new(tables: Vec<(Arc<TableMeta>, T)>) -> Self {
+        assert!(
+            (1..=CHUNK_TABLES_MAX).contains(&tables.len()),
+            "a chunk of {} tables; it has 1 to {CHUNK_TABLES_MAX}",
+            tables.len()
+        );
         let totals = tables.iter().fold(Totals::default(), |t, (m, _)| t.plus(Totals::of(m)));
         let fences = tables.iter().map(|(m, _)| prefix(&m.largest)).collect();
         let (metas, attached): (Vec<_>, Vec<_>) = tables.into_iter().unzip();
@@ -173,6 +178,7 @@ impl<T> TableList<T> {
             fences.push(chunk.fences.last().copied().unwrap_or(0));
             totals = totals.plus(chunk.totals);
         }
+        assert!(fences.is_sorted(), "chunks out of order, by the fences {fences:?}");
         Self(Arc::new(Inner {
             chunks: chunks.into(),
             fences: fences.into(),
@@ -217,7 +223,9 @@ impl<T> TableList<T> {
 
     /// The only table that may hold `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Option<(&Arc<TableMeta>, &T)> {
-        self.get(self.lower_bound(key)).filter(|(meta, _)| compare(&meta.smallest, key).is_le())
+        let (meta, table) = self.get(self.lower_bound(key))?;
+        debug_assert!(compare(key, &meta.largest).is_le(), "{key:?} is above {:?}", meta.largest);
+        compare(&meta.smallest, key).is_le().then_some((meta, table))
     }
 
     /// Indices of the tables that may hold a key between the bounds.
@@ -312,6 +320,7 @@ fn split<T>(tables: Vec<(Arc<TableMeta>, T)>, chunks: &mut Vec<Arc<Chunk<T>>>) {
         left -= take;
         chunks.push(Arc::new(Chunk::new(tables.by_ref().take(take).collect())));
     }
+    assert_eq!(tables.len(), 0, "tables that {parts} chunks left out");
 }
 
 impl<T: Clone> TableList<T> {
@@ -325,7 +334,13 @@ impl<T: Clone> TableList<T> {
         removed: &[usize],
         added: Vec<(Arc<TableMeta>, T)>,
     ) -> Result<Self, Overlap> {
-        debug_assert!(removed.is_sorted(), "{removed:?}");
+        assert!(
+            removed.is_sorted_by(|a, b| a < b) && removed.last().is_none_or(|&at| at < self.len()),
+            "indices {removed:?} of a list of {} tables",
+            self.len()
+        );
+        assert!(added.is_sorted_by(|(a, _), (b, _)| a.smallest <= b.smallest), "unsorted tables");
+        let expected = self.len() - removed.len() + added.len();
         let inner = &*self.0;
         if inner.chunks.is_empty() {
             return Self::new(added);
@@ -364,7 +379,9 @@ impl<T: Clone> TableList<T> {
             }
         }
         flush(&mut pending, &mut chunks)?;
-        Ok(Self::from_chunks(chunks))
+        let edited = Self::from_chunks(chunks);
+        assert_eq!(edited.len(), expected, "tables were lost or kept by an edit");
+        Ok(edited)
     }
 }
 
