@@ -89,7 +89,8 @@ impl Owed {
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        self.calls.state.lock().owed.remove(&self.number);
+        let was_owed = self.calls.state.lock().owed.remove(&self.number);
+        debug_assert!(was_owed, "callback {} was not registered", self.number);
         self.calls.changed.notify_all();
     }
 }

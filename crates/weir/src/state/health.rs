@@ -97,7 +97,8 @@ impl Health {
     ///
     /// Requires: the caller leads the commit queue, so that none is being committed.
     pub(crate) fn seal(&self) {
-        self.stage.fetch_max(SEALED, Ordering::AcqRel);
+        let stage = self.stage.fetch_max(SEALED, Ordering::AcqRel);
+        debug_assert!(stage >= REFUSING, "sealed in stage {stage}, before {REFUSING}");
     }
 
     /// Refuses everything from now on.

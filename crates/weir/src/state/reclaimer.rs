@@ -32,11 +32,13 @@ impl Reclaimer {
     /// Takes over a table. Requires: the edit that removes it is durable.
     pub(crate) fn retire(&self, table: &Arc<Table>) {
         let meta = table.meta();
-        self.waiting.lock().push(Waiting {
-            uid: meta.uid,
-            blocks: meta.blocks,
-            table: Arc::downgrade(table),
-        });
+        let mut waiting = self.waiting.lock();
+        debug_assert!(
+            waiting.iter().all(|waiting| waiting.uid != meta.uid),
+            "table {} is retired twice",
+            meta.uid
+        );
+        waiting.push(Waiting { uid: meta.uid, blocks: meta.blocks, table: Arc::downgrade(table) });
     }
 
     /// Takes over a table that no version names and no reader has open.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::Error;
 use crate::base::ids::KeyspaceId;
+use crate::base::key::SEQ_MAX;
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
@@ -105,6 +106,7 @@ impl Shared {
     pub(crate) fn publish(&self, seq: u64) {
         let visible = self.visible();
         assert!(seq >= visible, "the visible sequence would go back from {visible} to {seq}");
+        assert!(seq <= SEQ_MAX, "the visible sequence {seq} exceeds {SEQ_MAX}");
         self.visible.store(seq, Ordering::Release);
     }
 

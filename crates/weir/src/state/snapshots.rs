@@ -21,6 +21,8 @@ impl SnapshotList {
     pub(crate) fn take(&self, visible: &AtomicU64) -> Seq {
         let mut live = self.live.lock();
         let seq = visible.load(Ordering::Acquire);
+        let newest = live.keys().next_back().copied().unwrap_or(0);
+        assert!(seq >= newest, "a snapshot at {seq} is taken after one at {newest}");
         *live.entry(seq).or_insert(0) += 1;
         seq
     }
@@ -29,13 +31,14 @@ impl SnapshotList {
     pub(crate) fn retain(&self, seq: Seq) {
         let mut live = self.live.lock();
         let holders = live.entry(seq).or_insert(0);
-        debug_assert!(*holders > 0, "snapshot {seq} was not live");
+        assert!(*holders > 0, "snapshot {seq} was not live: its entries may be dropped");
         *holders += 1;
     }
 
     /// Removes one holder of the state at `seq`.
     pub(crate) fn release(&self, seq: Seq) {
         let mut live = self.live.lock();
+        debug_assert!(live.contains_key(&seq), "snapshot {seq} is released, but not live");
         if let Some(holders) = live.get_mut(&seq) {
             *holders -= 1;
             if *holders == 0 {

@@ -103,6 +103,25 @@ pub(crate) struct SuperVersion {
     pub(crate) disk_generation: u64,
 }
 
+impl SuperVersion {
+    /// That this one may replace `older`: memtables newest first, and no row of an older generation
+    /// becomes valid again (H53).
+    fn assert_follows(&self, older: &Self) {
+        let epochs = || self.immutables.iter().map(|flushable| flushable.epoch());
+        assert!(
+            epochs().is_sorted_by(|newer, older| newer > older),
+            "immutable memtables are not newest first: {:?}",
+            epochs().collect::<Vec<_>>()
+        );
+        assert!(
+            self.disk_generation >= older.disk_generation,
+            "the disk part goes back from generation {} to {}",
+            older.disk_generation,
+            self.disk_generation
+        );
+    }
+}
+
 /// A publication of a super-version, and tables closed while it was the newest one
 /// (`table::open_tables`).
 struct Publication {
@@ -220,7 +239,10 @@ impl Tree {
     /// Replaces the super-version by `change` of the current one. Locks: `install`.
     pub(crate) fn update(&self, change: impl FnOnce(&SuperVersion) -> SuperVersion) {
         let guard = self.install.lock();
-        let next = change(&self.peek());
+        let current = self.peek();
+        let next = change(&current);
+        next.assert_follows(&current);
+        drop(current);
         let old = self.publish(Arc::new(next), Vec::new());
         drop(guard);
         // Not under the lock: this may free a version.
@@ -236,7 +258,7 @@ impl Tree {
         let old = self.published.swap(Arc::clone(&fresh));
         old.closed.lock().extend(closed);
         // Only here, once for every publication.
-        let _ = old.next.set(fresh);
+        assert!(old.next.set(fresh).is_ok(), "a publication of {} is replaced twice", self.name);
         old
     }
 
@@ -253,7 +275,15 @@ impl Tree {
     ) {
         let fresh = Arc::new(Flushable::new(hint, log_start, pool));
         self.update(|current| {
-            current.active.epoch.store(epoch.get(), Ordering::Release);
+            let active = &current.active;
+            assert_eq!(active.epoch(), DataEpoch::ZERO, "frozen again under epoch {epoch}");
+            if let (Some(older), Some((first, _))) =
+                (current.immutables.first(), active.memtable.seq_range())
+            {
+                let last = last_seq(older);
+                assert!(last < first, "a memtable from {first} follows one up to {last}");
+            }
+            active.epoch.store(epoch.get(), Ordering::Release);
             current.active.update_charge();
             let mut immutables = Vec::with_capacity(current.immutables.len() + 1);
             immutables.push(Arc::clone(&current.active));
@@ -328,6 +358,7 @@ impl Tree {
     ///
     /// Requires: one flush of the keyspace at a time.
     pub(crate) fn forget_rows(&self, shared: &Shared, flushed: &Flushable) -> u64 {
+        assert_ne!(flushed.epoch(), DataEpoch::ZERO, "a memtable is flushed before it is frozen");
         let Some(rows) = &shared.rows else { return 0 };
         let generation = self.raise_generation();
         rows.begin_erasing();
