@@ -159,6 +159,12 @@ impl<C: Cursor> MergingCursor<C> {
             self.tree[node] = winner;
         }
         self.valid = self.sources[self.tree[0]].valid();
+        debug_assert!(self.winner_is_first(), "source {} won by mistake", self.tree[0]);
+    }
+
+    /// Whether no source precedes the winner. O(k).
+    fn winner_is_first(&self) -> bool {
+        (0..self.sources.len()).all(|i| i == self.tree[0] || !self.precedes(i, self.tree[0]))
     }
 
     /// Restores the order after the winner's source has moved in the direction of travel.
@@ -171,6 +177,7 @@ impl<C: Cursor> MergingCursor<C> {
         if self.runner_up != UNKNOWN {
             if self.precedes(moved, self.runner_up) {
                 self.valid = self.heads[moved] != HEAD_END || self.sources[moved].valid();
+                debug_assert!(self.winner_is_first(), "source {moved} won by mistake");
                 return;
             }
             self.runner_up = UNKNOWN;
@@ -191,6 +198,7 @@ impl<C: Cursor> MergingCursor<C> {
             self.find_runner_up();
         }
         self.valid = self.heads[winner] != HEAD_END || self.sources[winner].valid();
+        debug_assert!(self.winner_is_first(), "source {winner} won by mistake");
     }
 
     /// Finds the runner-up, for a winner that won twice and may win again: it lost to the winner,
@@ -206,6 +214,7 @@ impl<C: Cursor> MergingCursor<C> {
             }
             node /= 2;
         }
+        debug_assert_ne!(best, UNKNOWN, "a merge of {count} sources has no runner-up");
         self.runner_up = best;
     }
 

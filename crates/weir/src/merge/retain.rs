@@ -110,6 +110,7 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
     /// Moves to the next surviving entry. Requires: valid.
     #[inline]
     pub(crate) fn next(&mut self) {
+        debug_assert!(self.valid(), "next on a compaction's input that is not valid");
         self.inner.next();
         self.skip_dropped();
     }
@@ -157,6 +158,8 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
 
     /// The fate of the entries read so far.
     pub(crate) fn counts(&self) -> RetainCounts {
+        let (read, dropped) = (self.counts.read, self.counts.dropped());
+        assert!(dropped.entries <= read.entries, "dropped {dropped:?} of {read:?}");
         self.counts
     }
 
