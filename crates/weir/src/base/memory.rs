@@ -87,7 +87,8 @@ impl Charge {
         if bytes >= self.bytes {
             used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else {
-            used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            let held = used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            debug_assert!(held >= self.bytes, "{held} bytes with a charge of {}", self.bytes);
         }
         self.bytes = bytes;
     }
@@ -100,6 +101,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.accountant.used[self.category as usize].fetch_sub(self.bytes, Ordering::Relaxed);
+        let used = &self.accountant.used[self.category as usize];
+        let held = used.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(held >= self.bytes, "{held} bytes with a charge of {}", self.bytes);
     }
 }

@@ -57,6 +57,11 @@ struct BlockKey {
 /// 48, rounded up.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
 
+const _: () = assert!(size_of::<BlockKey>() + size_of::<Cached>() + LINK_BYTES <= 48);
+
+/// Bytes of a slot of `quick_cache` besides key and value: two links of 32 bits, state, padding.
+const LINK_BYTES: usize = 16;
+
 /// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
 /// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
 /// other; in longer columns it touches few lines.
@@ -79,6 +84,7 @@ impl From<Buf> for Cached {
 impl Clone for Cached {
     #[inline]
     fn clone(&self) -> Self {
+        debug_assert_eq!(self.start, self.buf.bytes().as_ptr().addr(), "a cached block moved");
         prefetch_lines(std::ptr::without_provenance(self.start), HEAD_LINES);
         Self { buf: self.buf.clone(), start: self.start }
     }
@@ -103,6 +109,7 @@ const SHARDS_MAX: u64 = 16;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 /// The cache's size is reported to the accountant once per this many inserts.
 const ACCOUNT_EVERY: u64 = 16;
+const _: () = assert!(SHARDS_MAX.is_power_of_two());
 /// Independent groups of counters, so that threads on two cores do not share a line.
 const STRIPES: usize = 8;
 
@@ -214,6 +221,7 @@ impl BlockCache {
     /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
     /// than a shard.
     pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
+        debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of table {uid} is empty");
         self.blocks.insert(BlockKey { uid, ordinal }, buf.into());
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
         if inserts.is_multiple_of(ACCOUNT_EVERY) {

@@ -32,7 +32,7 @@ use crate::base::checksum::FixedState;
 use crate::base::ids::KeyspaceId;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
-use crate::cache::{ACCOUNT_EVERY, STRIPES, Stripe, options_for, stripe_index};
+use crate::cache::{ACCOUNT_EVERY, LINK_BYTES, STRIPES, Stripe, options_for, stripe_index};
 
 /// A row's key: borrowed, for a lookup.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,8 @@ struct Row {
 /// table (72 * 1.5), its share of the hash table and of the ghosts (21 * 1.5), rounded up; and the
 /// headers of two allocations (2 * 16).
 const ROW_OVERHEAD_BYTES: u64 = 176;
+
+const _: () = assert!(size_of::<OwnedKey>() + size_of::<Row>() + LINK_BYTES <= 72);
 
 #[derive(Clone)]
 struct ByBytes;
@@ -165,7 +167,9 @@ impl RowCache {
         let row = Row { generation, value: value.map(Buf::from) };
         let owned = OwnedKey { keyspace: key.keyspace, hash: key.hash, key: key.key.into() };
         let gate = self.gates[(key.hash >> 32) as usize % GATES].lock();
-        if newest.load(Ordering::Acquire) != generation {
+        let current = newest.load(Ordering::Acquire);
+        debug_assert!(generation <= current, "a row of generation {generation} above {current}");
+        if current != generation {
             drop(gate);
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
