@@ -196,7 +196,7 @@ impl TableMeta {
     }
 
     /// Checks the invariants of the module header.
-    fn check(&self) -> Result<(), &'static str> {
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         if self.entries == 0 || self.deletes > self.entries || self.blocks == 0 {
             return Err("has counts that contradict each other");
         }

@@ -112,6 +112,10 @@ impl Ahead {
             }
             (start, end, taken) = (next_start, next_end, taken + 1);
         }
+        debug_assert!(
+            taken == 1 || end - start <= SCAN_BYTES_MAX,
+            "a scan reads {taken} blocks from {start} to {end}"
+        );
         self.window_blocks = taken.max(SCAN_BLOCKS_FIRST);
         self.read(table, start, end, Category::Pinned)?;
         if direction == Direction::Forward && end - start > SCAN_BYTES_MAX / 2 {
@@ -132,6 +136,10 @@ impl Ahead {
     ) -> Result<()> {
         let start = opened.index.extent(block).offset;
         let (end, next) = window_of(table, opened, block, window_bytes);
+        debug_assert!(
+            end - start <= window_bytes.max(opened.index.extent(block).bytes as u64),
+            "a merge reads from {start} to {end} in a window of {window_bytes}"
+        );
         self.read(table, start, end, Category::Jobs)?;
         // The device works while this window is consumed.
         if let Some(next) = next {
@@ -144,6 +152,7 @@ impl Ahead {
 
     /// Replaces the buffer's content by the file's bytes from `start` to `end`.
     fn read(&mut self, table: &Table, start: u64, end: u64, category: Category) -> Result<()> {
+        debug_assert!(start < end, "a read from {start} to {end}");
         // Not cleared before: only bytes beyond the last window are filled with zeros.
         self.bytes.resize((end - start) as usize, 0);
         self.offset = start;

@@ -272,6 +272,7 @@ impl Layout {
     /// Entry `i`. Requires: validated, `i < count`.
     #[inline(always)]
     pub(super) fn row(&self, block: &[u8], i: usize) -> Row {
+        debug_assert!(i < self.count(), "row {i} of {}", self.count());
         let start = self.rows_start() + self.offsets.get(block, i) as usize;
         let end = self.rows_start() + self.offsets.get(block, i + 1) as usize;
         let suffix_len = self.suffix_len(block, i);
@@ -607,7 +608,8 @@ impl BlockBuilder {
             key_start = entry.key_end;
         }
         let shape = self.shape(common_len, rows_bytes, self.key_lens, self.seqs, self.kinds);
-        out.reserve(shape.bytes(self.entries.len()));
+        let (start, bytes) = (out.len(), shape.bytes(self.entries.len()));
+        out.reserve(bytes);
         self.encode_header(&shape, out);
         self.encode_columns(&shape, out);
         out.extend_from_slice(self.keys.get(..common_len).unwrap_or(&[]));
@@ -621,6 +623,7 @@ impl BlockBuilder {
             (keys, values) = (keys_rest, values_rest);
             (key_start, value_start) = (entry.key_end, entry.value_end);
         }
+        assert_eq!(out.len() - start + TRAILER_BYTES, bytes, "bytes of a block and of its layout");
     }
 
     fn encode_header(&self, shape: &Shape, out: &mut Vec<u8>) {

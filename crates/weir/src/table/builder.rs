@@ -21,7 +21,7 @@ use crate::table::format::{
     FOOTER_BYTES, Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, hash_check, section_checksum,
     store_block,
 };
-use crate::table::index::IndexBuilder;
+use crate::table::index::{Index, IndexBuilder};
 
 /// A data block that was just written.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +171,9 @@ impl TableBuilder {
 
     /// Encodes, stores and indexes the current block.
     fn finish_block(&mut self) -> Result<()> {
-        let ordinal = self.index.blocks() as u32;
+        let blocks = self.index.blocks();
+        assert!(u32::try_from(blocks).is_ok(), "block number {blocks} exceeds 32 bits");
+        let ordinal = blocks as u32;
         self.encoded.clear();
         let hash = self.block.finish(&mut self.encoded, &mut self.scratch);
         self.stored.clear();
@@ -182,7 +184,14 @@ impl TableBuilder {
             ordinal,
             &mut self.stored,
         )?;
+        let offset = self.writer.len();
         self.writer.append(&self.stored)?;
+        assert_eq!(
+            self.writer.len(),
+            offset + self.stored.len() as u64,
+            "end of block {ordinal} of table {}, stored at {offset}",
+            self.meta.uid
+        );
         let last_key = (ordinal > 0).then_some(&self.block_last_key[..]);
         let first = (&self.block_first_key[..], self.block_first_seq);
         self.index.add(first, last_key, self.writer.len());
@@ -238,8 +247,12 @@ impl TableBuilder {
     /// # Errors
     /// The writer's; `InvalidArgument` for a table without entries. The table is abandoned then.
     pub(crate) fn finish(mut self) -> Result<TableMeta> {
+        let estimated_bytes = self.estimated_bytes();
         match self.finish_tail() {
             Ok(()) => {
+                let bytes = self.meta.bytes;
+                debug_assert!(bytes <= estimated_bytes, "{bytes} bytes, above {estimated_bytes}");
+                assert_eq!(self.meta.check(), Ok(()), "table {} as written", self.meta.uid);
                 self.writer.finish()?;
                 Ok(self.meta)
             }
@@ -266,6 +279,7 @@ impl TableBuilder {
 
         let uid = self.meta.check_uid;
         let data_bytes = self.writer.len();
+        self.assert_tail(&index, &filter, data_bytes);
         let mut footer = Footer {
             check_uid: uid,
             file_bytes: 0,
@@ -285,13 +299,34 @@ impl TableBuilder {
         self.writer.append(&filter)?;
         let footer_start = properties.len();
         footer.encode(&mut properties);
-        assert_eq!(properties.len() - footer_start, FOOTER_BYTES, "a footer has one size");
+        let decoded = Footer::decode(&properties[footer_start..], "a footer", footer.file_bytes);
+        assert!(
+            decoded.as_ref().is_ok_and(|decoded| *decoded == footer),
+            "a footer is decoded as another one: {footer:?} as {decoded:?}"
+        );
         self.writer.append(&properties)?;
         assert_eq!(self.writer.len(), footer.file_bytes, "a table's parts must add up");
         self.meta.bytes = footer.file_bytes;
         self.meta.tail_bytes = tail_bytes;
         self.meta.tail_checksum = footer.checksum;
         Ok(())
+    }
+
+    /// That index and filter cover what was written.
+    fn assert_tail(&self, index: &PageVec<u8>, filter: &[u8], data_bytes: u64) {
+        let TableMeta { uid, blocks, entries, .. } = self.meta;
+        let (end, hashes) = (self.index.end(), self.hashes.len() as u64);
+        assert_eq!(end, data_bytes, "end of the last block in the index of table {uid}");
+        assert!(hashes <= entries, "{hashes} distinct keys in {entries} entries of table {uid}");
+        debug_assert_eq!(
+            Index::decode(index[..].into(), blocks, data_bytes).err(),
+            None,
+            "the index of table {uid}"
+        );
+        debug_assert!(
+            self.hashes.iter().all(|&hash| filter::may_contain(filter, hash)),
+            "the filter of table {uid} excludes a key of it"
+        );
     }
 
     /// Abandons the table: removes its file.

@@ -112,6 +112,7 @@ impl TableCursor {
     /// Reads the current row's columns and builds its key. Requires: `row < count`.
     #[inline(always)]
     fn load_row(&mut self) {
+        debug_assert!(self.row < self.current.layout.count(), "row {} of its block", self.row);
         let block = self.current.bytes();
         let row = self.current.layout.row(block, self.row);
         self.key_len = self.current.layout.write_key(block, self.row, &row, &mut self.key);
@@ -136,6 +137,7 @@ impl TableCursor {
             None => self.fetch(opened, block, scan)?,
         };
         (self.current, self.block) = (entered, block);
+        debug_assert!(self.current.layout.count() > 0, "block {block} is empty");
         let common = self.current.layout.common(self.current.bytes());
         if self.key.len() < common.len() + KEY_ROOM_BYTES {
             self.key.resize(common.len() + KEY_ROOM_BYTES, 0);

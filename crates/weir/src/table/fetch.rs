@@ -52,6 +52,7 @@ impl Table {
     /// Block `block`, from the cache or from the device. Requires: `block < blocks`.
     #[inline]
     pub(super) fn fetch(&self, opened: &Opened, block: usize, how: FetchFor) -> Result<Block> {
+        debug_assert!(block < opened.index.blocks(), "block {block} of {}", self.meta().blocks);
         match self.cached(block, how.purpose) {
             Some(cached) => Ok(cached),
             None => self.read_block(opened, block, how.fill_cache),

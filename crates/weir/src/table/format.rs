@@ -294,6 +294,8 @@ pub(super) fn store_block(
         out.extend_from_slice(block);
     }
     out.push(code);
+    let (stored, most) = (out.len() - start, block.len() + 1);
+    assert!(stored <= most, "block {ordinal} is stored in {stored} bytes, more than {most}");
     let crc = checksum::crc(&out[start..]);
     put_u32(out, checksum::bind(crc, checksum::place(check_uid, ordinal, KIND_DATA)));
     Ok(())
@@ -302,6 +304,7 @@ pub(super) fn store_block(
 /// Appends the compressed form of `block`, its length first; `None` if `compression` is none.
 fn compress(block: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result<Option<u8>> {
     compression.available()?;
+    assert!(u32::try_from(block.len()).is_ok(), "a block of {} bytes", block.len());
     match compression {
         Compression::None => Ok(None),
         Compression::Lz4 => {

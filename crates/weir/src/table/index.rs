@@ -239,6 +239,7 @@ impl Index {
     /// Offset and length of block `b`. Requires: `b < blocks()`.
     #[inline]
     pub(super) fn extent(&self, b: usize) -> Extent {
+        debug_assert!(b < self.blocks(), "block {b} of {}", self.blocks());
         let offset = if b == 0 { 0 } else { self.number(self.ends_start, b - 1) };
         let end = self.number(self.ends_start, b);
         Extent { offset, bytes: end.saturating_sub(offset) as usize }
@@ -278,6 +279,19 @@ impl IndexBuilder {
     /// last user key of the block before.
     pub(super) fn add(&mut self, first: (&[u8], Seq), last_key: Option<&[u8]>, end: u64) {
         let (key, seq) = first;
+        assert!(
+            end > self.end(),
+            "block {} ends at {end}, the block before it at {}",
+            self.blocks(),
+            self.end()
+        );
+        assert!(
+            last_key.is_none_or(|last_key| key::compare(last_key, key).is_le()),
+            "block {} begins with {}, the block before it ends with {}",
+            self.blocks(),
+            key::Printable(key),
+            key::Printable(last_key.unwrap_or_default())
+        );
         let continued = last_key == Some(key);
         let separator_len = match last_key {
             Some(last_key) if !continued => shared_prefix_len(last_key, key) + 1,
@@ -290,6 +304,11 @@ impl IndexBuilder {
             self.heap.extend_from_slice(&seq.to_le_bytes());
         }
         self.rows.push(IndexRow { end, key_start, key_end, continued });
+    }
+
+    /// End of the last block; 0 if there is none.
+    pub(super) fn end(&self) -> u64 {
+        self.rows.last().map_or(0, |row| row.end)
     }
 
     /// Bytes of memory held.
@@ -313,7 +332,7 @@ impl IndexBuilder {
         let last = self.rows.last().map_or(&[][..], separator);
         let common_len = shared_prefix_len(first, last);
         let heap_bytes = self.heap.len() - common_len * self.rows.len();
-        let data_bytes = self.rows.last().map_or(0, |row| row.end);
+        let data_bytes = self.end();
         let narrow_max = u64::from(u32::MAX >> 1);
         let wide = heap_bytes as u64 > narrow_max || data_bytes > u64::from(u32::MAX);
 
@@ -339,6 +358,8 @@ impl IndexBuilder {
             out.extend_from_slice(&separator(row)[common_len..]);
             out.extend_from_slice(seq(row));
         }
+        let bytes = HEADER_BYTES + common_len + 2 * width * self.rows.len() + heap_bytes;
+        assert_eq!(out.len(), bytes, "bytes of an index and of its layout");
         out
     }
 }

@@ -61,7 +61,9 @@ impl Block {
         if !found.same_key {
             return Search::Absent;
         }
-        Search::Row(self.layout.row(self.bytes(), found.index))
+        let row = self.layout.row(self.bytes(), found.index);
+        debug_assert!(row.seq <= snapshot, "an entry of {} at the snapshot {snapshot}", row.seq);
+        Search::Row(row)
     }
 
     /// The entry of a row, whose value keeps the block.

@@ -273,7 +273,8 @@ pub(super) struct Permit(Arc<OpenTables>);
 impl Drop for Permit {
     fn drop(&mut self) {
         let tables = &self.0;
-        tables.taken.fetch_sub(1, Ordering::Relaxed);
+        let taken = tables.taken.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(taken > 0, "a permit is released that was not taken");
         // A caller that begins to wait right now retries soon.
         if tables.waiting.load(Ordering::Relaxed) > 0 {
             drop(tables.closing.lock());
