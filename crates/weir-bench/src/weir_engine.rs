@@ -63,15 +63,15 @@ impl WeirKind {
         store.validate()
     }
 
-    /// Whether a benchmark made the store in `dir`. Looks at it without a change.
+    /// The options of the store in `dir` if a benchmark made it. Looks at it without a change.
     ///
     /// # Errors
     /// There is no store, or it cannot be opened.
-    pub fn made(dir: &Path) -> weir::Result<bool> {
+    pub fn made(dir: &Path) -> weir::Result<Option<Options>> {
         let db = Db::builder(dir).create_if_missing(false).read_only(true).open()?;
-        let marked = is_marked(&db);
+        let options = is_marked(&db).then(|| db.default_keyspace().options());
         db.close()?;
-        Ok(marked)
+        Ok(options)
     }
 }
 
@@ -85,11 +85,15 @@ impl EngineKind for WeirKind {
     }
 
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
-        let mut builder = Db::builder(dir);
-        if let Some((store, tree)) = self.options(settings) {
-            builder = builder.options(store).default_options(tree);
-        }
-        let db = builder.open()?;
+        let db = match self.options(settings) {
+            None => Db::open(dir)?,
+            Some((store, tree)) => {
+                let db = Db::builder(dir).options(store).default_options(tree.clone()).open()?;
+                // A store that is there is measured with these settings, too.
+                db.default_keyspace().set_options(tree)?;
+                db
+            }
+        };
         if !is_marked(&db) {
             // What its memtable may take is taken from the cache: next to nothing.
             let options = Options { write_buffer_bytes: 4 << 10, ..Options::default() };

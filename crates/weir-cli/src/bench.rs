@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result, os_advice};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
-use crate::tree::TreeArgs;
+use crate::tree::{TreeArgs, flag, say_set};
 use clap::Args;
 use indicatif::ProgressBar;
 use std::io::Write;
@@ -79,17 +79,18 @@ pub(crate) struct BenchArgs {
     /// Bytes of the block cache (k, m, g)
     #[arg(long, default_value = "256m", value_parser = parse_size)]
     cache: u64,
-    /// Bytes of the write buffer (k, m, g)
-    #[arg(long, default_value = "64m", value_parser = parse_size)]
-    write_buffer: u64,
-    /// Bits per key of the Bloom filters
-    #[arg(long, default_value_t = 10)]
-    bloom_bits: u32,
+    /// Bytes of the write buffer (k, m, g). Default: 64m, or what a store that is used again has
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    write_buffer: Option<u64>,
+    /// Bits per key of the Bloom filters. Default: 10, or what a store that is used again has
+    #[arg(long, value_name = "BITS")]
+    bloom_bits: Option<u32>,
     #[command(flatten)]
     tree: TreeArgs,
-    /// Full write buffers that may wait for their flush
-    #[arg(long, default_value_t = 1)]
-    immutables: usize,
+    /// Full write buffers that may wait for their flush. Default: 1, or what a store that is used
+    /// again has
+    #[arg(long, value_name = "BUFFERS")]
+    immutables: Option<usize>,
     /// What a write must survive before the next: none (it is in memory only), buffered (a killed
     /// process) or sync (a power cut)
     #[arg(long, default_value = "buffered", value_name = "NAME")]
@@ -108,13 +109,14 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Use the store in --dir, if there is one, as one that an earlier run with the same --num
-    /// loaded; fills remove it. Stores that no benchmark made are refused
+    /// loaded; fills remove it. It keeps the options that it has, but for those given here, which
+    /// are set in it. Stores that no benchmark made are refused
     #[arg(long, requires = "dir")]
     reuse: bool,
     /// Fixes keys, values and the order of operations
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Print a JSON array of results instead of a table
+    /// Print a JSON array of results instead of a table; notes go to stderr
     #[arg(long)]
     json: bool,
 }
@@ -122,14 +124,23 @@ pub(crate) struct BenchArgs {
 /// Runs `weir bench`.
 pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
     let workloads = workloads(&args.workloads)?;
-    let (config, settings) = (config(args)?, settings(args));
-    let kind = kind(args);
+    let config = config(args)?;
+    let (mut settings, mut kind) = with_options(args, &new_options());
     kind.validate(&settings).map_err(|e| Failure::options(&e))?;
     let temporary;
     let mut loaded = false;
     let dir = match &args.dir {
         Some(dir) => {
-            loaded = is_there(dir, args.reuse)?;
+            let there = stored(dir, args.reuse)?;
+            loaded = there.is_some();
+            // What begins with a fill begins with a new store.
+            let used = !workloads.first().is_some_and(|workload| workload.starts_empty());
+            if let Some(stored) = there.filter(|_| used && !args.defaults) {
+                (settings, kind) = with_options(args, &stored);
+                if kind.tree != stored {
+                    say_set(&given(args), args.json, out)?;
+                }
+            }
             dir.clone()
         }
         None => {
@@ -177,9 +188,9 @@ fn workloads(names: &[String]) -> Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-/// Whether there is a store in `dir`, which then is a benchmark's and may be used: a benchmark
-/// removes stores, and must not remove one that somebody wants.
-fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
+/// The options of the store in `dir` if there is one, which then is a benchmark's and may be used:
+/// a benchmark removes stores, and must not remove one that somebody wants.
+fn stored(dir: &Path, reuse: bool) -> Result<Option<Options>> {
     #[expect(
         clippy::disallowed_methods,
         reason = "whether a list is empty does not depend on order"
@@ -196,7 +207,7 @@ fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
         }
     };
     if empty {
-        return Ok(false);
+        return Ok(None);
     }
     let shown = dir.display();
     if !reuse {
@@ -205,8 +216,8 @@ fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
         )));
     }
     match WeirKind::made(dir) {
-        Ok(true) => Ok(true),
-        Ok(false) => Err(Failure::new(format_args!(
+        Ok(Some(options)) => Ok(Some(options)),
+        Ok(None) => Err(Failure::new(format_args!(
             "{shown} holds a store that `weir bench` did not make; name another directory \
              with --dir"
         ))),
@@ -219,21 +230,46 @@ fn is_there(dir: &Path, reuse: bool) -> Result<bool> {
     }
 }
 
-fn kind(args: &BenchArgs) -> WeirKind {
-    let mut tree = Options::default();
-    args.tree.apply(&mut tree);
-    WeirKind { tree, immutables_max: Some(args.immutables), durability: args.durability }
+/// Options of a store that a benchmark makes, but for what the command line says.
+fn new_options() -> Options {
+    let Settings { write_buffer_bytes, block_bytes, bloom_bits, .. } = Settings::default();
+    let bloom_bits = vec![bloom_bits as f32];
+    Options { write_buffer_bytes, block_bytes, bloom_bits, immutables_max: 1, ..Options::default() }
 }
 
-fn settings(args: &BenchArgs) -> Settings {
-    Settings {
-        engine_defaults: args.defaults,
-        write_buffer_bytes: args.write_buffer,
-        cache_bytes: args.cache,
-        bloom_bits: args.bloom_bits,
-        background_threads: args.background_threads,
-        ..Settings::default()
+/// What to measure with: options `base`, but for what the command line says.
+fn with_options(args: &BenchArgs, base: &Options) -> (Settings, WeirKind) {
+    let mut tree = base.clone();
+    if let Some(bytes) = args.write_buffer {
+        tree.write_buffer_bytes = bytes;
     }
+    if let Some(bits) = args.bloom_bits {
+        tree.bloom_bits = vec![bits as f32];
+    }
+    if let Some(buffers) = args.immutables {
+        tree.immutables_max = buffers;
+    }
+    args.tree.apply(&mut tree);
+    let settings = Settings {
+        engine_defaults: args.defaults,
+        write_buffer_bytes: tree.write_buffer_bytes,
+        cache_bytes: args.cache,
+        block_bytes: tree.block_bytes,
+        bloom_bits: tree.bloom_bits_at(0) as u32,
+        background_threads: args.background_threads,
+    };
+    let immutables_max = Some(tree.immutables_max);
+    (settings, WeirKind { tree, immutables_max, durability: args.durability })
+}
+
+/// What the command line says about the options of the store, as it is typed.
+fn given(args: &BenchArgs) -> Vec<String> {
+    let own = [
+        flag("--write-buffer", args.write_buffer),
+        flag("--bloom-bits", args.bloom_bits),
+        flag("--immutables", args.immutables),
+    ];
+    own.into_iter().flatten().chain(args.tree.given()).collect()
 }
 
 fn config(args: &BenchArgs) -> Result<Config> {

@@ -149,7 +149,7 @@ fn open(args: &DemoArgs) -> Result<Db> {
     )]
     let fresh = std::fs::read_dir(&args.dir).map_or(true, |mut list| list.next().is_none());
     if !fresh {
-        // Looked at before it is opened for writing: a stranger's store keeps its options.
+        // Looked at before it is opened for writing: a stranger's store is left as it is.
         let db = Db::builder(&args.dir).create_if_missing(false).read_only(true).open()?;
         let marked = db.get(MARK)?.is_some();
         db.close()?;

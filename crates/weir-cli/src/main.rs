@@ -2,8 +2,8 @@
 //!
 //! Each command is a module with its options and a `run`; this file parses the command line, runs
 //! one of them and turns its result into an exit code. No command keeps state outside its own
-//! values; stdout carries results, stderr one sentence when something is wrong, and progress when
-//! it is a terminal.
+//! values; stdout carries results, stderr one sentence when something is wrong, notes where the
+//! output is JSON, and progress when it is a terminal.
 
 mod bench;
 mod demo;

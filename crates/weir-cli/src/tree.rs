@@ -1,6 +1,12 @@
 //! Options of the tree that several commands take: its shape, and what its filters get.
+//!
+//! They are stored in a store. One that is there keeps those that it has, but for what the command
+//! line names: that is set, and said.
 
+use crate::failure::Result;
 use clap::Args;
+use std::fmt::Display;
+use std::io::Write;
 use weir::{CompactionPolicy, Filters, Options};
 
 /// The shape of the tree.
@@ -22,6 +28,17 @@ pub(crate) struct TreeArgs {
 }
 
 impl TreeArgs {
+    /// What was given, as it is typed.
+    pub(crate) fn given(&self) -> Vec<String> {
+        let flags = [
+            flag("--compaction", self.compaction),
+            flag("--runs-per-level", self.runs_per_level),
+            flag("--filters", self.filters),
+            flag("--write-buffer-entries", self.write_buffer_entries),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+
     /// Sets what was given.
     pub(crate) fn apply(&self, options: &mut Options) {
         if let Some(compaction) = self.compaction {
@@ -37,4 +54,21 @@ impl TreeArgs {
             options.write_buffer_entries = self.write_buffer_entries;
         }
     }
+}
+
+/// An option of the command line with its value, if it was given.
+pub(crate) fn flag(name: &str, value: Option<impl Display>) -> Option<String> {
+    value.map(|value| format!("{name} {value}"))
+}
+
+/// Says that a store that was there was given other options: in the output, or on stderr if the
+/// output is for programs.
+pub(crate) fn say_set(given: &[String], json: bool, out: &mut dyn Write) -> Result<()> {
+    let what = format!("set in the store, where it stays: {}", given.join(" "));
+    if json {
+        eprintln!("weir: {what}");
+    } else {
+        writeln!(out, "note      {what}")?;
+    }
+    Ok(())
 }

@@ -147,7 +147,11 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
         ..DbOptions::default()
     };
     let builder = Db::builder("lab").device(dir).seed(seed).options(store_options);
-    builder.default_options(options).open().map_err(|e| format!("opening the store: {e}"))
+    let db = builder.default_options(options.clone()).open();
+    let db = db.map_err(|e| format!("opening the store: {e}"))?;
+    // A store that was loaded has the options of its loading.
+    db.default_keyspace().set_options(options).map_err(|e| format!("setting options: {e}"))?;
+    Ok(db)
 }
 
 /// Loads a store into the empty directory `path`: as one sorted run, or as its policy leaves it.

@@ -209,12 +209,12 @@ fn fill(space: &Keyspace, rng: &mut Prng, count: u32, durability: Durability) ->
 fn policies(disk: &Disk) -> Result<()> {
     let db = open(disk)?;
     let mut rng = Prng::new(1);
-    db.keyspace("dropped", Options::default())?.put("k", "v")?;
+    db.keyspace("dropped")?.put("k", "v")?;
     db.drop_keyspace("dropped")?;
     for (i, policy) in CompactionPolicy::ALL.into_iter().enumerate() {
         let filters = Filters::ALL[i % 2];
         let codec = [Compression::None, Compression::Lz4][i % 2];
-        let space = db.keyspace(policy.name(), keyspace_options(policy, filters, codec))?;
+        let space = db.keyspace_with(policy.name(), keyspace_options(policy, filters, codec))?;
         fill(&space, &mut rng, 220, Durability::Buffered)?;
         if i % 2 == 0 {
             db.wait_idle()?;
@@ -230,8 +230,8 @@ fn unclosed(disk: &Disk) -> Result<Db> {
     let db = open(disk)?;
     let options = keyspace_options(CompactionPolicy::Leveled, Filters::Uniform, Compression::Lz4);
     let mut rng = Prng::new(2);
-    let second = db.keyspace("second", options.clone())?;
-    let gone = db.keyspace("gone", options)?;
+    let second = db.keyspace_with("second", options.clone())?;
+    let gone = db.keyspace_with("gone", options)?;
     fill(db.default_keyspace(), &mut rng, 40, Durability::Buffered)?;
     fill(&second, &mut rng, 40, Durability::Buffered)?;
     fill(&gone, &mut rng, 5, Durability::Sync)?;
@@ -286,7 +286,7 @@ pub fn build(name: &str) -> std::result::Result<(Disk, String), String> {
                 let leveled = CompactionPolicy::Leveled;
                 let options = keyspace_options(leveled, Filters::Uniform, Compression::Zstd);
                 let db = open(&disk)?;
-                let space = db.keyspace("compressed", options)?;
+                let space = db.keyspace_with("compressed", options)?;
                 fill(&space, &mut Prng::new(3), 120, Durability::Buffered)?;
                 db.close()?;
                 disk

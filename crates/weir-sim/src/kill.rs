@@ -97,7 +97,7 @@ fn open(dir: &Path) -> weir::Result<(Db, [Keyspace; 2])> {
         ..Options::default()
     };
     let db = Db::builder(dir).options(options).default_options(small.clone()).open()?;
-    let second = db.keyspace("second", small)?;
+    let second = db.keyspace_with("second", small)?;
     let first = db.default_keyspace().clone();
     Ok((db, [first, second]))
 }

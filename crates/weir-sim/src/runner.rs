@@ -22,9 +22,11 @@ use crate::world::Disk;
 
 mod beside;
 pub mod form;
+mod keyspaces;
 mod reads;
 
 pub use beside::VALUES_BESIDE;
+use keyspaces::set_options;
 
 /// Never held across a call into the engine.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,11 +184,14 @@ impl Runner {
         Ok(runner)
     }
 
+    /// Opens the store, or makes it, and gives the default keyspace these options.
     fn open(&mut self, default: weir::Options) -> Checked {
         let (builder, faults) = self.disk.faulty_builder(self.seed);
-        let builder = builder.options(self.db_options.clone()).default_options(default);
-        self.db = Some(builder.open().map_err(|e| format!("open: {e}"))?);
+        let builder = builder.options(self.db_options.clone()).default_options(default.clone());
+        let db = builder.open().map_err(|e| format!("open: {e}"))?;
         self.faults = faults;
+        set_options(db.default_keyspace(), default)?;
+        self.db = Some(db);
         Ok(())
     }
 
@@ -456,95 +461,6 @@ impl Runner {
         Ok(())
     }
 
-    fn keyspace(&mut self, ks: u8, number: u32) -> Checked {
-        let slot = usize::from(ks);
-        let handle = self
-            .db()?
-            .keyspace(NAMES[slot], options::keyspace(number))
-            .map_err(|e| format!("keyspace {}: {e}", NAMES[slot]))?;
-        match &mut self.spaces[slot] {
-            Some(space) => space.handle = handle,
-            empty => {
-                self.models.push(KeyspaceModel::default());
-                *empty = Some(Space { handle, model: self.models.len() - 1 });
-                // What was acknowledged before a creation or a drop is as durable as it is.
-                self.acknowledge(Durability::Sync);
-            }
-        }
-        Ok(())
-    }
-
-    fn create(&mut self, ks: u8, number: u32) -> Checked {
-        let slot = usize::from(ks);
-        let result = self.db()?.create_keyspace(NAMES[slot], options::keyspace(number));
-        match (result, &mut self.spaces[slot]) {
-            (Ok(_), Some(_)) => Err(format!("keyspace {} was created twice", NAMES[slot])),
-            (Err(e), Some(_)) if e.kind() == ErrorKind::Conflict => Ok(()),
-            (Ok(handle), empty) => {
-                self.models.push(KeyspaceModel::default());
-                *empty = Some(Space { handle, model: self.models.len() - 1 });
-                self.acknowledge(Durability::Sync);
-                Ok(())
-            }
-            (Err(e), _) => Err(format!("create_keyspace {}: {e}", NAMES[slot])),
-        }
-    }
-
-    fn open_stored(&mut self, ks: u8) -> Checked {
-        let slot = usize::from(ks);
-        match (self.db()?.open_keyspace(NAMES[slot]), &mut self.spaces[slot]) {
-            (Ok(handle), Some(space)) => {
-                space.handle = handle;
-                Ok(())
-            }
-            (Err(e), None) if e.kind() == ErrorKind::NotFound => Ok(()),
-            (Ok(_), None) => Err(format!("keyspace {} exists after its drop", NAMES[slot])),
-            (Err(e), _) => Err(format!("open_keyspace {}: {e}", NAMES[slot])),
-        }
-    }
-
-    fn drop_keyspace(&mut self, ks: u8) -> Checked {
-        let slot = usize::from(ks);
-        if slot == 0 {
-            return Ok(());
-        }
-        let result = self.db()?.drop_keyspace(NAMES[slot]);
-        match (result, self.spaces[slot].take()) {
-            (Err(e), None) if e.kind() == ErrorKind::NotFound => Ok(()),
-            (Ok(()), None) => Err("a keyspace that does not exist was dropped".into()),
-            (Err(e), _) => Err(format!("drop_keyspace {}: {e}", NAMES[slot])),
-            (Ok(()), Some(space)) => {
-                let model = space.model;
-                let ended = |r: weir::Result<()>, what: &str| match r {
-                    Err(e) if e.kind() == ErrorKind::Closed => Ok(()),
-                    Err(e) => Err(format!("{what} in a dropped keyspace: {e}")),
-                    Ok(()) => Err(format!("{what} in a dropped keyspace succeeded")),
-                };
-                ended(space.handle.get(b"key000001").map(drop), "get")?;
-                ended(space.handle.put(b"key000001", b"v"), "put")?;
-                self.models[model] = KeyspaceModel::default();
-                self.acknowledge(Durability::Sync);
-                Ok(())
-            }
-        }
-    }
-
-    fn list(&mut self) -> Checked {
-        let mut found = self.db()?.keyspaces();
-        found.sort();
-        let mut expected: Vec<String> = NAMES
-            .iter()
-            .zip(&self.spaces)
-            .filter(|(_, space)| space.is_some())
-            .map(|(name, _)| (*name).to_owned())
-            .collect();
-        expected.sort();
-        if found == expected {
-            return Ok(());
-        }
-        Err(format!("the keyspaces are {found:?}, expected {expected:?}"))
-    }
-
     fn size(&mut self, ks: u8, lo: Bound<u32>, hi: Bound<u32>) -> Checked {
         let Some(space) = &self.spaces[usize::from(ks)] else { return Ok(()) };
         let whole = || {
@@ -592,7 +508,9 @@ impl Runner {
             }
             Misuse::BadOption => {
                 let bad = weir::Options { block_bytes: 1, ..weir::Options::default() };
-                expect(db.keyspace("bad", bad).map(drop), ErrorKind::InvalidArgument)
+                let set = db.default_keyspace().set_options(bad.clone());
+                expect(set, ErrorKind::InvalidArgument)?;
+                expect(db.keyspace_with("bad", bad).map(drop), ErrorKind::InvalidArgument)
             }
             Misuse::InvertedRange => {
                 let Some(space) = &self.spaces[0] else { return Ok(()) };
@@ -713,8 +631,9 @@ impl Runner {
             let pairs = pairs.map_err(|e| format!("scan: {e}"))?;
             self.models[model].restrict(&pairs, &mut allowed)?;
             let put = space.put(b"k", b"v").err().map(|e| e.kind());
-            if put != Some(ErrorKind::ReadOnly) {
-                return Err(format!("a put gives {put:?}"));
+            let set = space.set_options(space.options()).err().map(|e| e.kind());
+            if [put, set] != [Some(ErrorKind::ReadOnly); 2] {
+                return Err(format!("a put gives {put:?}, a change of options {set:?}"));
             }
         }
         db.close().map_err(|e| format!("close: {e}"))?;

@@ -45,7 +45,7 @@ fn open(dir: &Path) -> Result<(Db, [Keyspace; 2]), String> {
     };
     let db = Db::builder(dir).options(options).default_options(small.clone()).open();
     let db = db.map_err(|e| format!("open: {e}"))?;
-    let second = db.keyspace("second", small).map_err(|e| format!("open: {e}"))?;
+    let second = db.keyspace_with("second", small).map_err(|e| format!("open: {e}"))?;
     let first = db.default_keyspace().clone();
     Ok((db, [first, second]))
 }

@@ -6,14 +6,16 @@ fn main() -> weir::Result<()> {
     let path = std::env::temp_dir().join(format!("weir-example-keyspaces-{}", std::process::id()));
     let db = Db::open(&path)?;
 
-    let users = db.keyspace("users", Options::default())?;
-    // Uncompressed at the top, LZ4 from level 2 on: the last entry repeats.
+    let users = db.keyspace("users")?;
+    // Uncompressed at the top, LZ4 from level 2 on: the last entry repeats. These are the options
+    // of a new keyspace; one that exists keeps its own, until `set_options` changes them.
     let documents = Options {
         block_bytes: 16 << 10,
         compression: vec![Compression::None, Compression::None, Compression::Lz4],
         ..Options::default()
     };
-    let documents = db.keyspace("documents", documents)?;
+    let documents = db.keyspace_with("documents", documents)?;
+    users.set_options(Options { write_buffer_bytes: 8 << 20, ..users.options() })?;
 
     let mut batch = WriteBatch::new();
     batch.put(&users, "ada", "analyst");

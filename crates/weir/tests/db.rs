@@ -119,7 +119,7 @@ fn batches_are_atomic_over_keyspaces_and_survive_reopen() {
     let dir = dir();
     let path = dir.path().join("db");
     let db = Db::open(&path).unwrap();
-    let users = db.keyspace("users", Options::default()).unwrap();
+    let users = db.keyspace("users").unwrap();
     let names = db.create_keyspace("names", Options::default()).unwrap();
     assert_eq!(
         db.create_keyspace("names", Options::default()).unwrap_err().kind(),
@@ -402,13 +402,13 @@ fn options_are_what_was_given() {
         |budget: u64| Db::builder(temp.path().join("db")).memory_budget(budget).open().unwrap();
     let given = Options { write_buffer_bytes: 64 << 20, ..Options::default() };
     let db = open(16 << 20);
-    let keyspace = db.keyspace("k", given.clone()).unwrap();
+    let keyspace = db.keyspace_with("k", given.clone()).unwrap();
     assert_eq!(keyspace.options(), given);
-    let same = db.keyspace("k", keyspace.options()).unwrap();
+    let same = db.keyspace_with("k", keyspace.options()).unwrap();
     assert_eq!(same.options(), given);
     db.drop_keyspace("k").unwrap();
     assert!(keyspace.options().write_buffer_bytes > 0, "a dropped one still answers");
-    db.keyspace("k", given.clone()).unwrap();
+    db.keyspace_with("k", given.clone()).unwrap();
     db.close().unwrap();
     let db = open(1 << 30);
     assert_eq!(db.open_keyspace("k").unwrap().options(), given);

@@ -50,7 +50,7 @@ fn a_panic_in_the_background_poisons_the_store() {
             assert!(!(armed && op == OpKind::Create && name.ends_with(suffix)), "as planned");
         };
         let db = builder(Arc::new(Hooked { inner, before })).open().unwrap();
-        let other = db.keyspace("other", Options::default()).unwrap();
+        let other = db.keyspace("other").unwrap();
         other.put(b"k", b"v").unwrap();
         armed.store(true, std::sync::atomic::Ordering::SeqCst);
         in_time("a store whose background thread panicked", move || {
@@ -84,9 +84,8 @@ const CALLS: [Call; 9] = [
     ("flush", |db, _| db.flush()),
     ("compact_range", |db, _| db.compact_range(..)),
     ("a new keyspace", |db, _| db.create_keyspace("new", Options::default()).map(drop)),
-    ("new options", |db, _| {
-        let options = Options { table_bytes: 1 << 20, ..Options::default() };
-        db.keyspace("other", options).map(drop)
+    ("new options", |_, other| {
+        other.set_options(Options { table_bytes: 1 << 20, ..Options::default() })
     }),
     ("dropping a keyspace", |db, _| db.drop_keyspace("other")),
 ];
@@ -108,7 +107,7 @@ fn panics_in(name: &'static str, call: fn(&Db, &Keyspace) -> Result<()>, after: 
     let faulty = FaultyDir::over_disk(&disk);
     let faults = faulty.faults();
     let db = builder(Arc::new(faulty)).open().unwrap();
-    let other = db.keyspace("other", Options::default()).unwrap();
+    let other = db.keyspace("other").unwrap();
     other.put_with(b"kept", b"v", Durability::Sync).unwrap();
     db.put(b"kept", b"v").unwrap();
     db.sync().unwrap();
@@ -160,7 +159,7 @@ fn a_panic_while_a_keyspace_is_dropped_poisons_the_store() {
     let faulty = FaultyDir::over_disk(&SimDisk::new(SimOptions::default()));
     let faults = faulty.faults();
     let db = builder(Arc::new(faulty)).open().unwrap();
-    let other = db.keyspace("other", Options::default()).unwrap();
+    let other = db.keyspace("other").unwrap();
     // Too much for the log to be worth a flush, too little for a full memtable.
     (0..100_u32).try_for_each(|i| other.put(i.to_be_bytes(), [0; 1000])).unwrap();
     (0..100_u32).try_for_each(|i| db.put(i.to_be_bytes(), [0; 1000])).unwrap();

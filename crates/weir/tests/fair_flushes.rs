@@ -66,7 +66,7 @@ fn a_queue_that_never_empties_starves_nobody() {
         println!("seed {seed}");
         Simulation::run(seed, move |sim| {
             let db = open();
-            let other = db.keyspace("other", options()).unwrap();
+            let other = db.keyspace_with("other", options()).unwrap();
             let stop = Arc::new(AtomicBool::new(false));
             let (writing, stopped) = (db.clone(), Arc::clone(&stop));
             let writer = sim.spawn("writer", move || {
@@ -98,7 +98,7 @@ fn the_log_keeps_to_its_area_while_flushes_are_due() {
         println!("seed {seed}");
         Simulation::run(seed, move |sim| {
             let db = open();
-            let other = db.keyspace("other", options()).unwrap();
+            let other = db.keyspace_with("other", options()).unwrap();
             other.put(b"key", b"value").unwrap();
             let done = Arc::new(AtomicBool::new(false));
             let (writing, ended) = (db.clone(), Arc::clone(&done));

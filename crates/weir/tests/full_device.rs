@@ -41,7 +41,7 @@ fn there_is_room_to_get_out() {
         Simulation::run(seed, move |sim| {
             let disk = SimDisk::new(SimOptions::default());
             let db = open(&disk);
-            let old = db.keyspace("old", Options::default()).unwrap();
+            let old = db.keyspace("old").unwrap();
             (0..300_u32).for_each(|i| old.put(i.to_be_bytes(), [1; 1000]).unwrap());
             old.flush().unwrap();
             disk.set_capacity(Some(disk.used_bytes() + (700 << 10)));
@@ -421,7 +421,7 @@ fn refused_beside_two_merges(seed: u64, threads: usize, room: u64) -> usize {
         let builder = builder.log_segment_bytes(16 << 10).log_area_bytes(1 << 20).seed(seed);
         let builder = builder.background_threads(threads).device(Arc::new(disk.clone()));
         let db = builder.open().unwrap();
-        let spaces = ["a", "b"].map(|name| db.keyspace(name, options(30)).unwrap());
+        let spaces = ["a", "b"].map(|name| db.keyspace_with(name, options(30)).unwrap());
         for i in 0..600_u32 {
             for space in &spaces {
                 space.put(i.wrapping_mul(2_654_435_761).to_be_bytes(), [i as u8; 1000]).unwrap();
@@ -435,9 +435,7 @@ fn refused_beside_two_merges(seed: u64, threads: usize, room: u64) -> usize {
         sim.delay(Duration::from_secs(2));
         db.sync().unwrap();
         disk.set_capacity(Some(disk.used_bytes() + room));
-        for name in ["a", "b"] {
-            db.keyspace(name, options(2)).unwrap();
-        }
+        spaces.iter().for_each(|space| space.set_options(options(2)).unwrap());
         let refused = (0..400_u32).filter(|i| {
             sim.delay(Duration::from_millis(1));
             db.put([*i as u8], [3; 100]).is_err()
@@ -481,7 +479,7 @@ fn a_flush_beside_a_merge_ends_full() {
             let builder = Db::builder("sim").default_options(options.clone()).seed(seed);
             let builder = builder.memory_budget(8 << 20).log_segment_bytes(256 << 10);
             let db = builder.background_threads(1).device(Arc::new(dir)).open().unwrap();
-            let other = db.keyspace("other", options.clone()).unwrap();
+            let other = db.keyspace_with("other", options.clone()).unwrap();
             let put = |to: &Keyspace, i: u32| to.put(i.to_be_bytes(), incompressible(i, 3000));
             (0..3000).try_for_each(|i| put(&other, i)).unwrap();
             db.flush().unwrap();
@@ -491,7 +489,7 @@ fn a_flush_beside_a_merge_ends_full() {
             };
             arm(OpKind::Write, Times::Forever, Effect::Stall(300));
             let merge_from = disk.used_bytes();
-            db.keyspace("other", Options { l0_trigger: 2, ..options }).unwrap();
+            other.set_options(Options { l0_trigger: 2, ..options }).unwrap();
             while disk.used_bytes() < merge_from + (1 << 20) {
                 sim.delay(Duration::from_millis(1));
             }

@@ -27,7 +27,7 @@ fn builder() -> Builder {
 fn a_drop_is_not_durable_before_the_writes_before_it() {
     let disk = SimDisk::new(SimOptions { record: true, ..SimOptions::default() });
     let db = builder().device(disk.dir()).open().unwrap();
-    let old = db.keyspace("old", options()).unwrap();
+    let old = db.keyspace_with("old", options()).unwrap();
     for i in 0..40_u32 {
         old.put_with(i.to_be_bytes(), [1; 100], Durability::Sync).unwrap();
     }
@@ -136,7 +136,7 @@ fn one_of_two_creators_succeeds() {
                     let created = db.create_keyspace("new", with(number));
                     let kind = created.as_ref().err().map(weir::Error::kind);
                     assert!(kind.is_none_or(|k| k == ErrorKind::Conflict), "{created:?}");
-                    let options = db.keyspace("shared", with(number)).unwrap().options();
+                    let options = db.keyspace_with("shared", with(number)).unwrap().options();
                     assert!([5, 6].contains(&options.l0_trigger), "{options:?}");
                     let lost = u64::from(created.is_err());
                     db.put(number.to_be_bytes(), lost.to_be_bytes()).unwrap();
@@ -151,8 +151,119 @@ fn one_of_two_creators_succeeds() {
     }
 }
 
+/// Goal: no way of opening a keyspace or a store changes options that are stored: a keyspace that
+/// somebody has tuned was reset by who opened it with default ones.
+#[test]
+fn opening_changes_no_options() {
+    let disk = SimDisk::new(SimOptions::default());
+    let open = || builder().device(disk.dir()).open().unwrap();
+    let tuned = Options { l0_trigger: 9, block_bytes: 8 << 10, ..options() };
+    let db = open();
+    assert_eq!(db.default_keyspace().options(), options(), "the store is new");
+    assert_eq!(db.keyspace("plain").unwrap().options(), Options::default());
+    db.keyspace_with("given", tuned.clone()).unwrap();
+    let set = db.keyspace("set").unwrap();
+    set.set_options(tuned.clone()).unwrap();
+    assert_eq!(set.options(), tuned);
+    db.default_keyspace().set_options(tuned.clone()).unwrap();
+    db.close().unwrap();
+    let other = Options { l0_trigger: 3, ..Options::default() };
+    for round in 0..2 {
+        let db = open();
+        for name in ["default", "given", "set"] {
+            for opened in [
+                db.keyspace(name),
+                db.keyspace_with(name, other.clone()),
+                db.keyspace_with(name, Options::default()),
+                db.open_keyspace(name),
+            ] {
+                assert_eq!(opened.unwrap().options(), tuned, "{name}, round {round}");
+            }
+            let again = db.create_keyspace(name, other.clone());
+            assert_eq!(again.unwrap_err().kind(), ErrorKind::Conflict, "{name}");
+        }
+        assert_eq!(db.keyspace("plain").unwrap().options(), Options::default());
+        db.close().unwrap();
+    }
+}
+
+/// Goal: options that cannot be set are refused with their reason, and nothing is changed; setting
+/// what is stored costs nothing. Method: wrong options, a dropped keyspace, a store that is open
+/// for reading only, one that is closed.
+#[test]
+fn options_that_cannot_be_set_are_refused() {
+    let disk = SimDisk::new(SimOptions::default());
+    let db = builder().device(disk.dir()).open().unwrap();
+    let keyspace = db.keyspace_with("k", options()).unwrap();
+    let bad = Options { block_bytes: 1, ..options() };
+    for refused in [
+        keyspace.set_options(bad.clone()),
+        db.keyspace_with("k", bad.clone()).map(drop),
+        db.keyspace_with("new", bad.clone()).map(drop),
+        db.create_keyspace("new", bad).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("block_bytes is 1"), "{error}");
+    }
+    assert_eq!((db.keyspaces().len(), keyspace.options()), (2, options()));
+    let before = db.metrics().bytes_written.versions;
+    keyspace.set_options(options()).unwrap();
+    assert_eq!(db.metrics().bytes_written.versions, before, "nothing was changed");
+    let gone = db.keyspace("gone").unwrap();
+    db.drop_keyspace("gone").unwrap();
+    assert_eq!(gone.set_options(options()).unwrap_err().kind(), ErrorKind::Closed);
+    db.clone().close().unwrap();
+    assert_eq!(keyspace.set_options(options()).unwrap_err().kind(), ErrorKind::Closed);
+    drop((db, keyspace, gone));
+
+    let db = builder().device(disk.dir()).read_only(true).open().unwrap();
+    let keyspace = db.keyspace_with("k", Options::default()).unwrap();
+    assert_eq!(keyspace.options(), options());
+    for other in [options(), Options::default()] {
+        let error = keyspace.set_options(other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly);
+        assert!(error.to_string().contains("options of keyspace \"k\""), "{error}");
+    }
+    assert_eq!(db.keyspace("new").unwrap_err().kind(), ErrorKind::ReadOnly);
+    db.close().unwrap();
+}
+
+/// Goal: new options hold from when the documentation of `set_options` says on. Method: a smaller
+/// memtable is frozen by the next write; larger blocks are in the next table only; a smaller
+/// trigger merges what there is.
+#[test]
+fn new_options_hold_when_it_is_said() {
+    let disk = SimDisk::new(SimOptions::default());
+    let large = Options { write_buffer_bytes: 1 << 20, l0_trigger: 100, ..options() };
+    let db = builder().default_options(large.clone()).device(disk.dir()).open().unwrap();
+    let keyspace = db.default_keyspace();
+    let fill = || (0..100_u32).for_each(|n| db.put(n.to_be_bytes(), [7; 100]).unwrap());
+    let tables = || {
+        let levels = db.describe().keyspaces.remove(0).levels;
+        levels.into_iter().flat_map(|l| l.runs).flat_map(|r| r.tables).collect::<Vec<_>>()
+    };
+    fill();
+    assert_eq!(db.metrics().flushes, 0);
+    keyspace.set_options(Options { write_buffer_bytes: 4 << 10, ..large.clone() }).unwrap();
+    db.put(b"one", b"more").unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!((db.metrics().flushes, tables().len()), (1, 1));
+    let small_blocks = tables()[0].blocks;
+    keyspace.set_options(Options { block_bytes: 64 << 10, ..large.clone() }).unwrap();
+    assert_eq!(tables()[0].blocks, small_blocks, "a table that is there keeps its form");
+    fill();
+    db.flush().unwrap();
+    assert!(tables()[0].blocks < small_blocks, "{} blocks", tables()[0].blocks);
+    assert_eq!(db.metrics().compactions, 0);
+    keyspace.set_options(Options { l0_trigger: 2, ..large }).unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!((db.metrics().compactions, tables().len()), (1, 1));
+    db.close().unwrap();
+}
+
 /// Goal: who opens or creates a keyspace beside a drop of it gets it: the one that is going, or a
-/// new one. (The options of the one that was going could not be changed: it said `Closed`.)
+/// new one.
 #[test]
 fn opening_beside_a_drop_succeeds() {
     for seed in 0..60 {
@@ -164,7 +275,7 @@ fn opening_beside_a_drop_succeeds() {
             let other = db.clone();
             let opener = sim.spawn("opener", move || {
                 let wanted = Options { l0_trigger: 7, ..options() };
-                let opened = other.keyspace("x", wanted).map(drop);
+                let opened = other.keyspace_with("x", wanted).map(drop);
                 assert!(opened.is_ok(), "seed {seed}: {opened:?}");
             });
             db.drop_keyspace("x").unwrap();

@@ -1,8 +1,8 @@
 //! Many keyspaces with a little in each stay within the memory budget.
 #![cfg(feature = "sim")]
 
+use weir::Db;
 use weir::sim::{SimDisk, SimOptions};
-use weir::{Db, Options};
 
 /// How many; in the environment for the long form, 4,096 are as many as a store may have.
 fn keyspaces_wanted() -> u32 {
@@ -24,7 +24,7 @@ fn small_memtables_of_many_keyspaces_stay_within_the_budget() {
     let db = Db::builder("sim").memory_budget(budget).seed(1).device(disk.dir()).open().unwrap();
     let used = || db.metrics().memory.memtables;
     let name = |i: u32| format!("keyspace {i}");
-    let create = |i| db.keyspace(&name(i), Options::default()).unwrap();
+    let create = |i| db.keyspace(&name(i)).unwrap();
     let keyspaces: Vec<_> = (1..keyspaces_wanted()).map(create).collect();
     assert_eq!(used(), 0, "no keyspace has an entry");
     db.put(b"k", b"v").unwrap();

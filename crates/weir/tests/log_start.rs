@@ -33,7 +33,7 @@ fn builder() -> Builder {
 fn a_log_start_is_never_behind_the_end_of_the_log() {
     let disk = SimDisk::new(SimOptions { record: true, ..SimOptions::default() });
     let db = builder().device(disk.dir()).open().unwrap();
-    let other = db.keyspace("other", options()).unwrap();
+    let other = db.keyspace_with("other", options()).unwrap();
     db.put_with(b"a", b"1", Durability::Sync).unwrap();
     other.put_with(b"b", b"1", Durability::Sync).unwrap();
     drop(other);
@@ -90,11 +90,11 @@ fn create_beside_flushes(seed: u64, switch_every: u64, broken: Option<u64>) -> S
         let (first, second) = (db.clone(), db.clone());
         let change = sim.spawn("change", move || {
             let options = Options { l0_trigger: 100, ..options() };
-            first.keyspace("default", options).unwrap();
+            first.default_keyspace().set_options(options).unwrap();
         });
         sim.delay(Duration::from_millis(10));
         let create = sim.spawn("create", move || {
-            let created = second.keyspace("new", options());
+            let created = second.keyspace_with("new", options());
             assert!(broken.is_some() || created.is_ok(), "{created:?}");
         });
         for i in 0..100_u32 {
@@ -175,7 +175,7 @@ fn a_batch_that_was_given_up_was_never_durable() {
     let error = db.write(batch, Durability::Buffered).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     faults.heal();
-    drop(db.keyspace("new", Options::default()).unwrap());
+    drop(db.keyspace("new").unwrap());
     let killed = disk.crash(CrashPolicy::All, 1);
     let db = builder().device(killed.dir()).open().unwrap();
     assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
@@ -212,7 +212,7 @@ fn what_a_flush_relies_on_is_not_written_over() {
     for creates in [false, true] {
         let disk = SimDisk::new(SimOptions::default());
         let db = builder().device(disk.dir()).open().unwrap();
-        let [a, b] = ["a", "b"].map(|name| db.keyspace(name, Options::default()).unwrap());
+        let [a, b] = ["a", "b"].map(|name| db.keyspace(name).unwrap());
         for i in 0..20_u32 {
             let key = i.to_be_bytes();
             let mut batch = WriteBatch::new();
@@ -220,7 +220,7 @@ fn what_a_flush_relies_on_is_not_written_over() {
             batch.put(&b, key, b"1");
             db.write(batch, Durability::Buffered).unwrap();
             if creates {
-                drop(db.keyspace(&format!("new {i}"), Options::default()).unwrap());
+                drop(db.keyspace(&format!("new {i}")).unwrap());
             } else {
                 a.flush().unwrap();
             }
@@ -228,7 +228,7 @@ fn what_a_flush_relies_on_is_not_written_over() {
             let torn = disk.crash(CrashPolicy::TornAt(Torn::Page, 0), u64::from(i));
             let found = builder().device(torn.dir()).open().unwrap();
             for name in ["a", "b"] {
-                let keyspace = found.keyspace(name, Options::default()).unwrap();
+                let keyspace = found.keyspace(name).unwrap();
                 for j in 0..=i {
                     let value = keyspace.get(j.to_be_bytes()).unwrap();
                     let at = format!("key {j} of {name} after {i}, creates {creates}");
@@ -264,7 +264,7 @@ fn a_flush_alone_does_not_need_the_log() {
                 db.put_with(written.last().unwrap(), b"synced", Durability::Sync).unwrap();
             }
             _ => {
-                let other = db.keyspace("other", Options::default()).unwrap();
+                let other = db.keyspace("other").unwrap();
                 other.put_with(b"k", b"v", Durability::Sync).unwrap();
                 drop(other);
                 db.drop_keyspace("other").unwrap();
@@ -291,7 +291,7 @@ fn short_openings_do_not_pile_up_the_log() {
         db
     };
     let db = builder().device(disk.dir()).open().unwrap();
-    drop(db.keyspace("empty", options()).unwrap());
+    drop(db.keyspace_with("empty", options()).unwrap());
     db.put(b"first", b"1").unwrap();
     db.close().unwrap();
     for opening in 0..20 {
@@ -321,10 +321,10 @@ fn short_openings_do_not_pile_up_the_log() {
 fn idle_keyspaces_do_not_keep_the_log() {
     let disk = SimDisk::new(SimOptions::default());
     let db = builder().device(disk.dir()).open().unwrap();
-    let idle = |n: u32| db.keyspace(&format!("idle {n}"), options()).unwrap();
+    let idle = |n: u32| db.keyspace_with(&format!("idle {n}"), options()).unwrap();
     let before: Vec<_> = (0..40).map(idle).collect();
-    let busy = db.keyspace("busy", options()).unwrap();
-    let slow = db.keyspace("slow", options()).unwrap();
+    let busy = db.keyspace_with("busy", options()).unwrap();
+    let slow = db.keyspace_with("slow", options()).unwrap();
     let after: Vec<_> = (40..80).map(idle).collect();
     slow.put(b"first", b"1").unwrap();
     let segments = |rounds: u32| {
@@ -358,9 +358,9 @@ fn a_drop_does_not_leave_the_log_to_grow() {
         let builder = builder().default_options(large.clone()).memory_budget(64 << 20);
         let builder = builder.log_segment_bytes(16 << 10).log_area_bytes(AREA);
         let db = builder.device(disk.dir()).open().unwrap();
-        let keeper = db.keyspace("keeper", large.clone()).unwrap();
-        let _idle = db.keyspace("idle", large.clone()).unwrap();
-        let busy = db.keyspace("busy", large).unwrap();
+        let keeper = db.keyspace_with("keeper", large.clone()).unwrap();
+        let _idle = db.keyspace_with("idle", large.clone()).unwrap();
+        let busy = db.keyspace_with("busy", large).unwrap();
         keeper.put_with(b"a", b"1", Durability::Sync).unwrap();
         for i in 0..30_u32 {
             busy.put_with(i.to_be_bytes(), [1; 16], Durability::Sync).unwrap();

@@ -127,7 +127,7 @@ fn more_tables_than_descriptors() {
     db.close().unwrap();
     let db = open(dir.path());
     check(db.default_keyspace(), count, step, &|n| 1 - n % 2);
-    check(&db.keyspace("beside", options()).unwrap(), count / 4, step, &|_| 2);
+    check(&db.keyspace_with("beside", options()).unwrap(), count / 4, step, &|_| 2);
     assert_eq!(db.property("weir.background-error").unwrap(), "");
     db.close().unwrap();
 }

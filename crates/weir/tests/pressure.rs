@@ -28,7 +28,7 @@ fn an_idle_keyspace_does_not_pin_the_log_under_load() {
         .log_area_bytes(AREA)
         .open()
         .unwrap();
-    let users = db.keyspace("users", small()).unwrap();
+    let users = db.keyspace_with("users", small()).unwrap();
     let done = AtomicBool::new(false);
     let mut worst = 0;
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn half_full_memtables_stay_within_the_budget() {
     let db = Db::builder(dir.path().join("db")).memory_budget(BUDGET).open().unwrap();
     let options = || Options { write_buffer_bytes: BUDGET / 4, ..Options::default() };
     let keyspaces: Vec<_> =
-        (0..12).map(|i| db.keyspace(&format!("keyspace {i}"), options()).unwrap()).collect();
+        (0..12).map(|i| db.keyspace_with(&format!("keyspace {i}"), options()).unwrap()).collect();
     let mut worst = 0;
     for i in 0..6_000_u32 {
         for keyspace in &keyspaces {

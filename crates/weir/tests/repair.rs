@@ -57,7 +57,7 @@ impl Store {
             .log_area_bytes(8 << 20)
             .open()
             .expect("created");
-        let users = db.keyspace("users", tiny()).expect("created");
+        let users = db.keyspace_with("users", tiny()).expect("created");
         for i in 0..24_000u64 {
             let number = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 6007;
             let (name, keyspace) =
@@ -88,8 +88,8 @@ impl Store {
         assert!(levels.len() == 2 && levels.iter().any(|&used| used >= 3), "levels {levels:?}");
         // Large write buffers: what follows stays in the log.
         let calm = Options { write_buffer_bytes: 1 << 20, ..tiny() };
-        let _ = db.keyspace("users", calm.clone()).expect("changed");
-        let _ = db.keyspace("default", calm).expect("changed");
+        users.set_options(calm.clone()).expect("changed");
+        db.default_keyspace().set_options(calm).expect("changed");
         for i in 0..1500u64 {
             let (name, keyspace) =
                 if i % 2 == 0 { ("users", &users) } else { ("default", db.default_keyspace()) };

@@ -25,7 +25,7 @@ fn options() -> Options {
 /// A store with two keyspaces, two openings, keys in tables and in the log, and a deleted key.
 fn make(path: &Path) {
     let db = open(path);
-    let two = db.keyspace("two", options()).expect("a keyspace");
+    let two = db.keyspace_with("two", options()).expect("a keyspace");
     for key in [b"a", b"b", b"c"] {
         db.put(key, b"first").expect("put");
         two.put(key, b"of two").expect("put");

@@ -182,7 +182,7 @@ fn work_rests_by_itself() {
     Simulation::run(3, |sim| {
         let disk = SimDisk::default();
         let (db, faults) = open(&disk);
-        let other = db.keyspace("other", Options::default()).unwrap();
+        let other = db.keyspace("other").unwrap();
         fill(&db, 0, 40).unwrap();
         db.flush().unwrap();
         db.wait_idle().unwrap();

@@ -60,7 +60,7 @@ fn answers_agree_with_the_model() {
         let builder = Db::builder(dir.path().join("db")).memory_budget(1 << 20);
         let db = builder.row_cache_bytes(32 << 10).default_options(tiny()).open().expect("open");
         let mut numbers = Numbers(seed);
-        let mut side = db.keyspace("side", tiny()).expect("keyspace");
+        let mut side = db.keyspace_with("side", tiny()).expect("keyspace");
         let mut models = [Model::new(), Model::new()];
         let mut snapshot = (db.snapshot(), models[0].clone());
         for i in 0..40_000u64 {
@@ -89,7 +89,7 @@ fn answers_agree_with_the_model() {
                     0 => keyspace.compact_range(..).expect("compact_range"),
                     1 => {
                         db.drop_keyspace("side").expect("drop");
-                        side = db.keyspace("side", tiny()).expect("keyspace");
+                        side = db.keyspace_with("side", tiny()).expect("keyspace");
                         models[1].clear();
                     }
                     2..20 => keyspace.flush().expect("flush"),

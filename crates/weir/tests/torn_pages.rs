@@ -30,7 +30,7 @@ fn builder(segment_bytes: u64) -> Builder {
 }
 
 fn keyspaces(db: &Db) -> [Keyspace; 3] {
-    NAMES.map(|name| db.keyspace(name, Options::default()).unwrap())
+    NAMES.map(|name| db.keyspace(name).unwrap())
 }
 
 fn state_of(db: &Db) -> State {

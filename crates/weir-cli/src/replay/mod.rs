@@ -10,7 +10,7 @@ mod model;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, parse_size};
-use crate::tree::TreeArgs;
+use crate::tree::{TreeArgs, flag, say_set};
 use clap::Args;
 use model::Model;
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     verify: bool,
     /// Directory of the store; created if missing and kept. One that is there keeps its options but
-    /// for those given here. Default: a temporary one, removed
+    /// for those given here, which are set in it. Default: a temporary one, removed
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Make every write durable before the next
@@ -54,7 +54,7 @@ pub(crate) struct ReplayArgs {
     bloom_bits: Option<u32>,
     #[command(flatten)]
     tree: TreeArgs,
-    /// Print one JSON object instead of text
+    /// Print one JSON object instead of text; notes go to stderr
     #[arg(long)]
     json: bool,
 }
@@ -96,7 +96,10 @@ pub(crate) fn run(args: &ReplayArgs, interrupt: &Interrupt, out: &mut dyn Write)
             temporary.insert(made).path().to_path_buf()
         }
     };
-    let db = open_store(&dir, args)?;
+    let (db, changed) = open_store(&dir, args)?;
+    if changed {
+        say_set(&given(args), args.json, out)?;
+    }
     let model = if args.verify { Some(Model::of_store(&db)?) } else { None };
     let durability = if args.sync { Durability::Sync } else { Durability::Buffered };
     let mut replay = Replay {
@@ -142,15 +145,29 @@ fn open_input(path: &Path) -> Result<Box<dyn BufRead>> {
 }
 
 /// Opens the store and gives it what the command line asks for; a store that was there keeps the
-/// other options that it has.
-fn open_store(dir: &Path, args: &ReplayArgs) -> Result<Db> {
-    let db = Db::open(dir)?;
-    let name = db.default_keyspace().name().to_owned();
-    let described = db.describe().keyspaces.into_iter().find(|k| k.name == name);
-    let mut options = described.map_or_else(Options::default, |k| k.options);
-    apply(args, &mut options);
-    db.keyspace(&name, options)?;
-    Ok(db)
+/// other options that it has. Whether that one was changed.
+fn open_store(dir: &Path, args: &ReplayArgs) -> Result<(Db, bool)> {
+    let mut new = Options::default();
+    apply(args, &mut new);
+    let db = Db::builder(dir).default_options(new).open()?;
+    let stored = db.default_keyspace().options();
+    let mut wanted = stored.clone();
+    apply(args, &mut wanted);
+    let changes = wanted != stored;
+    if changes {
+        db.default_keyspace().set_options(wanted)?;
+    }
+    Ok((db, changes))
+}
+
+/// What the command line says about the options of the store, as it is typed.
+fn given(args: &ReplayArgs) -> Vec<String> {
+    let own = [
+        args.tiny.then(|| "--tiny".to_owned()),
+        flag("--write-buffer", args.write_buffer),
+        flag("--bloom-bits", args.bloom_bits),
+    ];
+    own.into_iter().flatten().chain(args.tree.given()).collect()
 }
 
 /// Sets what the command line asks for.
@@ -320,7 +337,7 @@ impl Replay<'_> {
             self.note(difference.map(|what| format!("the whole store: {what}")));
             self.db.clone().close()?;
             if complete {
-                self.db = open_store(dir, args)?;
+                (self.db, _) = open_store(dir, args)?;
                 let difference = model.compare_store(&self.db)?;
                 self.note(difference.map(|what| format!("the store, opened again: {what}")));
             }

@@ -92,6 +92,42 @@ fn only_stores_of_benchmarks_are_reused() {
     assert!(inspected.ok().contains("made by weir bench"), "{}", inspected.out);
 }
 
+/// Goal: a store that is used again keeps its options, but for those that the command line names:
+/// these are set, and that is said. Method: a store of `fillseq` with options of its own, read
+/// again without any, with one, and filled again.
+#[test]
+fn a_store_that_is_used_again_keeps_its_options() {
+    let dir = temporary();
+    let run = |args: &[&str]| {
+        weir(dir.path(), &[&["bench", "--num", "1000", "--dir", "store"], args].concat())
+    };
+    let options = || weir(dir.path(), &["inspect", "store"]).ok().to_owned();
+    let tiered = ["fillseq", "--compaction", "tiered", "--runs-per-level", "3"];
+    let first = run(&[&tiered[..], &["--write-buffer", "64k"]].concat());
+    assert!(!first.ok().contains("note"), "{}", first.out);
+    let made = options();
+    assert!(made.contains("tiered") && made.contains("3 runs a level"), "{made}");
+    let again = run(&["readrandom", "--reuse"]);
+    assert!(!again.ok().contains("note"), "{}", again.out);
+    let same = run(&["readrandom", "--reuse", "--compaction", "tiered", "--write-buffer", "64k"]);
+    assert!(!same.ok().contains("note"), "{}", same.out);
+    let defaults = run(&["readrandom", "--reuse", "--defaults"]);
+    assert!(!defaults.ok().contains("note"), "{}", defaults.out);
+    assert!(options().contains("tiered") && options().contains("3 runs a level"), "{}", options());
+    let note = "set in the store, where it stays: --runs-per-level 2";
+    let changed = run(&["readrandom", "--reuse", "--runs-per-level", "2"]);
+    assert!(changed.ok().starts_with(&format!("note      {note}\n")), "{}", changed.out);
+    assert!(options().contains("tiered") && options().contains("2 runs a level"), "{}", options());
+    let json = run(&["readrandom", "--reuse", "--immutables", "3", "--json"]);
+    assert_eq!(
+        (json.code, json.err.as_str()),
+        (0, "weir: set in the store, where it stays: --immutables 3\n")
+    );
+    let new = run(&["fillseq", "--reuse"]);
+    assert!(!new.ok().contains("note"), "{}", new.out);
+    assert!(options().contains("leveled"), "{}", options());
+}
+
 /// Goal: what cannot be measured is refused as a wrong command line, in its words. Method: wrong
 /// names and numbers; those that the engine refuses too.
 #[test]

@@ -12,8 +12,19 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) {
 /// The JSON summary of a replay that verified and found no difference.
 #[track_caller]
 fn replay(dir: &Path, args: &[&str]) -> Value {
+    replay_setting(dir, "", args)
+}
+
+/// The same of one that set these options in a store that was there.
+#[track_caller]
+fn replay_setting(dir: &Path, set: &str, args: &[&str]) -> Value {
     let ran = weir(dir, &[&["replay", "--json", "--verify"], args].concat());
-    let value: Value = serde_json::from_str(ran.ok()).expect("the output is JSON");
+    let note = match set {
+        "" => String::new(),
+        _ => format!("weir: set in the store, where it stays: {set}\n"),
+    };
+    assert_eq!((ran.code, ran.err.as_str()), (0, note.as_str()));
+    let value: Value = serde_json::from_str(&ran.out).expect("the output is JSON");
     assert_eq!(value["verified"], true);
     assert_eq!(value["differences"], 0);
     value
@@ -94,15 +105,22 @@ fn every_shape_of_tree() {
         let args = ["generate", "--lines", "4000", "--keys", "800", "--seed", &seed, "-o", &file];
         weir(dir.path(), &args).ok();
         let tree = ["--compaction", policy, "--runs-per-level", "2", "--filters", "monkey"];
-        let rest = ["--write-buffer-entries", "100", "--dir", "store", &file];
-        replay(dir.path(), &[&tree[..], &rest[..]].concat());
+        let args = [&tree[..], &["--write-buffer-entries", "100"]].concat();
+        // The first one makes the store.
+        let set = if seed == "0" { String::new() } else { args.join(" ") };
+        replay_setting(dir.path(), &set, &[&args[..], &["--dir", "store", &file]].concat());
         weir(dir.path(), &["verify", "store"]).ok();
     }
     let inspected = weir(dir.path(), &["inspect", "store"]);
     assert!(inspected.ok().contains("2 runs a level, filters monkey"), "{}", inspected.out);
     // A replay that names no option leaves the store those that it has.
-    replay(dir.path(), &["--runs-per-level", "3", "--dir", "store", "tiered.csv"]);
+    let three = ["--runs-per-level", "3", "--dir", "store", "tiered.csv"];
+    replay_setting(dir.path(), "--runs-per-level 3", &three);
+    replay(dir.path(), &three);
     replay(dir.path(), &["--dir", "store", "tiered.csv"]);
+    let text = weir(dir.path(), &["replay", "--bloom-bits", "5", "--dir", "store", "tiered.csv"]);
+    let note = "note      set in the store, where it stays: --bloom-bits 5\n";
+    assert!(text.ok().starts_with(note), "{}", text.out);
     let inspected = weir(dir.path(), &["inspect", "store"]);
     assert!(inspected.ok().contains("3 runs a level, filters monkey"), "{}", inspected.out);
 }

@@ -264,7 +264,7 @@ fn specimen(seed: u64) -> Result<Specimen, String> {
     world::simulate(schedule, move || -> weir::Result<Specimen> {
         let disk = Disk::new();
         let db = open(&disk, seed)?;
-        let second = db.keyspace("second", options().1)?;
+        let second = db.keyspace_with("second", options().1)?;
         let mut rng = Prng::new(seed);
         let mut content = Content::new();
         let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();

@@ -351,7 +351,7 @@ fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
     }
     scene.open().map_err(|e| format!("prepare: {e}"))?;
     let db = scene.db()?;
-    db.keyspace("second", options().1).map_err(|e| format!("prepare: {e}"))?;
+    db.keyspace_with("second", options().1).map_err(|e| format!("prepare: {e}"))?;
     scene.ledger.spaces.insert("second");
     scene.writes(150, Durability::Buffered)?;
     db.flush().and_then(|()| db.wait_idle()).map_err(|e| format!("prepare: {e}"))?;
@@ -444,9 +444,10 @@ fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
             scene.tolerate("wait_idle", result)?;
         }
         Scenario::BaseRewrite => {
+            let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
             for n in 0..60u64 {
                 let changed = Options { level_ratio: 2 + (n % 8) as u32, ..options().1 };
-                let result = caught(|| db.keyspace("second", changed));
+                let result = caught(|| second.set_options(changed));
                 scene.tolerate("set options", result)?;
             }
         }

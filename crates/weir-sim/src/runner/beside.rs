@@ -132,7 +132,7 @@ impl Runner {
         if let Some((holder, before)) = holder {
             holder.join();
             self.faults.heal();
-            let restored = db.keyspace("default", before).map(drop);
+            let restored = db.default_keyspace().set_options(before);
             restored.map_err(|e| format!("options as before: {e}"))?;
         }
         let [first, second] = creators.map(|(actor, created)| {
@@ -165,7 +165,7 @@ impl Runner {
         let db = db.clone();
         let actor = world::spawn("changer", move || {
             // It only takes time: whether it is refused shows in what comes back.
-            drop(db.keyspace("default", changed));
+            drop(db.default_keyspace().set_options(changed));
         })?;
         // Until it has the version set.
         world::delay_millis(1);

@@ -19,8 +19,8 @@ use crate::write::queue::{Committed, OwedCallback, PendingBatch, Ticket};
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let db = weir::Db::open(dir.path().join("db"))?;
-/// let users = db.keyspace("users", weir::Options::default())?;
-/// let names = db.keyspace("names", weir::Options::default())?;
+/// let users = db.keyspace("users")?;
+/// let names = db.keyspace("names")?;
 /// let mut batch = weir::WriteBatch::new();
 /// batch.put(&users, b"7", b"ada");
 /// batch.put(&names, b"ada", b"7");

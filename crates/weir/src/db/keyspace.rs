@@ -65,6 +65,34 @@ impl Keyspace {
         }
     }
 
+    /// Replaces the keyspace's options, durably: they hold from now on, and at every later opening.
+    /// Options that are stored already are left alone, at no cost.
+    ///
+    /// What holds from when on:
+    /// * **at once**, for writers and for what background work is chosen next: the limits of a
+    ///   memtable (`write_buffer_bytes`, `write_buffer_entries`; one that is beyond the new limit
+    ///   is frozen by the next write), `immutables_max`, and the shape of the tree (`compaction`,
+    ///   `level_ratio`, `base_level_bytes`, `expected_bytes`, `l0_trigger`, `runs_per_level`);
+    /// * **for tables that a flush or compaction writes that begins later**: `block_bytes`,
+    ///   `table_bytes`, `bloom_bits`, `filters`, `compression`. A table that is there keeps its
+    ///   form until a compaction rewrites it;
+    /// * **with the next compaction**: `warm_up`.
+    ///
+    /// It costs a write and a sync of the version log, behind flushes and compactions that are just
+    /// being recorded. Later it costs the compactions that the new options make due: another shape
+    /// may have the whole keyspace rewritten, in the background.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an option outside its range, `Unsupported` for a compression that was
+    /// not built in, `ReadOnly` in a store that is open for reading only, `Closed`, `Poisoned`,
+    /// `NoSpace`: nothing was changed. `Io`: the store is `Poisoned` if the version log may hold
+    /// the new options.
+    pub fn set_options(&self, options: Options) -> Result<()> {
+        self.check()?;
+        let engine = &self.handle.engine;
+        engine.guarded("a change of options", || engine.set_options(&self.tree, options))
+    }
+
     fn check(&self) -> Result<()> {
         self.handle.engine.shared.health.check_open()?;
         if !self.tree.is_dropped() {

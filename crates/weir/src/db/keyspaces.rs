@@ -16,7 +16,8 @@ use crate::options::Options;
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::version::edit::{Flushed, VersionEdit};
 
-/// How a keyspace is asked for.
+/// How a keyspace is asked for. Options are those of a keyspace that is created; one that exists
+/// keeps its own.
 pub(crate) enum KeyspaceAsk {
     Open,
     Create(Options),
@@ -28,19 +29,17 @@ impl Engine {
     pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
         self.shared.health.check_open()?;
         check_name(name)?;
+        if let KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options) = &ask {
+            options.validate()?;
+        }
         let existing = self.trees.lock().values().find(|t| t.name == name).cloned();
         match (existing, ask) {
             (Some(_), KeyspaceAsk::Create(_)) => Err(exists(name)),
-            (Some(tree), KeyspaceAsk::Open) => Ok(tree),
-            (Some(tree), KeyspaceAsk::OpenOrCreate(options)) => {
-                match self.change_options(&tree, options.clone()) {
-                    // Dropped meanwhile: created again, once the drop is through.
-                    Err(error) if error.kind() == ErrorKind::Closed => {
-                        self.create_keyspace(name, options, false)
-                    }
-                    changed => changed.map(|()| tree),
-                }
+            // It is being dropped: created again, once the drop is through.
+            (Some(tree), KeyspaceAsk::OpenOrCreate(options)) if tree.is_dropped() => {
+                self.create_keyspace(name, options, false)
             }
+            (Some(tree), _) => Ok(tree),
             (None, KeyspaceAsk::Open) => Err(Error::new(
                 ErrorKind::NotFound,
                 format!("there is no keyspace {name:?}; create it, or correct the name"),
@@ -52,16 +51,27 @@ impl Engine {
         }
     }
 
-    fn change_options(&self, tree: &Arc<Tree>, options: Options) -> Result<()> {
+    /// Replaces the stored options of a keyspace.
+    pub(crate) fn set_options(&self, tree: &Arc<Tree>, options: Options) -> Result<()> {
         options.validate()?;
+        self.shared.health.check_writable()?;
+        if self.writer.is_none() {
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!(
+                    "the options of keyspace {:?} cannot be changed: the store was opened for \
+                     reading only; open it without read_only",
+                    tree.name
+                ),
+            ));
+        }
         let stored = {
             let root = self.set.current();
             root.keyspaces.get(tree.id).map(|k| Arc::clone(&k.options))
         };
-        if stored.is_some_and(|s| *s == options) || self.writer.is_none() {
+        if stored.is_some_and(|s| *s == options) {
             return Ok(());
         }
-        self.shared.health.check_writable()?;
         let mut edit = VersionEdit::default();
         edit.keyspace(tree.id).options = Some(Arc::new(options));
         self.install_outputs(edit, &[], None).map_err(|e| self.note_install_error(e))?;
@@ -72,20 +82,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates a keyspace. If another thread was faster, that is a conflict for who asked to be the
-    /// only one; others get the keyspace, with their options.
+    /// Creates a keyspace with options that are in their ranges. If another thread was faster, that
+    /// is a conflict for who asked to be the only one; others get its keyspace.
     fn create_keyspace(&self, name: &str, options: Options, exclusive: bool) -> Result<Arc<Tree>> {
-        options.validate()?;
         let writer = self.writer()?;
         self.shared.health.check_writable()?;
         let _ddl = self.ddl.lock();
         let faster = self.trees.lock().values().find(|t| t.name == name).cloned();
         if let Some(tree) = faster {
-            if exclusive {
-                return Err(exists(name));
-            }
-            self.change_options(&tree, options)?;
-            return Ok(tree);
+            return if exclusive { Err(exists(name)) } else { Ok(tree) };
         }
         if self.trees.lock().len() >= limits::KEYSPACES_MAX {
             return Err(Error::invalid(format!(

@@ -87,7 +87,7 @@ pub struct Db {
 pub struct Builder {
     pub(crate) path: std::path::PathBuf,
     pub(crate) options: DbOptions,
-    pub(crate) default_options: Option<Options>,
+    pub(crate) default_options: Options,
     pub(crate) device: Option<Arc<dyn crate::device::Dir>>,
     pub(crate) seed: Option<u64>,
 }
@@ -148,10 +148,10 @@ impl Builder {
         self
     }
 
-    /// Options of the keyspace `default`, now and from now on. Without this call a new one gets
-    /// [`Options::default`] and an existing one keeps what it has.
+    /// Options of the keyspace `default` if the store is created. A store that exists keeps those
+    /// that it has: see [`Keyspace::set_options`].
     pub fn default_options(mut self, options: Options) -> Self {
-        self.default_options = Some(options);
+        self.default_options = options;
         self
     }
 
@@ -207,7 +207,7 @@ impl Db {
         Builder {
             path: path.as_ref().to_owned(),
             options: DbOptions::default(),
-            default_options: None,
+            default_options: Options::default(),
             device: None,
             seed: None,
         }
@@ -242,30 +242,56 @@ impl Db {
         Self::builder(path).repair()
     }
 
-    /// Opens the keyspace `name` and gives it these options, or creates it with them. Threads that
-    /// ask for one name at once get one keyspace; where their options differ, it keeps those of one
-    /// of them. Beside a drop of that name the keyspace may be the one that is going. A store that
-    /// is open for reading only keeps the options that it has.
+    /// Opens the keyspace `name`, with the options that are stored with it; creates it with default
+    /// options if there is none.
+    ///
+    /// Threads that ask for one name at once get one keyspace. Beside a drop of that name the
+    /// keyspace may be the one that is going.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name or an option outside its range, `Unsupported` for a compression
-    /// that was not built in, and those of a write.
-    pub fn keyspace(&self, name: &str, options: Options) -> Result<Keyspace> {
+    /// `InvalidArgument` for a name outside its limits, `Closed`; if it has to be created, those of
+    /// a write, and `ReadOnly`.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.keyspace_with(name, Options::default())
+    }
+
+    /// Opens the keyspace `name`, with the options that are stored with it; creates it with
+    /// `options` if there is none. Of threads that create one name at once with different options,
+    /// one has its way.
+    ///
+    /// What an existing keyspace was given before, by this program or another one, is never changed
+    /// by opening it. To see whether it has other options, compare; to change them, say so:
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = weir::Db::open(dir.path().join("db"))?;
+    /// let wanted = weir::Options { write_buffer_bytes: 16 << 20, ..Default::default() };
+    /// let users = db.keyspace_with("users", wanted.clone())?;
+    /// if users.options() != wanted {
+    ///     users.set_options(wanted)?;
+    /// }
+    /// # Ok::<(), weir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`keyspace`](Self::keyspace); `InvalidArgument` for an option outside its range and
+    /// `Unsupported` for a compression that was not built in, also if the keyspace exists.
+    pub fn keyspace_with(&self, name: &str, options: Options) -> Result<Keyspace> {
         self.ask(name, KeyspaceAsk::OpenOrCreate(options))
     }
 
     /// Creates the keyspace `name`. Of threads that create one name at once, one succeeds.
     ///
     /// # Errors
-    /// As [`keyspace`](Self::keyspace); `Conflict` if it exists.
+    /// As [`keyspace_with`](Self::keyspace_with); `Conflict` if it exists.
     pub fn create_keyspace(&self, name: &str, options: Options) -> Result<Keyspace> {
         self.ask(name, KeyspaceAsk::Create(options))
     }
 
-    /// Opens the keyspace `name` with the options that it has.
+    /// Opens the keyspace `name`, and creates none: a wrong name is an error.
     ///
     /// # Errors
-    /// `NotFound` if it does not exist, `Closed`.
+    /// `NotFound` if it does not exist, `InvalidArgument` for a name outside its limits, `Closed`.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.ask(name, KeyspaceAsk::Open)
     }

@@ -38,7 +38,7 @@ use crate::db::{flushes, scheduler};
 use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
-use crate::options::{DbOptions, Options};
+use crate::options::DbOptions;
 use crate::state::shared::Shared;
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 
@@ -61,9 +61,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let _cause = on_behalf_of(Cause::Open);
     let options = builder.options;
     options.validate()?;
-    if let Some(defaults) = &builder.default_options {
-        defaults.validate()?;
-    }
+    builder.default_options.validate()?;
     let path = builder.path.display().to_string();
     let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let io = Arc::new(IoCounters::default());
@@ -96,7 +94,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
             let mut initial = VersionEdit::default();
             let default = initial.keyspace(KeyspaceId::DEFAULT);
             default.create = Some(DEFAULT_KEYSPACE.to_owned());
-            default.options = Some(Arc::new(builder.default_options.clone().unwrap_or_default()));
+            default.options = Some(Arc::new(builder.default_options));
             VersionSet::create(context, Lineage::new(prng.next_u64()), prng.next_u64(), &initial)?
         }
     };
@@ -105,7 +103,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
     let memtable_memory = ChunkPool::new(Arc::clone(&accountant), memtables_max);
     let opening =
         Opening { options, storage, io, accountant, memtable_memory, cache, tables, set, path };
-    opening.run(builder.default_options)
+    opening.run()
 }
 
 /// A store between its version set and its first reader.
@@ -122,8 +120,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn run(self, default_options: Option<Options>) -> Result<Db> {
-        self.set_default_options(default_options)?;
+    fn run(self) -> Result<Db> {
         let trees = self.make_trees();
         let replayed = self.replay(&trees)?;
         let trees = Arc::new(Mutex::new(trees));
@@ -187,23 +184,6 @@ impl Opening {
             }
         }
         Ok(Db { default: Keyspace { handle: Arc::clone(&handle), tree: default }, handle })
-    }
-
-    /// Gives the default keyspace the options asked for.
-    fn set_default_options(&self, options: Option<Options>) -> Result<()> {
-        let root = self.set.current();
-        let existing = root.keyspace_named(DEFAULT_KEYSPACE).cloned();
-        let mut edit = VersionEdit::default();
-        match (existing, options) {
-            (Some(keyspace), Some(options))
-                if *keyspace.options != options && !self.options.read_only =>
-            {
-                edit.keyspace(keyspace.id).options = Some(Arc::new(options));
-                self.set.apply(edit)?;
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// One tree per keyspace, with empty memtables.

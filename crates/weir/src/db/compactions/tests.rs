@@ -208,7 +208,7 @@ fn a_damaged_table_is_left_alone() {
     };
     let builder = Db::builder(dir.path().join("db")).default_options(options.clone());
     let db = builder.block_cache_bytes(0).open().unwrap();
-    let other = db.keyspace("other", options).unwrap();
+    let other = db.keyspace_with("other", options).unwrap();
     let mut model = Model::new();
     for range in ['a', 'b'] {
         (0..400).for_each(|key| put(&db, &mut model, range, key, 0).unwrap());
@@ -332,7 +332,7 @@ fn a_failed_read_is_no_damage() {
 fn a_dropped_keyspace_leaves_nothing_set_aside() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    let other = db.keyspace("other", Options::default()).unwrap();
+    let other = db.keyspace("other").unwrap();
     let (engine, id) = (&db.handle.engine, other.tree.id);
     assert!(engine.jobs.state.lock().begin(id));
     std::thread::scope(|scope| {
@@ -363,7 +363,7 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
 fn a_stopped_keyspace_fails_alone() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
-    let other = db.keyspace("other", Options::default()).unwrap();
+    let other = db.keyspace("other").unwrap();
     let engine = &db.handle.engine;
     engine.set.refusals.left.store(1000, Ordering::Relaxed);
     let stopped = (0..30).find_map(|round| add_run(&db, round).err());

@@ -19,7 +19,7 @@ fn an_edit_costs_what_it_changes() {
     let options = Options { l0_trigger: 2, ..Options::default() };
     let name = |i: usize| format!("keyspace {i}");
     let keyspaces: Vec<_> =
-        (0..KEYSPACES).map(|i| db.keyspace(&name(i), options.clone()).unwrap()).collect();
+        (0..KEYSPACES).map(|i| db.keyspace_with(&name(i), options.clone()).unwrap()).collect();
     for keyspace in &keyspaces {
         keyspace.put(b"k", b"v").unwrap();
     }
@@ -55,7 +55,7 @@ fn an_edit_costs_what_it_changes() {
     });
     check("a change of options", 1, &|| {
         let other = Options { level_ratio: 5, ..options.clone() };
-        db.keyspace(one.name(), other).unwrap();
+        one.set_options(other).unwrap();
     });
     assert_eq!(one.tree.peek().options.level_ratio, 5, "readers see the new options");
     db.close().unwrap();
@@ -72,7 +72,7 @@ fn a_change_of_options_is_told_to_who_waits() {
     engine.jobs.state.lock().rest_until = Some(u64::MAX);
     let seen = engine.shared.progress_generation();
     let other = Options { l0_trigger: 100, ..Options::default() };
-    db.keyspace("default", other).unwrap();
+    db.default_keyspace().set_options(other).unwrap();
     assert_ne!(engine.shared.progress_generation(), seen);
     engine.note_job(Ok(()));
     db.close().unwrap();

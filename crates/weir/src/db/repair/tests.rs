@@ -44,7 +44,7 @@ fn store() -> SimDisk {
     let disk = SimDisk::new(SimOptions::default());
     let db = open(&disk);
     let tiny = Options { table_bytes: 2 << 10, block_bytes: 512, ..Options::default() };
-    let other = db.keyspace("other", tiny).expect("created");
+    let other = db.keyspace_with("other", tiny).expect("created");
     for round in 0..4u32 {
         for i in 0..60u32 {
             let key = format!("key {:04}", (i * 7 + round * 13) % 150);
