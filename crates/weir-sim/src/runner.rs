@@ -382,8 +382,22 @@ impl Runner {
     }
 
     fn batch(&mut self, items: &[Item], dur: Durability) -> Checked {
-        let (batch, largest, effect) = self.encode(items)?;
-        let result = self.db()?.write(batch, dur);
+        let (mut batch, largest, effect) = self.encode(items)?;
+        // One in two goes through its bytes.
+        if items.len().is_multiple_of(2) && largest <= self.value_max() {
+            let mut again = WriteBatch::from_bytes(self.db()?, batch.as_bytes())
+                .map_err(|e| format!("a batch of a batch's bytes: {e}"))?;
+            again.append(&WriteBatch::new());
+            if !again.iter().eq(&batch) {
+                return Err("a batch of a batch's bytes is another one".into());
+            }
+            batch = again;
+        }
+        let before = batch.as_bytes().to_vec();
+        let result = self.db()?.write(&mut batch, dur);
+        if batch.as_bytes() != before {
+            return Err("a batch that was written has changed".into());
+        }
         if !self.refused(result, largest, "write")? {
             self.apply(effect, dur);
         }

@@ -15,6 +15,14 @@ fn main() -> weir::Result<()> {
     transfer.put(&accounts, "bob", "50");
     db.write(transfer, Durability::Sync)?;
 
+    // One that is lent keeps its memory for the next records.
+    let mut interest = WriteBatch::new();
+    for amount in ["71", "72"] {
+        interest.clear();
+        interest.put(&accounts, "alice", amount);
+        db.write(&mut interest, Durability::Buffered)?;
+    }
+
     // Two batches on their way at once; one sync of the log serves both.
     let mut first = WriteBatch::new();
     first.put(&accounts, "carol", "5");

@@ -64,7 +64,7 @@ pub mod defaults {
 
 pub use base::error::Damage;
 pub use base::value::Value;
-pub use db::batch::{BatchRecord, Commit, WriteBatch};
+pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
 pub use db::inspect::{
     Description, KeyspaceDescription, LevelDescription, RunDescription, TableDescription,
     VerifyReport,

@@ -258,6 +258,11 @@ impl Error {
         self.0.kind
     }
 
+    /// The sentence, without kind and advice.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// Where the damaged bytes are, for [`ErrorKind::Corruption`].
     #[must_use]
     pub fn damage(&self) -> Option<&Damage> {

@@ -1,20 +1,29 @@
 //! The public batch and the handle of a commit.
 
+use std::collections::BTreeSet;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::key::Kind;
 use crate::base::limits;
+use crate::db::Db;
 use crate::db::closing::Handle;
 use crate::db::keyspace::Keyspace;
 use crate::options::Durability;
+use crate::state::tree::Tree;
 use crate::write::batch::Records;
 use crate::write::queue::{Committed, OwedCallback, PendingBatch, Ticket};
 
+/// Records of one batch may begin up to here: 2 GiB.
+const BATCH_BYTES_MAX: usize = limits::VALUE_BYTES_MAX * 2;
+
 /// Writes that happen together or not at all, also over several keyspaces of one store.
 ///
-/// The records are kept in the byte form of `docs/format/batch.md`. A batch is applied in order: a
-/// later record for the same key wins.
+/// A batch is applied in order: a later record for the same key wins. Writing one does not change
+/// it: it may be written again, after an error for example, or [cleared](Self::clear) and filled
+/// again, which allocates nothing once it has the size that it needs.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -22,12 +31,18 @@ use crate::write::queue::{Committed, OwedCallback, PendingBatch, Ticket};
 /// let users = db.keyspace("users")?;
 /// let names = db.keyspace("names")?;
 /// let mut batch = weir::WriteBatch::new();
-/// batch.put(&users, b"7", b"ada");
-/// batch.put(&names, b"ada", b"7");
-/// db.write(batch, weir::Durability::Sync)?;
+/// for (number, name) in [("7", "ada"), ("8", "grace")] {
+///     batch.clear();
+///     batch.put(&users, number, name);
+///     batch.put(&names, name, number);
+///     db.write(&mut batch, weir::Durability::Sync)?;
+/// }
 /// # Ok::<(), weir::Error>(())
 /// ```
-#[derive(Default)]
+///
+/// The records are kept in the form that the log has them in, [`as_bytes`](Self::as_bytes), and a
+/// batch can be made of these bytes: [`from_bytes`](Self::from_bytes).
+#[derive(Clone, Default)]
 pub struct WriteBatch {
     pub(crate) pending: PendingBatch,
     pub(crate) handle: Option<Arc<Handle>>,
@@ -58,10 +73,66 @@ pub enum BatchRecord<'a> {
 }
 
 impl WriteBatch {
+    /// Version of the bytes that [`as_bytes`](Self::as_bytes) gives. They do not carry it: who
+    /// keeps them for another version of the program keeps it beside them.
+    pub const BYTES_VERSION: u32 = 1;
+
     /// An empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A batch of the records in `bytes`, which [`as_bytes`](Self::as_bytes) of a batch of the same
+    /// store gave.
+    ///
+    /// The bytes name keyspaces by their numbers ([`KeyspaceDescription::id`]), which mean nothing
+    /// in another store. Each keyspace must exist now, and must still exist when the batch is
+    /// written. The bytes have no checksum of their own: a change of them that leaves them well
+    /// formed is not noticed.
+    ///
+    /// [`KeyspaceDescription::id`]: crate::KeyspaceDescription::id
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the offset if the bytes are no records, or if a key or value is over
+    /// its limit; `NotFound` if there is no keyspace of a number, because it was dropped or because
+    /// the bytes are of another store; `Closed`.
+    pub fn from_bytes(db: &Db, bytes: &[u8]) -> Result<Self> {
+        let engine = &db.handle.engine;
+        engine.shared.health.check_open()?;
+        let mut batch = Self::new();
+        let mut named = BTreeSet::new();
+        let mut records = Records::new(bytes);
+        loop {
+            let offset = records.position();
+            let Some(record) = records.next() else {
+                if records.damaged() {
+                    return Err(Error::invalid(format!(
+                        "the bytes are no batch: no record begins at offset {offset} of {}",
+                        bytes.len()
+                    )));
+                }
+                break;
+            };
+            engine.check_sizes(record.key, record.value).map_err(|error| {
+                Error::invalid(format!("the record at offset {offset}: {}", error.message()))
+            })?;
+            if offset >= BATCH_BYTES_MAX || batch.pending.count == u32::MAX {
+                return Err(too_large());
+            }
+            if named.insert(record.keyspace) {
+                let tree = engine.trees.lock().get(&record.keyspace).cloned();
+                let tree = tree.ok_or_else(|| no_keyspace(record.keyspace, offset))?;
+                batch.pending.trees.push(tree);
+            }
+            batch.pending.count += 1;
+            batch.pending.deletes += u32::from(record.kind == Kind::Delete);
+        }
+        if batch.pending.count > 0 {
+            batch.pending.bytes = bytes.to_vec();
+            batch.handle = Some(Arc::clone(&db.handle));
+        }
+        Ok(batch)
     }
 
     /// Adds a put. A key or value over its limit is reported when the batch is written, and nothing
@@ -75,29 +146,52 @@ impl WriteBatch {
         self.push(keyspace, Kind::Delete, key.as_ref(), &[]);
     }
 
+    /// Adds all records of `other`, behind those that are there. What would be reported when
+    /// `other` is written is reported when this batch is.
+    pub fn append(&mut self, other: &Self) {
+        if self.invalid.is_some() {
+            return;
+        }
+        if other.invalid.is_some() {
+            self.invalid.clone_from(&other.invalid);
+            return;
+        }
+        let Some(handle) = &other.handle else { return };
+        if !self.takes_from(handle) {
+            self.invalid = Some(of_another_store());
+            return;
+        }
+        let bytes = self.pending.bytes.len() + other.pending.bytes.len();
+        let count = self.pending.count.checked_add(other.pending.count);
+        if bytes > BATCH_BYTES_MAX || count.is_none() {
+            self.invalid = Some(too_large());
+            return;
+        }
+        self.handle.get_or_insert_with(|| Arc::clone(handle));
+        self.pending.append(&other.pending);
+    }
+
+    /// Whether records for the store of `handle` may go into this batch.
+    fn takes_from(&self, handle: &Arc<Handle>) -> bool {
+        self.handle.as_ref().is_none_or(|h| Arc::ptr_eq(h, handle))
+    }
+
     fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
         if self.invalid.is_some() {
             return;
         }
-        let same = self.handle.as_ref().is_none_or(|h| Arc::ptr_eq(h, &keyspace.handle));
-        let checked = if same {
+        let checked = if self.takes_from(&keyspace.handle) {
             keyspace.handle.engine.check_sizes(key, value)
         } else {
-            Err(Error::invalid(
-                "the batch holds records for another store; use one batch per store",
-            ))
+            Err(of_another_store())
         };
         let room = u64::from(self.pending.count) < u64::from(u32::MAX);
         match checked {
-            Ok(()) if room && self.pending.bytes.len() < limits::VALUE_BYTES_MAX * 2 => {
+            Ok(()) if room && self.pending.bytes.len() < BATCH_BYTES_MAX => {
                 self.handle.get_or_insert_with(|| Arc::clone(&keyspace.handle));
                 self.pending.push(&keyspace.tree, kind, key, value);
             }
-            Ok(()) => {
-                self.invalid = Some(Error::invalid(
-                    "the batch is larger than 2 GiB; split it into smaller ones",
-                ));
-            }
+            Ok(()) => self.invalid = Some(too_large()),
             Err(error) => self.invalid = Some(error),
         }
     }
@@ -114,7 +208,8 @@ impl WriteBatch {
         self.pending.count == 0
     }
 
-    /// Removes all records, keeping the memory.
+    /// Removes all records, and what was wrong with one, keeping the memory. An empty batch does
+    /// not keep the store open.
     pub fn clear(&mut self) {
         self.pending.clear();
         self.handle = None;
@@ -127,23 +222,68 @@ impl WriteBatch {
         self.pending.bytes.len()
     }
 
-    /// The encoded records (`docs/format/batch.md`).
+    /// The encoded records, as the log has them (`docs/format/batch.md`, version
+    /// [`BYTES_VERSION`](Self::BYTES_VERSION)). Records that were refused are not among them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.pending.bytes
     }
 
     /// The records in order.
-    pub fn iter(&self) -> impl Iterator<Item = BatchRecord<'_>> {
-        Records::new(&self.pending.bytes).map(|record| {
-            let tree = self.pending.trees.iter().find(|t| t.id == record.keyspace);
-            let keyspace = tree.map_or("", |t| t.name.as_str());
-            match record.kind {
-                Kind::Put => BatchRecord::Put { keyspace, key: record.key, value: record.value },
-                Kind::Delete => BatchRecord::Delete { keyspace, key: record.key },
-            }
+    #[must_use]
+    pub fn iter(&self) -> BatchIter<'_> {
+        BatchIter { records: Records::new(&self.pending.bytes), trees: &self.pending.trees }
+    }
+}
+
+impl<'a> IntoIterator for &'a WriteBatch {
+    type Item = BatchRecord<'a>;
+    type IntoIter = BatchIter<'a>;
+
+    fn into_iter(self) -> BatchIter<'a> {
+        self.iter()
+    }
+}
+
+/// The records of a [`WriteBatch`], in order.
+#[derive(Clone)]
+pub struct BatchIter<'a> {
+    records: Records<'a>,
+    trees: &'a [Arc<Tree>],
+}
+
+impl<'a> Iterator for BatchIter<'a> {
+    type Item = BatchRecord<'a>;
+
+    fn next(&mut self) -> Option<BatchRecord<'a>> {
+        let record = self.records.next()?;
+        let tree = self.trees.iter().find(|t| t.id == record.keyspace);
+        let keyspace = tree.map_or("", |t| t.name.as_str());
+        Some(match record.kind {
+            Kind::Put => BatchRecord::Put { keyspace, key: record.key, value: record.value },
+            Kind::Delete => BatchRecord::Delete { keyspace, key: record.key },
         })
     }
+}
+
+impl FusedIterator for BatchIter<'_> {}
+
+fn of_another_store() -> Error {
+    Error::invalid("the batch holds records for another store; use one batch per store")
+}
+
+fn too_large() -> Error {
+    Error::invalid("the batch is larger than 2 GiB; split it into smaller ones")
+}
+
+fn no_keyspace(number: KeyspaceId, offset: usize) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "the record at offset {offset} is for keyspace number {number}, and there is none: it \
+             was dropped, or the bytes are of another store"
+        ),
+    )
 }
 
 /// A batch on its way: wait for it, ask whether it is done, or be called back.

@@ -3,6 +3,7 @@
 //! Not here: how anything works. `engine` ties the layers together, `open` recovers, `scheduler`
 //! runs what is done in the background.
 
+use std::borrow::BorrowMut;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -330,14 +331,23 @@ impl Db {
         &self.default
     }
 
-    /// Writes a batch: all of it or nothing, as durable as asked for when the call returns. An
-    /// empty batch with [`Durability::Sync`] does what [`sync`](Self::sync) does.
+    /// Writes a batch, given away or lent (`&mut batch`): all of it or nothing, as durable as asked
+    /// for when the call returns. An empty batch with [`Durability::Sync`] does what
+    /// [`sync`](Self::sync) does.
+    ///
+    /// A batch that was lent has its records afterwards, written or not: write it again after an
+    /// error, or [clear](WriteBatch::clear) it and use its memory again.
     ///
     /// # Errors
     /// As [`Keyspace::put_with`]; `InvalidArgument` also for a batch over several keyspaces with
     /// [`Durability::None`], and for records of another store.
-    pub fn write(&self, mut batch: WriteBatch, durability: Durability) -> Result<()> {
-        self.admit(&mut batch, durability)?;
+    pub fn write(
+        &self,
+        mut batch: impl BorrowMut<WriteBatch>,
+        durability: Durability,
+    ) -> Result<()> {
+        let batch = batch.borrow_mut();
+        self.admit(batch, durability)?;
         self.handle.engine.write_batch(&mut batch.pending)
     }
 
@@ -356,8 +366,8 @@ impl Db {
     }
 
     fn admit(&self, batch: &mut WriteBatch, durability: Durability) -> Result<()> {
-        if let Some(error) = batch.invalid.take() {
-            return Err(error);
+        if let Some(error) = &batch.invalid {
+            return Err(error.clone());
         }
         if batch.handle.as_ref().is_some_and(|h| !Arc::ptr_eq(h, &self.handle)) {
             return Err(Error::invalid("the batch holds records for another store"));

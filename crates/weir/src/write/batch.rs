@@ -1,4 +1,4 @@
-// FORMAT: docs/format/batch.md sha=b457515acd51
+// FORMAT: docs/format/batch.md sha=4167f84754e6
 //! The bytes of a batch: what a writer encodes, the log stores, and the memtable is filled from.
 //!
 //! A batch is a sequence of records without a header; the sequence number of a record is that of
@@ -37,6 +37,7 @@ pub(crate) fn encode(bytes: &mut Vec<u8>, record: Record<'_>) {
 
 /// The records of a batch, in order. After the last whole record, `damaged` tells whether bytes
 /// were left over that are not a record.
+#[derive(Clone)]
 pub(crate) struct Records<'a> {
     reader: Reader<'a>,
     damaged: bool,
@@ -46,6 +47,11 @@ impl<'a> Records<'a> {
     /// The records in `bytes`.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { reader: Reader::new(bytes), damaged: false }
+    }
+
+    /// Offset of the next record.
+    pub(crate) fn position(&self) -> usize {
+        self.reader.position()
     }
 
     /// Whether the bytes ended in something that is not a record.

@@ -13,7 +13,7 @@ use crate::write::batch::{self, Record};
 const TICKET_BYTES: usize = 256;
 
 /// A batch on its way through the queue.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct PendingBatch {
     /// The records (`write::batch`).
     pub(crate) bytes: Vec<u8>,
@@ -29,12 +29,26 @@ pub(crate) struct PendingBatch {
 impl PendingBatch {
     /// Appends a record for `tree`.
     pub(crate) fn push(&mut self, tree: &Arc<Tree>, kind: Kind, key: &[u8], value: &[u8]) {
-        if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
-            self.trees.push(Arc::clone(tree));
-        }
+        self.name(tree);
         batch::encode(&mut self.bytes, Record { kind, keyspace: tree.id, key, value });
         self.count += 1;
         self.deletes += u32::from(kind == Kind::Delete);
+    }
+
+    /// Notes that records name `tree`.
+    #[inline]
+    pub(crate) fn name(&mut self, tree: &Arc<Tree>) {
+        if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
+            self.trees.push(Arc::clone(tree));
+        }
+    }
+
+    /// Appends all records of another batch of the same store.
+    pub(crate) fn append(&mut self, other: &Self) {
+        other.trees.iter().for_each(|tree| self.name(tree));
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+        self.deletes += other.deletes;
     }
 
     /// What it costs to let it wait. At least 1.

@@ -109,7 +109,8 @@ impl Committer {
         }
     }
 
-    /// Commits one batch and waits until it is as durable as it asks for.
+    /// Commits one batch and waits until it is as durable as it asks for. The batch is as it was
+    /// then, whatever became of it: it may be written again, or emptied and filled again.
     pub(crate) fn write(&self, pending: &mut PendingBatch) -> Result<Committed> {
         self.queue.admit(pending)?;
         let sync = pending.durability == Durability::Sync;
@@ -151,20 +152,22 @@ impl Committer {
         Ok(ticket)
     }
 
-    /// Commits one batch, leading or waiting for the one who does.
+    /// Commits one batch, leading or waiting for the one who does. It is lent to who leads, and
+    /// given back.
     #[inline]
     fn commit_attended(&self, pending: &mut PendingBatch) -> Result<Committed> {
         if let Some(lead) = self.try_lead() {
             return self.lead_with(lead, pending, Vec::new());
         }
         let ticket = Ticket::new(Some(std::mem::take(pending)), true);
-        match self.enqueue_and_wait(&ticket) {
+        let turn = self.enqueue_and_wait(&ticket);
+        *pending = ticket.state.lock().pending.take().unwrap_or_default();
+        match turn {
             Turn::Committed(outcome) => outcome,
             Turn::Leads(mut lead) => {
-                let own = ticket.state.lock().pending.take();
                 // A lead that was free came from an empty wait list.
                 let due = if lead.has_company { self.catch_up(&mut lead) } else { Vec::new() };
-                self.lead_with(lead, &mut own.unwrap_or_default(), due)
+                self.lead_with(lead, pending, due)
             }
         }
     }
@@ -398,8 +401,8 @@ impl CommitQueue {
                 self.shared.poison(error);
             }
         });
-        for (ticket, _) in followers {
-            due.extend(ticket.finish(outcome.clone()));
+        for (ticket, pending) in followers {
+            due.extend(ticket.give_back(pending, outcome.clone()));
         }
         outcome
     }

@@ -132,7 +132,8 @@ impl Patience {
 }
 
 pub(super) struct TicketState {
-    /// Taken by the leader that commits it. `None` also for a ticket that only wants the lead.
+    /// Taken by the leader that commits it, and given back if a thread blocks on the ticket. `None`
+    /// also for a ticket that only wants the lead.
     pub(super) pending: Option<PendingBatch>,
     lead: Option<Lead>,
     outcome: Option<Result<Committed>>,
@@ -196,8 +197,27 @@ impl Ticket {
     /// after it has given the lead away.
     #[must_use]
     pub(super) fn finish(&self, outcome: Result<Committed>) -> Option<DueCallback> {
+        self.finish_with(None, outcome)
+    }
+
+    /// As [`finish`](Self::finish), and gives its batch back to the thread that blocks on it.
+    #[must_use]
+    pub(super) fn give_back(
+        &self,
+        pending: PendingBatch,
+        outcome: Result<Committed>,
+    ) -> Option<DueCallback> {
+        self.finish_with(self.blocking.then_some(pending), outcome)
+    }
+
+    fn finish_with(
+        &self,
+        pending: Option<PendingBatch>,
+        outcome: Result<Committed>,
+    ) -> Option<DueCallback> {
         let callback = {
             let mut state = self.state.lock();
+            state.pending = pending;
             state.outcome = Some(outcome.clone());
             state.callback.take()
         };
