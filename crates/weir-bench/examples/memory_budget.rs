@@ -1,7 +1,7 @@
 //! Does the memory budget hold? Loads data, then reads and writes at once with many open cursors,
 //! and compares the process's anonymous memory with the budget and with the engine's own account.
 //!
-//! `cargo run --release -p weir-bench --example memory_budget -- [MiB of data] [seconds] [DIR]`
+//! `cargo run --release -p weir-db-bench --example memory_budget -- [MiB of data] [seconds] [DIR]`
 //! (2,048 MiB and 600 s by default). Exits with 1 if the peak is above 1.10 x budget + 32 MiB, or
 //! if the account is off by more than 10 %. Linux only: it reads `/proc/self/status`.
 

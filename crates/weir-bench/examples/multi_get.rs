@@ -1,7 +1,7 @@
 //! What does a batch of lookups save? Reads the same random keys one by one and in batches, from a
 //! warm and from a cold block cache, and prints the time per key.
 //!
-//! `cargo run --release -p weir-bench --example multi_get -- [keys in the store] [rounds] [DIR]`
+//! `cargo run --release -p weir-db-bench --example multi_get -- [keys in the store] [rounds] [DIR]`
 //! (1,000,000 keys of 16 + 100 bytes and 9 rounds by default; batches of 1,000 keys). Prints the
 //! median and the extremes of the rounds. *Cold* means an empty block cache: the operating system
 //! still has the files in memory.

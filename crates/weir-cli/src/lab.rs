@@ -37,7 +37,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
     }
     Err(Failure::new(
         "the laboratory is a program of its own, weir-lab, which is neither beside weir nor in the \
-         PATH; build it with `cargo build --release -p weir-lab`, or run it from the sources with \
-         `cargo run --release -p weir-lab -- list`",
+         PATH; build it with `cargo build --release -p weir-db-lab`, or run it from the sources \
+         with `cargo run --release -p weir-db-lab -- list`",
     ))
 }

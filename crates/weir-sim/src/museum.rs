@@ -221,7 +221,7 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
 /// Builds what the bug's campaigns and tests need: a patch that does not build is not caught.
 fn build(exhibit: &Exhibit, copy: &Path) -> Result<(), String> {
     if !exhibit.runs.is_empty() {
-        require("cargo", &["build", "--quiet", "-p", "weir-sim"], copy)?;
+        require("cargo", &["build", "--quiet", "-p", "weir-db-sim"], copy)?;
     }
     for words in &exhibit.tests {
         let all = format!("test --quiet --no-run {words}");

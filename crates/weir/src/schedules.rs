@@ -1,7 +1,7 @@
 //! Protocols between threads, explored: the real code in simulation, with a switch point before
 //! every atomic operation (`base::atomic`) and at every lock, under many seeds.
 //!
-//! `cargo test -p weir --features schedules --lib schedules`; `WEIR_SCHEDULES` is the number of
+//! `cargo test -p weir-db --features schedules --lib schedules`; `WEIR_SCHEDULES` is the number of
 //! seeds per test. A failure names its seed.
 //!
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the

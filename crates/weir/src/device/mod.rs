@@ -26,6 +26,13 @@ pub mod spindle;
 /// Devices that count requests or make them fail go by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(
+        dead_code,
+        reason = "only devices of the simulation have requests to the directory itself"
+    )
+)]
 pub enum FileClass {
     /// A segment of the write-ahead log.
     Wal = 0,
@@ -43,6 +50,7 @@ pub enum FileClass {
     Other,
 }
 
+#[cfg(feature = "sim")]
 impl FileClass {
     /// All classes, in the order of their numbers.
     pub const ALL: [Self; 7] = [

@@ -1,6 +1,6 @@
 //! Measurements by hand, not tests: they print and assert nothing.
 //!
-//! `WEIR_SPEED_ENTRIES=300000 cargo test --release -p weir table::speed -- --nocapture
+//! `WEIR_SPEED_ENTRIES=300000 cargo test --release -p weir-db table::speed -- --nocapture
 //! --test-threads 1`
 //!
 //! `WEIR_SPEED_ENTRIES` sets the size of the table (300,000: 35 MB, larger than most caches).
