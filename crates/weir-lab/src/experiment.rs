@@ -14,6 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::document::{Document, Files, Table, take};
+use crate::policies::Policy;
 use crate::result::{Axis, Differs, Kind};
 use crate::settings::Settings;
 
@@ -218,14 +219,21 @@ impl Experiment {
         for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(sets) {
             let named = |e: String| format!("{e}, of the run {name:?}");
             let own = with_set(&document, &settings, &set).map_err(named)?;
-            let stated = document.typed(own.clone())?;
-            let settings = document.typed(own).map_err(named)?;
+            let mut stated: toml::Table = document.typed(own.clone())?;
+            let typed: Settings = document.typed(own).map_err(named)?;
+            let used = typed.policies_used();
+            without_unused_policies(&mut stated, &used);
+            refuse_unused_policies(&document, &set, &used).map_err(named)?;
+            let settings = typed.without_unused_policies().map_err(|e| wrong(&named(e)))?;
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
             runs.push(Run { name, point, set, stated, settings });
         }
         for number in &stated.numbers {
             number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
         }
+        let mut options: toml::Table = document.typed(settings)?;
+        let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
+        without_unused_policies(&mut options, &used);
         Ok(Self {
             name: name.to_owned(),
             source: name.to_owned(),
@@ -233,7 +241,7 @@ impl Experiment {
             figure: stated.figure,
             title: stated.title,
             notes: stated.notes,
-            options: by_full_name(&document.typed(settings)?),
+            options: by_full_name(&options),
             whole,
             runs,
             plot: stated.plot,
@@ -280,6 +288,31 @@ fn with_set<'t>(
     Ok(tree)
 }
 
+/// That a run sets no option of a policy that it does not use.
+fn refuse_unused_policies(
+    document: &Document<'_>,
+    set: &DeTable<'_>,
+    used: &[Policy],
+) -> Result<(), String> {
+    for option in set.keys() {
+        let mut keys = option.get_ref().split('.');
+        if keys.next() == Some("policies")
+            && let Some(name) = keys.next()
+            && !used.iter().any(|policy| policy.name() == name)
+        {
+            return Err(document.wrong(option, format_args!("the policy {name} is not used")));
+        }
+    }
+    Ok(())
+}
+
+/// Drops the options of all policies but `used` from settings.
+fn without_unused_policies(settings: &mut toml::Table, used: &[Policy]) {
+    if let Some(policies) = settings.get_mut("policies").and_then(toml::Value::as_table_mut) {
+        policies.retain(|name, _| used.iter().any(|policy| policy.name() == name));
+    }
+}
+
 /// The options of a table and of the tables in it as text, by their full names.
 fn by_full_name(table: &toml::Table) -> BTreeMap<String, String> {
     fn collect(prefix: &str, table: &toml::Table, all: &mut BTreeMap<String, String>) {
@@ -312,7 +345,6 @@ fn shown(value: &toml::Value) -> String {
 mod tests {
     use super::*;
     use crate::document::Source;
-    use crate::settings::Policy;
 
     const TEXT: &str = r#"
 paper = "LSbM"
@@ -325,11 +357,6 @@ policy = "leveled"
 write_buffer_bytes = 104857600
 write_buffer_entries = 0
 immutables_max = 4
-level_ratio = 10
-base_level_bytes = 1073741824
-expected_bytes = 0
-l0_trigger = 4
-runs_per_level = 10
 table_bytes = 20971520
 block_bytes = 4096
 bloom_bits = 15.0
@@ -340,6 +367,13 @@ row_cache_bytes = 0
 warm_up = "none"
 background_threads = 1
 durability = "buffered"
+[settings.policies.leveled]
+level_ratio = 10
+base_level_bytes = 1073741824
+expected_bytes = 0
+l0_trigger = 4
+[settings.policies.tiered]
+runs_per_level = 10
 [settings.load]
 policy = "leveled"
 merged = true
@@ -413,7 +447,9 @@ note = ""
         assert_eq!((b.load.keys, b.store.policy), (20_971_520, Policy::Leveled));
         assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
         assert_eq!(experiment.options["reads.choice"], "range_hot");
-        assert_eq!(experiment.options.len(), 52);
+        // What `tiered` would be told is no option of this experiment.
+        assert_eq!(experiment.options.len(), 51);
+        assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
     }
 
     /// Goal: who says that a number differs says from what, how far and why. Method: each of them
@@ -445,11 +481,32 @@ note = ""
     #[test]
     fn what_is_wrong_is_named() {
         for (from, to, named) in [
-            ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 35: unknown field `speed`"),
+            ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 37: unknown field `speed`"),
             ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
             ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
             ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
             ("\"writes.per_second\"", "writes", "no option \"writes\""),
+            (
+                "[settings.policies.tiered]",
+                "[settings.policies.tiered]\nlevel_ratio = 4",
+                "line 28: unknown field `level_ratio`, expected `runs_per_level`, in \
+                 `policies.tiered`",
+            ),
+            (
+                "\"writes.per_second\" = 0.0",
+                "\"store.policy\" = \"gear\"",
+                "there is no [settings.policies.gear], of the run \"b\"",
+            ),
+            (
+                "\"writes.per_second\" = 0.0",
+                "\"policies.tiered.runs_per_level\" = 2",
+                "line 78: the policy tiered is not used, of the run \"b\"",
+            ),
+            (
+                "\"writes.per_second\" = 0.0",
+                "\"policies.tiered.level_ratio\" = 2",
+                "no option \"policies.tiered.level_ratio\"",
+            ),
             ("run = \"a\"", "run = \"c\"", "\"c\""),
             ("title =", "titel =", "line 4: unknown field `titel`"),
             ("title =", "title", "line 4: "),

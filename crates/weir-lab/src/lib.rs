@@ -16,6 +16,7 @@ pub mod files;
 pub mod formulas;
 pub mod measure;
 pub mod plot;
+pub mod policies;
 pub mod reader;
 pub mod replay;
 pub mod report;

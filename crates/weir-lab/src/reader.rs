@@ -85,7 +85,7 @@ pub fn read(view: &View<'_>, number: usize) {
     let settings = view.settings;
     let number = number as u64;
     let mix = mix(settings.reads.kind);
-    let (_, durability) = store::engine_options(settings);
+    let durability = store::durability(settings);
     let latest = settings.reads.kind == ReadKind::YcsbD;
     let mut reader = Reader {
         view,

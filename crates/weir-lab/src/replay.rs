@@ -102,7 +102,7 @@ pub struct Followed {
 /// A line that is wrong, by its number; the engine's, as text.
 pub fn follow(settings: &Settings, db: &Db, text: &str) -> Result<Followed, String> {
     weir::sim::this_actor_reads();
-    let (_, durability) = crate::store::engine_options(settings);
+    let durability = crate::store::durability(settings);
     let mut lines = Lines::new(text.as_bytes());
     let mut followed = Followed::default();
     let wrong = |e| match e {

@@ -235,7 +235,7 @@ fn replay(
 ) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
     let start = simulation.now_nanos();
     let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
-    let (_, durability) = store::engine_options(&settings);
+    let durability = store::durability(&settings);
     let mut list = Replay::new(&settings, &db, durability, seed);
     let mut samples = vec![sample(&db, dir, 0.0)];
     list.write()?;
@@ -335,7 +335,7 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
 /// The writer: what is due, a hundred times a second.
 fn write(shared: &Shared, simulation: &Simulation, from: u64) {
     let settings = &shared.settings;
-    let (_, durability) = store::engine_options(settings);
+    let durability = store::durability(settings);
     let stream = Prng::new(shared.seed, VALUE_STREAM);
     let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
     let (mut key, mut done) = (Vec::new(), 0u64);

@@ -15,7 +15,7 @@ use crate::files::{self, WorkDir};
 use crate::measure;
 use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
 use crate::run::{self, Record};
-use crate::settings::{Durability, Policy, Settings, Store, WarmUp};
+use crate::settings::{Durability, Settings, Store, WarmUp};
 use crate::store;
 
 /// How an experiment is run.
@@ -204,8 +204,9 @@ fn image(
     seed: u64,
     processor: usize,
 ) -> Result<PathBuf, String> {
-    // What the policy or the tables depend on. The cache's size and the like do not change a byte.
-    let text = format!("{:?} {:?}", settings.load, image_options(settings));
+    // What the tables depend on. The cache's size and the like do not change a byte.
+    let tree = settings.policies.tree(settings.load.policy)?;
+    let text = format!("{:?} {tree:?} {:?}", settings.load, image_options(settings));
     let key = files::key(&["image", &text, &seed.to_string()])?;
     let path = cache.join("images").join(key);
     if path.is_dir() {
@@ -225,10 +226,7 @@ fn image_options(settings: &Settings) -> Store {
     store.row_cache_bytes = 0;
     store.warm_up = WarmUp::None;
     store.durability = Durability::None;
-    store.policy = Policy::Leveled;
-    if settings.load.merged {
-        store.runs_per_level = 0;
-    }
+    store.policy = settings.load.policy;
     store
 }
 

@@ -6,12 +6,16 @@
 
 use serde::Deserialize;
 
+use crate::policies::{Policies, Policy, Tree};
+
 /// Every option of one run, at scale 1 unless it was scaled.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The engine.
     pub store: Store,
+    /// What the policies are told that `store` and `load` name.
+    pub policies: Policies,
     /// What is in it at the start.
     pub load: Load,
     /// What it lies on.
@@ -38,16 +42,6 @@ pub struct Store {
     pub write_buffer_entries: u64,
     /// Memtables that may wait for their flush.
     pub immutables_max: usize,
-    /// Size ratio of levels.
-    pub level_ratio: u32,
-    /// Bytes of level 1: the paper's S1. Scaled.
-    pub base_level_bytes: u64,
-    /// Bytes for which levels are sized; 0: what the last one holds. Scaled.
-    pub expected_bytes: u64,
-    /// Runs in level 0 that start a merge.
-    pub l0_trigger: usize,
-    /// Runs of a level, for policies that collect them.
-    pub runs_per_level: usize,
     /// Bytes of a table. Scaled.
     pub table_bytes: u64,
     /// Bytes of a block.
@@ -176,26 +170,6 @@ pub struct Time {
     pub window_seconds: f64,
 }
 
-/// A compaction policy of the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// LevelDB's.
-    Leveled,
-    /// Every level collects runs.
-    Tiered,
-    /// Tiered above, one run in the last level.
-    LazyLeveled,
-    /// Neighbours in age of similar size are merged.
-    SizeTiered,
-    /// The SM-tree that LSbM is compared with.
-    SteppedMerge,
-    /// bLSM's.
-    Gear,
-    /// dLSM's.
-    TwoPhase,
-}
-
 /// How filter bits are divided over the runs of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -312,6 +286,24 @@ pub enum WriteChoice {
 }
 
 impl Settings {
+    /// The policies that a run needs: its own, and that of its load, if anything is loaded.
+    #[must_use]
+    pub fn policies_used(&self) -> Vec<Policy> {
+        let load = (self.load.keys > 0).then_some(self.load.policy);
+        [self.store.policy].into_iter().chain(load).collect()
+    }
+
+    /// The same without the options of policies that the run does not need: runs that differ in
+    /// these are one run.
+    ///
+    /// # Errors
+    /// A policy has no options.
+    pub fn without_unused_policies(mut self) -> Result<Self, String> {
+        let trees = self.policies_used().into_iter().map(|policy| self.policies.tree(policy));
+        self.policies = Policies::of(&trees.collect::<Result<Vec<Tree>, String>>()?);
+        Ok(self)
+    }
+
     /// The same at scale `scale`: data, caches, files, levels and durations are divided by it;
     /// rates, latencies, entries, blocks and percentages are not.
     #[must_use]
@@ -319,8 +311,6 @@ impl Settings {
         let divide = |number: u64| number / u64::from(scale);
         let store = &mut self.store;
         store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
-        store.base_level_bytes = divide(store.base_level_bytes).max(1 << 10);
-        store.expected_bytes = divide(store.expected_bytes);
         store.table_bytes = divide(store.table_bytes).max(1 << 10);
         store.block_cache_bytes = divide(store.block_cache_bytes);
         store.row_cache_bytes = divide(store.row_cache_bytes);
@@ -328,6 +318,7 @@ impl Settings {
             0 => 0,
             entries => divide(entries).max(1),
         };
+        self.policies.scale(scale);
         self.load.keys = divide(self.load.keys);
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);

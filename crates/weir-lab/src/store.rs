@@ -11,7 +11,8 @@ use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, Ti
 use weir::{CompactionPolicy, Compression, Db, DbOptions, Durability, Filters, Options, WarmUp};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
-use crate::settings::{self, Order, Policy, Preset, Settings};
+use crate::policies::Tree;
+use crate::settings::{self, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
 const LOAD_STREAM: u64 = 1 << 41;
@@ -76,19 +77,39 @@ pub fn keys(settings: &Settings) -> KeySpace {
     KeySpace::new(settings.load.keys.max(1), settings.load.key_bytes, KeyFormat::Decimal)
 }
 
-/// The engine's words for what `settings` say: its options, and how durable writes are.
+/// How durable writes are.
 #[must_use]
-pub fn engine_options(settings: &Settings) -> (Options, Durability) {
+pub fn durability(settings: &Settings) -> Durability {
+    match settings.store.durability {
+        settings::Durability::None => Durability::None,
+        settings::Durability::Buffered => Durability::Buffered,
+        settings::Durability::Sync => Durability::Sync,
+    }
+}
+
+/// The engine's options for `settings`: the only place that knows both.
+fn engine_options(settings: &Settings) -> Result<Options, String> {
     let store = &settings.store;
-    let compaction = match store.policy {
-        Policy::Leveled => CompactionPolicy::Leveled,
-        Policy::Tiered => CompactionPolicy::Tiered,
-        Policy::LazyLeveled => CompactionPolicy::LazyLeveled,
-        Policy::SizeTiered => CompactionPolicy::SizeTiered,
-        Policy::SteppedMerge => CompactionPolicy::SteppedMerge,
-        Policy::Gear => CompactionPolicy::Gear,
-        Policy::TwoPhase => CompactionPolicy::TwoPhase,
+    // What a policy does not look at stays as it is.
+    let mut options = Options::default();
+    let (compaction, levels, runs) = match settings.policies.tree(store.policy)? {
+        Tree::Leveled(levels) => (CompactionPolicy::Leveled, Some(levels), None),
+        Tree::Gear(levels) => (CompactionPolicy::Gear, Some(levels), None),
+        Tree::TwoPhase(levels) => (CompactionPolicy::TwoPhase, Some(levels), None),
+        Tree::Tiered(runs) => (CompactionPolicy::Tiered, None, Some(runs)),
+        Tree::LazyLeveled(runs) => (CompactionPolicy::LazyLeveled, None, Some(runs)),
+        Tree::SizeTiered(runs) => (CompactionPolicy::SizeTiered, None, Some(runs)),
+        Tree::SteppedMerge(runs) => (CompactionPolicy::SteppedMerge, None, Some(runs)),
     };
+    if let Some(levels) = levels {
+        options.level_ratio = levels.level_ratio;
+        options.base_level_bytes = levels.base_level_bytes;
+        options.expected_bytes = levels.expected_bytes;
+        options.l0_trigger = levels.l0_trigger;
+    }
+    if let Some(runs) = runs {
+        options.runs_per_level = runs.runs_per_level;
+    }
     let filters = match store.filters {
         settings::Filters::Uniform => Filters::Uniform,
         settings::Filters::Monkey => Filters::Monkey,
@@ -100,12 +121,7 @@ pub fn engine_options(settings: &Settings) -> (Options, Durability) {
         settings::WarmUp::None => WarmUp::None,
         settings::WarmUp::Incremental => WarmUp::Incremental,
     };
-    let durability = match store.durability {
-        settings::Durability::None => Durability::None,
-        settings::Durability::Buffered => Durability::Buffered,
-        settings::Durability::Sync => Durability::Sync,
-    };
-    let options = Options {
+    Ok(Options {
         write_buffer_bytes: store.write_buffer_bytes,
         write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
         immutables_max: store.immutables_max,
@@ -115,14 +131,9 @@ pub fn engine_options(settings: &Settings) -> (Options, Durability) {
         bloom_bits: vec![store.bloom_bits],
         filters,
         compression: vec![compression],
-        level_ratio: store.level_ratio,
-        base_level_bytes: store.base_level_bytes,
-        expected_bytes: store.expected_bytes,
-        l0_trigger: store.l0_trigger,
-        runs_per_level: store.runs_per_level,
         warm_up,
-    };
-    (options, durability)
+        ..options
+    })
 }
 
 /// Opens the store in `dir`.
@@ -130,7 +141,7 @@ pub fn engine_options(settings: &Settings) -> (Options, Durability) {
 /// # Errors
 /// The engine's, as text.
 pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, String> {
-    let (options, _) = engine_options(settings);
+    let options = engine_options(settings)?;
     let store = &settings.store;
     // Enough that nothing but the cache's own size bounds the cache.
     let memtables = store.write_buffer_bytes * (store.immutables_max as u64 + 4);
@@ -205,18 +216,29 @@ mod tests {
     use super::*;
 
     /// Goal: what an experiment says reaches the engine. Method: names that are not the first of
-    /// their kind.
+    /// their kind, options that no other policy has.
     #[test]
     fn options_are_taken() {
-        let experiment = crate::catalog::named("lsbm-fig11b").expect("built in");
-        let mut settings = experiment.runs[0].settings.clone();
-        settings.store.policy = Policy::SteppedMerge;
+        let experiment = crate::catalog::named("lsbm-fig16").expect("built in");
+        let settings_of = |run: &str| {
+            let run = experiment.runs.iter().find(|r| r.name == run).expect(run);
+            run.settings.clone()
+        };
+        let mut settings = settings_of("stepped-merge");
         settings.store.filters = settings::Filters::Monkey;
         settings.store.warm_up = settings::WarmUp::Incremental;
         settings.store.durability = settings::Durability::Sync;
-        let (options, durability) = engine_options(&settings);
+        let options = engine_options(&settings).expect("complete");
         assert_eq!(options.compaction, CompactionPolicy::SteppedMerge);
         assert_eq!((options.filters, options.warm_up), (Filters::Monkey, WarmUp::Incremental));
-        assert_eq!(durability, Durability::Sync);
+        assert_eq!((options.runs_per_level, options.level_ratio), (10, 10));
+        assert_eq!(durability(&settings), Durability::Sync);
+        let options = engine_options(&settings_of("LevelDB").scaled(2)).expect("complete");
+        assert_eq!(options.compaction, CompactionPolicy::Leveled);
+        assert_eq!((options.l0_trigger, options.runs_per_level), (4, 4));
+        assert_eq!((options.base_level_bytes, options.expected_bytes), (512 << 20, 50 << 30));
+        settings.store.policy = crate::policies::Policy::LazyLeveled;
+        let error = engine_options(&settings).expect_err("no such table");
+        assert!(error.contains("[settings.policies.lazy_leveled]"), "{error}");
     }
 }

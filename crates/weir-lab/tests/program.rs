@@ -109,6 +109,13 @@ numbers = []
 [settings.store]
 # Files take longer than what is in them.
 table_bytes = 335_544_320
+[settings.policies.two_phase]
+level_ratio = 10
+base_level_bytes = 1_073_741_824
+expected_bytes = 107_374_182_400
+l0_trigger = 2
+[settings.policies.tiered]
+runs_per_level = 10
 [settings.time]
 warm_up_seconds = 300.0
 seconds = 3_000.0
@@ -121,7 +128,7 @@ measures = ["hit_ratio", "qps", "database_over_data"]
     .to_owned();
     for policy in ["leveled", "gear", "two_phase", "stepped_merge", "tiered"] {
         let own = match policy {
-            "leveled" => r#""store.l0_trigger" = 4, "store.warm_up" = "incremental""#,
+            "leveled" => r#""policies.leveled.l0_trigger" = 4, "store.warm_up" = "incremental""#,
             "gear" | "two_phase" => r#""store.filters" = "monkey""#,
             _ => r#""load.merged" = false, "load.order" = "random", "load.policy" = "tiered""#,
         };
