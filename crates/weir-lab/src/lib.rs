@@ -1,7 +1,7 @@
 //! Weir's laboratory: the papers' experiments on the real engine, on simulated disks and a virtual
 //! clock, from a seed.
 //!
-//! [`catalog`] has all experiments, [`runner`] runs them. [`experiment`] is what an experiment
+//! [`catalog`] has all experiments, [`suite`] runs them. [`experiment`] is what an experiment
 //! states (one TOML file per figure), [`result`] what comes out of it (one JSON file per figure),
 //! [`plot`] and [`report`] how people see that.
 //!
@@ -15,14 +15,16 @@ pub mod experiment;
 pub mod files;
 pub mod formulas;
 pub mod measure;
+pub mod operations;
+pub mod outcome;
 pub mod plot;
 pub mod policies;
-pub mod reader;
-pub mod replay;
+pub mod record;
 pub mod report;
 pub mod result;
-pub mod run;
-pub mod runner;
 pub mod settings;
 pub mod show;
+pub mod simulate;
 pub mod store;
+pub mod suite;
+pub mod workload;

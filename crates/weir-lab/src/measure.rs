@@ -9,7 +9,7 @@
 
 use weir::defaults::LEVELS;
 
-use crate::run::{Record, Sample};
+use crate::record::{Record, Sample};
 
 /// A measure per window.
 struct PerWindow {

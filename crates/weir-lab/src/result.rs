@@ -1,6 +1,6 @@
 //! What one experiment gives: one JSON file, the only thing that plots and reports are made of.
 //!
-//! Not here: how it is measured (`runner`) and how it is shown.
+//! Not here: how it is measured (`suite`) and how it is shown.
 //!
 //! Invariants: (1) every number is finite, so that the JSON form is complete; (2) everything but
 //! `real_seconds` and `command` depends only on the experiment, the scale, the seed and the code.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
 use weir_lab::experiment::Experiment;
-use weir_lab::runner::{self, Listener, Progress, RunOptions, Stage};
+use weir_lab::suite::{self, Listener, Progress, RunOptions, Stage};
 
 use super::{Result, experiment, folder, print_numbers, refuse_failures};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let outcomes = runner::run(&experiments, &options, &listener(&bar));
+    let outcomes = suite::run(&experiments, &options, &listener(&bar));
     bar.finish_and_clear();
     // What there is is kept, whatever became of the others.
     let (mut results, mut failure) = (Vec::new(), None);

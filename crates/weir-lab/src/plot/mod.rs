@@ -3,7 +3,7 @@
 //! Every plot has a title, what it comes from, axes with label and unit, a legend below the data
 //! and, dashed, what the paper gives. Series of different units are in panels of their own.
 //!
-//! Not here: what is measured and derived (`runner`); pages of plots (`report`).
+//! Not here: what is measured and derived (`outcome`); pages of plots (`report`).
 //!
 //! The same result gives the same bytes: no clock, no font of the machine, no place in the order of
 //! a hash table.

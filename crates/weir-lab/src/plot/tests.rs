@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::experiment::Experiment;
+use crate::outcome::outcome;
+use crate::record::{Record, Sample};
 use crate::result::{Axis, Kind, Number, Series};
-use crate::run::{Record, Sample};
-use crate::runner::{self, RunOptions};
 
 fn series(name: &str, unit: &str, points: &[[f64; 2]], labels: &[&str]) -> Series {
     let labels = labels.iter().map(|&l| l.to_owned()).collect();
@@ -178,8 +178,7 @@ fn made_up(experiment: &Experiment) -> Outcome {
         Record { samples, loaded_bytes: 1000, spindles: 2, ..Record::default() }
     };
     let records: Vec<Record> = (1..=experiment.runs.len() as u64).map(record).collect();
-    let options = RunOptions { scale: 64, seed: 1, cache: "nowhere".into(), reuse: false, jobs: 1 };
-    runner::outcome(experiment, &options, &records).unwrap_or_else(|e| panic!("{e}"))
+    outcome(experiment, 64, 1, &records).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Goal: every experiment's plot has a title, axes with units, a legend, and dashed what the paper

@@ -1,109 +1,24 @@
-//! One run: a store on a timed disk, readers, a writer, and somebody who takes samples.
+//! One run in virtual time: a store on a timed disk, readers and a writer (`workload`) or a list of
+//! operations (`operations`), and samples of what is counted.
 //!
-//! Every part is an actor of one simulation. Readers are closed loops: each asks again when it has
-//! its answer and has spent its processor time. The writer wakes a hundred times a virtual second
-//! and writes what is due. Nothing here depends on real time but the progress that is shown.
+//! Every part is an actor of one simulation. Nothing here depends on real time but the progress
+//! that is shown.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{RealDir, Simulation, TimedCounters, TimedDir, TimedOptions};
-use weir_bench::{KeySpace, Prng, Values};
+use weir::sim::{RealDir, Simulation, TimedDir, TimedOptions};
+use weir_bench::KeySpace;
 
-use crate::choice::{Choice, written_key};
-use crate::replay::Replay;
-use crate::settings::{Settings, WriteChoice};
-use crate::store;
-
-/// Virtual nanoseconds between two wake-ups of the writer.
-const WRITER_TICK_NANOS: u64 = 10_000_000;
-
-/// The stream of the values that are written.
-const VALUE_STREAM: u64 = 1 << 42;
-
-/// Everything that is counted, as of one instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Virtual seconds since the measured part began.
-    pub seconds: f64,
-    /// Operations that readers have done.
-    pub reads: u64,
-    /// Virtual nanoseconds that they took.
-    pub read_nanos: u64,
-    /// Updates that the writer has done.
-    pub writes: u64,
-    /// Data blocks that users' reads found in the block cache, and did not find.
-    pub hits: u64,
-    /// See `hits`.
-    pub misses: u64,
-    /// Bytes in the block cache and how many it may hold.
-    pub cache_bytes: u64,
-    /// See `cache_bytes`.
-    pub cache_capacity: u64,
-    /// Bytes of keys and values that users wrote.
-    pub user_bytes: u64,
-    /// Bytes that flushes wrote.
-    pub flushed_bytes: u64,
-    /// Bytes that merges wrote.
-    pub merged_bytes: u64,
-    /// Bytes that merges read.
-    pub merge_read_bytes: u64,
-    /// Seconds that writers were delayed or stopped.
-    pub stalled_seconds: f64,
-    /// Virtual seconds that the writes of a replay took, waiting for the merges included.
-    pub write_seconds: f64,
-    /// Virtual seconds that its reads took.
-    pub read_seconds: f64,
-    /// Bytes in each level, and bytes that merges have written into it.
-    pub levels: [[u64; 2]; LEVELS],
-    /// What the disk counted.
-    pub disk: Disk,
-}
-
-/// What the disk counted; see [`TimedCounters`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disk {
-    /// Reads for users that reached the disk.
-    pub user_reads: u64,
-    /// Pages that users' reads found in the page cache.
-    pub page_hits: u64,
-    /// Pages that they did not find there.
-    pub page_misses: u64,
-    /// Time that all spindles were at work, together.
-    pub busy_nanos: u64,
-    /// Bytes of all tables, also of those that are removed but still open.
-    pub table_bytes: u64,
-}
-
-impl From<TimedCounters> for Disk {
-    fn from(counters: TimedCounters) -> Self {
-        let TimedCounters { user_reads, page_hits, page_misses, busy_nanos, table_bytes, .. } =
-            counters;
-        Self { user_reads, page_hits, page_misses, busy_nanos, table_bytes }
-    }
-}
-
-/// What a run gives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Samples, one window apart; the first at the beginning of the measured part.
-    pub samples: Vec<Sample>,
-    /// Bytes of all loaded entries.
-    pub loaded_bytes: u64,
-    /// Spindles of the disk.
-    pub spindles: u64,
-    /// Virtual seconds, warm-up included.
-    pub virtual_seconds: f64,
-    /// Real seconds; differs from time to time.
-    pub real_seconds: f64,
-    /// The levels at the end, from 0 on: runs, tables and bytes.
-    pub levels: Vec<[u64; 3]>,
-}
+use crate::choice::Choice;
+use crate::operations::{self, Replay};
+use crate::record::{Record, Sample};
+use crate::settings::Settings;
+use crate::{store, workload};
 
 /// What all actors of a run share.
 struct Shared {
@@ -193,12 +108,15 @@ fn act(
     };
     for number in 0..shared.settings.reads.threads {
         let shared = Arc::clone(&shared);
-        start_actor("reader", Box::new(move || crate::reader::read(&shared.view(), number)))?;
+        start_actor("reader", Box::new(move || workload::read(&shared.view(), number)))?;
     }
     if shared.settings.writes.per_second > 0.0 {
         let (shared, simulation) = (Arc::clone(&shared), simulation.clone());
         let from = if time.warm_up_writes { simulation.now_nanos() } else { start };
-        start_actor("writer", Box::new(move || write(&shared, &simulation, from)))?;
+        start_actor(
+            "writer",
+            Box::new(move || workload::write(&shared.view(), &simulation, from)),
+        )?;
     }
     let mut samples = Vec::new();
     let windows = (time.seconds / time.window_seconds).round().max(1.0) as u64;
@@ -264,7 +182,7 @@ fn follow(
         .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
     let start = simulation.now_nanos();
     let first = sample(&db, dir, 0.0);
-    let followed = crate::replay::follow(settings, &db, &text)?;
+    let followed = operations::follow(settings, &db, &text)?;
     let written = weir::sim::now_nanos();
     db.flush().map_err(|e| e.to_string())?;
     db.wait_idle().map_err(|e| e.to_string())?;
@@ -281,8 +199,8 @@ fn follow(
 }
 
 impl Shared {
-    fn view(&self) -> crate::reader::View<'_> {
-        crate::reader::View {
+    fn view(&self) -> workload::View<'_> {
+        workload::View {
             settings: &self.settings,
             seed: self.seed,
             db: &self.db,
@@ -329,36 +247,5 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
         stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
         disk: dir.counters().into(),
         ..Sample::default()
-    }
-}
-
-/// The writer: what is due, a hundred times a second.
-fn write(shared: &Shared, simulation: &Simulation, from: u64) {
-    let settings = &shared.settings;
-    let durability = store::durability(settings);
-    let stream = Prng::new(shared.seed, VALUE_STREAM);
-    let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
-    let (mut key, mut done) = (Vec::new(), 0u64);
-    simulation.delay(Duration::from_nanos(from.saturating_sub(simulation.now_nanos())));
-    loop {
-        let now = simulation.now_nanos();
-        if now >= shared.end_nanos {
-            return;
-        }
-        let due = ((now - from) as f64 / 1e9 * settings.writes.per_second) as u64;
-        while done < due {
-            let index = match settings.writes.choice {
-                WriteChoice::Uniform => {
-                    written_key(shared.seed, done as i64, settings.load.keys.max(1))
-                }
-            };
-            shared.keys.existing(index, &mut key);
-            let put = shared.db.put_with(&key, values.next_value(), durability);
-            put.unwrap_or_else(|e| panic!("a write failed: {e}"));
-            weir::sim::work(settings.writes.cpu_nanos);
-            done += 1;
-            shared.writes.fetch_add(1, Ordering::Relaxed);
-        }
-        simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
     }
 }

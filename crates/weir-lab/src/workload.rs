@@ -1,24 +1,34 @@
-//! A reader: gets, scans, or one of YCSB's mixes, one operation after the other.
+//! Who reads and who writes. A reader does gets, scans, or one of YCSB's mixes in a closed loop: it
+//! asks again when it has its answer and has spent its processor time. The writer wakes a hundred
+//! times a virtual second and writes what is due.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use weir::sim::Simulation;
 use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values, Zipfian};
 
-use crate::choice::Choice;
-use crate::settings::{ReadKind, Settings};
+use crate::choice::{Choice, written_key};
+use crate::settings::{ReadKind, Settings, WriteChoice};
 use crate::store;
 
 /// The stream of the first reader; the others follow.
 const READER_STREAM: u64 = 1;
 
 /// The stream of the values that the first reader writes.
-const VALUE_STREAM: u64 = 1 << 43;
+const READER_VALUE_STREAM: u64 = 1 << 43;
+
+/// The stream of the values that the writer writes.
+const WRITER_VALUE_STREAM: u64 = 1 << 42;
+
+/// Virtual nanoseconds between two wake-ups of the writer.
+const WRITER_TICK_NANOS: u64 = 10_000_000;
 
 /// Most entries of a scan of YCSB's workload E.
 const YCSB_SCAN_ENTRIES: u64 = 100;
 
-/// What a reader knows of its run.
+/// What readers and the writer know of their run.
 pub struct View<'a> {
     /// The run's options, scaled.
     pub settings: &'a Settings,
@@ -93,7 +103,7 @@ pub fn read(view: &View<'_>, number: usize) {
         values: Values::new(
             settings.load.value_bytes,
             1.0,
-            Prng::new(view.seed, VALUE_STREAM + number),
+            Prng::new(view.seed, READER_VALUE_STREAM + number),
         ),
         ranks: latest.then(|| Zipfian::with_theta(settings.load.keys, settings.reads.zipf_theta)),
         durability,
@@ -188,5 +198,39 @@ impl Reader<'_> {
         }
         cursor.status().unwrap_or_else(|e| panic!("a scan failed: {e}"));
         assert!(passed > 0, "nothing from key {index} on");
+    }
+}
+
+/// Writes what is due from `from` on until the run ends.
+///
+/// # Panics
+/// If the engine fails: the run is then worth nothing.
+pub fn write(view: &View<'_>, simulation: &Simulation, from: u64) {
+    let settings = &view.settings;
+    let durability = store::durability(settings);
+    let stream = Prng::new(view.seed, WRITER_VALUE_STREAM);
+    let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
+    let (mut key, mut done) = (Vec::new(), 0u64);
+    simulation.delay(Duration::from_nanos(from.saturating_sub(simulation.now_nanos())));
+    loop {
+        let now = simulation.now_nanos();
+        if now >= view.end_nanos {
+            return;
+        }
+        let due = ((now - from) as f64 / 1e9 * settings.writes.per_second) as u64;
+        while done < due {
+            let index = match settings.writes.choice {
+                WriteChoice::Uniform => {
+                    written_key(view.seed, done as i64, settings.load.keys.max(1))
+                }
+            };
+            view.keys.existing(index, &mut key);
+            let put = view.db.put_with(&key, values.next_value(), durability);
+            put.unwrap_or_else(|e| panic!("a write failed: {e}"));
+            weir::sim::work(settings.writes.cpu_nanos);
+            done += 1;
+            view.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
     }
 }

@@ -1,0 +1,181 @@
+//! What an experiment states: one TOML file per figure, and the bases that it shares with others.
+//!
+//! `[settings]` has every option of the store, its load, the disk, the readers, the writer and the
+//! clock, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option has
+//! a default: a file and its bases say all that is needed, and a key that this module does not know
+//! is refused by its name.
+//!
+//! Not here: the options themselves (`settings`), and how files are read (`document`, `parse`).
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::result::{Axis, Differs, Kind};
+use crate::settings::Settings;
+
+/// One figure or table of a paper.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The file's name without its ending.
+    pub name: String,
+    /// What one types to run it: the name, or the path of its file.
+    pub source: String,
+    /// Short name of the paper, as in docs/papers.md.
+    pub paper: String,
+    /// The figure, table or section there.
+    pub figure: String,
+    /// One line for people.
+    pub title: String,
+    /// What a reader of the result must know.
+    pub notes: Vec<String>,
+    /// Every option as text, at scale 1, by its full name.
+    pub options: BTreeMap<String, String>,
+    /// What is run, one after the other.
+    pub runs: Vec<Run>,
+    /// What is drawn.
+    pub plot: Plot,
+    /// The paper's curves, where it gives them.
+    pub paper_lines: Vec<PaperLine>,
+    /// What is derived.
+    pub numbers: Vec<Wanted>,
+    /// All that its files state together.
+    whole: toml::Table,
+}
+
+/// One run of a store.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its name: of the line in a plot over time, of the bar in a bar chart.
+    pub name: String,
+    /// The line it belongs to in a plot over a parameter, and its place on the horizontal axis.
+    pub point: Option<Point>,
+    /// The options that differ from `[settings]` as text, at scale 1, by their full names.
+    pub set: BTreeMap<String, String>,
+    /// Every option of this run as its files state them.
+    stated: toml::Table,
+    /// Every option of this run, at scale 1.
+    pub settings: Settings,
+}
+
+/// Where one run's value is drawn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// The line.
+    pub series: String,
+    /// The parameter's value.
+    pub x: f64,
+}
+
+/// What is drawn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// How.
+    pub kind: Kind,
+    /// Horizontal axis.
+    pub x: Axis,
+    /// Vertical axis.
+    pub y: Axis,
+    /// The measures that are drawn, by name: one line or set of bars each.
+    pub measures: Vec<String>,
+}
+
+/// A curve of the paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperLine {
+    /// Its name.
+    pub name: String,
+    /// Unit of its y values.
+    pub unit: String,
+    /// x and y, at scale 1.
+    pub points: Vec<[f64; 2]>,
+    /// Names of the points, for bars: those of the runs.
+    pub labels: Vec<String>,
+}
+
+/// A number to derive.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// What it is called in the result.
+    pub name: String,
+    /// Name of the measure.
+    pub measure: String,
+    /// The run it is taken from.
+    pub run: String,
+    /// The run whose value it is divided by.
+    pub over: Option<String>,
+    /// The run whose value is taken from it.
+    pub less: Option<String>,
+    /// A formula's value that it is divided by.
+    pub over_value: Option<f64>,
+    /// The paper's value at scale 1.
+    pub paper: Option<f64>,
+    /// The least that is accepted.
+    pub low: Option<f64>,
+    /// The most that is accepted.
+    pub high: Option<f64>,
+    /// What is expected instead, if the paper's bounds are not met for a reason that was tested.
+    pub differs: Option<Differs>,
+    /// Where the bounds come from, or why they are missing.
+    pub note: String,
+}
+
+impl Wanted {
+    /// That its runs exist, that the bounds can be met, and that a difference has bounds to differ
+    /// from and a reason.
+    fn check(&self, runs: &[Run]) -> Result<(), String> {
+        let named = [Some(&self.run), self.over.as_ref(), self.less.as_ref()];
+        for name in named.into_iter().flatten() {
+            if !runs.iter().any(|run| run.name == *name) {
+                return Err(format!("there is no run {name:?}"));
+            }
+        }
+        if self.over_value == Some(0.0) {
+            return Err("over_value is 0".into());
+        }
+        if self.low.zip(self.high).is_some_and(|(low, high)| low > high) {
+            return Err("low is above high".into());
+        }
+        let Some(differs) = &self.differs else { return Ok(()) };
+        if self.low.is_none() && self.high.is_none() {
+            return Err("differs: there are no bounds to differ from".into());
+        }
+        if differs.low > differs.high {
+            return Err("differs: low is above high".into());
+        }
+        if differs.because.trim().is_empty() {
+            return Err("differs: because is empty".into());
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// `[settings]` as they hold for this run, as TOML.
+    ///
+    /// # Errors
+    /// The encoder's, as text.
+    pub fn to_toml(&self) -> Result<String, String> {
+        let settings = toml::Value::Table(self.stated.clone());
+        let table = toml::Table::from_iter([("settings".to_owned(), settings)]);
+        toml::to_string(&table).map_err(|e| e.to_string())
+    }
+}
+
+impl Experiment {
+    /// All that its files state together, as one TOML file that needs no base.
+    ///
+    /// # Errors
+    /// The encoder's, as text.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(&self.whole).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,175 @@
+//! From the files of an experiment to what they state.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Experiment, PaperLine, Plot, Point, Run, Wanted};
+use crate::document::{Document, Files, Table, take};
+use crate::policies::Policy;
+use crate::settings::Settings;
+
+/// What a file has beside `settings` and what its runs set.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stated {
+    paper: String,
+    figure: String,
+    title: String,
+    notes: Vec<String>,
+    runs: Vec<StatedRun>,
+    plot: Plot,
+    paper_lines: Vec<PaperLine>,
+    numbers: Vec<Wanted>,
+}
+
+/// What a run has beside what it sets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatedRun {
+    name: String,
+    point: Option<Point>,
+}
+
+impl Experiment {
+    /// The experiment in `files`, which is called `name`.
+    ///
+    /// # Errors
+    /// The key that is missing, unknown or wrong, with the file and the line.
+    pub fn parse(name: &str, files: &Files) -> Result<Self, String> {
+        let mut document = Document::parse(files)?;
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", files.name());
+        let whole = document.typed(document.table.clone())?;
+        let table = document.table.get_mut();
+        let settings = take(table, "settings").ok_or_else(|| wrong(&"there is no [settings]"))?;
+        let sets = take_sets(table);
+        let stated: Stated = document.typed(document.table.clone())?;
+        // What is wrong here is wrong even if every run sets it anew.
+        let _: Settings = document.typed(settings.clone())?;
+        let mut runs = Vec::new();
+        for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(sets) {
+            let named = |e: String| format!("{e}, of the run {name:?}");
+            let own = with_set(&document, &settings, &set).map_err(named)?;
+            let mut stated: toml::Table = document.typed(own.clone())?;
+            let typed: Settings = document.typed(own).map_err(named)?;
+            let used = typed.policies_used();
+            without_unused_policies(&mut stated, &used);
+            refuse_unused_policies(&document, &set, &used).map_err(named)?;
+            let settings = typed.without_unused_policies().map_err(|e| wrong(&named(e)))?;
+            let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
+            runs.push(Run { name, point, set, stated, settings });
+        }
+        for number in &stated.numbers {
+            number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
+        }
+        let mut options: toml::Table = document.typed(settings)?;
+        let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
+        without_unused_policies(&mut options, &used);
+        Ok(Self {
+            name: name.to_owned(),
+            source: name.to_owned(),
+            paper: stated.paper,
+            figure: stated.figure,
+            title: stated.title,
+            notes: stated.notes,
+            options: by_full_name(&options),
+            whole,
+            runs,
+            plot: stated.plot,
+            paper_lines: stated.paper_lines,
+            numbers: stated.numbers,
+        })
+    }
+}
+
+/// Takes what each run sets out of `[[runs]]`; nothing where a run sets nothing.
+fn take_sets<'t>(table: &mut DeTable<'t>) -> Vec<DeTable<'t>> {
+    let runs = table.get_mut("runs").map(Spanned::get_mut);
+    let Some(DeValue::Array(runs)) = runs else { return Vec::new() };
+    let set = |run: &mut Spanned<DeValue<'t>>| match run.get_mut() {
+        DeValue::Table(run) => take(run, "set").map(Spanned::into_inner).unwrap_or_default(),
+        _ => DeTable::new(),
+    };
+    runs.iter_mut().map(set).collect()
+}
+
+/// `settings` with the options that a run sets in their place.
+fn with_set<'t>(
+    document: &Document<'t>,
+    settings: &Table<'t>,
+    set: &DeTable<'t>,
+) -> Result<Table<'t>, String> {
+    let mut tree = settings.clone();
+    for (option, value) in set {
+        let name = option.get_ref().as_ref();
+        let mut keys = name.split('.');
+        let first = keys.next().and_then(|key| tree.get_mut().get_mut(key));
+        let place = keys.try_fold(first, |place, key| match place?.get_mut() {
+            DeValue::Table(table) => Some(table.get_mut(key)),
+            _ => None,
+        });
+        match place.flatten() {
+            Some(place) if !matches!(place.get_ref(), DeValue::Table(_)) => *place = value.clone(),
+            _ => {
+                let message = format_args!("there is no option {name:?} in [settings]");
+                return Err(document.wrong(option, message));
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// That a run sets no option of a policy that it does not use.
+fn refuse_unused_policies(
+    document: &Document<'_>,
+    set: &DeTable<'_>,
+    used: &[Policy],
+) -> Result<(), String> {
+    for option in set.keys() {
+        let mut keys = option.get_ref().split('.');
+        if keys.next() == Some("policies")
+            && let Some(name) = keys.next()
+            && !used.iter().any(|policy| policy.name() == name)
+        {
+            return Err(document.wrong(option, format_args!("the policy {name} is not used")));
+        }
+    }
+    Ok(())
+}
+
+/// Drops the options of all policies but `used` from settings.
+fn without_unused_policies(settings: &mut toml::Table, used: &[Policy]) {
+    if let Some(policies) = settings.get_mut("policies").and_then(toml::Value::as_table_mut) {
+        policies.retain(|name, _| used.iter().any(|policy| policy.name() == name));
+    }
+}
+
+/// The options of a table and of the tables in it as text, by their full names.
+fn by_full_name(table: &toml::Table) -> BTreeMap<String, String> {
+    fn collect(prefix: &str, table: &toml::Table, all: &mut BTreeMap<String, String>) {
+        for (key, value) in table {
+            match value {
+                toml::Value::Table(inner) => collect(&format!("{prefix}{key}."), inner, all),
+                value => {
+                    all.insert(format!("{prefix}{key}"), shown(value));
+                }
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    collect("", table, &mut all);
+    all
+}
+
+/// A value as people write it.
+fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Float(number) => number.to_string(),
+        toml::Value::Boolean(yes) => yes.to_string(),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,214 @@
+//! Experiments that are sound, and what is said about those that are not.
+
+use super::*;
+use crate::document::{Files, Source};
+use crate::policies::Policy;
+
+const TEXT: &str = r#"
+paper = "LSbM"
+figure = "0"
+title = "a test"
+notes = []
+paper_lines = []
+[settings.store]
+policy = "leveled"
+write_buffer_bytes = 104857600
+write_buffer_entries = 0
+immutables_max = 4
+table_bytes = 20971520
+block_bytes = 4096
+bloom_bits = 15.0
+filters = "uniform"
+compression = "none"
+block_cache_bytes = 6442450944
+row_cache_bytes = 0
+warm_up = "none"
+background_threads = 1
+durability = "buffered"
+[settings.policies.leveled]
+level_ratio = 10
+base_level_bytes = 1073741824
+expected_bytes = 0
+l0_trigger = 4
+[settings.policies.tiered]
+runs_per_level = 10
+[settings.load]
+policy = "leveled"
+merged = true
+keys = 20971520
+key_bytes = 16
+value_bytes = 1008
+order = "random"
+[settings.disk]
+preset = "hdd-15k-x2"
+page_cache_bytes = 0
+indexes_resident = true
+[settings.reads]
+threads = 8
+kind = "get"
+choice = "range_hot"
+recent_keys = 0
+zipf_theta = 0.999
+hot_keys = 0.15
+hot_reads = 0.98
+scan_bytes = 0
+scan_scaled = false
+cpu_nanos = 20000
+entry_cpu_nanos = 1000
+[settings.writes]
+per_second = 1000.0
+choice = "uniform"
+cpu_nanos = 20000
+[settings.time]
+warm_up_seconds = 0.0
+warm_up_writes = false
+seconds = 20000.0
+window_seconds = 10.0
+[settings.replay]
+file = ""
+writes = 0
+updates = 0.0
+deletes = 0.0
+gets = 0
+absent = 0.0
+[plot]
+kind = "time"
+x = { label = "time", unit = "s" }
+y = { label = "hit ratio", unit = "" }
+measures = ["hit_ratio"]
+[[runs]]
+name = "a"
+set = {}
+[[runs]]
+name = "b"
+set = { "writes.per_second" = 0.0 }
+[[numbers]]
+name = "n"
+measure = "hit_ratio_mean"
+run = "a"
+over = "b"
+note = ""
+"#;
+
+fn parse(text: &str) -> Result<Experiment, String> {
+    let source = Source { name: "x.toml".into(), text: text.into() };
+    Experiment::parse("x", &Files::read(source, &|_, _| Err("there are none".into()))?)
+}
+
+/// Goal: options are taken from the file, and a run's own options hold for that run alone.
+#[test]
+fn runs_differ_where_they_say_so() {
+    let experiment = parse(TEXT).expect("parses");
+    let [a, b] = [0, 1].map(|i| &experiment.runs[i].settings);
+    assert!((a.writes.per_second - 1000.0).abs() < 1e-9);
+    assert!(b.writes.per_second.abs() < 1e-9);
+    assert_eq!((b.load.keys, b.store.policy), (20_971_520, Policy::Leveled));
+    assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
+    assert_eq!(experiment.options["reads.choice"], "range_hot");
+    // What `tiered` would be told is no option of this experiment.
+    assert_eq!(experiment.options.len(), 51);
+    assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
+}
+
+/// Goal: who says that a number differs says from what, how far and why. Method: each of them
+/// left out in turn.
+#[test]
+fn differences_have_reasons() {
+    let with = |bounds: &str, differs: &str| {
+        let number = format!("over = \"b\"\n{bounds}\ndiffers = {{ {differs} }}\nnote");
+        parse(&TEXT.replacen("over = \"b\"\nnote", &number, 1))
+    };
+    let (bounds, whole) = ("low = 1.0\nhigh = 2.0", "low = 3.0, high = 4.0, because = \"r\"");
+    let experiment = with(bounds, whole).expect("parses");
+    assert_eq!(experiment.numbers[0].differs.as_ref().map(|d| d.high), Some(4.0));
+    for (bounds, differs, named) in [
+        ("", whole, "no bounds to differ from"),
+        ("low = 2.0\nhigh = 1.0", whole, "low is above high"),
+        (bounds, "low = 4.0, high = 3.0, because = \"r\"", "differs: low is above high"),
+        (bounds, "low = 3.0, high = 4.0, because = \" \"", "because is empty"),
+        (bounds, "low = 3.0, high = 4.0", "because"),
+        (bounds, "low = 3.0, because = \"r\"", "high"),
+    ] {
+        let error = with(bounds, differs).expect_err(named);
+        assert!(error.contains(named), "{named} in {error}");
+    }
+}
+
+/// Goal: nothing is taken silently. Method: an unknown key, a missing one, an unknown option in
+/// a run and a number of an unknown run are each refused by name.
+#[test]
+fn what_is_wrong_is_named() {
+    for (from, to, named) in [
+        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 37: unknown field `speed`"),
+        ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
+        ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
+        ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
+        ("\"writes.per_second\"", "writes", "no option \"writes\""),
+        (
+            "[settings.policies.tiered]",
+            "[settings.policies.tiered]\nlevel_ratio = 4",
+            "line 28: unknown field `level_ratio`, expected `runs_per_level`, in \
+             `policies.tiered`",
+        ),
+        (
+            "\"writes.per_second\" = 0.0",
+            "\"store.policy\" = \"gear\"",
+            "there is no [settings.policies.gear], of the run \"b\"",
+        ),
+        (
+            "\"writes.per_second\" = 0.0",
+            "\"policies.tiered.runs_per_level\" = 2",
+            "line 78: the policy tiered is not used, of the run \"b\"",
+        ),
+        (
+            "\"writes.per_second\" = 0.0",
+            "\"policies.tiered.level_ratio\" = 2",
+            "no option \"policies.tiered.level_ratio\"",
+        ),
+        ("run = \"a\"", "run = \"c\"", "\"c\""),
+        ("title =", "titel =", "line 4: unknown field `titel`"),
+        ("title =", "title", "line 4: "),
+        ("[settings.", "[options.", "there is no [settings]"),
+    ] {
+        assert!(TEXT.contains(from), "{from}");
+        let error = parse(&TEXT.replace(from, to)).expect_err(named);
+        assert!(error.starts_with("x.toml: ") && error.contains(named), "{named} in {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+/// Goal: a name that is misspelt is refused where the file is read, with the line and the names
+/// that there are, in `[settings]` and in a run. Method: every option that is a name in turn.
+#[test]
+fn misspelt_names_are_refused() {
+    let line_of = |text: &str, part: &str| {
+        let at = text.find(part).expect("is there");
+        text[..at].matches('\n').count() + 1
+    };
+    for (option, name, known) in [
+        ("store.policy", "leveled", "`stepped_merge`"),
+        ("store.filters", "uniform", "`monkey`"),
+        ("store.compression", "none", "`none`"),
+        ("store.warm_up", "none", "`incremental`"),
+        ("store.durability", "buffered", "`sync`"),
+        ("load.policy", "leveled", "`gear`"),
+        ("load.order", "random", "`sequential`"),
+        ("disk.preset", "hdd-15k-x2", "`sata-ssd`"),
+        ("reads.kind", "get", "`ycsb_f`"),
+        ("reads.choice", "range_hot", "`latest_range_hot`"),
+        ("writes.choice", "uniform", "`uniform`"),
+    ] {
+        let (table, key) = option.split_once('.').expect("a full name");
+        let (before, behind) = TEXT.split_at(TEXT.find(&format!("[settings.{table}]")).unwrap());
+        let stated = behind.replacen(&format!("\n{key} = \"{name}\""), "\nKEY = \"nmae\"", 1);
+        let stated = format!("{before}{}", stated.replace("KEY", key));
+        let set = TEXT.replacen("\"writes.per_second\" = 0.0", "\"OPTION\" = \"nmae\"", 1);
+        for text in [stated, set.replace("OPTION", option)] {
+            let error = parse(&text).expect_err(option);
+            let line = line_of(&text, "\"nmae\"");
+            let start = format!("x.toml: line {line}: unknown variant `nmae`, expected ");
+            assert!(error.starts_with(&start), "{error}");
+            assert!(error.contains(known) && error.contains(option), "{error}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the records of an experiment's runs say about it: series, numbers, notes.
+//!
+//! What is shown in times is multiplied by the scale, so that it can be held against the paper.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::{Experiment, Wanted};
+use crate::measure;
+use crate::record::Record;
+use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
+
+/// What `records`, one for each run, say about `experiment`.
+pub(crate) fn outcome(
+    experiment: &Experiment,
+    scale: u32,
+    seed: u64,
+    records: &[Record],
+) -> Result<Outcome, String> {
+    let factor = f64::from(scale);
+    let numbers =
+        experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, factor));
+    let mut notes = experiment.notes.clone();
+    notes.push(format!(
+        "data, caches, files and durations are 1/{} of the paper's; times are shown as the paper's",
+        scale
+    ));
+    for (run, record) in experiment.runs.iter().zip(records) {
+        let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
+            let megabytes = *bytes as f64 / 1e6;
+            (*runs > 0)
+                .then(|| format!("level {i}: {runs} runs, {tables} tables, {megabytes:.1} MB"))
+        };
+        let levels: Vec<String> = record.levels.iter().enumerate().filter_map(level).collect();
+        notes.push(format!("{} at its end: {}", run.name, levels.join("; ")));
+    }
+    let axis = |axis: &Axis| Axis { label: axis.label.clone(), unit: axis.unit.clone() };
+    let lines = experiment.paper_lines.iter().map(|line| Series {
+        name: line.name.clone(),
+        unit: line.unit.clone(),
+        points: line.points.clone(),
+        labels: line.labels.clone(),
+    });
+    Ok(Outcome {
+        experiment: experiment.name.clone(),
+        paper: experiment.paper.clone(),
+        figure: experiment.figure.clone(),
+        title: experiment.title.clone(),
+        scale,
+        seed,
+        command: format!("weir lab run {} --scale {} --seed {}", experiment.source, scale, seed),
+        settings: settings(experiment, scale),
+        kind: experiment.plot.kind,
+        x: axis(&experiment.plot.x),
+        y: axis(&experiment.plot.y),
+        series: series(experiment, records, factor)?,
+        paper_lines: lines.collect(),
+        numbers: numbers.collect::<Result<_, _>>()?,
+        virtual_seconds: records.iter().map(|r| r.virtual_seconds).sum(),
+        real_seconds: records.iter().map(|r| r.real_seconds).sum(),
+        notes,
+    })
+}
+
+/// Every option, and where a run differs, that run's; scaled.
+fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
+    let mut all = experiment.options.clone();
+    all.insert("scale".into(), scale.to_string());
+    for run in &experiment.runs {
+        for (option, value) in &run.set {
+            all.insert(format!("{}: {option}", run.name), value.clone());
+        }
+    }
+    all
+}
+
+/// The number `measure` of a run; times as the paper's.
+fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
+    let value = measure::number(record, measure)?;
+    Ok(match measure {
+        _ if measure::is_time(measure) => value * scale,
+        _ if measure.starts_with("level_update_rate") => value / scale,
+        _ => value,
+    })
+}
+
+fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec<Series>, String> {
+    let plot = &experiment.plot;
+    let runs = || experiment.runs.iter().zip(records);
+    match plot.kind {
+        Kind::Time => over_time(experiment, records, scale),
+        Kind::Bars => plot
+            .measures
+            .iter()
+            .map(|measure| {
+                let values: Result<Vec<f64>, String> =
+                    runs().map(|(_, record)| value(record, measure, scale)).collect();
+                let points = values?.into_iter().enumerate().map(|(i, v)| [i as f64, v]).collect();
+                Ok(Series {
+                    name: measure.clone(),
+                    unit: measure::unit(measure).to_owned(),
+                    points,
+                    labels: experiment.runs.iter().map(|run| run.name.clone()).collect(),
+                })
+            })
+            .collect(),
+        Kind::Lines => over_parameter(experiment, records, scale),
+        Kind::Scatter => {
+            let [x, y] = plot.measures.as_slice() else {
+                return Err("a scatter plot needs two measures".into());
+            };
+            runs()
+                .map(|(run, record)| {
+                    let point = [value(record, x, scale)?, value(record, y, scale)?];
+                    Ok(Series {
+                        name: run.name.clone(),
+                        unit: measure::unit(y).to_owned(),
+                        points: vec![point],
+                        labels: vec![run.name.clone()],
+                    })
+                })
+                .collect()
+        }
+    }
+}
+
+/// One line per run and measure. Of several, one that is 0 all the time is left out: it is about a
+/// cache that the run does not have.
+fn over_time(
+    experiment: &Experiment,
+    records: &[Record],
+    scale: f64,
+) -> Result<Vec<Series>, String> {
+    let mut all = Vec::new();
+    for (run, record) in experiment.runs.iter().zip(records) {
+        for measure in &experiment.plot.measures {
+            let points = measure::series(record, measure)
+                .ok_or_else(|| format!("there is no measure {measure:?} over time"))?;
+            let several = experiment.plot.measures.len() > 1;
+            if several && points.iter().all(|point| point[1] == 0.0) {
+                continue;
+            }
+            let name = if several { format!("{}: {measure}", run.name) } else { run.name.clone() };
+            all.push(Series {
+                name,
+                unit: measure::unit(measure).to_owned(),
+                points: points.into_iter().map(|[x, y]| [x * scale, y]).collect(),
+                labels: Vec::new(),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// One line per series that the runs name, in their order.
+fn over_parameter(
+    experiment: &Experiment,
+    records: &[Record],
+    scale: f64,
+) -> Result<Vec<Series>, String> {
+    let mut all: Vec<Series> = Vec::new();
+    for measure in &experiment.plot.measures {
+        let first = all.len();
+        for (run, record) in experiment.runs.iter().zip(records) {
+            if let Some(base) = measure.strip_suffix("_by_level") {
+                let levels = 1..=measure::levels(record);
+                let point = |level: usize| -> Result<[f64; 2], String> {
+                    Ok([level as f64, value(record, &format!("{base}_{level}"), scale)?])
+                };
+                all.push(Series {
+                    name: format!("{}: {base}", run.name),
+                    unit: measure::unit(base).to_owned(),
+                    points: levels.map(point).collect::<Result<_, String>>()?,
+                    labels: Vec::new(),
+                });
+                continue;
+            }
+            let Some(point) = &run.point else { continue };
+            let value = [point.x, value(record, measure, scale)?];
+            let several = experiment.plot.measures.len() > 1;
+            let name =
+                if several { format!("{}: {measure}", point.series) } else { point.series.clone() };
+            match all.iter_mut().skip(first).find(|line| line.name == name) {
+                Some(line) => line.points.push(value),
+                None => all.push(Series {
+                    name,
+                    unit: measure::unit(measure).to_owned(),
+                    points: vec![value],
+                    labels: Vec::new(),
+                }),
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn number(
+    experiment: &Experiment,
+    wanted: &Wanted,
+    records: &[Record],
+    scale: f64,
+) -> Result<Number, String> {
+    let of = |name: &str| -> Result<f64, String> {
+        let place = experiment.runs.iter().position(|run| run.name == name);
+        let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
+        value(record, &wanted.measure, scale)
+    };
+    let mut ours = of(&wanted.run)?;
+    let mut unit = measure::unit(&wanted.measure).to_owned();
+    if let Some(over) = &wanted.over {
+        let under = of(over)?;
+        ours = if under == 0.0 { 0.0 } else { ours / under };
+        unit.clear();
+    }
+    if let Some(less) = &wanted.less {
+        ours -= of(less)?;
+    }
+    if let Some(value) = wanted.over_value {
+        ours /= value;
+        unit.clear();
+    }
+    Ok(Number {
+        name: wanted.name.clone(),
+        unit,
+        ours,
+        paper: wanted.paper,
+        low: wanted.low,
+        high: wanted.high,
+        differs: wanted.differs.clone(),
+        note: wanted.note.clone(),
+    })
+}

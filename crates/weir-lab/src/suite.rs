@@ -1,0 +1,231 @@
+//! All runs of some experiments: which are distinct, which results and loaded stores there are
+//! already, and the others, side by side.
+//!
+//! Not here: one run (`simulate`), and what runs say about an experiment (`outcome`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_bench::Stopwatch;
+
+use crate::experiment::{Experiment, Run};
+use crate::files::{self, WorkDir};
+use crate::outcome::outcome;
+use crate::record::Record;
+use crate::result::Result as Outcome;
+use crate::settings::{Durability, Settings, Store, WarmUp};
+use crate::{simulate, store};
+
+/// How an experiment is run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// By how much data, caches, files and durations are divided.
+    pub scale: u32,
+    /// Decides everything.
+    pub seed: u64,
+    /// Where images, results and the stores of runs lie; made if need be.
+    pub cache: PathBuf,
+    /// Whether runs of the same options, scale, seed and program are taken from there: many figures
+    /// show the same run.
+    pub reuse: bool,
+    /// Runs side by side, at least 1.
+    pub jobs: usize,
+}
+
+/// What an experiment is doing now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The run, with an experiment that it belongs to.
+    pub run: String,
+    /// Runs that are done.
+    pub done: usize,
+    /// All runs.
+    pub runs: usize,
+    /// What this run does.
+    pub stage: Stage,
+}
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stage {
+    /// Its store is loaded, or taken from an image.
+    Loading,
+    /// This part of its virtual time has passed.
+    Running(f64),
+    /// It is done.
+    Done,
+}
+
+/// Who is told of it, from several threads.
+pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Runs `experiments`; `progress` is called from several threads. Runs that several of them show
+/// are done once. What comes of each, in their order.
+pub fn run(
+    experiments: &[Experiment],
+    options: &RunOptions,
+    progress: &Listener,
+) -> Vec<Result<Outcome, String>> {
+    let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
+    let mut tasks: Vec<Task> = Vec::new();
+    let mut place = |experiment: &Experiment, run: &Run| -> Result<usize, String> {
+        let named = |e: String| format!("{}: run {:?}: {e}", experiment.name, run.name);
+        let task = Task::new(experiment, run, options).map_err(named)?;
+        Ok(*distinct.entry(task.key.clone()).or_insert_with(|| {
+            tasks.push(task);
+            tasks.len() - 1
+        }))
+    };
+    let places: Vec<Result<Vec<usize>, String>> =
+        experiments.iter().map(|e| e.runs.iter().map(|run| place(e, run)).collect()).collect();
+    let records = run_all(&tasks, options, progress);
+    let record = |place: usize| match records.get(&place) {
+        Some(Ok(record)) => Ok(record.clone()),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err("a run is missing: it panicked".to_owned()),
+    };
+    let outcome_of = |(experiment, places): (&Experiment, Result<Vec<usize>, String>)| {
+        let records: Result<Vec<Record>, String> = places?.into_iter().map(record).collect();
+        outcome(experiment, options.scale, options.seed, &records?)
+    };
+    experiments.iter().zip(places).map(outcome_of).collect()
+}
+
+/// One run of one experiment, or of several.
+struct Task {
+    /// For people: experiment and run.
+    name: String,
+    /// Scaled.
+    settings: Settings,
+    /// Of its record in the cache.
+    key: String,
+}
+
+impl Task {
+    fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
+        let settings = run.settings.clone().scaled(options.scale);
+        let operations = match settings.replay.file.as_str() {
+            "" => String::new(),
+            file => files::read_text(Path::new(file))
+                .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?,
+        };
+        let (stated, seed) = (format!("{settings:?}"), options.seed.to_string());
+        let key = files::key(&["run", &stated, &seed, &operations])?;
+        Ok(Self { name: format!("{}: {}", experiment.name, run.name), settings, key })
+    }
+}
+
+/// All runs, `jobs` side by side; their records by number.
+fn run_all(
+    tasks: &[Task],
+    options: &RunOptions,
+    progress: &Listener,
+) -> BTreeMap<usize, Result<Record, String>> {
+    let (next, done) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let results: Mutex<BTreeMap<usize, Result<Record, String>>> = Mutex::new(BTreeMap::new());
+    let loading = Mutex::new(());
+    let runs = tasks.len();
+    let worker = |processor: usize| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(number) else { return };
+            let report = {
+                let (progress, done, run) =
+                    (Arc::clone(progress), Arc::clone(&done), task.name.clone());
+                move |stage: Stage| {
+                    let done = done.load(Ordering::Relaxed);
+                    progress(Progress { run: run.clone(), done, runs, stage });
+                }
+            };
+            let place = Place { options, loading: &loading, processor };
+            let result = one(task, &place, report.clone());
+            done.fetch_add(1, Ordering::Relaxed);
+            report(Stage::Done);
+            let named = result.map_err(|e| format!("{}: {e}", task.name));
+            results.lock().unwrap_or_else(PoisonError::into_inner).insert(number, named);
+        }
+    };
+    std::thread::scope(|scope| {
+        let worker = &worker;
+        for processor in 1..options.jobs.max(1) {
+            scope.spawn(move || worker(processor));
+        }
+        worker(0);
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a run happens.
+struct Place<'a> {
+    options: &'a RunOptions,
+    /// One image is loaded at a time: two runs often need the same.
+    loading: &'a Mutex<()>,
+    processor: usize,
+}
+
+/// One run, from its image on.
+fn one(
+    task: &Task,
+    place: &Place<'_>,
+    report: impl Fn(Stage) + Send + 'static,
+) -> Result<Record, String> {
+    let (options, processor, settings) = (place.options, place.processor, &task.settings);
+    let cached = options.cache.join("runs").join(format!("{}.json", task.key));
+    if options.reuse
+        && let Some(text) = files::read_text(&cached)
+        && let Ok(record) = serde_json::from_str(&text)
+    {
+        return Ok(record);
+    }
+    let clock = Stopwatch::start();
+    report(Stage::Loading);
+    let work = WorkDir::new(&options.cache)?;
+    if settings.load.keys > 0 {
+        let image = {
+            let _one = place.loading.lock().map_err(|_| "a load panicked")?;
+            image(&options.cache, settings, options.seed, processor)?
+        };
+        work.fill_from(&image)?;
+    }
+    let progress = move |part| report(Stage::Running(part));
+    let mut record = simulate::run(work.path(), settings, options.seed, processor, progress)?;
+    record.real_seconds = clock.seconds();
+    let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
+    files::write_text(&cached, &text)?;
+    Ok(record)
+}
+
+/// The image of a loaded store: from the cache, or loaded now.
+fn image(
+    cache: &Path,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<PathBuf, String> {
+    // What the tables depend on. The cache's size and the like do not change a byte.
+    let tree = settings.policies.tree(settings.load.policy)?;
+    let text = format!("{:?} {tree:?} {:?}", settings.load, image_options(settings));
+    let key = files::key(&["image", &text, &seed.to_string()])?;
+    let path = cache.join("images").join(key);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    let work = WorkDir::new(cache)?;
+    store::load(work.path(), settings, seed, processor)?;
+    work.keep_as(&path)?;
+    Ok(path)
+}
+
+/// The store's options with those left out that an image does not depend on: it is loaded by the
+/// policy that `load` names.
+fn image_options(settings: &Settings) -> Store {
+    let mut store = settings.store.clone();
+    store.block_cache_bytes = 0;
+    store.row_cache_bytes = 0;
+    store.warm_up = WarmUp::None;
+    store.durability = Durability::None;
+    store.policy = settings.load.policy;
+    store
+}
