@@ -8,8 +8,8 @@
 
 use weir::CompactionPolicy;
 
+use super::case::{Case, TOLERANCE};
 use super::measure::{Level, Measured, Phase};
-use super::{Case, TOLERANCE};
 use crate::formulas::{self, Shape};
 
 /// A part of the measurements.

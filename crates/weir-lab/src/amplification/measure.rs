@@ -10,7 +10,7 @@
 use weir::{Builder, Compression, Db, DbOptions, Durability, LevelMetrics, Metrics, Options};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
-use super::Case;
+use super::case::Case;
 
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 16;

@@ -4,6 +4,7 @@
 //! `expect` says what the formulas lead one to expect and, where a store is off, what else was
 //! counted that explains it. Not here: time, which does not matter to any of these numbers.
 
+mod case;
 mod expect;
 mod measure;
 #[cfg(test)]
@@ -11,64 +12,14 @@ mod tests;
 
 use std::path::Path;
 
-use weir::{CompactionPolicy, Db};
+use weir::Db;
 
+pub use case::{Case, TOLERANCE, cases};
 pub use expect::{Part, Quantity, Row, Verdict, rows};
 pub use measure::{Level, Measured, Phase, Spread, measure};
 
 use crate::files::WorkDir;
 use crate::result::{Axis, Differs, Kind, Number, Result as Outcome, Series};
-
-/// How far a number may be from what is expected of it: 15 %.
-pub const TOLERANCE: f64 = 0.15;
-
-/// What is measured on one store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// The policy.
-    pub policy: CompactionPolicy,
-    /// The ratio T: of levels of one run, or the runs that make a level full.
-    pub t: u32,
-    /// Write buffers of unique keys that fill the store: N / M.
-    pub buffers: u64,
-    /// Write buffers of overwritten keys that are counted, after `buffers` that are not; 0: none.
-    pub overwrites: u64,
-}
-
-impl Case {
-    /// Such as `tiered T 4 N/M 256`.
-    #[must_use]
-    pub fn name(&self) -> String {
-        format!("{} T {} N/M {}", self.policy, self.t, self.buffers)
-    }
-
-    /// All write buffers that it flushes.
-    #[must_use]
-    pub fn flushes(&self) -> u64 {
-        self.buffers + if self.overwrites > 0 { self.buffers + self.overwrites } else { 0 }
-    }
-}
-
-/// The cases that the documentation shows.
-#[must_use]
-pub fn cases() -> Vec<Case> {
-    use CompactionPolicy::{
-        Gear, LazyLeveled, Leveled, SizeTiered, SteppedMerge, Tiered, TwoPhase,
-    };
-    let mut cases = Vec::new();
-    let mut add = |policies: &[CompactionPolicy], t, buffers, overwrites| {
-        cases.extend(policies.iter().map(|&policy| Case { policy, t, buffers, overwrites }));
-    };
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 4, 1024, 0);
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 10, 1000, 0);
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 4, 256, 1024);
-    // No powers of T.
-    add(&[Tiered], 4, 600, 0);
-    add(&[LazyLeveled], 4, 384, 1024);
-    add(&[Leveled, Gear, TwoPhase], 4, 256, 512);
-    add(&[Leveled, Gear, TwoPhase], 10, 250, 500);
-    cases
-}
 
 /// Measures `cases`, one after the other, on stores in `cache`; `done` is told of every flush.
 ///
