@@ -4,6 +4,8 @@
 //! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
 //! way in.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("Weir needs a 64-bit target: lengths of files and offsets in them are `usize`s");
 

@@ -3,6 +3,8 @@
 //! Writing appends to a `Vec<u8>`; reading goes through [`Reader`], which never panics on any
 //! bytes: a read past the end is `None`, and the caller names file and offset in the error.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 /// Appends `value` as 2 little-endian bytes.
 pub(crate) fn put_u16(buf: &mut Vec<u8>, value: u16) {
     buf.extend_from_slice(&value.to_le_bytes());
@@ -120,7 +122,7 @@ impl<'a> Reader<'a> {
 
     /// The next byte.
     pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|b| b[0])
+        self.take(1)?.first().copied()
     }
 
     /// The next 2 bytes as a little-endian number.

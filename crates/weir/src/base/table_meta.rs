@@ -10,6 +10,8 @@
 //! `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` rejects a record that
 //! breaks them.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::coding::Reader;
 use crate::base::error::{Error, Result};
 use crate::base::ids::KeyspaceId;

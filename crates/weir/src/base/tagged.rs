@@ -5,6 +5,8 @@
 //! name (`Unsupported`). An *odd* tag is ignorable: a reader that does not know it skips it. Fields
 //! may stand in any order; each record defines whether one may repeat.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::coding::{Reader, put_bytes, put_varint};
 use crate::base::error::{Error, ErrorKind};
 

@@ -16,6 +16,8 @@
 //! headers are found by chance. One that also states a plausible durable LSN makes the end of a log
 //! look like damage: an error, never a wrong group.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use crate::base::checksum::{crc, crc_append, mask};
 use crate::base::coding::{Reader, put_u32, put_u64, put_varint, varint_len};
 use crate::base::ids::Lineage;
@@ -120,7 +122,8 @@ impl Header {
         buf.extend_from_slice(&[MAGIC, self.ty as u8 | if self.pad_after { PAD_AFTER } else { 0 }]);
         self.varints().iter().for_each(|&number| put_varint(buf, number));
         put_u32(buf, self.payload_crc);
-        let checksum = mask(crc_append(seed, &buf[start..]));
+        let (_, header) = buf.split_at(start);
+        let checksum = mask(crc_append(seed, header));
         put_u32(buf, checksum);
         debug_assert_eq!((buf.len() - start) as u64, self.header_bytes());
         checksum

@@ -6,6 +6,8 @@
 //! proves that even where its payload is torn, because it has a checksum of its own; so looking for
 //! evidence is one pass over the rest of the log.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

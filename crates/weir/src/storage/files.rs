@@ -20,6 +20,8 @@
 //!
 //! Thread-safety: all methods may be called at once; `write_root` calls are put in a row.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};

@@ -15,6 +15,8 @@
 //! not pass; (3) a checksum is verified before any length inside the checked bytes is used, and no
 //! length may exceed the file's own.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
 use crate::base::buf::Buf;
 use crate::base::checksum;
 use crate::base::coding::{Reader, put_u16, put_u32, put_u64};
@@ -127,7 +129,8 @@ impl Footer {
         put_u32(out, 0); // features: none yet
         put_u16(out, FOOTER_BYTES as u16);
         put_u16(out, VERSION_LATEST);
-        self.checksum = checksum::mask(checksum::crc(&out[start..]));
+        let (_, footer) = out.split_at(start);
+        self.checksum = checksum::mask(checksum::crc(footer));
         put_u32(out, self.checksum);
         put_u64(out, MAGIC);
         assert_eq!(out.len() - start, FOOTER_BYTES, "the footer's layout and encoder differ");
@@ -296,7 +299,7 @@ pub(super) fn store_block(
     out.push(code);
     let (stored, most) = (out.len() - start, block.len() + 1);
     assert!(stored <= most, "block {ordinal} is stored in {stored} bytes, more than {most}");
-    let crc = checksum::crc(&out[start..]);
+    let crc = checksum::crc(out.split_at(start).1);
     put_u32(out, checksum::bind(crc, checksum::place(check_uid, ordinal, KIND_DATA)));
     Ok(())
 }
@@ -324,7 +327,7 @@ fn compress(block: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result
 fn lz4_compress(block: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + lz4_flex::block::get_maximum_output_size(block.len()), 0);
-    let written = lz4_flex::block::compress_into(block, &mut out[start..])
+    let written = lz4_flex::block::compress_into(block, out.split_at_mut(start).1)
         .map_err(|e| Error::with_source(ErrorKind::Io, "LZ4 cannot compress a block", e))?;
     out.truncate(start + written);
     Ok(())

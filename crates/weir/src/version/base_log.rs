@@ -5,6 +5,8 @@
 //! ordinary edits to an empty root; the root record names the last of them, so that a log which
 //! ends inside its base counts as damaged, not as short.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

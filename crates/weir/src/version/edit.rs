@@ -10,6 +10,8 @@
 //! both removed and added; (3) an added table joins the run with its epoch in its part of its
 //! level, or starts that run.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,6 +4,8 @@
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
 //! safely ignore has an odd tag. The page is docs/format/edit.md, "Options".
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};

@@ -7,6 +7,8 @@
 //!
 //! Invariant: the record is written only after the log that it names is durable up to `base_lsn`.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::checksum::{crc, mask};
 use crate::base::coding::{Reader, put_u32};
 use crate::base::error::{Error, ErrorKind, Result};

@@ -7,6 +7,8 @@
 //! run; (3) `next_*` and `last_seq` never decrease, so uids, data epochs and keyspace ids are never
 //! reused.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

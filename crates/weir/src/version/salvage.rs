@@ -10,6 +10,8 @@
 //! log of the same opening is preferred if it is sound: both held the same root then, and the older
 //! one may have more edits. Logs of earlier openings are contained in the newer base.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

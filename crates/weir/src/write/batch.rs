@@ -7,6 +7,8 @@
 //!
 //! Not here: sequence numbers, checksums (the log's groups carry both).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::coding::{self, Reader};
 use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, SEQ_MAX, Seq};

@@ -7,6 +7,8 @@
 //! damage. What a keyspace gets is so always what follows its tables without a hole. A batch over
 //! several keyspaces may be kept for some of them only; the others' part is counted as lost.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::Arc;
 
 use super::wal::{LogEnd, Memtables, Segments, read_log};

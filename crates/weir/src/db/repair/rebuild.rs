@@ -8,6 +8,8 @@
 //! log is reported, and so is a table that the best known structure names and that is not there,
 //! but where the keyspace has others that may have been merged from it.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,6 +8,8 @@
 //!
 //! A delete may be lost, and then what it hid comes to light: the report says between which keys.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,7 @@
 //! The write-ahead log as a repair reads it: whole groups up to the first damage, into memtables.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

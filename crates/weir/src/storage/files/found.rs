@@ -1,5 +1,7 @@
 //! Whether a directory is a store, vacant, or somebody else's.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::error::{Error, Result};
 use crate::device::Dir;
 use crate::storage::LogKind;

@@ -1,6 +1,8 @@
 // FORMAT: docs/format/directory.md sha=aba3844b5b20
 //! The names of a store's files in its directory, and what each is for.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::device::FileClass;
 use crate::storage::{LogKind, Object};
 
