@@ -1,23 +1,24 @@
-//! Keeping the tree in shape: deciding what to merge, and merging it.
+//! Flushes and compactions: picking what to merge, and merging it.
 //!
-//! The words: a *policy* looks at a [`Shape`](crate::version::shape) and picks *tasks*; a task
-//! names whole tables and a target level; the *plan* says how its outputs are cut; a *job* executes
+//! Terms: a *policy* picks *tasks* from a [`Shape`](crate::version::shape); a task names whole
+//! input tables and an output level; the *plan* says where its outputs are cut; a *job* executes
 //! one task (or one flush) in bounded steps and ends in one version edit.
 //!
 //! | file | what it is | pure |
 //! |---|---|---|
-//! | `task` | the only commands there are | yes |
-//! | `policy` | the trait, a file for each policy and each subject that they share | yes |
-//! | `pacing` | how much the state of the tree slows writers | yes |
-//! | `execute` | flush and merge jobs, the conservation law | no |
+//! | `task` | what a policy can ask for | yes |
+//! | `policy` | the trait, a file for each policy and for each subject that policies share | yes |
+//! | `pacing` | the delay of writers, from the state of the tree | yes |
+//! | `execute` | flush and compaction jobs, the conservation law | no |
 //!
 //! Not here: the visibility rule (`merge::Retain`), the table format (`table`), applying the edit
-//! (`version`), threads and the order of jobs (`db`).
+//! (`version`), threads and the scheduling of jobs (`db`).
 //!
 //! Invariants: (1) a table is an input of one job at most; (2) a job removes exactly its inputs and
-//! adds exactly its outputs, in one edit (H4); (3) what leaves level 0 takes every older
-//! overlapping level-0 table along (H23); (4) entries read = entries written + entries dropped for
-//! a reason, by count and by hash, or the job fails and leaves nothing behind.
+//! adds exactly its outputs, in one edit (H4); (3) a level-0 table is compacted into a lower level
+//! only together with every older level-0 table that overlaps it (H23); (4) entries read = entries
+//! written + entries dropped for a reason, by count and by hash, or the job fails and removes its
+//! outputs.
 
 pub(crate) mod execute;
 pub(crate) mod pacing;

@@ -1,8 +1,8 @@
-//! The commands that a policy gives and the executor obeys. There are no others.
+//! Tasks: all that a policy can ask the executor to do (merge, move, rotate).
 //!
-//! A task names whole tables by uid. It is valid for the shape that it was picked from for as long
-//! as none of its tables is an input of another job and it conflicts with none
-//! (`JobFootprint::conflicts_with`); the executor checks that the tables still exist.
+//! A task names whole tables by uid. It stays valid while no other job takes one of its tables as
+//! an input or conflicts with it (`JobFootprint::conflicts_with`); the executor checks that the
+//! tables still exist.
 //! Reserved for later policies, coded when used: trim a buffer list, build a sentinel.
 
 use std::fmt;
@@ -12,20 +12,20 @@ use crate::version::shape::{PartKind, RunId};
 /// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// Level 0 has as many runs as its trigger allows.
+    /// The number of runs of level 0 reached its trigger.
     RunCount,
     /// A level holds more bytes than its target.
     LevelBytes,
-    /// A level above the base level holds tables: left by another policy, or the tree shrank.
+    /// A level above the base level holds tables: of an earlier policy, or the tree shrank.
     Drain,
-    /// A table of the last level is mostly deletes that hide nothing any more.
+    /// A table of the last level is mostly deletes (tombstones) with nothing below to hide.
     Deletes,
-    /// A user asked for it.
+    /// The user requested it (`compact_range`).
     Manual,
 }
 
 impl Cause {
-    /// The name that people see.
+    /// The name in messages and reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RunCount => "run-count",
@@ -46,21 +46,22 @@ pub(crate) struct RunSlice {
     pub(crate) uids: Vec<u64>,
 }
 
-/// Where the next pick in a level starts: a field of the version, set by the task's edit.
+/// Where the next pick in a level starts, round robin: a field of the version, set by the task's
+/// edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CursorMove {
     /// The level that was picked from.
     pub(crate) level: usize,
-    /// The largest key that was picked there.
+    /// The largest key of the tables picked there.
     pub(crate) key: Vec<u8>,
 }
 
-/// Merge tables into one level, dropping what no reader can see.
+/// Merge tables into one level, dropping entries that no reader can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MergeTask {
-    /// The inputs, newest run first. Tables of the output level are inputs too.
+    /// The inputs, newest run first, tables of the output level included.
     pub(crate) inputs: Vec<RunSlice>,
-    /// The run that the outputs join or found; no input lies deeper.
+    /// The run of the outputs, existing or new; no input is below it.
     pub(crate) output: RunId,
     /// The cursor to set when the merge is installed.
     pub(crate) cursor: Option<CursorMove>,
@@ -68,12 +69,12 @@ pub(crate) struct MergeTask {
     pub(crate) cause: Cause,
 }
 
-/// Give tables another level without touching their bytes.
+/// A trivial move: give tables another part or level without rewriting them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MoveTask {
-    /// The tables and where they are.
+    /// The tables and their run.
     pub(crate) input: RunSlice,
-    /// The run that they join or found.
+    /// Their new run, existing or created by the move.
     pub(crate) output: RunId,
     /// The cursor to set when the move is installed.
     pub(crate) cursor: Option<CursorMove>,
@@ -81,11 +82,11 @@ pub(crate) struct MoveTask {
     pub(crate) cause: Cause,
 }
 
-/// Make the filling part of a level its draining part. The level has no draining part, and no job
-/// that runs brings tables to it.
+/// Make the filling part of a level its draining part. Requires: the level has no draining part and
+/// is not the output level of a running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RotateTask {
-    /// All tables of the filling part, newest run first: nobody else may take one meanwhile.
+    /// All tables of the filling part, newest run first: reserved against other jobs.
     pub(crate) inputs: Vec<RunSlice>,
     /// The level.
     pub(crate) level: usize,
@@ -93,7 +94,7 @@ pub(crate) struct RotateTask {
     pub(crate) cause: Cause,
 }
 
-/// One command.
+/// One task of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Merge tables into one level.
@@ -105,7 +106,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The tables that the task takes away, run by run.
+    /// The input tables, run by run.
     pub(crate) fn inputs(&self) -> &[RunSlice] {
         match self {
             Self::Merge(merge) => &merge.inputs,
@@ -114,12 +115,12 @@ impl Task {
         }
     }
 
-    /// The uids of the tables that the task takes away.
+    /// The uids of the input tables.
     pub(crate) fn input_uids(&self) -> impl Iterator<Item = u64> + '_ {
         self.inputs().iter().flat_map(|slice| slice.uids.iter().copied())
     }
 
-    /// The run that the outputs join or found; a rotation has none.
+    /// The run of the outputs, existing or new; a rotation has none.
     pub(crate) fn output(&self) -> Option<RunId> {
         match self {
             Self::Merge(merge) => Some(merge.output),
@@ -128,7 +129,7 @@ impl Task {
         }
     }
 
-    /// The level and part that the tables go to.
+    /// The level and part of the outputs.
     fn target(&self) -> (usize, PartKind) {
         match self {
             Self::Merge(MergeTask { output, .. }) | Self::Move(MoveTask { output, .. }) => {
@@ -159,8 +160,8 @@ impl Task {
 }
 
 impl fmt::Display for Task {
-    /// One line, as the text cases and `inspect` show it:
-    /// `merge L0/9:{31,32} L6/4:{7} -> L6 (run-count)`. A dash marks the draining part: `L5'`.
+    /// One line, as in text cases and `inspect`: `merge L0/9:{31,32} L6/4:{7} -> L6 (run-count)`.
+    /// A prime marks the draining part: `L5'`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Merge(_) => "merge",
@@ -179,7 +180,7 @@ impl fmt::Display for Task {
     }
 }
 
-/// A part of a level as people see it: `L5` and `L5'`.
+/// Displays a part of a level: `L5` is the filling part, `L5'` the draining one.
 pub(crate) struct PartName(pub(crate) usize, pub(crate) PartKind);
 
 impl fmt::Display for PartName {

@@ -1,10 +1,10 @@
 //! A flush: the entries of one or more memtables become one run of level 0.
 //!
-//! Generic over the cursor, so that memtables stay outside this layer: `db` hands over one
-//! memtable's cursor, or a merge of several, newest first.
+//! Generic over the cursor, so that this layer does not depend on memtables: `db` passes the cursor
+//! of one memtable, or a merging cursor over several, newest first.
 //!
-//! Invariants: (1) deletes are kept: what they hide lies in tables; (2) the run carries the data
-//! epoch drawn at the freeze of the newest memtable in it.
+//! Invariants: (1) deletes are kept: tables may hold older entries of their keys; (2) the run has
+//! the data epoch drawn at the freeze of its newest memtable.
 
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
@@ -20,11 +20,11 @@ use crate::options::Options;
 use crate::table::TableOptions;
 use crate::version::edit::VersionEdit;
 
-/// What a flush needs to know besides its entries.
+/// The parameters of a flush besides its entries.
 pub(crate) struct FlushSpec {
-    /// Whose memtables.
+    /// The keyspace of the memtables.
     pub(crate) keyspace: KeyspaceId,
-    /// Where the run goes, as the policy says.
+    /// The place of the run, chosen by the policy.
     pub(crate) placement: Placement,
     /// Data epoch of the run.
     pub(crate) epoch: DataEpoch,
@@ -34,7 +34,7 @@ pub(crate) struct FlushSpec {
     pub(crate) snapshots: Vec<Seq>,
     /// Size at which the run is cut into tables.
     pub(crate) table_bytes: u64,
-    /// How tables of this level are written.
+    /// The table options of the run's level.
     pub(crate) table: TableOptions,
 }
 
@@ -74,7 +74,7 @@ fn keep_deletes(_: &[u8]) -> bool {
 }
 
 impl<C: Cursor> FlushJob<C> {
-    /// A flush of everything that `entries` yields.
+    /// A flush of all entries of the cursor `entries`.
     pub(crate) fn new(context: JobContext, spec: FlushSpec, entries: C) -> Self {
         let name = format!("flush of keyspace {} in {}", spec.keyspace, context.storage.path());
         let plan =

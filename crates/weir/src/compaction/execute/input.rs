@@ -1,4 +1,4 @@
-//! The tables that a job reads.
+//! The input tables of a job and the cursors over them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::version::tables::TableList;
 /// The open tables of a slice, in key order.
 ///
 /// # Errors
-/// `Conflict` if a table is not where the slice says.
+/// `Conflict` if a table is not in the slice's run.
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     let run = version
         .levels()
@@ -42,11 +42,11 @@ pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<T
     ))
 }
 
-/// A cursor over these tables, which are some of one run, in key order. Compactions look into the
-/// cache but do not fill it.
+/// A cursor over `tables` of one run, in key order. Compactions use cached blocks but insert none
+/// into the cache.
 ///
 /// # Errors
-/// `Corruption` if they overlap: the version's check would have to be broken.
+/// `Corruption` if they overlap, which `version::check` excludes.
 pub(super) fn cursor_over(
     slice: &RunSlice,
     tables: &[Arc<Table>],

@@ -1,8 +1,8 @@
-//! A merge: input tables of several runs become tables of one level.
+//! A compaction: input tables of several runs are merged into tables of one level.
 //!
-//! The inputs are pinned by their `Arc`s: they stay readable whatever is installed meanwhile. The
-//! snapshots must have been read after the version was pinned (H47): a snapshot taken later sees
-//! nothing older than what every input holds.
+//! The job pins its inputs by their `Arc`s: they stay readable while other edits are installed. The
+//! snapshots must be read after the version was pinned (H47): a snapshot taken later has a sequence
+//! number above every entry of the inputs.
 
 use std::sync::Arc;
 
@@ -26,38 +26,38 @@ use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::shape::RunId;
 
-/// What a merge needs to know besides its context.
+/// The parameters of a compaction besides its context.
 pub(crate) struct MergeSpec {
-    /// Whose tree.
+    /// The keyspace of the tree.
     pub(crate) keyspace: KeyspaceId,
-    /// What to merge.
+    /// The inputs and the output run.
     pub(crate) task: MergeTask,
-    /// How to cut the outputs, as the policy says.
+    /// Where the outputs are cut, chosen by the policy.
     pub(crate) plan: Plan,
     /// Live snapshots, ascending, read after the version was pinned (H47).
     pub(crate) snapshots: Vec<Seq>,
-    /// How tables of the output level are written.
+    /// The table options of the output level.
     pub(crate) table: TableOptions,
-    /// Whether output blocks that replace cached ones go into the cache.
+    /// Whether output blocks that replace cached blocks are inserted into the cache.
     pub(crate) warm_up: WarmUp,
 }
 
-/// Whether a delete may be dropped: asks, for ascending keys, whether any table outside the inputs
+/// Decides whether a delete may be dropped: for ascending keys, whether no table outside the inputs
 /// may hold an older entry (H9).
 struct BaseTest {
-    /// Per run that is older than the newest input: its tables that are no inputs, in key order.
+    /// For the newest input's run and each older one: its tables that are no inputs, in key order.
     older: Vec<OlderRun>,
 }
 
 struct OlderRun {
     tables: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Index of the first table that does not end before the last key asked for.
+    /// Index of the first table whose largest key is not below the last key tested.
     at: usize,
 }
 
 impl BaseTest {
-    /// All runs of `version`, in whichever part, but those that are newer than every input, without
-    /// the inputs.
+    /// The runs of `version`, of both parts, from the newest input's on to older ones, without the
+    /// inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
         let inputs = task.inputs.iter().map(|slice| slice.run);
         let newest = inputs.min().unwrap_or(RunId::filling(0, DataEpoch::MAX));
@@ -83,7 +83,8 @@ impl BaseTest {
         Self { older }
     }
 
-    /// Whether no table outside the inputs may hold an older entry of `key`. Keys must not descend.
+    /// Whether no table outside the inputs may hold an older entry of `key`. Requires: keys do not
+    /// descend.
     fn is_base(&mut self, key: &[u8]) -> bool {
         self.older.iter_mut().all(|run| !run.may_hold(key))
     }
@@ -103,7 +104,7 @@ impl OlderRun {
 
 type DropDeletes = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
-/// A merge in steps.
+/// A compaction in steps.
 pub(crate) struct CompactionJob {
     name: String,
     keyspace: KeyspaceId,
@@ -116,7 +117,7 @@ pub(crate) struct CompactionJob {
 }
 
 impl CompactionJob {
-    /// A merge of tables of `version`.
+    /// A compaction of tables of `version`.
     ///
     /// # Errors
     /// `Conflict` if an input is not in `version`.

@@ -1,8 +1,8 @@
-//! Jobs: one flush or one merge, executed in bounded steps, ending in one edit.
+//! Jobs: one flush or one compaction, executed in bounded steps, ending in one edit.
 //!
-//! The executor is dumb: a policy has said what to merge and how to cut it (`task`, `policy`), the
-//! merge knows what survives (`merge::Retain`); here bytes are moved and counted. Not here: when a
-//! job runs (`db`), applying its edit (`version::set`), freeing its inputs (the reclaimer).
+//! The executor makes no decisions: the policy chooses inputs and cuts (`task`, `policy`), the
+//! compaction iterator drops entries (`merge::Retain`); a job writes outputs and counts. Not here:
+//! scheduling (`db`), applying the edit (`version::set`), freeing the inputs (the reclaimer).
 //!
 //! ```text
 //! flush:  memtable -> Retain(keep deletes) -> Outputs -> edit: add tables
@@ -11,14 +11,14 @@
 //! rotate: no job: `rotate_edit` is the edit
 //! ```
 //!
-//! Invariants: (1) the conservation law: entries read = entries the inputs' descriptions promise,
-//! and entries read = written + shadowed + deletes dropped, each by count and by sum of entry
-//! hashes; the written side is hashed from the encoded blocks. A job that breaks it fails with
+//! Invariants: (1) the conservation law: entries read = entries in the inputs' descriptions, and
+//! entries read = written + shadowed + deletes dropped, each by count and by sum of entry hashes;
+//! the written entries are hashed from the encoded blocks. A job that breaks it fails with
 //! `Corruption`.
 //! (2) A job that fails or is abandoned removes every table it wrote. (3) After `Done` the tables
-//! belong to the edit: whoever applies it may remove them only if the edit cannot have become
-//! durable (bug 32). (4) A delete is dropped only where no table outside the inputs can hold an
-//! older entry of its key (H9).
+//! belong to the edit: its caller may remove them only if the edit cannot have become durable
+//! (bug 32). (4) A delete is dropped only where no table outside the inputs can hold an older entry
+//! of its key (H9).
 //!
 //! Source: LevelDB `DoCompactionWork`; the conservation law is ARCHITECTURE §3 (bug 39).
 
@@ -50,52 +50,52 @@ pub(crate) use flush::{FlushJob, FlushSpec};
 pub(crate) use merge::{CompactionJob, MergeSpec};
 pub(crate) use stats::JobStats;
 
-/// Bytes of keys and values that one step handles: some milliseconds of work, so that a worker can
-/// turn to a more urgent job, or a simulation to another actor, between two steps.
+/// Bytes of keys and values that one step writes: some milliseconds of work, so that a worker can
+/// switch to a more urgent job, or a simulation to another actor, between two steps.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// What every job of a store needs.
+/// The dependencies that all jobs of a store share.
 #[derive(Clone)]
 pub(crate) struct JobContext {
     /// Where tables are written.
     pub(crate) storage: Arc<dyn Storage>,
-    /// Where blocks of outputs may go that replace cached ones.
+    /// The cache that output blocks are inserted into when warm-up is on.
     pub(crate) cache: Option<Arc<BlockCache>>,
-    /// Who counts the memory of open tables and of the jobs themselves.
+    /// Charged for the memory of open tables and of the jobs themselves.
     pub(crate) accountant: Option<Arc<Accountant>>,
-    /// Seed of the key hashes in filters: the store's.
+    /// The store's seed of the key hashes in filters.
     pub(crate) hash_seed: u64,
-    /// Whether every output is read again and compared with what was meant.
+    /// Whether every output is read back and compared with its description.
     pub(crate) verify_outputs: bool,
-    /// Draws the uid of a new table; never the same twice.
+    /// Draws the uid of a new table, never the same one twice.
     pub(crate) new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// Told of an output that nobody needs and that the device did not let go of.
+    /// Called with the uid of an obsolete output whose removal failed, for a later retry.
     pub(crate) left: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// There is more to do.
+    /// The job needs more steps.
     Continue,
     /// The job is finished.
     Done(Box<Finished>),
 }
 
-/// What a finished job hands over.
+/// The results of a finished job.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// The change of the keyspace's tree, to be applied as it is (a flush adds how far the log is
-    /// covered).
+    /// The edit of the keyspace's tree, to be applied unchanged (for a flush, `db` adds the log
+    /// position from which replay starts).
     pub(crate) edit: VersionEdit,
-    /// The tables that were written, in key order.
+    /// The tables written, in key order.
     pub(crate) outputs: Vec<Arc<TableMeta>>,
-    /// What it cost.
+    /// Its counters.
     pub(crate) stats: JobStats,
 }
 
 impl Progress {
-    /// The same, with the time of all steps in the stats.
+    /// `self` with the time of all steps in the stats.
     fn with_nanos(mut self, nanos: u64) -> Self {
         if let Self::Done(finished) = &mut self {
             finished.stats.nanos = nanos;
@@ -104,21 +104,21 @@ impl Progress {
     }
 }
 
-/// A flush or a merge.
+/// A flush or a compaction.
 pub(crate) trait Job: Send {
-    /// Works for some milliseconds.
+    /// Runs one step, of some milliseconds.
     ///
     /// # Errors
-    /// Of the inputs, of the device, or `Corruption` if entries were lost or changed. The outputs
-    /// are removed then, nothing is changed, and the job is over.
+    /// The inputs', the device's, or `Corruption` if entries were lost or changed. The outputs are
+    /// then removed, the tree is unchanged, and the job has ended.
     fn step(&mut self) -> Result<Progress>;
-    /// Gives up: removes the outputs. The job is over.
+    /// Ends the job and removes its outputs.
     fn abandon(&mut self);
-    /// What it has cost so far.
+    /// Its counters so far.
     fn stats(&self) -> JobStats;
 }
 
-/// Runs a job to its end.
+/// Runs a job to completion.
 ///
 /// # Errors
 /// The failing step's.
@@ -130,10 +130,10 @@ pub(crate) fn run(job: &mut dyn Job) -> Result<Finished> {
     }
 }
 
-/// The edit of a move: the tables change their level, their bytes stay where they are.
+/// The edit of a move: the tables change their part or level, no byte is rewritten.
 ///
 /// # Errors
-/// `Conflict` if a table is not where the task says.
+/// `Conflict` if a table is not in the task's run.
 pub(crate) fn move_edit(
     keyspace: KeyspaceId,
     version: &Version,
@@ -153,7 +153,7 @@ pub(crate) fn move_edit(
 /// The edit of a rotation.
 ///
 /// # Errors
-/// `Conflict` if the filling part is not what the task says.
+/// `Conflict` if a table is not in the task's run.
 pub(crate) fn rotate_edit(
     keyspace: KeyspaceId,
     version: &Version,
@@ -177,14 +177,14 @@ fn set_cursor(edit: &mut VersionEdit, keyspace: KeyspaceId, cursor: Option<&Curs
     }
 }
 
-/// Entries that a set of tables holds, as their descriptions say.
+/// Entries of a set of tables, from their descriptions.
 fn tally_of<'a>(tables: impl IntoIterator<Item = &'a TableMeta>) -> Tally {
     tables.into_iter().fold(Tally::default(), |sum, table| {
         sum.plus(Tally { entries: table.entries, hash: table.entry_hash })
     })
 }
 
-/// Invariant (1). `promised` is what the inputs' descriptions say, where they say it.
+/// Checks invariant (1). `promised` is the tally in the inputs' descriptions, if there are any.
 fn check_conservation(
     job: &str,
     promised: Option<Tally>,
@@ -214,7 +214,7 @@ fn check_conservation(
     Ok(())
 }
 
-/// Reads a table that was just written and compares it with its description.
+/// Reads back a table just written and compares it with its description.
 fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
     let storage = Arc::clone(&context.storage);
     let accountant = context.accountant.clone();
@@ -222,7 +222,7 @@ fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
     table.verify().map(|_| ())
 }
 
-/// Measures a step.
+/// Measures the duration of a step.
 struct Stopwatch(u64);
 
 impl Stopwatch {

@@ -1,4 +1,4 @@
-//! The tables that a job writes: cut, finished, compared with what was meant, or removed.
+//! The output tables of a job: cut, finished and checked against the entries added, or removed.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::compaction::policy::cut::Cutter;
 use crate::merge::{Retain, Tally};
 use crate::table::{TableBuilder, TableOptions};
 
-/// The builder's estimate of its size is asked again after this many bytes of keys and values.
+/// The builder's estimate of its size is refreshed after this many bytes of keys and values.
 const ESTIMATE_BYTES: u64 = 32 << 10;
 
-/// Memory of a table's writer besides what the builder counts: what `storage` collects before it
-/// writes.
+/// Memory of a table's writer besides the builder's: the bytes that `storage` buffers before a
+/// write.
 const WRITER_MEMORY_BYTES: u64 = 512 << 10;
 
-/// One table in the making.
+/// The table being written.
 struct Open {
     builder: TableBuilder,
     uid: u64,
-    /// Entries passed to the builder.
+    /// The entries added, hashed as they were read.
     meant: Tally,
     first_key: Vec<u8>,
     /// The builder's estimate, and bytes of keys and values added since.
@@ -41,10 +41,10 @@ pub(super) struct Outputs {
     table_bytes: u64,
     open: Option<Open>,
     finished: Vec<Arc<TableMeta>>,
-    /// How many of the finished tables were read again.
+    /// Number of finished tables that were read back.
     verified: usize,
     warm_up: Option<Arc<WarmUp>>,
-    /// For the open table.
+    /// The charge for the open table.
     memory: Option<Charge>,
 }
 
@@ -66,19 +66,19 @@ impl Outputs {
         }
     }
 
-    /// Puts blocks of the tables that are begun from now on into the cache.
+    /// Warms the cache with blocks of the tables created from now on.
     pub(super) fn warm(&mut self, warm_up: Arc<WarmUp>) {
         self.warm_up = Some(warm_up);
     }
 
-    /// Blocks that were put into the cache.
+    /// Number of blocks inserted into the cache.
     pub(super) fn blocks_warmed(&self) -> u64 {
         self.warm_up.as_ref().map_or(0, |warm_up| warm_up.blocks_warmed())
     }
 
-    /// One step of a job: takes what survives from `entries`, which is placed at its first entry
-    /// unless it was `started`. True when everything is in finished tables that were read again as
-    /// far as the store wants that.
+    /// One step of a job: writes surviving entries of `entries`, which is moved to its first
+    /// unless it was `started`. True when all entries are in finished tables, and these are read
+    /// back if the store verifies outputs.
     ///
     /// # Errors
     /// The inputs', the device's, or those of [`finish_table`](Self::finish_table).
@@ -106,7 +106,7 @@ impl Outputs {
         Ok(!self.verify_next()?)
     }
 
-    /// Keeps the account of the open table's memory.
+    /// Resizes the charge to the open table's memory.
     fn account(&mut self) {
         let held = |open: &Open| open.builder.memory_bytes() + WRITER_MEMORY_BYTES;
         if let Some(memory) = &mut self.memory {
@@ -114,7 +114,7 @@ impl Outputs {
         }
     }
 
-    /// Writes an entry, which comes after all others. `hash` is its entry hash as it was read.
+    /// Writes an entry. Requires: it sorts after all others. `hash` is its entry hash as read.
     fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8], hash: u64) -> Result<()> {
         let bytes = self.open.as_mut().map_or(0, |open| open.bytes(self.table_bytes));
         let last_key = self.open.as_ref().map(|open| open.builder.last_key());
@@ -134,7 +134,7 @@ impl Outputs {
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)();
         let created = self.context.storage.create_table(uid, self.table_bytes);
-        // The device may have made the file although it reports an error.
+        // The device may have created the file although it reports an error.
         let writer = created.inspect_err(|_| self.remove(uid))?;
         let mut builder = TableBuilder::new(writer, uid, self.options);
         if let Some(warm_up) = &self.warm_up {
@@ -150,14 +150,14 @@ impl Outputs {
         })
     }
 
-    /// Makes the open table durable and compares its description with what was meant.
+    /// Makes the open table durable and checks its description against the entries added.
     pub(super) fn finish_table(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let last_key = open.builder.last_key().to_vec();
         let meta = match open.builder.finish() {
             Ok(meta) => Arc::new(meta),
             Err(error) => {
-                // The bytes may be there under their name although the sync failed.
+                // The file may exist although its sync failed.
                 self.remove(open.uid);
                 return Err(error);
             }
@@ -191,7 +191,7 @@ impl Outputs {
         ))
     }
 
-    /// Reads the next finished table again, if the store wants that. False when none is left.
+    /// Reads back the next finished table, if the store verifies outputs. False if there is none.
     pub(super) fn verify_next(&mut self) -> Result<bool> {
         if !self.context.verify_outputs {
             return Ok(false);
@@ -202,8 +202,8 @@ impl Outputs {
         Ok(true)
     }
 
-    /// Bytes that were written so far, and the tables that they are in. A few blocks too many if
-    /// they are not cut yet, and none of those that the open table's writer may still collect.
+    /// Bytes written so far, and the number of their tables. For the open table an estimate: a few
+    /// blocks too high, less the bytes that its writer may still buffer.
     pub(super) fn so_far(&self) -> (u64, u64) {
         let open = self
             .open
@@ -218,17 +218,17 @@ impl Outputs {
         &self.finished
     }
 
-    /// Hands the finished tables over: from now on they are not removed any more.
+    /// Returns the finished tables, whose removal is then the caller's responsibility.
     pub(super) fn take(&mut self) -> Vec<Arc<TableMeta>> {
         debug_assert!(self.open.is_none(), "a table is still being written");
         std::mem::take(&mut self.finished)
     }
 
-    /// Removes everything that was written and not taken.
+    /// Removes all tables written and not taken.
     pub(super) fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
             open.builder.abandon();
-            // There is none, unless the device did not let go of it.
+            // `abandon` has removed it, unless the device failed to.
             self.remove(open.uid);
         }
         for meta in std::mem::take(&mut self.finished) {
@@ -252,8 +252,8 @@ impl Outputs {
 }
 
 impl Open {
-    /// Bytes of the table if it were finished now: at most a few blocks too high, as long as
-    /// compression does not save more than it did so far.
+    /// Bytes of the table if it were finished now: at most a few blocks too high, if compression
+    /// does not save more than it did so far.
     #[inline]
     fn bytes(&mut self, table_bytes: u64) -> u64 {
         let bytes = self.estimated_bytes + self.since_bytes;

@@ -1,16 +1,16 @@
-//! What a job cost. Not here: sums over jobs (`state::counters`).
+//! Counters of one job. Not here: sums over jobs (`state::counters`).
 
 use std::sync::Arc;
 
 use crate::base::table_meta::TableMeta;
 use crate::merge::RetainCounts;
 
-/// What one job did.
+/// The counters of one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobStats {
     /// Bytes of the input tables; 0 for a flush.
     pub(crate) bytes_read: u64,
-    /// Bytes of the output tables; before the end, of what was written of them, or a little less.
+    /// Bytes of the output tables; while the job runs, of the part written, or a little less.
     pub(crate) bytes_written: u64,
     /// Input tables.
     pub(crate) tables_read: u64,
@@ -20,18 +20,18 @@ pub(crate) struct JobStats {
     pub(crate) entries_read: u64,
     /// Entries written.
     pub(crate) entries_written: u64,
-    /// Entries dropped because a newer one hides them.
+    /// Entries dropped because a newer entry of their key hides them.
     pub(crate) entries_shadowed: u64,
-    /// Deletes dropped because they hide nothing.
+    /// Deletes (tombstones) dropped because no older entry of their key is left.
     pub(crate) deletes_dropped: u64,
-    /// Output blocks put into the cache because they replace cached ones.
+    /// Output blocks inserted into the cache because they replace cached ones.
     pub(crate) blocks_warmed: u64,
     /// Nanoseconds spent in steps.
     pub(crate) nanos: u64,
 }
 
 impl JobStats {
-    /// Adds what a job knows at its end.
+    /// Sets the counters that are final when the job ends.
     pub(super) fn finish(&mut self, counts: &RetainCounts, outputs: &[Arc<TableMeta>]) {
         self.bytes_written = outputs.iter().map(|table| table.bytes).sum();
         self.tables_written = outputs.len() as u64;

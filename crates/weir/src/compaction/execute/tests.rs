@@ -34,7 +34,7 @@ use crate::version::shape::{JobFootprint, PartKind, RunId, Shape};
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
-/// Tables in memory, logs and root in a directory; writing calls can be told to fail.
+/// Tables in memory, logs and root in a directory; writing calls fail on demand.
 struct TestStorage {
     tables: Arc<MemoryTables>,
     files: Files,
@@ -83,7 +83,7 @@ impl TableWriter for FailingWriter {
         self.inner.len()
     }
     fn finish(self: Box<Self>) -> Result<()> {
-        // The worst case: the bytes are there, but the sync fails.
+        // The worst case: the table is complete, but the sync fails.
         let result = TestStorage::write_call(&self.writes, &self.failing);
         self.inner.finish()?;
         result
@@ -397,10 +397,10 @@ fn random_write(store: &mut Store, prng: &mut Prng, keys: u64) {
     store.write(&key, value);
 }
 
-/// Goal: whatever is flushed, merged and moved, in whatever order jobs step and end, every live
-/// snapshot and the present read what the oracle says; the policy comes to rest; nothing is left on
-/// disk but the tables of the version. Method: random operations over few keys, several jobs in
-/// flight, outputs read again.
+/// Goal: for any sequence of flushes, merges and moves, in any order of the jobs' steps and ends,
+/// every live snapshot and the newest state read as the oracle; the policy becomes idle; the disk
+/// holds exactly the tables of the version. Method: random operations over few keys, several
+/// running jobs, outputs read back.
 #[test]
 fn random_trees_read_like_the_oracle_at_every_snapshot() {
     for seed in 0..12u64 {
@@ -464,12 +464,12 @@ fn assert_deletes_end(store: &mut Store) {
     let totals = store.version().totals();
     assert_eq!(totals.deletes, 0);
     if store.version().levels()[..6].iter().all(|level| level.totals().tables == 0) {
-        // Versions in the bottom level that were kept for a snapshot stay until it is rewritten.
+        // Older entries of the last level, kept for a snapshot, stay until it is rewritten.
         assert!(totals.entries >= store.expected(SEQ_MAX).len() as u64);
     }
 }
 
-/// A store with a few overlapping runs in level 0, ready to be merged.
+/// A store with three overlapping runs in level 0, at its trigger.
 fn store_with_level0(seed: u64) -> Store {
     let mut prng = Prng::new(seed);
     let mut store = Store::new(Options {
@@ -494,7 +494,7 @@ fn first_merge(store: &Store) -> MergeTask {
     }
 }
 
-/// The version's tables as if they had never been opened.
+/// The version with its tables not opened yet.
 fn reopened(store: &Store) -> Version {
     let mut levels = vec![Level::default(); LEVELS];
     for (level, old) in store.version().levels().iter().enumerate() {
@@ -523,9 +523,9 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
 
-/// Bug 39: an input that cannot be read is taken for one that has ended, and its entries are lost.
-/// Method: fail every single read of a merge in turn; each time the job must fail, remove its
-/// outputs and leave the tree as it was.
+/// Bug 39: a read error of an input is taken for its end, and its entries are lost. Method: fail
+/// every single read of a merge in turn; each time the job must fail, remove its outputs and not
+/// change the tree.
 #[test]
 fn every_failing_read_fails_the_job() {
     let mut store = store_with_level0(1);
@@ -555,8 +555,8 @@ fn every_failing_read_fails_the_job() {
     panic!("the merge does not end");
 }
 
-/// Goal: a full or failing device costs nothing but the job. Method: fail every single writing call
-/// of a merge in turn, the sync at a table's end as if the bytes were there all the same.
+/// Goal: an error of the device fails the job and nothing else. Method: fail every single writing
+/// call of a merge in turn; a failing sync at a table's end does not remove the table.
 #[test]
 fn every_failing_write_fails_the_job() {
     let store = store_with_level0(2);
@@ -580,7 +580,7 @@ fn every_failing_write_fails_the_job() {
     panic!("the merge does not end");
 }
 
-/// Goal: a job given up after any number of steps leaves nothing behind.
+/// Goal: a job abandoned after any number of steps removes all of its outputs.
 #[test]
 fn an_abandoned_job_leaves_no_table() {
     let store = store_with_level0(3);
@@ -595,7 +595,7 @@ fn an_abandoned_job_leaves_no_table() {
         job.abandon();
         if let Some(finished) = done {
             assert!(steps > 2, "the merge is too small for this test");
-            // The tables belong to the edit now.
+            // The tables belong to the edit.
             assert_ne!(store.storage.list_tables().expect("a list"), before);
             finished.remove_outputs(&store.storage);
             assert_eq!(store.storage.list_tables().expect("a list"), before);
@@ -606,8 +606,8 @@ fn an_abandoned_job_leaves_no_table() {
     panic!("the merge does not end");
 }
 
-/// Goal: the conservation law sees an input that yields other entries than its description
-/// promises. Method: descriptions that are off by one entry, or by one bit of the hash.
+/// Goal: the conservation law detects an input whose entries differ from its description. Method:
+/// descriptions that are off by one entry, or by one bit of the hash.
 #[test]
 fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
     let store = store_with_level0(4);
@@ -635,7 +635,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
     }
 }
 
-/// Goal: a memtable cursor that loses an entry does not lose data. Method: promise one entry more.
+/// Goal: a flush whose cursor omits an entry fails. Method: state one entry more in its spec.
 #[test]
 fn a_flush_that_loses_an_entry_fails() {
     let mut store = store_with_level0(5);
@@ -656,7 +656,7 @@ fn a_flush_that_loses_an_entry_fails() {
     assert_eq!(store.storage.list_tables().expect("a list"), before);
 }
 
-/// Goal: a task picked for another version is refused, not executed on what happens to be there.
+/// Goal: a task picked from an older version is refused if its inputs are gone.
 #[test]
 fn a_task_for_tables_that_are_gone_is_refused() {
     let mut store = store_with_level0(6);
@@ -674,8 +674,8 @@ fn a_task_for_tables_that_are_gone_is_refused() {
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);
 }
 
-/// Goal: the costs that jobs report are those that tables show. Method: three flushes and the merge
-/// of their runs against the tables of the version.
+/// Goal: the counters of jobs agree with the tables. Method: three flushes and the merge of their
+/// runs against the tables of the version.
 #[test]
 fn costs_add_up() {
     let mut store = store_with_level0(7);
@@ -702,9 +702,9 @@ fn newest_run(store: &Store, level: usize, part: PartKind) -> RunSlice {
     RunSlice { run: RunId { level, part, epoch: run.epoch }, uids }
 }
 
-/// Goal: a delete that is merged into the filling part of a level stays as long as the draining
-/// part of that level, or of one below, may hold an older entry of its key (H9). Method: the
-/// put is in the draining part of level 5 while its delete arrives beside it.
+/// Goal: a delete that is merged into the filling part of a level is kept while the draining part
+/// of that level, or of one below, may hold an older entry of its key (H9). Method: the put is in
+/// the draining part of level 5 when its delete is merged into the filling part.
 #[test]
 fn deletes_stay_above_older_entries_in_a_draining_part() {
     let mut store = Store::new(Options { block_bytes: 512, ..Options::default() });
@@ -727,7 +727,7 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
     store.check();
     assert_eq!(store.version().totals().deletes, 1);
 
-    // Nothing older is left below: the delete goes, once the put has gone down before it.
+    // The delete is dropped when it is merged with its put, which is below it now.
     store.start(merge(newest_run(&store, 5, PartKind::Draining), 6));
     store.finish_jobs();
     assert_eq!(store.version().totals().deletes, 1);

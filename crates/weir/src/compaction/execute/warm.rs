@@ -1,19 +1,19 @@
-//! Incremental warm-up: what a merge writes goes into the block cache where its inputs were cached.
+//! Incremental warm-up: a compaction inserts output blocks into the cache where inputs were cached.
 //!
-//! An output block whose key range overlaps that of a cached input block is put into the cache
-//! while it is written, from memory: no block is read for it. Whole blocks: one hot input block of
-//! an upper level overlaps, and warms, several blocks of the level below, hot or not. That is how
-//! the method fails where the levels' hot ranges differ, and why it is off by default: it is the
-//! baseline that the hand-off of single entries is compared with.
+//! An output block whose key range overlaps that of a cached input block is inserted into the cache
+//! as it is written, from memory: no block is read for it. The unit is the block: one hot input
+//! block of an upper level overlaps, and warms, several blocks of the level below, hot or not. So
+//! the method fails where the levels' hot ranges differ, and it is off by default: it is the
+//! baseline for the hand-off of single entries.
 //!
-//! Invariants: (1) a block goes in under the uid of a table that no version names yet, and uids are
-//! never used again: nobody reads it before it is published, nor if it never is; (2) the blocks of
-//! a job that gives up leave the cache; (3) the cache's capacity and eviction hold as for any other
+//! Invariants: (1) a block is inserted under the uid of a table that no version names yet, and uids
+//! are never used again: no reader finds it before its table is published; (2) an abandoned job
+//! erases its blocks from the cache; (3) the cache's capacity and eviction apply as to any other
 //! block.
 //!
 //! Source: Ahmad and Kemme's warm-up after compactions on dedicated servers, as LSbM §2.3 and
-//! §6.3.1 describe it. We differ: the blocks need not be sent, since the merge runs where the cache
-//! is.
+//! §6.3.1 describe it. We differ: no block is sent, since the compaction runs in the process that
+//! owns the cache.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::table::{BlockSink, Table, WrittenBlock};
 
-/// The inputs of one merge, and what of its outputs is in the cache because of them.
+/// The inputs of one compaction, and the output blocks inserted into the cache because of them.
 pub(super) struct WarmUp {
     cache: Arc<BlockCache>,
-    /// Per slice its tables, in key order.
+    /// The tables of each slice, in key order.
     inputs: Vec<Vec<Arc<Table>>>,
-    /// Table and number of every block that was put into the cache. Locks: a leaf.
+    /// Table uid and number of every block inserted into the cache. Locks: a leaf.
     warmed: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -37,7 +37,7 @@ impl WarmUp {
         Arc::new(Self { cache, inputs, warmed: Mutex::default() })
     }
 
-    /// Who watches the blocks of the output tables.
+    /// The sink that receives the blocks of an output table.
     pub(super) fn sink(self: &Arc<Self>) -> Box<dyn BlockSink> {
         Box::new(Sink(Arc::clone(self)))
     }
@@ -57,12 +57,12 @@ impl WarmUp {
         })
     }
 
-    /// Blocks that were put into the cache.
+    /// Number of blocks inserted into the cache.
     pub(super) fn blocks_warmed(&self) -> u64 {
         self.warmed.lock().len() as u64
     }
 
-    /// Takes the blocks out again: their tables are given up.
+    /// Erases the blocks from the cache: their tables are being removed.
     pub(super) fn forget(&self) {
         for (uid, ordinal) in std::mem::take(&mut *self.warmed.lock()) {
             self.cache.erase(uid, ordinal);
