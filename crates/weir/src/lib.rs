@@ -53,17 +53,6 @@ pub mod sim {
     pub use crate::storage::files::names::class_of;
 }
 
-/// The default values and bounds that the documentation of [`DbOptions`] and [`Options`] links to.
-pub mod defaults {
-    pub use crate::base::limits::LEVELS;
-    pub use crate::options::{
-        DEFAULT_BACKGROUND_THREADS, DEFAULT_BASE_LEVEL_BYTES, DEFAULT_BLOCK_BYTES,
-        DEFAULT_BLOOM_BITS, DEFAULT_IMMUTABLES_MAX, DEFAULT_L0_TRIGGER, DEFAULT_LEVEL_RATIO,
-        DEFAULT_LOG_AREA_BYTES, DEFAULT_LOG_SEGMENT_BYTES, DEFAULT_MEMORY_BUDGET,
-        DEFAULT_RUNS_PER_LEVEL, DEFAULT_TABLE_BYTES, DEFAULT_WRITE_BUFFER_BYTES, MIN_MEMORY_BUDGET,
-    };
-}
-
 pub use base::error::Damage;
 pub use base::value::Value;
 pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
@@ -80,6 +69,7 @@ pub use db::metrics::{
 pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};
 pub use db::{Builder, Db};
+pub use options::defaults;
 pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Filters, Options, WarmUp};
 pub use storage::io::{IoByCause, IoMetrics};
 

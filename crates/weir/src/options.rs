@@ -1,43 +1,18 @@
 //! Options: what a user may set, with unit, range, default and effect.
 //!
 //! `DbOptions` holds for a whole store and is never stored on disk; `Options` holds for one
-//! keyspace, is stored with it, and may be changed at every open. Defaults are stated once, as
-//! constants.
+//! keyspace, is stored with it, and may be changed at every open. Defaults and ranges are stated
+//! once, as constants (`defaults`).
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::base::error::{Error, Result};
-use crate::base::limits;
 
-/// Default of [`DbOptions::memory_budget`]: 512 MiB.
-pub const DEFAULT_MEMORY_BUDGET: u64 = 512 << 20;
-/// Smallest [`DbOptions::memory_budget`]: 64 KiB, for tests; a useful store wants 16 MiB and more.
-pub const MIN_MEMORY_BUDGET: u64 = 64 << 10;
-/// Default of [`DbOptions::background_threads`].
-pub const DEFAULT_BACKGROUND_THREADS: usize = 2;
-/// Default of [`DbOptions::log_segment_bytes`]: 64 MiB.
-pub const DEFAULT_LOG_SEGMENT_BYTES: u64 = 64 << 20;
-/// Default of [`DbOptions::log_area_bytes`]: 1 GiB.
-pub const DEFAULT_LOG_AREA_BYTES: u64 = 1 << 30;
-/// Default of [`Options::write_buffer_bytes`]: 64 MiB.
-pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;
-/// Default of [`Options::immutables_max`].
-pub const DEFAULT_IMMUTABLES_MAX: usize = 4;
-/// Default of [`Options::block_bytes`]: 4 KiB.
-pub const DEFAULT_BLOCK_BYTES: u32 = 4096;
-/// Default of [`Options::table_bytes`]: 32 MiB.
-pub const DEFAULT_TABLE_BYTES: u64 = 32 << 20;
-/// Default of [`Options::level_ratio`].
-pub const DEFAULT_LEVEL_RATIO: u32 = 10;
-/// Default of [`Options::base_level_bytes`]: 256 MiB.
-pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 256 << 20;
-/// Default of [`Options::l0_trigger`].
-pub const DEFAULT_L0_TRIGGER: usize = 4;
-/// Default of [`Options::runs_per_level`].
-pub const DEFAULT_RUNS_PER_LEVEL: usize = 4;
-/// Default of [`Options::bloom_bits`], for every level.
-pub const DEFAULT_BLOOM_BITS: f32 = 10.0;
+pub mod defaults;
+
+use defaults::*;
 
 /// How much a write must survive before it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -227,7 +202,7 @@ pub struct DbOptions {
     pub read_only: bool,
     /// Memory for memtables, caches, indexes, filters, jobs and pinned blocks together, in bytes. A
     /// process keeps up to 8 MiB of freed buffers beside it.
-    /// At least [`MIN_MEMORY_BUDGET`]. Default: [`DEFAULT_MEMORY_BUDGET`].
+    /// Range: [`MEMORY_BUDGET_RANGE`]. Default: [`DEFAULT_MEMORY_BUDGET`].
     pub memory_budget: u64,
     /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a
     /// quarter of the budget. Default: `None`.
@@ -240,30 +215,33 @@ pub struct DbOptions {
     /// Default: 0, which is off.
     /// RocksDB: `row_cache`.
     pub row_cache_bytes: u64,
-    /// Threads for flushes and compactions, 1 to 64. Default: [`DEFAULT_BACKGROUND_THREADS`].
+    /// Threads for flushes and compactions. Range: [`BACKGROUND_THREADS_RANGE`]. Default:
+    /// [`DEFAULT_BACKGROUND_THREADS`].
     /// RocksDB: `max_background_jobs`.
     pub background_threads: usize,
-    /// Most bytes of one write-ahead log segment, 4 KiB to 1 GiB. The first ones of an opening are
-    /// smaller, from 128 KiB on, and where writers sync, a segment takes at most 4 MiB. Default:
-    /// [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter of `log_area_bytes`.
+    /// Most bytes of one write-ahead log segment. The first ones of an opening are smaller, from
+    /// 128 KiB on, and where writers sync, a segment takes at most 4 MiB. Range:
+    /// [`LOG_SEGMENT_BYTES_RANGE`]. Default: [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter
+    /// of `log_area_bytes`.
     pub log_segment_bytes: u64,
     /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it
     /// is flushed, and earlier if the log is long for the little that it holds. A batch that is
     /// larger is written all the same, and what waits for flushes that are slower than writers
-    /// stays in the log. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// stays in the log. Range: [`LOG_AREA_BYTES_RANGE`]. Default: [`DEFAULT_LOG_AREA_BYTES`].
     /// RocksDB: `max_total_wal_size`.
     pub log_area_bytes: u64,
-    /// Tables that are open at once, besides those that are being read at the moment, at least 4:
-    /// each takes a descriptor, and its index and filter in memory. One that is closed is opened
-    /// again by a read of its end. `None`: half of the descriptors that the process may have; the
-    /// soft limit (`ulimit -n`) is raised to the hard one. Default: `None`.
+    /// Tables that are open at once, besides those that are being read at the moment: each takes a
+    /// descriptor, and its index and filter in memory. One that is closed is opened again by a read
+    /// of its end. `None`: half of the descriptors that the process may have; the soft limit
+    /// (`ulimit -n`) is raised to the hard one. Range: [`OPEN_FILES_MAX_RANGE`]. Default: `None`.
     /// RocksDB: `max_open_files`.
     pub open_files_max: Option<usize>,
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
     /// RocksDB: `paranoid_file_checks`.
     pub verify_outputs: bool,
-    /// Bytes of the version log after which a new base is written. Default: 4 MiB.
+    /// Bytes of the version log after which a new base is written. Range:
+    /// [`VERSION_LOG_BYTES_RANGE`]. Default: [`DEFAULT_VERSION_LOG_BYTES`].
     /// RocksDB: `max_manifest_file_size`.
     pub version_log_bytes: u64,
 }
@@ -282,7 +260,7 @@ impl Default for DbOptions {
             log_area_bytes: DEFAULT_LOG_AREA_BYTES,
             open_files_max: None,
             verify_outputs: false,
-            version_log_bytes: 4 << 20,
+            version_log_bytes: DEFAULT_VERSION_LOG_BYTES,
         }
     }
 }
@@ -290,30 +268,31 @@ impl Default for DbOptions {
 /// Options of one keyspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Bytes of one memtable before it is flushed, 4 KiB to 1 GiB. Larger: fewer, larger level-0
-    /// tables, more memory. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
+    /// Bytes of one memtable before it is flushed. Larger: fewer, larger level-0 tables, more
+    /// memory. Range: [`WRITE_BUFFER_BYTES_RANGE`]. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
     /// RocksDB: `write_buffer_size`.
     pub write_buffer_bytes: u64,
-    /// Entries in one memtable before it is flushed, at least 1; `None`: no limit by count.
-    /// Default: `None`.
+    /// Entries in one memtable before it is flushed; `None`: no limit by count. Range:
+    /// [`WRITE_BUFFER_ENTRIES_RANGE`]. Default: `None`.
     pub write_buffer_entries: Option<u64>,
-    /// Memtables that may wait for their flush before writers wait, 1 to 64. When they do, writers
-    /// of other keyspaces wait behind them: all share one log. Default:
+    /// Memtables that may wait for their flush before writers wait. When they do, writers of other
+    /// keyspaces wait behind them: all share one log. Range: [`IMMUTABLES_MAX_RANGE`]. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
     /// RocksDB: `max_write_buffer_number`.
     pub immutables_max: usize,
     /// The shape of the tree. Default: leveled.
     /// RocksDB: `compaction_style`.
     pub compaction: CompactionPolicy,
-    /// Bytes of a data block before compression, 512 to 1 MiB. Larger: smaller indexes, more bytes
-    /// read per miss. Default: [`DEFAULT_BLOCK_BYTES`].
+    /// Bytes of a data block before compression. Larger: smaller indexes, more bytes read per miss.
+    /// Range: [`BLOCK_BYTES_RANGE`]. Default: [`DEFAULT_BLOCK_BYTES`].
     /// RocksDB: `block_size`.
     pub block_bytes: u32,
-    /// Target bytes of a table below level 0, 1 KiB to 16 GiB. Default: [`DEFAULT_TABLE_BYTES`].
+    /// Target bytes of a table below level 0. Range: [`TABLE_BYTES_RANGE`]. Default:
+    /// [`DEFAULT_TABLE_BYTES`].
     /// RocksDB: `target_file_size_base`.
     pub table_bytes: u64,
-    /// Bits per key of the Bloom filter, one entry per level, the last repeats; 0 means no filter;
-    /// at most 32. An empty list is no filter. Default: [`DEFAULT_BLOOM_BITS`] on every level.
+    /// Bits per key of the Bloom filter, one entry per level, the last repeats. An empty list is no
+    /// filter. Range: [`BLOOM_BITS_RANGE`]. Default: [`DEFAULT_BLOOM_BITS`] on every level.
     /// RocksDB: `NewBloomFilterPolicy`.
     pub bloom_bits: Vec<f32>,
     /// How filter bits are divided over the runs of the tree. Default: as `bloom_bits` says.
@@ -321,17 +300,18 @@ pub struct Options {
     /// Compression, one entry per level, the last repeats. Default: none.
     /// RocksDB: `compression_per_level`.
     pub compression: Vec<Compression>,
-    /// How many times larger each level is than the one above, 2 to 100, in `leveled`, `gear` and
-    /// `two_phase`; the others do not look at it. Default: [`DEFAULT_LEVEL_RATIO`].
+    /// How many times larger each level is than the one above, in `leveled`, `gear` and
+    /// `two_phase`; the others do not look at it. Range: [`LEVEL_RATIO_RANGE`]. Default:
+    /// [`DEFAULT_LEVEL_RATIO`].
     /// RocksDB: `max_bytes_for_level_multiplier`.
     pub level_ratio: u32,
-    /// Smallest target of the level that level 0 is merged into, in bytes, at least 1 KiB. In
-    /// `leveled` a batch of level 0 (`l0_trigger` write buffers) counts if it is larger, and a
-    /// store of up to `level_ratio` times as much has one level below level 0. In `gear` and
-    /// `two_phase`, whose levels are fed by one write buffer at a time, the target is an
-    /// `l0_trigger`-th of it, or one write buffer if that is larger. The policies that keep several
-    /// runs a level do not look at it. Larger: fewer levels to read and fewer rewrites, longer
-    /// single compactions. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
+    /// Smallest target of the level that level 0 is merged into, in bytes. In `leveled` a batch of
+    /// level 0 (`l0_trigger` write buffers) counts if it is larger, and a store of up to
+    /// `level_ratio` times as much has one level below level 0. In `gear` and `two_phase`, whose
+    /// levels are fed by one write buffer at a time, the target is an `l0_trigger`-th of it, or one
+    /// write buffer if that is larger. The policies that keep several runs a level do not look at
+    /// it. Larger: fewer levels to read and fewer rewrites, longer single compactions. Range:
+    /// [`BASE_LEVEL_BYTES_RANGE`]. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
     /// RocksDB: `max_bytes_for_level_base`.
     pub base_level_bytes: u64,
     /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
@@ -339,17 +319,18 @@ pub struct Options {
     /// by what it holds. Larger: fewer rewrites while the store grows, more overwritten data in
     /// the levels above the last. Default: 0.
     pub expected_bytes: u64,
-    /// Runs in level 0 that start a compaction, 1 to 1,000, in `leveled` and `two_phase`; in `gear`
-    /// level 0 drains from the first on. Writers are slowed from four times as many on and wait at
-    /// nine times as many. The policies that keep several runs a level have `runs_per_level` for
-    /// both. Default: [`DEFAULT_L0_TRIGGER`].
+    /// Runs in level 0 that start a compaction, in `leveled` and `two_phase`; in `gear` level 0
+    /// drains from the first on. Writers are slowed from four times as many on and wait at nine
+    /// times as many. The policies that keep several runs a level have `runs_per_level` for both.
+    /// Range: [`L0_TRIGGER_RANGE`]. Default: [`DEFAULT_L0_TRIGGER`].
     /// RocksDB: `level0_file_num_compaction_trigger`.
     pub l0_trigger: usize,
-    /// Runs that make a level full, 2 to 100, in `tiered`, `lazy_leveled`, `size_tiered` and
+    /// Runs that make a level full, in `tiered`, `lazy_leveled`, `size_tiered` and
     /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four
     /// times as many and wait at nine times as many (`size_tiered`: slowed when the tree has more
     /// than a full level for each level there is). Larger: fewer rewrites, more runs to read and
-    /// more space for overwritten data. Default: [`DEFAULT_RUNS_PER_LEVEL`].
+    /// more space for overwritten data. Range: [`RUNS_PER_LEVEL_RANGE`]. Default:
+    /// [`DEFAULT_RUNS_PER_LEVEL`].
     pub runs_per_level: usize,
     /// What of a compaction's output goes into the block cache. Default: none of it.
     pub warm_up: WarmUp,
@@ -406,23 +387,21 @@ impl Options {
     /// `InvalidArgument` with the option's name, its value and its range; `Unsupported` for a
     /// compression that was not built in.
     pub fn validate(&self) -> Result<()> {
-        range("write_buffer_bytes", self.write_buffer_bytes, 4 << 10, 1 << 30)?;
-        range("write_buffer_entries", self.write_buffer_entries.unwrap_or(1), 1, u64::MAX)?;
-        range("immutables_max", self.immutables_max as u64, 1, 64)?;
-        range("block_bytes", u64::from(self.block_bytes), 512, 1 << 20)?;
-        range("table_bytes", self.table_bytes, 1 << 10, 16 << 30)?;
-        range("level_ratio", u64::from(self.level_ratio), 2, 100)?;
-        range("base_level_bytes", self.base_level_bytes, 1 << 10, u64::MAX)?;
-        range("l0_trigger", self.l0_trigger as u64, 1, 1000)?;
-        range("runs_per_level", self.runs_per_level as u64, 2, 100)?;
-        range("number of bloom_bits", self.bloom_bits.len() as u64, 0, limits::LEVELS as u64)?;
-        range("number of compressions", self.compression.len() as u64, 0, limits::LEVELS as u64)?;
+        in_range("write_buffer_bytes", self.write_buffer_bytes, &WRITE_BUFFER_BYTES_RANGE)?;
+        if let Some(entries) = self.write_buffer_entries {
+            in_range("write_buffer_entries", entries, &WRITE_BUFFER_ENTRIES_RANGE)?;
+        }
+        in_range("immutables_max", self.immutables_max, &IMMUTABLES_MAX_RANGE)?;
+        in_range("block_bytes", self.block_bytes, &BLOCK_BYTES_RANGE)?;
+        in_range("table_bytes", self.table_bytes, &TABLE_BYTES_RANGE)?;
+        in_range("level_ratio", self.level_ratio, &LEVEL_RATIO_RANGE)?;
+        in_range("base_level_bytes", self.base_level_bytes, &BASE_LEVEL_BYTES_RANGE)?;
+        in_range("l0_trigger", self.l0_trigger, &L0_TRIGGER_RANGE)?;
+        in_range("runs_per_level", self.runs_per_level, &RUNS_PER_LEVEL_RANGE)?;
+        in_range("number of bloom_bits", self.bloom_bits.len(), &PER_LEVEL_ENTRIES_RANGE)?;
+        in_range("number of compressions", self.compression.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         for &bits in &self.bloom_bits {
-            if !(0.0..=32.0).contains(&bits) {
-                return Err(Error::invalid(format!(
-                    "bloom_bits is {bits}; choose 0 (no filter) to 32"
-                )));
-            }
+            in_range("bloom_bits", bits, &BLOOM_BITS_RANGE)?;
         }
         self.compression.iter().try_for_each(|c| c.available())
     }
@@ -455,17 +434,17 @@ impl DbOptions {
     /// # Errors
     /// `InvalidArgument` with the option's name, its value and its range.
     pub fn validate(&self) -> Result<()> {
-        range("memory_budget", self.memory_budget, MIN_MEMORY_BUDGET, 1 << 50)?;
-        range("background_threads", self.background_threads as u64, 1, 64)?;
-        range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
-        range("log_area_bytes", self.log_area_bytes, 16 << 10, 1 << 50)?;
-        range("version_log_bytes", self.version_log_bytes, 4 << 10, 1 << 40)?;
-        range("row_cache_bytes", self.row_cache_bytes, 0, self.memory_budget / 2)?;
+        in_range("memory_budget", self.memory_budget, &MEMORY_BUDGET_RANGE)?;
+        in_range("background_threads", self.background_threads, &BACKGROUND_THREADS_RANGE)?;
+        in_range("log_segment_bytes", self.log_segment_bytes, &LOG_SEGMENT_BYTES_RANGE)?;
+        in_range("log_area_bytes", self.log_area_bytes, &LOG_AREA_BYTES_RANGE)?;
+        in_range("version_log_bytes", self.version_log_bytes, &VERSION_LOG_BYTES_RANGE)?;
+        in_range("row_cache_bytes", self.row_cache_bytes, &(0..=self.memory_budget / 2))?;
         if let Some(cache) = self.block_cache_bytes {
-            range("block_cache_bytes", cache, 0, self.common_budget())?;
+            in_range("block_cache_bytes", cache, &(0..=self.common_budget()))?;
         }
         if let Some(files) = self.open_files_max {
-            range("open_files_max", files as u64, 4, 1 << 30)?;
+            in_range("open_files_max", files, &OPEN_FILES_MAX_RANGE)?;
         }
         if self.read_only && self.error_if_exists {
             return Err(Error::invalid("read_only and error_if_exists exclude each other"));
@@ -481,10 +460,15 @@ impl DbOptions {
     }
 }
 
-/// An `InvalidArgument` if `value` is outside `[min, max]`.
-fn range(name: &str, value: u64, min: u64, max: u64) -> Result<()> {
-    if (min..=max).contains(&value) {
+/// An `InvalidArgument` if `value` is outside `range`.
+fn in_range<T: PartialOrd + fmt::Display>(
+    name: &str,
+    value: T,
+    range: &RangeInclusive<T>,
+) -> Result<()> {
+    if range.contains(&value) {
         return Ok(());
     }
+    let (min, max) = (range.start(), range.end());
     Err(Error::invalid(format!("{name} is {value}; choose a value from {min} to {max}")))
 }
