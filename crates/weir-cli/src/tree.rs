@@ -51,7 +51,7 @@ impl TreeArgs {
             options.filters = filters;
         }
         if self.write_buffer_entries.is_some() {
-            options.write_buffer_entries = self.write_buffer_entries;
+            options.debug.write_buffer_entries = self.write_buffer_entries;
         }
     }
 }

@@ -8,7 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
-use weir::{CompactionPolicy, Compression, Db, DbOptions, Durability, Filters, Options, WarmUp};
+use weir::{
+    CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters, Options,
+    WarmUp,
+};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
 use crate::policies::Tree;
@@ -123,7 +126,8 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
     };
     Ok(Options {
         write_buffer_bytes: store.write_buffer_bytes,
-        write_buffer_entries: Some(store.write_buffer_entries).filter(|&entries| entries > 0),
+        debug: DebugOptions::default()
+            .write_buffer_entries(Some(store.write_buffer_entries).filter(|&entries| entries > 0)),
         immutables_max: store.immutables_max,
         compaction,
         block_bytes: store.block_bytes,

@@ -14,8 +14,8 @@ use std::path::Path;
 
 use weir::sim::Prng;
 use weir::{
-    CompactionPolicy, Compression, Db, DbOptions, Durability, Filters, Keyspace, Options, Result,
-    WriteBatch,
+    CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability,
+    Filters, Keyspace, Options, Result, WriteBatch,
 };
 
 use crate::op::{Val, key_bytes};
@@ -163,7 +163,7 @@ fn db_options() -> DbOptions {
         background_threads: 1,
         log_segment_bytes: 4 << 10,
         log_area_bytes: 64 << 10,
-        version_log_bytes: 16 << 10,
+        debug: DebugDbOptions::default().version_log_bytes(16 << 10),
         ..DbOptions::default()
     }
 }
@@ -175,7 +175,7 @@ fn keyspace_options(policy: CompactionPolicy, filters: Filters, codec: Compressi
         filters,
         compression: vec![Compression::None, codec],
         write_buffer_bytes: 4 << 10,
-        write_buffer_entries: Some(16),
+        debug: DebugOptions::default().write_buffer_entries(16),
         block_bytes: 512,
         table_bytes: 1 << 10,
         bloom_bits: vec![10.0, 4.5],

@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir::sim::Prng;
-use weir::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
+use weir::{Db, DbOptions, DebugDbOptions, Durability, Keyspace, Options, WriteBatch};
 
 use crate::model::show;
 
@@ -86,7 +86,7 @@ fn open(dir: &Path) -> weir::Result<(Db, [Keyspace; 2])> {
         memory_budget: 4 << 20,
         log_segment_bytes: 64 << 10,
         log_area_bytes: 1 << 20,
-        version_log_bytes: 16 << 10,
+        debug: DebugDbOptions::default().version_log_bytes(16 << 10),
         ..DbOptions::default()
     };
     let small = Options {

@@ -1,7 +1,10 @@
 //! Options drawn from a number, small enough that a few hundred writes fill several levels.
 
 use weir::sim::Prng;
-use weir::{CompactionPolicy, Compression, DbOptions, Filters, Options, WarmUp};
+use weir::{
+    CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions, Filters, Options,
+    WarmUp,
+};
 
 /// Options of a store and of its default keyspace.
 pub type Pair = (DbOptions, Options);
@@ -21,7 +24,8 @@ pub fn keyspace(number: u32) -> Options {
     let codecs = list(rng);
     Options {
         write_buffer_bytes: one(rng, &[4 << 10, 8 << 10, 16 << 10, 64 << 10]),
-        write_buffer_entries: one(rng, &[None, None, Some(1), Some(20), Some(100)]),
+        debug: DebugOptions::default()
+            .write_buffer_entries(one(rng, &[None, None, Some(1), Some(20), Some(100)])),
         immutables_max: one(rng, &[1, 2, 4]),
         block_bytes: one(rng, &[512, 600, 1024, 4096]),
         table_bytes: one(rng, &[1 << 10, 2 << 10, 4 << 10, 16 << 10]),
@@ -99,8 +103,9 @@ pub fn store(number: u32) -> DbOptions {
         background_threads: one(rng, &[1, 1, 2, 3]),
         log_segment_bytes: one(rng, &[4 << 10, 8 << 10, 32 << 10, 1 << 20]),
         log_area_bytes: one(rng, &[16 << 10, 64 << 10, 256 << 10, 4 << 20]),
-        verify_outputs: rng.chance(1, 2),
-        version_log_bytes: one(rng, &[4 << 10, 16 << 10, 1 << 20]),
+        debug: DebugDbOptions::default()
+            .verify_outputs(rng.chance(1, 2))
+            .version_log_bytes(one(rng, &[4 << 10, 16 << 10, 1 << 20])),
         open_files_max: one(rng, &[None, Some(4), Some(12)]),
         row_cache_bytes: one(rng, &[0, 0, 2 << 10, 16 << 10, 32 << 10]),
         ..DbOptions::default()

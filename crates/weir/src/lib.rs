@@ -70,7 +70,10 @@ pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};
 pub use db::{Builder, Db};
 pub use options::defaults;
-pub use options::{CompactionPolicy, Compression, DbOptions, Durability, Filters, Options, WarmUp};
+pub use options::{
+    CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions, Durability, Filters,
+    Options, WarmUp,
+};
 pub use storage::io::{IoByCause, IoMetrics};
 
 /// The README's example compiles.

@@ -10,6 +10,18 @@ use std::str::FromStr;
 
 use crate::base::error::{Error, Result};
 
+/// Methods that set one field each and return the options, to be chained.
+macro_rules! setters {
+    ($($field:ident: $value:ty,)*) => {$(
+        #[doc = concat!("Sets [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+        #[must_use]
+        pub fn $field(mut self, $field: $value) -> Self {
+            self.$field = $field.into();
+            self
+        }
+    )*};
+}
+
 pub mod defaults;
 
 use defaults::*;
@@ -236,6 +248,14 @@ pub struct DbOptions {
     /// (`ulimit -n`) is raised to the hard one. Range: [`OPEN_FILES_MAX_RANGE`]. Default: `None`.
     /// RocksDB: `max_open_files`.
     pub open_files_max: Option<usize>,
+    /// What tests and experiments set. Default: as no test needs it.
+    pub debug: DebugDbOptions,
+}
+
+/// Options of a whole store for tests and experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DebugDbOptions {
     /// Re-read every table after it was written and compare it with what was meant. Costs one read
     /// of all written bytes. Default: false.
     /// RocksDB: `paranoid_file_checks`.
@@ -244,6 +264,19 @@ pub struct DbOptions {
     /// [`VERSION_LOG_BYTES_RANGE`]. Default: [`DEFAULT_VERSION_LOG_BYTES`].
     /// RocksDB: `max_manifest_file_size`.
     pub version_log_bytes: u64,
+}
+
+impl Default for DebugDbOptions {
+    fn default() -> Self {
+        Self { verify_outputs: false, version_log_bytes: DEFAULT_VERSION_LOG_BYTES }
+    }
+}
+
+impl DebugDbOptions {
+    setters! {
+        verify_outputs: bool,
+        version_log_bytes: u64,
+    }
 }
 
 impl Default for DbOptions {
@@ -259,9 +292,24 @@ impl Default for DbOptions {
             log_segment_bytes: DEFAULT_LOG_SEGMENT_BYTES,
             log_area_bytes: DEFAULT_LOG_AREA_BYTES,
             open_files_max: None,
-            verify_outputs: false,
-            version_log_bytes: DEFAULT_VERSION_LOG_BYTES,
+            debug: DebugDbOptions::default(),
         }
+    }
+}
+
+impl DbOptions {
+    setters! {
+        create_if_missing: bool,
+        error_if_exists: bool,
+        read_only: bool,
+        memory_budget: u64,
+        block_cache_bytes: impl Into<Option<u64>>,
+        row_cache_bytes: u64,
+        background_threads: usize,
+        log_segment_bytes: u64,
+        log_area_bytes: u64,
+        open_files_max: impl Into<Option<usize>>,
+        debug: DebugDbOptions,
     }
 }
 
@@ -272,9 +320,6 @@ pub struct Options {
     /// memory. Range: [`WRITE_BUFFER_BYTES_RANGE`]. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
     /// RocksDB: `write_buffer_size`.
     pub write_buffer_bytes: u64,
-    /// Entries in one memtable before it is flushed; `None`: no limit by count. Range:
-    /// [`WRITE_BUFFER_ENTRIES_RANGE`]. Default: `None`.
-    pub write_buffer_entries: Option<u64>,
     /// Memtables that may wait for their flush before writers wait. When they do, writers of other
     /// keyspaces wait behind them: all share one log. Range: [`IMMUTABLES_MAX_RANGE`]. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
@@ -334,13 +379,29 @@ pub struct Options {
     pub runs_per_level: usize,
     /// What of a compaction's output goes into the block cache. Default: none of it.
     pub warm_up: WarmUp,
+    /// What tests and experiments set. Default: as no test needs it.
+    pub debug: DebugOptions,
+}
+
+/// Options of one keyspace for tests and experiments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DebugOptions {
+    /// Entries in one memtable before it is flushed; `None`: no limit by count. Range:
+    /// [`WRITE_BUFFER_ENTRIES_RANGE`]. Default: `None`.
+    pub write_buffer_entries: Option<u64>,
+}
+
+impl DebugOptions {
+    setters! {
+        write_buffer_entries: impl Into<Option<u64>>,
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             write_buffer_bytes: DEFAULT_WRITE_BUFFER_BYTES,
-            write_buffer_entries: None,
             immutables_max: DEFAULT_IMMUTABLES_MAX,
             compaction: CompactionPolicy::Leveled,
             block_bytes: DEFAULT_BLOCK_BYTES,
@@ -354,6 +415,7 @@ impl Default for Options {
             l0_trigger: DEFAULT_L0_TRIGGER,
             runs_per_level: DEFAULT_RUNS_PER_LEVEL,
             warm_up: WarmUp::None,
+            debug: DebugOptions::default(),
         }
     }
 }
@@ -364,6 +426,24 @@ fn per_level<T: Copy>(list: &[T], level: usize, empty: T) -> T {
 }
 
 impl Options {
+    setters! {
+        write_buffer_bytes: u64,
+        immutables_max: usize,
+        compaction: CompactionPolicy,
+        block_bytes: u32,
+        table_bytes: u64,
+        bloom_bits: impl Into<Vec<f32>>,
+        filters: Filters,
+        compression: impl Into<Vec<Compression>>,
+        level_ratio: u32,
+        base_level_bytes: u64,
+        expected_bytes: u64,
+        l0_trigger: usize,
+        runs_per_level: usize,
+        warm_up: WarmUp,
+        debug: DebugOptions,
+    }
+
     /// Bits per key that `filters` divides over the runs; `None`: each level has its own.
     pub(crate) fn divided_bits(&self) -> Option<f32> {
         (self.filters == Filters::Monkey).then(|| self.bloom_bits_at(0))
@@ -388,7 +468,7 @@ impl Options {
     /// compression that was not built in.
     pub fn validate(&self) -> Result<()> {
         in_range("write_buffer_bytes", self.write_buffer_bytes, &WRITE_BUFFER_BYTES_RANGE)?;
-        if let Some(entries) = self.write_buffer_entries {
+        if let Some(entries) = self.debug.write_buffer_entries {
             in_range("write_buffer_entries", entries, &WRITE_BUFFER_ENTRIES_RANGE)?;
         }
         in_range("immutables_max", self.immutables_max, &IMMUTABLES_MAX_RANGE)?;
@@ -438,7 +518,7 @@ impl DbOptions {
         in_range("background_threads", self.background_threads, &BACKGROUND_THREADS_RANGE)?;
         in_range("log_segment_bytes", self.log_segment_bytes, &LOG_SEGMENT_BYTES_RANGE)?;
         in_range("log_area_bytes", self.log_area_bytes, &LOG_AREA_BYTES_RANGE)?;
-        in_range("version_log_bytes", self.version_log_bytes, &VERSION_LOG_BYTES_RANGE)?;
+        in_range("version_log_bytes", self.debug.version_log_bytes, &VERSION_LOG_BYTES_RANGE)?;
         in_range("row_cache_bytes", self.row_cache_bytes, &(0..=self.memory_budget / 2))?;
         if let Some(cache) = self.block_cache_bytes {
             in_range("block_cache_bytes", cache, &(0..=self.common_budget()))?;

@@ -20,7 +20,7 @@ use crate::base::sched::sim::{Settings, Simulation};
 use crate::base::sched::{Thread, spawn};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::memtable::Memtable;
-use crate::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
+use crate::{Db, DbOptions, DebugOptions, Durability, Keyspace, Options, WriteBatch};
 
 /// Seeds per test unless `WEIR_SCHEDULES` says otherwise: enough for each bug of the museum that
 /// names one of these tests.
@@ -221,7 +221,11 @@ fn version(value: Option<crate::Value>) -> u64 {
 /// reclaiming go on all the time.
 fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
     let disk = SimDisk::new(SimOptions::default());
-    let options = Options { write_buffer_entries: Some(5), l0_trigger: 2, ..Options::default() };
+    let options = Options {
+        debug: DebugOptions::default().write_buffer_entries(5),
+        l0_trigger: 2,
+        ..Options::default()
+    };
     open_small_store(&disk, seed, DbOptions { row_cache_bytes, ..DbOptions::default() }, options)
 }
 
@@ -435,7 +439,10 @@ fn write_once(db: &Db, writer: u64, turn: u64, answered: &Arc<AtomicU64>, how: u
 fn stopped_writers_go_on() {
     explore(|mut prng| {
         let disk = SimDisk::new(SimOptions::default());
-        let fill = Options { write_buffer_entries: Some(1), ..Options::default() };
+        let fill = Options {
+            debug: DebugOptions::default().write_buffer_entries(1),
+            ..Options::default()
+        };
         let db = open_small_store(
             &disk,
             0,
@@ -522,8 +529,11 @@ fn lookups_beside_closings() {
             block_cache_bytes: Some(0),
             ..DbOptions::default()
         };
-        let options =
-            Options { write_buffer_entries: Some(5), l0_trigger: 2, ..Options::default() };
+        let options = Options {
+            debug: DebugOptions::default().write_buffer_entries(5),
+            l0_trigger: 2,
+            ..Options::default()
+        };
         let db = open_small_store(&disk, prng.next_u64(), store, options);
         for n in 0..STILL {
             db.put(key_of(n), long_value(n, 1100)).expect("a put");

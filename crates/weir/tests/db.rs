@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weir::{Db, Durability, ErrorKind, Options, WriteBatch};
+use weir::{Db, DebugDbOptions, Durability, ErrorKind, Options, WriteBatch};
 
 fn dir() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
@@ -32,7 +32,7 @@ fn tiny_db(path: &std::path::Path) -> Db {
         .memory_budget(8 << 20)
         .log_segment_bytes(32 << 10)
         .log_area_bytes(256 << 10)
-        .verify_outputs(true)
+        .debug(DebugDbOptions::default().verify_outputs(true))
         .open()
         .expect("open")
 }

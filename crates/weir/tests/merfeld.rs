@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use weir::{CompactionPolicy, Db, Options};
+use weir::{CompactionPolicy, Db, DebugDbOptions, DebugOptions, Options};
 
 /// Their settings, with a memory run of `entries` and `runs` runs a level.
 fn options(entries: u64, runs: usize) -> Options {
     Options {
         compaction: CompactionPolicy::Tiered,
-        write_buffer_entries: Some(entries),
+        debug: DebugOptions::default().write_buffer_entries(entries),
         runs_per_level: runs,
         bloom_bits: vec![5.0],
         block_bytes: 512,
@@ -26,7 +26,7 @@ fn open(path: &Path, options: Options) -> Db {
         .default_options(options)
         .memory_budget(8 << 20)
         .log_segment_bytes(64 << 10)
-        .verify_outputs(true)
+        .debug(DebugDbOptions::default().verify_outputs(true))
         .open()
         .expect("open")
 }

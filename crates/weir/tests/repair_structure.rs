@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weir::{Db, DbOptions, Durability, Options, RepairReport};
+use weir::{Db, DbOptions, DebugDbOptions, Durability, Options, RepairReport};
 
 fn open(path: &Path) -> Db {
     Db::builder(path).memory_budget(8 << 20).open().expect("opened")
@@ -94,7 +94,8 @@ fn the_log_of_an_earlier_opening_is_not_believed() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path();
     let open = || {
-        let options = DbOptions { version_log_bytes: 4 << 10, ..DbOptions::default() };
+        let options =
+            DbOptions::default().debug(DebugDbOptions::default().version_log_bytes(4 << 10));
         // The table of the first opening stays: its log is sound.
         let keyspace = Options { l0_trigger: 100, ..Options::default() };
         let builder = Db::builder(path).options(options).default_options(keyspace);

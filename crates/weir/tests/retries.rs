@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir::sim::{
     Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, SimDisk, Simulation, Times,
 };
-use weir::{Db, DbOptions, Durability, ErrorKind, Options};
+use weir::{Db, DbOptions, DebugDbOptions, Durability, ErrorKind, Options};
 
 fn open(disk: &SimDisk) -> (Db, Faults) {
     open_with(disk, true)
@@ -24,7 +24,11 @@ fn open_with(disk: &SimDisk, verify_outputs: bool) -> (Db, Faults) {
     };
     let dir = FaultyDir::over_disk(disk);
     let faults = dir.faults();
-    let db = DbOptions { background_threads: 1, verify_outputs, ..DbOptions::default() };
+    let db = DbOptions {
+        background_threads: 1,
+        debug: DebugDbOptions::default().verify_outputs(verify_outputs),
+        ..DbOptions::default()
+    };
     let db = Db::builder("sim")
         .options(db)
         .default_options(options)

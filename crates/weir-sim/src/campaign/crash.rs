@@ -280,9 +280,9 @@ fn draw_options(rng: &mut Prng, cell: Option<Cell>) -> (DbOptions, Options) {
     db.memory_budget = db.memory_budget.max(256 << 10);
     db.log_area_bytes = db.log_area_bytes.max(64 << 10);
     db.log_segment_bytes = db.log_segment_bytes.min(8 << 10);
-    db.version_log_bytes = 4 << 10;
+    db.debug.version_log_bytes = 4 << 10;
     let mut ks = draw_keyspace(rng, cell);
-    ks.write_buffer_entries = ks.write_buffer_entries.or(Some(40));
+    ks.debug.write_buffer_entries = ks.debug.write_buffer_entries.or(Some(40));
     (db, ks)
 }
 

@@ -19,7 +19,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir::sim::Prng;
-use weir::{Compression, Db, DbOptions, Durability, LostTable, Options, RepairReport};
+use weir::{
+    Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, LostTable, Options,
+    RepairReport,
+};
 
 use crate::history::Content;
 use crate::model::show;
@@ -207,12 +210,12 @@ fn options() -> (DbOptions, Options) {
         background_threads: 1,
         log_segment_bytes: 4 << 10,
         log_area_bytes: 64 << 10,
-        version_log_bytes: 64 << 10,
+        debug: DebugDbOptions::default().version_log_bytes(64 << 10),
         ..DbOptions::default()
     };
     let ks = Options {
         write_buffer_bytes: 4 << 10,
-        write_buffer_entries: Some(40),
+        debug: DebugOptions::default().write_buffer_entries(40),
         block_bytes: 512,
         table_bytes: 1 << 10,
         bloom_bits: vec![10.0],

@@ -20,7 +20,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::sim::{Effect, ErrorCode, Fault, Faults, FaultyDir, OpKind, Prng, Site, Times};
-use weir::{Db, DbOptions, Durability, ErrorKind, Keyspace, Options, WriteBatch};
+use weir::{
+    Db, DbOptions, DebugDbOptions, DebugOptions, Durability, ErrorKind, Keyspace, Options,
+    WriteBatch,
+};
 
 use crate::campaign::crash::read_all;
 use crate::history::Content;
@@ -146,13 +149,12 @@ fn options() -> (DbOptions, Options) {
         background_threads: 1,
         log_segment_bytes: 4 << 10,
         log_area_bytes: 128 << 10,
-        version_log_bytes: 4 << 10,
-        verify_outputs: true,
+        debug: DebugDbOptions::default().version_log_bytes(4 << 10).verify_outputs(true),
         ..DbOptions::default()
     };
     let ks = Options {
         write_buffer_bytes: 4 << 10,
-        write_buffer_entries: Some(30),
+        debug: DebugOptions::default().write_buffer_entries(30),
         block_bytes: 512,
         table_bytes: 2 << 10,
         base_level_bytes: 4 << 10,

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use weir::sim::Prng;
-use weir::{CompactionPolicy, DbOptions, Durability, LevelDescription, Options};
+use weir::{CompactionPolicy, DbOptions, DebugOptions, Durability, LevelDescription, Options};
 
 use crate::world::{self, Disk, Schedule};
 
@@ -30,7 +30,7 @@ fn options() -> Options {
     Options {
         compaction: CompactionPolicy::Gear,
         write_buffer_bytes: 4 << 10,
-        write_buffer_entries: Some(MEMTABLE_ENTRIES),
+        debug: DebugOptions::default().write_buffer_entries(MEMTABLE_ENTRIES),
         block_bytes: 512,
         table_bytes: 1 << 10,
         base_level_bytes: 16 << 10,

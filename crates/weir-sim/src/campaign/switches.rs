@@ -23,7 +23,7 @@ const MIDWAY_PUTS: u32 = 1_500;
 /// Whether a few hundred writes make several rounds of a tree with these options.
 fn is_busy(options: &weir::Options) -> bool {
     let small = options.write_buffer_bytes <= 8 << 10
-        || options.write_buffer_entries.is_some_and(|entries| entries <= 100);
+        || options.debug.write_buffer_entries.is_some_and(|entries| entries <= 100);
     let deep = options.base_level_bytes <= 16 << 10 && options.level_ratio < 10;
     small && deep && options.l0_trigger <= 4 && options.runs_per_level <= 4
 }

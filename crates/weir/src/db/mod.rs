@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::value::Value;
-use crate::options::{DbOptions, Durability, Options};
+use crate::options::{DbOptions, DebugDbOptions, Durability, Options};
 use crate::storage::open::Location;
 
 pub(crate) mod batch;
@@ -119,10 +119,8 @@ impl Builder {
         log_segment_bytes: u64,
         /// Sets [`DbOptions::log_area_bytes`].
         log_area_bytes: u64,
-        /// Sets [`DbOptions::verify_outputs`].
-        verify_outputs: bool,
-        /// Sets [`DbOptions::version_log_bytes`].
-        version_log_bytes: u64,
+        /// Sets [`DbOptions::debug`], for tests and experiments.
+        debug: DebugDbOptions,
     }
 
     /// Sets [`DbOptions::block_cache_bytes`].
@@ -185,7 +183,7 @@ impl Builder {
 
     /// Repairs the store instead of opening it: see [`Db::repair`]. Of the options only
     /// `memory_budget` (a quarter of it bounds what is read of the log at once) and
-    /// `version_log_bytes` matter.
+    /// [`version_log_bytes`](crate::DebugDbOptions::version_log_bytes) matter.
     ///
     /// # Errors
     /// As [`Db::repair`].

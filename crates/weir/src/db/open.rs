@@ -84,7 +84,7 @@ pub(crate) fn open(builder: Builder) -> Result<Db> {
         storage: Arc::clone(&storage),
         cache: Some(Arc::clone(&cache)),
         accountant: Some(Arc::clone(&accountant)),
-        version_log_bytes: options.version_log_bytes,
+        version_log_bytes: options.debug.version_log_bytes,
     };
     let set = match (root.is_some(), options.read_only) {
         (true, true) => VersionSet::open_read_only(context)?,
@@ -321,7 +321,7 @@ impl Opening {
             cache: Some(Arc::clone(&self.cache)),
             accountant: Some(Arc::clone(&self.accountant)),
             hash_seed: self.set.current().hash_seed,
-            verify_outputs: self.options.verify_outputs,
+            verify_outputs: self.options.debug.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
             // This opening fails, and the next one removes it.
             left: Arc::new(|_| {}),

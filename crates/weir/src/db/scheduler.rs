@@ -214,7 +214,7 @@ impl Engine {
             cache: Some(Arc::clone(&self.cache)),
             accountant: Some(Arc::clone(&self.shared.accountant)),
             hash_seed: self.shared.hash_seed,
-            verify_outputs: self.options.verify_outputs,
+            verify_outputs: self.options.debug.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
             left: Arc::new(move |uid| reclaimer.take_orphan(uid)),
         })

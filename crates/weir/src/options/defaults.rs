@@ -24,16 +24,19 @@ pub const DEFAULT_LOG_AREA_BYTES: u64 = 1 << 30;
 pub const LOG_AREA_BYTES_RANGE: RangeInclusive<u64> = 16 << 10..=1 << 50;
 /// Range of [`DbOptions::open_files_max`](super::DbOptions::open_files_max).
 pub const OPEN_FILES_MAX_RANGE: RangeInclusive<usize> = 4..=1 << 30;
-/// Default of [`DbOptions::version_log_bytes`](super::DbOptions::version_log_bytes): 4 MiB.
+/// Default of [`DebugDbOptions::version_log_bytes`](super::DebugDbOptions::version_log_bytes): 4
+/// MiB.
 pub const DEFAULT_VERSION_LOG_BYTES: u64 = 4 << 20;
-/// Range of [`DbOptions::version_log_bytes`](super::DbOptions::version_log_bytes): 4 KiB to 1 TiB.
+/// Range of [`DebugDbOptions::version_log_bytes`](super::DebugDbOptions::version_log_bytes): 4 KiB
+/// to 1 TiB.
 pub const VERSION_LOG_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 40;
 
 /// Default of [`Options::write_buffer_bytes`](super::Options::write_buffer_bytes): 64 MiB.
 pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;
 /// Range of [`Options::write_buffer_bytes`](super::Options::write_buffer_bytes): 4 KiB to 1 GiB.
 pub const WRITE_BUFFER_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 30;
-/// Range of [`Options::write_buffer_entries`](super::Options::write_buffer_entries): 1 and more.
+/// Range of [`DebugOptions::write_buffer_entries`](super::DebugOptions::write_buffer_entries): 1
+/// and more.
 pub const WRITE_BUFFER_ENTRIES_RANGE: RangeInclusive<u64> = 1..=u64::MAX;
 /// Default of [`Options::immutables_max`](super::Options::immutables_max).
 pub const DEFAULT_IMMUTABLES_MAX: usize = 4;

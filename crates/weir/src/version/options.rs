@@ -59,7 +59,7 @@ fn compression_number(compression: Compression) -> u8 {
 /// Appends the tagged form.
 pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_number(buf, TAG_WRITE_BUFFER_BYTES, options.write_buffer_bytes);
-    if let Some(entries) = options.write_buffer_entries {
+    if let Some(entries) = options.debug.write_buffer_entries {
         put_number(buf, TAG_WRITE_BUFFER_ENTRIES, entries);
     }
     put_number(buf, TAG_IMMUTABLES_MAX, options.immutables_max as u64);
@@ -95,7 +95,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
         let size = || usize::try_from(wide()?).map_err(|_| damaged("has a number too large"));
         match tag {
             TAG_WRITE_BUFFER_BYTES => options.write_buffer_bytes = wide()?,
-            TAG_WRITE_BUFFER_ENTRIES => options.write_buffer_entries = Some(wide()?),
+            TAG_WRITE_BUFFER_ENTRIES => options.debug.write_buffer_entries = Some(wide()?),
             TAG_IMMUTABLES_MAX => options.immutables_max = size()?,
             TAG_COMPACTION => options.compaction = decode_policy(wide()?)?,
             TAG_BLOCK_BYTES => options.block_bytes = small()?,

@@ -550,7 +550,7 @@ impl CommitQueue {
         let options = &current.options;
         let memtable = &current.active.memtable;
         let full = memtable.bytes() >= options.write_buffer_bytes
-            || options.write_buffer_entries.is_some_and(|max| memtable.entries() >= max);
+            || options.debug.write_buffer_entries.is_some_and(|max| memtable.entries() >= max);
         let crowded = full
             && (current.immutables.len() >= options.immutables_max
                 || self.shared.accountant.used(Category::Memtables) + options.write_buffer_bytes

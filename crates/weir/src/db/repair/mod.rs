@@ -152,7 +152,7 @@ impl Repair {
             storage: Arc::clone(&self.storage),
             cache: None,
             accountant: None,
-            version_log_bytes: self.options.version_log_bytes,
+            version_log_bytes: self.options.debug.version_log_bytes,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::base::ids::{KeyspaceId, Lineage, epoch};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
-use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
+use crate::options::{CompactionPolicy, Compression, DebugOptions, Filters, Options, WarmUp};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
@@ -156,7 +156,7 @@ fn unknown_tags_are_refused_by_name_or_skipped() {
 #[test]
 fn options_round_trip() {
     let options = Options {
-        write_buffer_entries: Some(12),
+        debug: DebugOptions::default().write_buffer_entries(12),
         bloom_bits: vec![10.0, 0.5, 0.0],
         compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
         l0_trigger: 9,
