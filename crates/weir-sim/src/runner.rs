@@ -481,6 +481,15 @@ impl Runner {
             let all = (Bound::<Vec<u8>>::Unbounded, Bound::<Vec<u8>>::Unbounded);
             space.handle.approximate_size(all).map_err(|e| format!("approximate_size: {e}"))
         };
+        let all = (Bound::<Vec<u8>>::Unbounded, Bound::<Vec<u8>>::Unbounded);
+        let count = space.handle.approximate_count(all);
+        let count = count.map_err(|e| format!("approximate_count: {e}"))?;
+        let entries = self.models[space.model]
+            .range(Bound::Unbounded, Bound::Unbounded, self.last)
+            .count() as u64;
+        if count < entries {
+            return Err(format!("{entries} entries are estimated from above as {count}"));
+        }
         let before = whole()?;
         let part = space.handle.approximate_size(bounds(lo, hi));
         let part = part.map_err(|e| format!("approximate_size: {e}"))?;

@@ -4,6 +4,7 @@
 //! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
 //! way in.
 
+#![warn(missing_debug_implementations)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -60,14 +61,15 @@ pub use db::inspect::{
     Description, KeyspaceDescription, LevelDescription, RunDescription, TableDescription,
     VerifyReport,
 };
-pub use db::iter::{Cursor, Iter};
-pub use db::keyspace::{Keyspace, Snapshot};
+pub use db::iter::{Cursor, Iter, Keys};
+pub use db::keyspace::Keyspace;
 pub use db::metrics::{
     BytesWritten, CacheMetrics, KeyspaceMetrics, LevelMetrics, MemoryMetrics, Metrics,
     RowCacheMetrics,
 };
 pub use db::range::KeyRange;
 pub use db::repair::{LostLog, LostTable, RepairReport};
+pub use db::snapshot::Snapshot;
 pub use db::{Builder, Db};
 pub use options::defaults;
 pub use options::{

@@ -58,19 +58,20 @@ impl View {
     fn get(&self, key: &[u8]) -> weir::Result<Vec<Option<Vec<u8>>>> {
         let mut answers = Vec::new();
         let own = |v: Option<weir::Value>| v.map(|v| v.to_vec());
-        match &self.snapshot {
+        let mut buf = b"left over".to_vec();
+        let found = match &self.snapshot {
             Some(s) => {
                 answers.push(own(s.get(&self.handle, key)?));
                 answers.extend(s.multi_get(&self.handle, &[key])?.into_iter().map(own));
+                s.get_into(&self.handle, key, &mut buf)?
             }
             None => {
                 answers.push(own(self.handle.get(key)?));
                 answers.extend(self.handle.multi_get(&[key])?.into_iter().map(own));
-                let mut buf = b"left over".to_vec();
-                let found = self.handle.get_into(key, &mut buf)?;
-                answers.push(found.then_some(buf));
+                self.handle.get_into(key, &mut buf)?
             }
-        }
+        };
+        answers.push(found.then_some(buf));
         let mut cursor = self.cursor();
         cursor.seek(key);
         let at_key = cursor.valid() && cursor.key() == key;
@@ -85,6 +86,26 @@ impl View {
         answers.push(range.next().transpose()?.map(|(_, v)| v.to_vec()));
         answers.push(self.range(one).next_back().transpose()?.map(|(_, v)| v.to_vec()));
         Ok(answers)
+    }
+}
+
+/// The ends of a keyspace in a view, and whether it is empty.
+type Ends = (Option<(weir::Value, weir::Value)>, Option<(weir::Value, weir::Value)>, bool);
+
+impl View {
+    fn contains_key(&self, key: &[u8]) -> weir::Result<bool> {
+        match &self.snapshot {
+            Some(s) => s.contains_key(&self.handle, key),
+            None => self.handle.contains_key(key),
+        }
+    }
+
+    fn ends(&self) -> weir::Result<Ends> {
+        let space = &self.handle;
+        Ok(match &self.snapshot {
+            Some(s) => (s.first(space)?, s.last(space)?, s.is_empty(space)?),
+            None => (space.first()?, space.last()?, space.is_empty()?),
+        })
     }
 }
 
@@ -129,6 +150,7 @@ impl Runner {
                 let Some(view) = self.view(*ks, *snap)? else { return Ok(()) };
                 let range = bounds(*lo, *hi);
                 self.check_cursor_range(&view, &range, *how == How::Backward)?;
+                self.check_keys(&view, &range, *how == How::Backward, *limit)?;
                 let iter = view.range(range.clone());
                 self.check_walk(&view, iter, &range, *how, *limit)
             }
@@ -147,8 +169,12 @@ impl Runner {
     fn check_get(&mut self, view: &View, key: &[u8]) -> Checked {
         let expected = self.models[view.model].get(key, view.at).map(|v| v.to_vec());
         let answers = view.get(key).map_err(|e| format!("get {}: {e}", show(key)))?;
-        let forms = FORMS.iter().filter(|f| view.snapshot.is_none() || **f != "get_into");
-        for (answer, form) in answers.iter().zip(forms) {
+        let contained = view.contains_key(key).map_err(|e| format!("contains_key: {e}"))?;
+        if contained != expected.is_some() {
+            let (key, at) = (show(key), view.at);
+            return Err(format!("contains_key of {key} as of commit {at} gives {contained}"));
+        }
+        for (answer, form) in answers.iter().zip(FORMS) {
             self.counters.compared += 1;
             if *answer != expected {
                 let seen = answer.as_deref().map_or("nothing".into(), show);
@@ -217,13 +243,51 @@ impl Runner {
         Ok(())
     }
 
-    /// A cursor with bounds stands on the first or last entry within them, and stops at them.
-    fn check_cursor_range(&mut self, view: &View, range: &Range, back: bool) -> Checked {
-        if view.snapshot.is_some() {
+    /// The keys of a range are those of its entries.
+    fn check_keys(&mut self, view: &View, range: &Range, back: bool, limit: u32) -> Checked {
+        let mut rest = expected(&self.models[view.model], range, view.at);
+        let mut keys = view.range(range.clone()).keys();
+        for _ in 0..limit {
+            self.counters.compared += 1;
+            let seen = if back { keys.next_back() } else { keys.next() };
+            let seen = seen.transpose().map_err(|e| format!("keys: {e}"))?;
+            let right = if back { rest.pop_back() } else { rest.pop_front() };
+            let right = right.map(|(key, _)| key);
+            if seen.as_deref() != right.as_deref() {
+                let key = |k: Option<&[u8]>| k.map_or("the end".into(), show);
+                let (seen, right) = (key(seen.as_deref()), key(right.as_deref()));
+                return Err(format!("keys of {range:?} (back: {back}) give {seen}, not {right}"));
+            }
+            if right.is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The first and the last entry, and whether there is one.
+    fn check_ends(&mut self, view: &View) -> Checked {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let list = expected(&self.models[view.model], &all, view.at);
+        let (first, last, empty) = view.ends().map_err(|e| format!("first and last: {e}"))?;
+        self.counters.compared += 3;
+        let same = |seen: &Option<(weir::Value, weir::Value)>, right: Option<&(Vec<u8>, Bytes)>| {
+            seen.as_ref().map(|(k, v)| (&k[..], &v[..])) == right.map(|(k, v)| (&k[..], &v[..]))
+        };
+        if same(&first, list.front()) && same(&last, list.back()) && empty == list.is_empty() {
             return Ok(());
         }
+        let keys = (first.map(|(k, _)| show(&k)), last.map(|(k, _)| show(&k)));
+        Err(format!("the ends as of commit {} are {keys:?}, empty: {empty}", view.at))
+    }
+
+    /// A cursor with bounds stands on the first or last entry within them, and stops at them.
+    fn check_cursor_range(&mut self, view: &View, range: &Range, back: bool) -> Checked {
         let rest = expected(&self.models[view.model], range, view.at);
-        let mut cursor = view.handle.cursor_range(range.clone());
+        let mut cursor = match &view.snapshot {
+            Some(s) => s.cursor_range(&view.handle, range.clone()),
+            None => view.handle.cursor_range(range.clone()),
+        };
         let mut rest: Box<dyn Iterator<Item = _>> =
             if back { Box::new(rest.into_iter().rev()) } else { Box::new(rest.into_iter()) };
         if back {
@@ -356,6 +420,7 @@ impl Runner {
             let snaps = (0..self.snaps.len() as u8).map(Some);
             for snap in std::iter::once(None).chain(snaps) {
                 let Some(view) = self.view(ks, snap)? else { continue };
+                self.check_ends(&view)?;
                 let all = (Bound::Unbounded, Bound::Unbounded);
                 for back in [false, true] {
                     let mut rest = expected(&self.models[view.model], &all, view.at);

@@ -236,6 +236,16 @@ impl WriteBatch {
     }
 }
 
+impl std::fmt::Debug for WriteBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteBatch")
+            .field("len", &self.len())
+            .field("byte_len", &self.byte_len())
+            .field("invalid", &self.invalid)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a> IntoIterator for &'a WriteBatch {
     type Item = BatchRecord<'a>;
     type IntoIter = BatchIter<'a>;
@@ -267,6 +277,12 @@ impl<'a> Iterator for BatchIter<'a> {
 }
 
 impl FusedIterator for BatchIter<'_> {}
+
+impl std::fmt::Debug for BatchIter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
 
 fn of_another_store() -> Error {
     Error::invalid("the batch holds records for another store; use one batch per store")
@@ -343,5 +359,14 @@ impl Commit {
             (Err(error), _) => callback(Err(error.clone())),
         };
         self.ticket.on_outcome(OwedCallback::new(&calls, Box::new(then)));
+    }
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit")
+            .field("durability", &self.durability)
+            .field("is_done", &self.is_done())
+            .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -233,30 +232,6 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
         Some(error) if report.damages.is_empty() => Err(error.clone()),
         _ => Ok(report),
     }
-}
-
-/// Bytes on disk between two bounds.
-pub(crate) fn approximate_size(
-    tree: &Tree,
-    lower: &Bound<Vec<u8>>,
-    upper: &Bound<Vec<u8>>,
-) -> Result<u64> {
-    let current = tree.pin();
-    let mut bytes = 0;
-    for run in current.version.runs_newest_first() {
-        let lower = lower.as_ref().map(Vec::as_slice);
-        let upper = upper.as_ref().map(Vec::as_slice);
-        for table in run.overlapping(lower, upper) {
-            let offset = |bound: &Bound<&[u8]>, open: u64| match bound {
-                Bound::Included(key) | Bound::Excluded(key) => table.approximate_offset(key),
-                Bound::Unbounded => Ok(open),
-            };
-            let start = offset(&lower, 0)?;
-            let end = offset(&upper, table.meta().bytes)?;
-            bytes += end.saturating_sub(start);
-        }
-    }
-    Ok(bytes)
 }
 
 /// A property as text.

@@ -1,5 +1,7 @@
 //! The public cursor and iterator.
 
+use std::fmt;
+use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,11 +14,13 @@ use crate::state::tree::{SuperVersion, Tree};
 
 /// What a scan reads: a state of a keyspace and bounds. The state is pinned when the scan is asked
 /// for, not when it first moves: the keyspace may be dropped in between.
+#[derive(Clone)]
 pub(crate) struct Scan {
     pub(crate) handle: Arc<Handle>,
     pub(crate) tree: Arc<Tree>,
-    /// Pinned after the snapshot was taken. `None` if the keyspace was dropped already.
-    pub(crate) pinned: Option<Arc<SuperVersion>>,
+    /// Pinned after the snapshot was taken. An error if there is nothing to read: the keyspace was
+    /// dropped already, or is not the snapshot's.
+    pub(crate) pinned: Result<Arc<SuperVersion>>,
     pub(crate) snapshot: SnapshotRef,
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
@@ -57,8 +61,9 @@ impl Drop for SnapshotRef {
 /// lives; it owns what it needs and can be sent to another thread. It holds tables and memtables of
 /// that state in memory and on disk: drop it when you are done.
 ///
-/// `key` and `value` may be called while [`valid`](Self::valid) is true. When it is false, ask
-/// [`status`](Self::status): the cursor is at the end, or an error stopped it.
+/// `key` and `value` may be called while [`valid`](Self::valid) is true; [`entry`](Self::entry) may
+/// always be. When the cursor is not valid, ask [`status`](Self::status): it is at the end, or an
+/// error stopped it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -126,6 +131,13 @@ impl Cursor {
         self.inner.value()
     }
 
+    /// The entry it stands on; `None` if the cursor is not [`valid`](Self::valid).
+    #[must_use]
+    #[inline]
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.valid().then(|| (self.inner.key(), self.inner.value()))
+    }
+
     /// Moves to the first entry at or after `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
         self.inner.seek(key.as_ref());
@@ -161,10 +173,26 @@ impl Cursor {
     /// Why the cursor is not valid.
     ///
     /// # Errors
-    /// `Corruption` or `Io` if a block could not be read, `Closed` if the store was closed. `Ok` if
-    /// the cursor is valid, at an end, or not positioned.
+    /// `Corruption` or `Io` if a block could not be read, `Closed` if the store was closed or the
+    /// keyspace dropped before, `InvalidArgument` for a keyspace of another store than the
+    /// snapshot's. `Ok` if the cursor is valid, at an end, or not positioned.
     pub fn status(&self) -> Result<()> {
         self.inner.status()
+    }
+}
+
+impl Cursor {
+    /// Whether there is no entry. Moves to the first.
+    pub(super) fn finds_nothing(mut self) -> Result<bool> {
+        self.seek_to_first();
+        if self.valid() { Ok(false) } else { self.status().map(|()| true) }
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.entry().map(|(key, _)| Value::from(key));
+        f.debug_struct("Cursor").field("key", &key).finish_non_exhaustive()
     }
 }
 
@@ -176,7 +204,6 @@ pub struct Iter {
     scan: Option<Scan>,
     front: Option<Cursor>,
     back: Option<Cursor>,
-    done: bool,
     /// Keys given from the front end below this one (from the back), and the reverse.
     last_front: Option<Vec<u8>>,
     last_back: Option<Vec<u8>>,
@@ -184,44 +211,28 @@ pub struct Iter {
 
 impl Iter {
     pub(crate) fn new(scan: Scan) -> Self {
-        Self {
-            scan: Some(scan),
-            front: None,
-            back: None,
-            done: false,
-            last_front: None,
-            last_back: None,
-        }
+        Self { scan: Some(scan), front: None, back: None, last_front: None, last_back: None }
     }
 
+    /// The keys alone, from where this iterator stands: no value is copied on the way forward.
+    #[must_use]
+    pub fn keys(self) -> Keys {
+        Keys(self)
+    }
+
+    /// A cursor over the range; `None` after the end.
     fn make(&self) -> Option<Cursor> {
-        let scan = self.scan.as_ref()?;
-        Some(Cursor::new(Scan {
-            handle: Arc::clone(&scan.handle),
-            tree: Arc::clone(&scan.tree),
-            pinned: scan.pinned.clone(),
-            snapshot: scan.snapshot.clone(),
-            lower: scan.lower.clone(),
-            upper: scan.upper.clone(),
-        }))
+        self.scan.clone().map(Cursor::new)
     }
 
-    fn finish(&mut self, status: Result<()>) -> Option<Result<(Value, Value)>> {
-        self.done = true;
-        self.front = None;
-        self.back = None;
-        self.scan = None;
+    /// The end, and the error that is the reason for it if there is one.
+    fn finish(&mut self, status: Result<()>) -> Option<Result<()>> {
+        *self = Self { scan: None, front: None, back: None, last_front: None, last_back: None };
         status.err().map(Err)
     }
-}
 
-impl Iterator for Iter {
-    type Item = Result<(Value, Value)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
+    /// Moves the front cursor to the next entry.
+    fn advance(&mut self) -> Option<Result<()>> {
         match &mut self.front {
             Some(cursor) => cursor.next(),
             None => {
@@ -238,19 +249,14 @@ impl Iterator for Iter {
         if self.last_back.as_deref().is_some_and(|back| cursor.key() >= back) {
             return self.finish(Ok(()));
         }
-        let item = (Value::from(cursor.key()), Value::from(cursor.value()));
         if self.back.is_some() {
-            self.last_front = Some(item.0.to_vec());
+            self.last_front = Some(cursor.key().to_vec());
         }
-        Some(Ok(item))
+        Some(Ok(()))
     }
-}
 
-impl DoubleEndedIterator for Iter {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
+    /// Moves the back cursor to the previous entry.
+    fn retreat(&mut self) -> Option<Result<()>> {
         match &mut self.back {
             Some(cursor) => cursor.prev(),
             None => {
@@ -273,8 +279,72 @@ impl DoubleEndedIterator for Iter {
         if self.last_front.as_deref().is_some_and(|front| cursor.key() <= front) {
             return self.finish(Ok(()));
         }
-        let item = (Value::from(cursor.key()), Value::from(cursor.value()));
-        self.last_back = Some(item.0.to_vec());
-        Some(Ok(item))
+        self.last_back = Some(cursor.key().to_vec());
+        Some(Ok(()))
     }
 }
+
+fn key(cursor: &Cursor) -> Value {
+    Value::from(cursor.key())
+}
+
+fn entry(cursor: &Cursor) -> (Value, Value) {
+    (Value::from(cursor.key()), Value::from(cursor.value()))
+}
+
+impl Iterator for Iter {
+    type Item = Result<(Value, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let moved = self.advance()?;
+        let front = self.front.as_ref();
+        moved.map(|()| front.map(entry)).transpose()
+    }
+}
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let moved = self.retreat()?;
+        let back = self.back.as_ref();
+        moved.map(|()| back.map(entry)).transpose()
+    }
+}
+
+impl FusedIterator for Iter {}
+
+impl fmt::Debug for Iter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter")
+            .field("ended", &self.scan.is_none())
+            .field("front", &self.front)
+            .field("back", &self.back)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The keys of a range, in order, from either end: an [`Iter`] without the values.
+///
+/// It reads one state of the store for as long as it lives and owns what it needs. After an error
+/// it ends.
+#[derive(Debug)]
+pub struct Keys(Iter);
+
+impl Iterator for Keys {
+    type Item = Result<Value>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let moved = self.0.advance()?;
+        let front = self.0.front.as_ref();
+        moved.map(|()| front.map(key)).transpose()
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let moved = self.0.retreat()?;
+        let back = self.0.back.as_ref();
+        moved.map(|()| back.map(key)).transpose()
+    }
+}
+
+impl FusedIterator for Keys {}

@@ -1,4 +1,6 @@
-//! Handles of keyspaces and snapshots.
+//! Handles of keyspaces.
+//!
+//! Not here: keyspaces as snapshots see them (`snapshot`), their beginning and end (`keyspaces`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,7 +9,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::value::Value;
 use crate::db::closing::Handle;
-use crate::db::iter::{Cursor, Iter, Scan, SnapshotRef};
+use crate::db::estimates;
+use crate::db::iter::{Cursor, Iter, Keys, Scan, SnapshotRef};
 use crate::db::range::KeyRange;
 use crate::options::{Durability, Options};
 use crate::read::get;
@@ -42,7 +45,7 @@ pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
 }
 
 /// Whether one of several keys has no value.
-fn lacks_some(answers: &[Option<Value>]) -> bool {
+pub(super) fn lacks_some(answers: &[Option<Value>]) -> bool {
     answers.iter().any(Option::is_none)
 }
 
@@ -93,7 +96,7 @@ impl Keyspace {
         engine.guarded("a change of options", || engine.set_options(&self.tree, options))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.handle.engine.shared.health.check_open()?;
         if !self.tree.is_dropped() {
             return Ok(());
@@ -112,7 +115,7 @@ impl Keyspace {
     /// The answer of a point lookup. One that `lacks` a value is looked at again: a drop marks the
     /// tree before it empties it, so what is missing may be missing because of a drop.
     #[inline]
-    fn answer<T>(&self, found: Result<T>, lacks: impl FnOnce(&T) -> bool) -> Result<T> {
+    pub(super) fn answer<T>(&self, found: Result<T>, lacks: impl FnOnce(&T) -> bool) -> Result<T> {
         match found {
             Ok(answer) if lacks(&answer) && self.tree.is_dropped() => Err(self.dropped()),
             Ok(answer) => Ok(answer),
@@ -192,7 +195,18 @@ impl Keyspace {
     pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
         self.check()?;
         let shared = &self.handle.engine.shared;
-        self.answer(get::get_into(shared, &self.tree, key.as_ref(), buf), |found| !found)
+        self.answer(get::get_into(shared, &self.tree, key.as_ref(), None, buf), |found| !found)
+    }
+
+    /// Whether `key` has a value. Costs what [`get`](Self::get) does, but for the copy of the
+    /// value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.check()?;
+        let shared = &self.handle.engine.shared;
+        self.answer(get::contains(shared, &self.tree, key.as_ref(), None), |found| !found)
     }
 
     /// The values of several keys, all in the same state of the store, in the order asked.
@@ -203,6 +217,37 @@ impl Keyspace {
         self.check()?;
         let shared = &self.handle.engine.shared;
         self.answer(get::multi_get(shared, &self.tree, keys, None), |found| lacks_some(found))
+    }
+
+    /// The entry with the smallest key. Costs a seek, and a step for each delete before that key
+    /// that compactions have not dropped yet.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The entry with the largest key. Costs what [`first`](Self::first) does.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Whether no key has a value. Costs what [`first`](Self::first) does.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool> {
+        self.cursor().finds_nothing()
+    }
+
+    /// All keys in order, without their values. Those of a range or prefix: [`Iter::keys`].
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        self.iter().keys()
     }
 
     /// All entries in key order.
@@ -232,7 +277,7 @@ impl Keyspace {
         Cursor::new(self.scan(None, range.into_bounds()))
     }
 
-    fn scan(
+    pub(super) fn scan(
         &self,
         snapshot: Option<SnapshotRef>,
         (lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>),
@@ -244,7 +289,7 @@ impl Keyspace {
         Scan {
             handle: Arc::clone(&self.handle),
             tree: Arc::clone(&self.tree),
-            pinned: (!self.tree.is_dropped()).then_some(pinned),
+            pinned: if self.tree.is_dropped() { Err(self.dropped()) } else { Ok(pinned) },
             snapshot,
             lower,
             upper,
@@ -278,106 +323,42 @@ impl Keyspace {
     }
 
     /// Bytes on disk of the entries in `range`: an estimate from table fences, off by up to a block
-    /// per table, without what is still in memtables.
+    /// per table, without what is still in memtables. Costs a look at the index of each table that
+    /// an end of the range cuts.
     ///
     /// # Errors
-    /// `Corruption` or `Io` if a table cannot be opened.
+    /// `Corruption` or `Io` if a table cannot be opened, `Closed`.
     pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
         self.check()?;
         let (lower, upper) = range.into_bounds();
-        crate::db::inspect::approximate_size(&self.tree, &lower, &upper)
-            .map_err(|e| self.handle.engine.shared.health.or_closed(e))
+        self.estimated(estimates::size(&self.tree, &lower, &upper))
+    }
+
+    /// Number of entries in `range`: an estimate from above. An overwritten or deleted key is
+    /// counted once for each version that compactions have not dropped yet. Of a table that an end
+    /// of the range cuts, a share is counted, which is off by some blocks' entries if these are of
+    /// very different sizes.
+    ///
+    /// Costs what [`approximate_size`](Self::approximate_size) does, and up to some thousand steps
+    /// through memtables; of memtables with more in the range all entries are counted. To count
+    /// exactly, count [`keys`](Self::keys).
+    ///
+    /// # Errors
+    /// As [`approximate_size`](Self::approximate_size).
+    pub fn approximate_count(&self, range: impl KeyRange) -> Result<u64> {
+        self.check()?;
+        let (lower, upper) = range.into_bounds();
+        self.estimated(estimates::count(&self.tree, &lower, &upper))
+    }
+
+    fn estimated(&self, estimate: Result<u64>) -> Result<u64> {
+        estimate.map_err(|e| self.handle.engine.shared.health.or_closed(e))
     }
 }
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keyspace").field("name", &self.tree.name).finish_non_exhaustive()
-    }
-}
-
-/// A state of the whole store that does not change: everything committed before it was taken, and
-/// nothing after. Cheap to take and to clone; while it lives, compaction keeps the entries that it
-/// can see.
-#[derive(Clone)]
-pub struct Snapshot {
-    pub(crate) inner: SnapshotRef,
-    pub(crate) handle: Arc<Handle>,
-}
-
-impl Snapshot {
-    /// Number of the last write that it can see. Later snapshots have the same or a larger number.
-    #[must_use]
-    pub fn sequence(&self) -> u64 {
-        self.inner.seq
-    }
-
-    fn check(&self, keyspace: &Keyspace) -> Result<()> {
-        keyspace.check()?;
-        if Arc::ptr_eq(&self.handle, &keyspace.handle) {
-            return Ok(());
-        }
-        Err(Error::invalid("the snapshot belongs to another store"))
-    }
-
-    fn scan(&self, keyspace: &Keyspace, bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Scan {
-        assert!(
-            Arc::ptr_eq(&self.handle, &keyspace.handle),
-            "the snapshot belongs to another store than keyspace {:?}",
-            keyspace.name()
-        );
-        keyspace.scan(Some(self.inner.clone()), bounds)
-    }
-
-    /// The value that `key` had.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`]; `InvalidArgument` for a keyspace of another store.
-    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.check(keyspace)?;
-        let shared = &self.handle.engine.shared;
-        let found = get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq));
-        keyspace.answer(found, Option::is_none)
-    }
-
-    /// The values that several keys had, in the order asked.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &Keyspace,
-        keys: &[K],
-    ) -> Result<Vec<Option<Value>>> {
-        self.check(keyspace)?;
-        let shared = &self.handle.engine.shared;
-        let found = get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq));
-        keyspace.answer(found, |found| lacks_some(found))
-    }
-
-    /// All entries that the keyspace had.
-    ///
-    /// # Panics
-    /// For a keyspace of another store, as do `range`, `prefix` and `cursor`.
-    #[must_use]
-    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
-        Iter::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
-    }
-
-    /// The entries that the keyspace had in `range`.
-    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Iter {
-        Iter::new(self.scan(keyspace, range.into_bounds()))
-    }
-
-    /// The entries that the keyspace had under `prefix`.
-    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
-        Iter::new(self.scan(keyspace, prefix_bounds(prefix.as_ref())))
-    }
-
-    /// A cursor over what the keyspace had, not positioned.
-    #[must_use]
-    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
-        Cursor::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
     }
 }
 

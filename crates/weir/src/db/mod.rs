@@ -8,14 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::base::value::Value;
 use crate::options::{DbOptions, DebugDbOptions, Durability, Options};
 use crate::storage::open::Location;
 
 pub(crate) mod batch;
 pub(crate) mod closing;
 pub(crate) mod compactions;
+mod default;
 pub(crate) mod engine;
+mod estimates;
 pub(crate) mod flushes;
 pub(crate) mod inspect;
 mod install;
@@ -34,6 +35,7 @@ pub(crate) mod repair;
 mod retries;
 mod scheduler;
 mod segments;
+pub(crate) mod snapshot;
 mod space;
 mod space_checks;
 mod sync_queue;
@@ -42,18 +44,19 @@ mod syncs;
 use batch::{Commit, WriteBatch};
 use closing::Handle;
 use inspect::{Description, VerifyReport};
-use iter::{Cursor, Iter, SnapshotRef};
-use keyspace::{Keyspace, Snapshot};
+use iter::SnapshotRef;
+use keyspace::Keyspace;
 use keyspaces::KeyspaceAsk;
 use metrics::Metrics;
-use range::KeyRange;
 use repair::RepairReport;
+use snapshot::Snapshot;
 
 /// An open store. Cheap to clone and to share between threads.
 ///
 /// It is closed by [`close`](Self::close), or when the last handle of any kind is dropped: clones,
-/// [`Keyspace`]s, [`Snapshot`]s, [`Cursor`]s, [`Iter`]s, [`WriteBatch`]es with records and
-/// [`Commit`]s each keep it open and locked. After `close` they answer `Closed`.
+/// [`Keyspace`]s, [`Snapshot`]s, [`Cursor`](crate::Cursor)s, [`Iter`](crate::Iter)s,
+/// [`WriteBatch`]es with records and [`Commit`]s each keep it open and locked. After `close` they
+/// answer `Closed`.
 ///
 /// The methods for single keys and ranges work on the keyspace `default`.
 ///
@@ -189,6 +192,16 @@ impl Builder {
     /// As [`Db::repair`].
     pub fn repair(self) -> Result<RepairReport> {
         repair::repair(self)
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .field("default_options", &self.default_options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -460,110 +473,6 @@ impl Db {
     /// [`Durability::None`] may be lost then. The store is closed in any case.
     pub fn close(self) -> Result<()> {
         self.handle.close()
-    }
-}
-
-/// The methods of the default keyspace.
-impl Db {
-    /// See [`Keyspace::put`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.default.put(key, value)
-    }
-
-    /// See [`Keyspace::put_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn put_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        durability: Durability,
-    ) -> Result<()> {
-        self.default.put_with(key, value, durability)
-    }
-
-    /// See [`Keyspace::delete`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.default.delete(key)
-    }
-
-    /// See [`Keyspace::delete_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.default.delete_with(key, durability)
-    }
-
-    /// See [`Keyspace::get`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.default.get(key)
-    }
-
-    /// See [`Keyspace::get_into`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get_into(&self, key: impl AsRef<[u8]>, buf: &mut Vec<u8>) -> Result<bool> {
-        self.default.get_into(key, buf)
-    }
-
-    /// See [`Keyspace::multi_get`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
-        self.default.multi_get(keys)
-    }
-
-    /// See [`Keyspace::iter`].
-    #[must_use]
-    pub fn iter(&self) -> Iter {
-        self.default.iter()
-    }
-
-    /// See [`Keyspace::range`].
-    pub fn range(&self, range: impl KeyRange) -> Iter {
-        self.default.range(range)
-    }
-
-    /// See [`Keyspace::prefix`].
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        self.default.prefix(prefix)
-    }
-
-    /// See [`Keyspace::cursor`].
-    #[must_use]
-    pub fn cursor(&self) -> Cursor {
-        self.default.cursor()
-    }
-
-    /// See [`Keyspace::compact_range`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
-        self.default.compact_range(range)
-    }
-
-    /// See [`Keyspace::approximate_size`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
-        self.default.approximate_size(range)
     }
 }
 

@@ -119,6 +119,12 @@ struct Shared {
     panicked: Mutex<Vec<String>>,
 }
 
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").finish_non_exhaustive()
+    }
+}
+
 impl Faults {
     /// Adds a fault. Faults are tried in the order of their arming; the first that hits counts.
     pub fn arm(&self, fault: Fault) {
@@ -246,6 +252,12 @@ pub struct FaultyDir {
     inner: Arc<dyn Dir>,
     disk: Option<SimDisk>,
     faults: Faults,
+}
+
+impl std::fmt::Debug for FaultyDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultyDir").field("faults", &self.faults).finish_non_exhaustive()
+    }
 }
 
 impl FaultyDir {

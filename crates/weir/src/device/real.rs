@@ -50,6 +50,7 @@ static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 const PARTS_PER_CALL_MAX: usize = 1024;
 
 /// A directory of the operating system.
+#[derive(Debug)]
 pub struct RealDir {
     fd: OwnedFd,
     path: PathBuf,

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
@@ -126,9 +126,9 @@ pub(crate) struct View {
     /// The keyspace.
     pub(crate) tree: Arc<Tree>,
     /// Its super-version, pinned *after* the sequence number was entered in the snapshot list:
-    /// neither it nor a later one lacks an entry that the cursor can see. `None`: the keyspace was
-    /// dropped before.
-    pub(crate) pinned: Option<Arc<SuperVersion>>,
+    /// neither it nor a later one lacks an entry that the cursor can see. An error: why there is
+    /// nothing to read.
+    pub(crate) pinned: Result<Arc<SuperVersion>>,
     /// A live snapshot's sequence number.
     pub(crate) seq: Seq,
     pub(crate) lower: Bound<Vec<u8>>,
@@ -149,15 +149,15 @@ pub(crate) struct TreeCursor {
     /// The last call for release that it has followed.
     release_seen: u64,
     /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
-    pinned: Option<Arc<SuperVersion>>,
+    pinned: Result<Arc<SuperVersion>>,
     closed: bool,
 }
 
 impl TreeCursor {
-    /// A cursor over `view`. Not positioned. Without a super-version it answers `Closed`.
+    /// A cursor over `view`. Not positioned. Without a super-version its status is the reason.
     pub(crate) fn new(shared: &Arc<Shared>, view: View) -> Self {
         let View { tree, pinned, seq, lower, upper } = view;
-        let sources = pinned.as_ref().map_or_else(Vec::new, |p| sources(p, &lower, &upper));
+        let sources = pinned.as_ref().map_or_else(|_| Vec::new(), |p| sources(p, &lower, &upper));
         Self {
             inner: Visible::new(MergingCursor::new(sources), seq, lower.clone(), upper.clone()),
             release_seen: shared.release_calls(),
@@ -175,7 +175,7 @@ impl TreeCursor {
     #[inline]
     fn check_open(&mut self) -> bool {
         self.closed = self.shared.health.is_closed();
-        if self.closed || self.pinned.is_none() {
+        if self.closed || self.pinned.is_err() {
             return false;
         }
         if self.shared.release_calls() != self.release_seen {
@@ -191,14 +191,14 @@ impl TreeCursor {
         let newest = self.tree.pin();
         // A dropped keyspace is emptied after it is marked: the cursor then keeps what it has
         // pinned. An error stays until the next seek.
-        let same = self.pinned.as_ref().is_some_and(|pinned| Arc::ptr_eq(pinned, &newest));
+        let same = self.pinned.as_ref().is_ok_and(|pinned| Arc::ptr_eq(pinned, &newest));
         if same || self.tree.is_dropped() || self.inner.status().is_err() {
             return;
         }
         let key = self.inner.valid().then(|| self.inner.key().to_vec());
         let merge = MergingCursor::new(sources(&newest, &self.lower, &self.upper));
         self.inner = Visible::new(merge, self.seq, self.lower.clone(), self.upper.clone());
-        self.pinned = Some(newest);
+        self.pinned = Ok(newest);
         if let Some(key) = key {
             self.inner.seek(&key);
         }
@@ -265,11 +265,8 @@ impl TreeCursor {
         if self.closed {
             return Err(health::closed_error());
         }
-        if self.pinned.is_none() {
-            return Err(Error::new(
-                ErrorKind::Closed,
-                "the keyspace was dropped before this cursor was opened",
-            ));
+        if let Err(error) = &self.pinned {
+            return Err(error.clone());
         }
         self.inner.status().map_err(|e| self.shared.health.or_closed(e))
     }

@@ -6,6 +6,7 @@ use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
+use crate::memtable::Found;
 use crate::state::shared::Shared;
 use crate::state::tree::{Peek, SuperVersion, Tree};
 use crate::table::HeldBlock;
@@ -33,16 +34,47 @@ pub(crate) fn get_into(
     shared: &Shared,
     tree: &Tree,
     key: &[u8],
+    snapshot: Option<Seq>,
     buf: &mut Vec<u8>,
 ) -> Result<bool> {
     buf.clear();
     let current = tree.peek();
-    let found = get_newest(shared, tree, &current, key)?;
+    let found = match snapshot {
+        Some(seq) => get_in(shared, &current, key, seq)?,
+        None => get_newest(shared, tree, &current, key)?,
+    };
     count(shared, found.as_ref());
     if let Some(value) = &found {
         buf.extend_from_slice(value);
     }
     Ok(found.is_some())
+}
+
+/// Whether `key` has a value. Copies none, into the row cache neither.
+pub(crate) fn contains(
+    shared: &Shared,
+    tree: &Tree,
+    key: &[u8],
+    snapshot: Option<Seq>,
+) -> Result<bool> {
+    let current = tree.peek();
+    // After the super-version: H45.
+    let seq = snapshot.unwrap_or_else(|| shared.visible());
+    let found = match find_in_memtables(&current, key, seq) {
+        Some(found) => found.kind == Kind::Put,
+        None => {
+            let hash = checksum::hash_key(key, shared.hash_seed);
+            let rows = shared.rows.as_ref().filter(|_| snapshot.is_none());
+            let row = RowKey { keyspace: tree.id, hash, key };
+            match rows.and_then(|rows| rows.get(row, current.disk_generation)) {
+                Some(answer) => answer.is_some(),
+                None => on_disk(&current, key, hash, seq)?.is_some(),
+            }
+        }
+    };
+    shared.counters.gets.add(1);
+    shared.counters.gets_found.add(u64::from(found));
+    Ok(found)
 }
 
 #[inline]
@@ -112,11 +144,17 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     Ok(answers)
 }
 
-/// The memtables' answer for `key` at `seq`; `Some(None)` is a delete.
+/// The newest entry of `key` in the memtables at `seq`.
+#[inline]
+fn find_in_memtables<'a>(current: &'a SuperVersion, key: &[u8], seq: Seq) -> Option<Found<'a>> {
+    let mut memtables = std::iter::once(&current.active).chain(&current.immutables);
+    memtables.find_map(|flushable| flushable.memtable.get(key, seq))
+}
+
+/// What the memtables say about `key` at `seq`: `Some(None)` is a delete.
 #[inline]
 fn in_memtables(current: &SuperVersion, key: &[u8], seq: Seq) -> Option<Option<Value>> {
-    let mut memtables = std::iter::once(&current.active).chain(&current.immutables);
-    let found = memtables.find_map(|flushable| flushable.memtable.get(key, seq))?;
+    let found = find_in_memtables(current, key, seq)?;
     Some((found.kind == Kind::Put).then(|| Value::from(found.value)))
 }
 

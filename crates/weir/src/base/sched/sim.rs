@@ -77,9 +77,15 @@ impl Settings {
 }
 
 /// A running simulation, as its actors see it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Simulation {
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
 }
 
 impl Simulation {
@@ -172,6 +178,7 @@ impl Simulation {
 }
 
 /// The payload of a planned panic in a simulation, which distinguishes it from a bug.
+#[derive(Debug)]
 pub struct PlannedPanic(String);
 
 /// Panics on behalf of a test or a campaign. In a simulation nothing is printed, and the engine
@@ -195,6 +202,7 @@ pub(super) fn only_planned(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> 
 }
 
 /// An actor that was started and can be waited for. Dropping it lets the actor run on.
+#[derive(Debug)]
 pub struct ActorHandle {
     shared: Arc<Shared>,
     id: usize,

@@ -117,6 +117,12 @@ impl Default for SimDisk {
     }
 }
 
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDisk").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
 impl SimDisk {
     /// An empty disk.
     #[must_use]

@@ -23,6 +23,12 @@ pub struct Replayer {
     options: SimOptions,
 }
 
+impl std::fmt::Debug for Replayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replayer").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
 impl Replayer {
     pub(super) fn new(trace: Trace, options: SimOptions) -> Self {
         let model = trace.initial.clone();

@@ -175,6 +175,12 @@ struct Node {
     written_nanos: u64,
 }
 
+impl std::fmt::Debug for TimedDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TimedDir").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
 impl TimedDir {
     /// The directory `inner` on a disk. The files that it has already lie there in the order of
     /// their names; `class_of` says what they are for.
