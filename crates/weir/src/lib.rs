@@ -3,6 +3,18 @@
 //! A weir is a low dam: the river flows, the pool above it stays level. Data flows down through the
 //! levels of an LSM-tree; Weir is built to keep what readers use level while it does. [`Db`] is the
 //! way in.
+//!
+//! # Errors and panics
+//!
+//! A mistake of the caller's is an error in every function, and so is the state that a store is in.
+//! What returns a [`Result`] does not panic, whatever it is given: a keyspace of another store, one
+//! that was dropped, or a store that was closed is an [`Error`] whose [`kind`](Error::kind) says
+//! what to do. What returns no `Result` hands the error on: an [`Iter`] or [`Keys`] gives it as an
+//! item, after which it ends, a [`Cursor`] in [`status`](Cursor::status), a [`WriteBatch`] when it
+//! is written, a [`Commit`] when it is waited for. A range without a key in it, such as one whose
+//! end is before its start, is no mistake but empty. Only [`Cursor::key`] and [`Cursor::value`]
+//! panic, on a cursor that is not valid, as an index outside of a slice does; [`Cursor::entry`]
+//! does not.
 
 #![warn(missing_debug_implementations)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

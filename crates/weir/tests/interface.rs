@@ -1,13 +1,14 @@
-//! The public interface as a whole: what one handle can, the others can; what may go to other
-//! threads.
+//! The public interface as a whole: what one handle can, the others can; nothing but a cursor that
+//! is not valid makes a reader panic; what may go to other threads.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::iter::FusedIterator;
+use std::ops::Bound;
 
 use weir::{
-    BatchIter, Commit, Compression, Cursor, Db, Durability, Iter, KeyRange, Keys, Keyspace,
-    Options, Result, Snapshot, Value, WriteBatch,
+    BatchIter, Commit, Compression, Cursor, Db, Durability, ErrorKind, Iter, KeyRange, Keys,
+    Keyspace, Options, Result, Snapshot, Value, WriteBatch,
 };
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -294,6 +295,174 @@ fn estimates_are_near() {
     assert_eq!(db.approximate_count(..).expect("estimated"), u64::from(KEYS));
 }
 
+/// What a caller may get wrong: it answers the kind of the error, or `None` for an answer.
+type Mistake = (&'static str, fn(&Case) -> Option<ErrorKind>, Option<ErrorKind>);
+
+/// A store with two entries, and handles that are not good for it.
+struct Case {
+    db: Db,
+    snapshot: Snapshot,
+    /// Of another store.
+    other: Keyspace,
+    /// Dropped.
+    gone: Keyspace,
+    /// Of a store that was closed.
+    closed: Db,
+}
+
+fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+/// The error of an iterator, which ends with it.
+fn of_iter<T>(mut iter: impl Iterator<Item = Result<T>>) -> Option<ErrorKind> {
+    let first = iter.next().and_then(kind);
+    assert!(first.is_none() || iter.next().is_none(), "an iterator goes on after an error");
+    first
+}
+
+/// The error of a cursor after every way to move it.
+fn of_cursor(mut cursor: Cursor) -> Option<ErrorKind> {
+    let moves: [fn(&mut Cursor); 6] = [
+        |c| c.next(),
+        |c| c.seek_to_first(),
+        |c| c.prev(),
+        |c| c.seek("a"),
+        |c| c.seek_for_prev("z"),
+        |c| c.seek_to_last(),
+    ];
+    for step in moves {
+        step(&mut cursor);
+        assert_eq!(cursor.entry().is_some(), cursor.valid());
+    }
+    kind(cursor.status())
+}
+
+fn foreign_batch(case: &Case) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(&case.other, "a", "1");
+    batch
+}
+
+const EMPTY: (Bound<&str>, Bound<&str>) = (Bound::Excluded("a"), Bound::Excluded("a"));
+const REVERSED: (Bound<&str>, Bound<&str>) = (Bound::Included("z"), Bound::Included("a"));
+
+const INVALID: Option<ErrorKind> = Some(ErrorKind::InvalidArgument);
+const NOT_FOUND: Option<ErrorKind> = Some(ErrorKind::NotFound);
+const CLOSED: Option<ErrorKind> = Some(ErrorKind::Closed);
+
+#[rustfmt::skip]
+const MISTAKES: [Mistake; 61] = [
+    // Ranges without a key are empty.
+    ("an empty range", |c| of_iter(c.db.range(EMPTY)), None),
+    ("a reversed range", |c| of_iter(c.db.range(REVERSED)), None),
+    ("a reversed range from the back", |c| of_iter(c.db.range(REVERSED).rev()), None),
+    ("a reversed range of a snapshot", |c| {
+        of_iter(c.snapshot.range(c.db.default_keyspace(), REVERSED))
+    }, None),
+    ("a cursor in a reversed range", |c| of_cursor(c.db.cursor_range(REVERSED)), None),
+    ("the size of a reversed range", |c| kind(c.db.approximate_size(REVERSED)), None),
+    ("the count of a reversed range", |c| kind(c.db.approximate_count(REVERSED)), None),
+    ("the count of an empty range", |c| kind(c.db.approximate_count(EMPTY)), None),
+    ("compacting an empty range", |c| kind(c.db.compact_range(EMPTY)), None),
+    ("compacting a reversed range", |c| kind(c.db.compact_range(REVERSED)), None),
+    ("no keys", |c| kind(c.db.multi_get::<&[u8]>(&[])), None),
+    // Names and limits.
+    ("no name", |c| kind(c.db.keyspace("")), INVALID),
+    ("a name with a line break", |c| kind(c.db.keyspace("a\nb")), INVALID),
+    ("a long name", |c| kind(c.db.open_keyspace(&"x".repeat(256))), INVALID),
+    ("a name that is not there", |c| kind(c.db.open_keyspace("new")), NOT_FOUND),
+    ("dropping what is not there", |c| kind(c.db.drop_keyspace("new")), NOT_FOUND),
+    ("dropping the default keyspace", |c| kind(c.db.drop_keyspace("default")), INVALID),
+    ("a key that is too long", |c| kind(c.db.put(vec![0; 1 << 16], "")), INVALID),
+    ("asking for such a key", |c| kind(c.db.get(vec![0; 1 << 16])), None),
+    ("options out of their range", |c| {
+        let options = Options { block_bytes: 0, ..Options::default() };
+        kind(c.db.default_keyspace().set_options(options))
+    }, INVALID),
+    ("a path that is a file", |c| kind(Db::open(format!("{}/ROOT", c.db.path()))), INVALID),
+    ("no path", |_| kind(Db::open("")), INVALID),
+    ("a path with a zero byte", |_| kind(Db::open("\0")), INVALID),
+    ("repairing what is not there", |_| kind(Db::repair("/nowhere")), NOT_FOUND),
+    ("destroying what is not there", |_| kind(Db::destroy("/nowhere")), None),
+    // A keyspace of another store.
+    ("get", |c| kind(c.snapshot.get(&c.other, "a")), INVALID),
+    ("get_into", |c| kind(c.snapshot.get_into(&c.other, "a", &mut Vec::new())), INVALID),
+    ("contains_key", |c| kind(c.snapshot.contains_key(&c.other, "a")), INVALID),
+    ("multi_get", |c| kind(c.snapshot.multi_get(&c.other, &["a"])), INVALID),
+    ("first", |c| kind(c.snapshot.first(&c.other)), INVALID),
+    ("last", |c| kind(c.snapshot.last(&c.other)), INVALID),
+    ("is_empty", |c| kind(c.snapshot.is_empty(&c.other)), INVALID),
+    ("keys", |c| of_iter(c.snapshot.keys(&c.other)), INVALID),
+    ("iter", |c| of_iter(c.snapshot.iter(&c.other)), INVALID),
+    ("iter from the back", |c| of_iter(c.snapshot.iter(&c.other).rev()), INVALID),
+    ("range", |c| of_iter(c.snapshot.range(&c.other, "a"..)), INVALID),
+    ("prefix", |c| of_iter(c.snapshot.prefix(&c.other, "a")), INVALID),
+    ("cursor", |c| of_cursor(c.snapshot.cursor(&c.other)), INVALID),
+    ("cursor_range", |c| of_cursor(c.snapshot.cursor_range(&c.other, "a"..)), INVALID),
+    ("approximate_size", |c| kind(c.snapshot.approximate_size(&c.other, ..)), INVALID),
+    ("approximate_count", |c| kind(c.snapshot.approximate_count(&c.other, ..)), INVALID),
+    ("write", |c| kind(c.db.write(foreign_batch(c), Durability::Buffered)), INVALID),
+    ("commit", |c| kind(c.db.commit(foreign_batch(c), Durability::Buffered).wait()), INVALID),
+    ("a batch for two stores", |c| {
+        let mut batch = foreign_batch(c);
+        batch.delete(c.db.default_keyspace(), "a");
+        kind(c.db.write(batch, Durability::Buffered))
+    }, INVALID),
+    // A keyspace that was dropped.
+    ("put into what is gone", |c| kind(c.gone.put("a", "1")), CLOSED),
+    ("get of what is gone", |c| kind(c.gone.get("a")), CLOSED),
+    ("contains_key of what is gone", |c| kind(c.gone.contains_key("a")), CLOSED),
+    ("iter of what is gone", |c| of_iter(c.gone.iter()), CLOSED),
+    ("cursor of what is gone", |c| of_cursor(c.gone.cursor()), CLOSED),
+    ("snapshot of what is gone", |c| kind(c.snapshot.first(&c.gone)), CLOSED),
+    ("flush of what is gone", |c| kind(c.gone.flush()), CLOSED),
+    ("compact_range of what is gone", |c| kind(c.gone.compact_range(..)), CLOSED),
+    ("approximate_count of what is gone", |c| kind(c.gone.approximate_count(..)), CLOSED),
+    // A store that was closed.
+    ("get of a closed store", |c| kind(c.closed.get("a")), CLOSED),
+    ("iter of a closed store", |c| of_iter(c.closed.iter()), CLOSED),
+    ("cursor of a closed store", |c| of_cursor(c.closed.cursor()), CLOSED),
+    ("a snapshot of a closed store", |c| {
+        kind(c.closed.snapshot().first(c.closed.default_keyspace()))
+    }, CLOSED),
+    ("an empty batch", |c| kind(c.closed.write(WriteBatch::new(), Durability::Sync)), CLOSED),
+    ("approximate_count of a closed store", |c| kind(c.closed.approximate_count(..)), CLOSED),
+    ("a batch of bytes", |c| kind(WriteBatch::from_bytes(&c.closed, b"")), CLOSED),
+    ("a keyspace of a closed store", |c| kind(c.closed.keyspace("new")), CLOSED),
+];
+
+/// Goal: a mistake of the caller's is an error in every function, and a panic in none; an empty
+/// range is no mistake. Snapshots panicked where their `get` gave an error. Method: the table
+/// above, with what is asked of in memory and in tables.
+#[test]
+fn mistakes_are_errors() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let open = |name: &str| Db::open(dir.path().join(name)).expect("opened");
+    let (db, other, closed) = (open("db"), open("other"), open("closed"));
+    db.put("a", "1").expect("put");
+    db.put("b", "2").expect("put");
+    let gone = db.keyspace("gone").expect("created");
+    db.drop_keyspace("gone").expect("dropped");
+    closed.put("a", "1").expect("put");
+    closed.clone().close().expect("closed");
+    let (snapshot, other) = (db.snapshot(), other.default_keyspace().clone());
+    let case = Case { db, snapshot, other, gone, closed };
+    for place in ["in memory", "in tables"] {
+        for (mistake, run, expected) in MISTAKES {
+            assert_eq!(run(&case), expected, "{mistake}, {place}");
+        }
+        case.db.flush().expect("flushed");
+    }
+    // What looks at a store that was closed still answers.
+    let Case { closed, gone, .. } = &case;
+    let _ =
+        (closed.metrics(), closed.describe(), closed.keyspaces(), closed.property("weir.stats"));
+    assert_eq!((closed.path().is_empty(), gone.name()), (false, "gone"));
+    assert_eq!(gone.options(), Options::default());
+    assert_eq!(kind(closed.verify()), CLOSED);
+}
+
 /// Goal: `key` and `value` of a cursor that is not valid panic, as their documentation says, and
 /// `entry` does not.
 #[test]
@@ -306,4 +475,43 @@ fn an_invalid_cursor_has_no_entry() {
         let read = std::panic::AssertUnwindSafe(|| read(&cursor).len());
         assert!(std::panic::catch_unwind(read).is_err());
     }
+}
+
+/// Goal: a store that is open for reading only refuses every change with `ReadOnly`, and answers
+/// everything else.
+#[test]
+fn a_store_for_reading_refuses_changes() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = Db::open(dir.path().join("db")).expect("opened");
+    db.put("a", "1").expect("put");
+    db.keyspace("k").expect("created");
+    db.close().expect("closed");
+    let builder = Db::builder(dir.path().join("db")).read_only(true);
+    let db = builder.default_options(Options { l0_trigger: 9, ..Options::default() });
+    let db = db.open().expect("opened");
+    let mut batch = WriteBatch::new();
+    batch.put(db.default_keyspace(), "a", "2");
+    let refused: [(&str, Result<()>); 12] = [
+        ("put", db.put("a", "2")),
+        ("delete", db.delete("a")),
+        ("write", db.write(&mut batch, Durability::Sync)),
+        ("write of nothing", db.write(WriteBatch::new(), Durability::Sync)),
+        ("commit", db.commit(batch, Durability::None).wait()),
+        ("sync", db.sync()),
+        ("flush", db.flush()),
+        ("flush of a keyspace", db.default_keyspace().flush()),
+        ("compact_range", db.compact_range(..)),
+        ("create_keyspace", db.create_keyspace("new", Options::default()).map(drop)),
+        ("drop_keyspace", db.drop_keyspace("k")),
+        ("set_options", db.default_keyspace().set_options(Options::default())),
+    ];
+    for (what, result) in refused {
+        assert_eq!(kind(result), Some(ErrorKind::ReadOnly), "{what}");
+    }
+    assert_eq!(db.default_keyspace().options(), Options::default());
+    check(&db, &[(b"a".to_vec(), b"1".to_vec())].into(), "read only");
+    assert_eq!(db.keyspace("k").expect("opened").name(), "k");
+    db.wait_idle().expect("nothing to wait for");
+    assert!(db.verify().is_ok());
+    db.close().expect("closed");
 }

@@ -46,9 +46,11 @@ impl Snapshot {
     }
 
     fn scan(&self, keyspace: &Keyspace, bounds: OwnedBounds) -> Scan {
-        let checked = self.check_store(keyspace);
-        assert!(checked.is_ok(), "{checked:?}");
-        keyspace.scan(Some(self.inner.clone()), bounds)
+        let mut scan = keyspace.scan(Some(self.inner.clone()), bounds);
+        if let Err(error) = self.check_store(keyspace) {
+            scan.pinned = Err(error);
+        }
+        scan
     }
 
     /// The value that `key` had.
@@ -135,10 +137,8 @@ impl Snapshot {
         self.iter(keyspace).keys()
     }
 
-    /// All entries that the keyspace had.
-    ///
-    /// # Panics
-    /// For a keyspace of another store, as do `keys`, `range`, `prefix` and the cursors.
+    /// All entries that the keyspace had. For a keyspace of another store the iterator gives
+    /// `InvalidArgument` as its first item, and so do those of `keys`, `range` and `prefix`.
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Iter {
         Iter::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
@@ -154,7 +154,8 @@ impl Snapshot {
         Iter::new(self.scan(keyspace, prefix_bounds(prefix.as_ref())))
     }
 
-    /// A cursor over what the keyspace had, not positioned.
+    /// A cursor over what the keyspace had, not positioned. For a keyspace of another store it is
+    /// never valid, and its [`status`](Cursor::status) is `InvalidArgument`.
     #[must_use]
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
         Cursor::new(self.scan(keyspace, (Bound::Unbounded, Bound::Unbounded)))
