@@ -1,8 +1,9 @@
-//! A directory whose requests fail on demand: the n-th of a kind, once, some times or for ever.
+//! Fault injection: a directory whose requests fail on demand, the n-th of a kind, once, several
+//! times or always.
 //!
 //! Wraps any directory; the effect "a failed sync drops dirty data" needs a simulated disk below.
-//! Requests are counted by site, and so are injected failures, so that a campaign can say which
-//! pairs of site and error it has covered.
+//! Requests and injected failures are counted by site, so that a campaign can report which pairs of
+//! site and error it has covered.
 //!
 //! Not here: damage at rest and power cuts (`device::sim`).
 
@@ -47,27 +48,27 @@ impl ErrorCode {
     }
 }
 
-/// What happens to a request that a fault hits.
+/// The effect of a fault on a request that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// It fails and does nothing.
+    /// It fails without being executed.
     Fail(ErrorCode),
-    /// It fails, but was done: a write is in the cache, a sync is durable, a name is changed.
+    /// It is executed, then fails: a write is in the cache, a sync is durable, a name is changed.
     FailButDone(ErrorCode),
-    /// A write does this many eighths of its bytes and fails; other requests fail.
+    /// A write writes this many eighths of its bytes and fails; other requests fail.
     ShortWrite(ErrorCode, u8),
     /// A sync of a file fails with `EIO` and its dirty data is dropped: later syncs succeed without
-    /// it (fsync-gate). True: it cannot be read any more either. Other requests fail.
+    /// it (fsync-gate). True: reads do not return it either. Other requests fail.
     LoseDirty(bool),
-    /// It takes this many (virtual) milliseconds longer and succeeds.
+    /// It succeeds after this many more (virtual) milliseconds.
     Stall(u64),
-    /// A read gives, or a write leaves, this bit (modulo its length) inverted, and says nothing.
-    /// Other requests succeed.
+    /// A read returns, or a write writes, this bit (modulo its length) inverted, and reports
+    /// success. Other requests succeed.
     FlipBit(u64),
-    /// A write or a sync is not done and says that it was: a lost write, a lying disk. Other
+    /// A write or a sync is not executed and reports success: a lost write, a lying disk. Other
     /// requests succeed.
     PretendDone,
-    /// The calling thread panics, as if the device's code had a bug; nothing is done.
+    /// The calling thread panics, as if the device's code had a bug; the request is not executed.
     Panic,
 }
 
@@ -78,22 +79,22 @@ pub enum Times {
     Once,
     /// This many requests in a row.
     Next(u64),
-    /// All requests until it is healed.
+    /// All requests until [`Faults::heal`].
     Forever,
 }
 
-/// A plan to make requests fail.
+/// Which requests fail, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// The kind of request; `None`: any.
     pub op: Option<OpKind>,
     /// The class of the file; `None`: any.
     pub class: Option<FileClass>,
-    /// How many requests that match pass before the first one that is hit.
+    /// Number of matching requests before the first one that it hits.
     pub after: u64,
     /// How often it hits.
     pub times: Times,
-    /// What happens.
+    /// Its effect.
     pub effect: Effect,
 }
 
@@ -102,7 +103,7 @@ struct Armed {
     seen: u64,
 }
 
-/// What faults a [`FaultyDir`] has, and what it did. Shared by clones.
+/// The faults of a [`FaultyDir`] and its counters. Clones share them.
 #[derive(Clone, Default)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -126,14 +127,14 @@ impl std::fmt::Debug for Faults {
 }
 
 impl Faults {
-    /// Adds a fault. Faults are tried in the order of their arming; the first that hits counts.
+    /// Adds a fault. If several hit a request, the one armed first determines the effect.
     pub fn arm(&self, fault: Fault) {
         let mut armed = self.shared.armed.lock();
         armed.push(Armed { fault, seen: 0 });
         self.shared.armed_count.store(armed.len(), Ordering::Relaxed);
     }
 
-    /// Takes all faults back.
+    /// Removes all faults.
     pub fn heal(&self) {
         let mut armed = self.shared.armed.lock();
         armed.clear();
@@ -146,20 +147,20 @@ impl Faults {
         &self.shared.counters
     }
 
-    /// Number of requests so far: `after` of a fault that matches any request counts these.
+    /// Number of requests so far, as `after` of a fault that matches any request counts them.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
 
-    /// How often which effect hit which site.
+    /// Number of hits by site and effect.
     #[must_use]
     pub fn injected(&self) -> Vec<(Site, Effect, u64)> {
         let injected = self.shared.injected.lock();
         injected.iter().map(|((site, effect), n)| (*site, *effect, *n)).collect()
     }
 
-    /// How often any fault hit.
+    /// Number of hits by any fault.
     #[must_use]
     pub fn injected_total(&self) -> u64 {
         self.shared.injected.lock().values().sum()
@@ -171,7 +172,7 @@ impl Faults {
         self.shared.panicked.lock().clone()
     }
 
-    /// Counts a request; the effect that it must suffer, if any.
+    /// Counts a request; the effect of the fault that hits it, if any.
     fn request(&self, op: OpKind, class: FileClass, bytes: usize) -> Option<Effect> {
         self.shared.counters.count(op, class, bytes);
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +205,7 @@ impl Faults {
         hit
     }
 
-    /// A request without special effects of its own: `call` is the request below.
+    /// A request for which all effects have their general meaning: `call` forwards it.
     fn pass<T>(
         &self,
         op: OpKind,
@@ -223,7 +224,7 @@ fn this_thread() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }
 
-/// The general meaning of an effect.
+/// Executes a request under an effect in its general meaning.
 fn suffer<T>(
     effect: Effect,
     op: OpKind,
@@ -267,7 +268,7 @@ impl FaultyDir {
         Self { inner, disk: None, faults: Faults::default() }
     }
 
-    /// Wraps a simulated disk: failed syncs can drop dirty data.
+    /// Wraps a simulated disk, whose failed syncs can drop dirty data.
     #[must_use]
     pub fn over_disk(disk: &SimDisk) -> Self {
         Self { inner: disk.dir(), disk: Some(disk.clone()), faults: Faults::default() }
@@ -455,8 +456,8 @@ mod tests {
         (disk, dir, faults, log)
     }
 
-    /// Goal: a fault hits exactly the requests that it names, from the n-th on, as often as it
-    /// says, and not after it is healed.
+    /// Goal: a fault hits exactly the requests that it matches, from the n-th on, `times` often,
+    /// and none after `heal`.
     #[test]
     fn hits_what_it_names() {
         let (_disk, dir, faults, log) = wal();
@@ -490,7 +491,7 @@ mod tests {
         assert_eq!(faults.calls(), 15);
     }
 
-    /// Goal: the effects leave what they say behind.
+    /// Goal: file and disk are in the documented state after each effect.
     #[test]
     fn effects() {
         let (disk, dir, faults, log) = wal();

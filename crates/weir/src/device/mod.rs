@@ -1,8 +1,9 @@
-//! The one door to I/O: directories and files, real, simulated or wrapped.
+//! The engine's environment for I/O (Env in LevelDB): directories and files, real, simulated or
+//! wrapped.
 //!
-//! Names and directory syncs are part of the interface, so that they are inside the fault model
-//! too: a created, renamed or removed name is durable only after [`Dir::sync`], written bytes only
-//! after [`File::sync`]. Nothing here knows what the bytes mean.
+//! Names and directory syncs are part of the interface, and so of the fault model: a created,
+//! renamed or removed name is durable only after [`Dir::sync`], written bytes only after
+//! [`File::sync`]. Not here: the meaning of the bytes.
 //!
 //! Errors: every error names the path and the operation. A full disk or quota is
 //! `ErrorKind::NoSpace`, a missing name `ErrorKind::NotFound`, an existing one (on `create`)
@@ -22,8 +23,8 @@ pub mod site;
 #[cfg(feature = "sim")]
 pub mod spindle;
 
-/// What the bytes of a file are for: said by the storage that asks for it, since only that knows.
-/// Devices that count requests or make them fail go by it.
+/// The use of a file, stated by `storage` with each request. Devices that count requests or make
+/// them fail select by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[cfg_attr(
@@ -40,13 +41,13 @@ pub enum FileClass {
     Versions,
     /// A table.
     Table,
-    /// The root, or a root being written.
+    /// The root record, or the temporary file of its replacement.
     Root,
     /// The lock file.
     Lock,
     /// The directory itself.
     Directory,
-    /// Anything else, such as what a repair has kept.
+    /// Any other file, such as those kept by a repair.
     Other,
 }
 
@@ -68,7 +69,7 @@ impl FileClass {
 pub trait Dir: Send + Sync {
     /// Creates `name` for reading and writing. Exclusive: an existing name is a `Conflict`.
     fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>>;
-    /// Opens an existing file. What is no regular file (a pipe, a directory) is `Corruption`.
+    /// Opens an existing file. A name of a pipe, a directory or the like is `Corruption`.
     fn open(&self, name: &str, class: FileClass, mode: Mode) -> Result<Arc<dyn File>>;
     /// Gives `from` the name `to` and the class `class`, replacing a file of that name.
     fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()>;
@@ -78,21 +79,21 @@ pub trait Dir: Send + Sync {
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> Result<()>;
-    /// Takes the exclusive lock file `name`, creating it if need be: held until the value is
-    /// dropped, or the process and its forks end. A second taker, in this process or another, also
-    /// through another path to the same directory, gets `Locked`. What is no regular file is
-    /// `Corruption`.
+    /// Takes the exclusive lock file `name`, creating it if missing: held until the value is
+    /// dropped, or the process and its forks end. A second attempt, in this process or another,
+    /// also through another path to the same directory, fails with `Locked`. A name of no regular
+    /// file is `Corruption`.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>>;
-    /// Bytes that new files may take; `None` if nobody knows. Others may take them first.
+    /// Bytes available to new files, `None` if unknown; other processes may take them first.
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Files that may still be created; `None` if nobody knows, or there is no limit but the space.
-    /// Others may create them first.
+    /// Files (inodes) that can still be created, `None` if unknown or limited only by space; other
+    /// processes may create them first.
     fn free_files(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Files that this process may have open at once, as far as the device knows.
+    /// Limit of the files that this process can have open at once, `None` if unknown.
     fn open_files_max(&self) -> Option<usize> {
         None
     }
@@ -112,7 +113,7 @@ pub enum Mode {
     ReadWrite,
 }
 
-/// What the reader of a range is going to do; a hint that may be ignored.
+/// The expected access to a range; a hint that may be ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Single blocks will be read in no order: do not read ahead.
@@ -147,27 +148,27 @@ pub trait File: Send + Sync {
     }
     /// Makes written bytes and the length durable (`fdatasync`).
     fn sync(&self) -> Result<()>;
-    /// Starts writing a range back without waiting and without any promise; smooths a later `sync`.
+    /// Starts write-back of a range without waiting; no durability, but a later `sync` is shorter.
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
         let _ = (offset, bytes);
         Ok(())
     }
     /// The length in bytes.
     fn len(&self) -> Result<u64>;
-    /// The first offset from `offset` on that may hold anything but zeros; the length, or more, if
-    /// there is none. What lies before it is a hole, which reads as zeros.
+    /// The first offset from `offset` on outside a hole; the length, or more, if there is none. The
+    /// bytes before it read as zeros.
     fn next_data(&self, offset: u64) -> Result<u64> {
         Ok(offset)
     }
     /// Reserves space for `[0, bytes)` and extends the file to it, so that later writes inside need
     /// no space and no metadata. The new bytes read as zeros.
     fn allocate(&self, bytes: u64) -> Result<()>;
-    /// As [`allocate`](Self::allocate), but later writes inside may still need metadata: quick, and
-    /// the first sync of what is written costs more.
+    /// As [`allocate`](Self::allocate), but later writes inside may still need metadata: it is
+    /// fast, and the first sync of each written range costs more.
     fn reserve(&self, bytes: u64) -> Result<()> {
         self.allocate(bytes)
     }
-    /// Cuts or extends the file to `bytes`.
+    /// Truncates or extends the file to `bytes`.
     fn set_len(&self, bytes: u64) -> Result<()>;
     /// Hints at the access pattern of a range (`bytes` 0: to the end).
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {

@@ -1,14 +1,14 @@
 //! Directories and files of the operating system (Linux, through rustix).
 //!
-//! Not here: what the names mean (`storage::files`), simulated disks (`device::sim`).
+//! Not here: the meaning of names (`storage::files`), simulated disks (`device::sim`).
 //!
 //! Invariants: (1) every new file is created with `O_EXCL`, every descriptor with `O_CLOEXEC`;
-//! (2) a request cut short or interrupted by a signal is continued until it is complete or failed;
-//! (3) durability comes from `fdatasync` and `fsync` of the directory only: `sync_file_range` is a
-//! hint (H33); (4) allocated space is written with zeros once, because `fallocate` alone leaves
-//! *unwritten* extents whose first overwrite changes metadata (H36).
+//! (2) a short or interrupted read or write is continued until it is complete or fails;
+//! (3) only `fdatasync`, and `fsync` of the directory, make data durable: `sync_file_range` is a
+//! hint (H33); (4) allocated space is written with zeros once, because `fallocate` alone makes
+//! *unwritten* extents, whose first overwrite changes metadata (H36).
 //!
-//! Thread-safety: everything may be used from any thread; all I/O is positional.
+//! Thread-safety: all operations may be called from any thread; all I/O is positional.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
@@ -34,11 +34,12 @@ const FILE_RIGHTS: u32 = 0o644;
 /// Access rights of new directories, before the process's umask.
 const DIR_RIGHTS: u32 = 0o755;
 
-/// Zeros are written in pieces of this size, at its multiples: 4 KiB, a page. The page cache keeps
-/// a file in units as large as the writes that made it. ext4 walks all blocks of a unit at every
-/// small write into it (log groups of 168 bytes cost 2.0 to 2.7 µs each after pieces of 1 MiB, 1.1
-/// to 1.3 µs after 16 KiB), and all of a unit counts as dirty: after pieces of 16 KiB every synced
-/// group of 4 KiB counted four times against the process, and against what may be dirty at once.
+/// Zeros are written in pieces of this size, aligned to it: 4 KiB, a page. The page cache keeps a
+/// file in folios as large as the writes that created them. ext4 walks all blocks of a folio at
+/// every small write into it (log groups of 168 bytes cost 2.0 to 2.7 µs each after pieces of 1
+/// MiB, 1.1 to 1.3 µs after 16 KiB), and a folio is dirty as a whole: after pieces of 16 KiB every
+/// synced group of 4 KiB counted four times in the process's written bytes and towards the dirty
+/// limit.
 const ZERO_PIECE_BYTES: usize = 4 << 10;
 
 /// Write-back of zeros is started after each 1 MiB of them.
@@ -46,7 +47,7 @@ const ZERO_WRITE_BACK_BYTES: u64 = 1 << 20;
 
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
-/// Most parts of one `pwritev`: the kernel's `UIO_MAXIOV`.
+/// Maximum number of parts of one `pwritev`: the kernel's `UIO_MAXIOV`.
 const PARTS_PER_CALL_MAX: usize = 1024;
 
 /// A directory of the operating system.
@@ -75,8 +76,7 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             format!("{what}: the name is taken"),
             std::io::Error::from(errno),
         ),
-        // A file-size limit (RLIMIT_FSIZE, or the file system's own) is lack of space to the
-        // writer.
+        // A writer handles a file-size limit (RLIMIT_FSIZE, or the file system's) as lack of space.
         Errno::FBIG => Error::with_source(
             ErrorKind::NoSpace,
             format!("{what}: the file may not grow any further"),
@@ -94,7 +94,7 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             format!("{what}: too many open files; raise the limit (ulimit -n)"),
             std::io::Error::from(errno),
         ),
-        // Of a removal, or a renaming to that name.
+        // From removing the name, or renaming to it.
         Errno::ISDIR => Error::with_source(
             ErrorKind::Io,
             format!("{what}: that is a directory, which is not the store's; move it away"),
@@ -104,19 +104,19 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
     }
 }
 
-/// Whether an opening failed because of what is under the name: a directory, a socket, a device.
+/// Whether an open failed because the name is not a file's: a directory, a socket, a device.
 fn is_no_file(errno: Errno) -> bool {
     matches!(errno, Errno::ISDIR | Errno::NXIO | Errno::NODEV)
 }
 
-/// The error of a directory, a pipe or the like under the name of a file.
+/// The error for a directory, a pipe or the like under the name of a file.
 fn misplaced(path: &Path, is_dir: bool) -> Error {
     let found = if is_dir { "a directory" } else { "a pipe or the like" };
     Error::misplaced(path.display().to_string(), found)
 }
 
 impl RealDir {
-    /// Opens the directory at `path`; with `create` it and its missing parents are made first,
+    /// Opens the directory at `path`; with `create`, first creates it and its missing parents,
     /// durably.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     })
 }
 
-/// Makes `path` and its missing parents, and makes their names durable.
+/// Creates `path` and its missing parents, and makes their names durable.
 fn make_dirs(path: &Path) -> Result<()> {
     let parent = match path.parent() {
         Some(p) if p.as_os_str().is_empty() => Path::new("."),
@@ -170,7 +170,7 @@ fn make_dirs(path: &Path) -> Result<()> {
                 }
             }
         }
-        // `mkdir` on a file system mounted read-only says so before it says that the name exists.
+        // On a read-only file system `mkdir` fails with EROFS even if the name exists.
         Err(Errno::ROFS) if path.is_dir() => return Ok(()),
         Err(e) => return Err(failed(format_args!("making directory {}", path.display()), e)),
     }
@@ -195,7 +195,7 @@ impl Dir for RealDir {
             Mode::Read => OFlags::RDONLY,
             Mode::ReadWrite => OFlags::RDWR,
         };
-        // Opening a pipe waits for its other end otherwise.
+        // Without `NONBLOCK`, opening a pipe waits for its other end.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match retry(|| fs::openat(&self.fd, name, flags, fs::Mode::empty())) {
             Err(e) if is_no_file(e) => return Err(misplaced(&path, e == Errno::ISDIR)),
@@ -227,7 +227,7 @@ impl Dir for RealDir {
             let mut name = raw.to_string_lossy().into_owned();
             let is_dir = match entry.file_type() {
                 FileType::Directory => true,
-                // Some file systems do not say in the listing.
+                // Some file systems do not list the type.
                 FileType::Unknown => match fs::statat(&self.fd, raw, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
                     Err(Errno::NOENT) => continue,
@@ -257,7 +257,7 @@ impl Dir for RealDir {
         let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
             failed(format_args!("asking for the free space of {}", self.path.display()), e)
         })?;
-        // What is left for everybody, not what root may take besides.
+        // Free blocks without those reserved for root.
         Ok(Some(stat.f_bavail.saturating_mul(stat.f_frsize)))
     }
 
@@ -265,11 +265,11 @@ impl Dir for RealDir {
         let stat = retry(|| fs::fstatvfs(&self.fd)).map_err(|e| {
             failed(format_args!("asking for the free inodes of {}", self.path.display()), e)
         })?;
-        // File systems without a table of inodes (btrfs) say that they have none at all.
+        // File systems without an inode table (btrfs) report 0 inodes in total.
         Ok((stat.f_files > 0).then_some(stat.f_favail))
     }
 
-    /// The soft limit of the process, raised to the hard one if that is allowed.
+    /// The soft limit of the process, raised to the hard limit if permitted.
     fn open_files_max(&self) -> Option<usize> {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -310,7 +310,7 @@ impl File for RealFile {
         while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
             match retry(|| rustix::io::pwrite(&self.fd, rest, at)) {
-                // A device that takes nothing and says nothing has no room.
+                // A write of 0 bytes without an error means that no space is left.
                 Ok(0) => return Err(self.fault("writing", at, Errno::NOSPC)),
                 Ok(n) => done += n,
                 Err(e) => return Err(self.fault("writing", at, e)),
@@ -324,7 +324,7 @@ impl File for RealFile {
         for chunk in parts.chunks(PARTS_PER_CALL_MAX) {
             let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|p| IoSlice::new(p)).collect();
             let mut rest: &mut [IoSlice<'_>] = &mut slices;
-            // Empty parts at the front are skipped, so that 0 written bytes mean "no room".
+            // Empty parts at the front are skipped, so that 0 written bytes mean "no space".
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 match retry(|| rustix::io::pwritev(&self.fd, rest, at)) {
@@ -348,7 +348,7 @@ impl File for RealFile {
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
         start_write_back(self.fd.as_fd(), offset, bytes)
             .or_else(|e| match e {
-                // Not every file system has it; it is a hint.
+                // Some file systems lack it; it is a hint.
                 Errno::NOSYS | Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL => Ok(()),
                 e => Err(e),
             })
@@ -366,9 +366,9 @@ impl File for RealFile {
         let len = self.len()?;
         match retry(|| fs::seek(&self.fd, fs::SeekFrom::Data(offset))) {
             Ok(data) => Ok(data),
-            // Nothing but a hole up to the end.
+            // A hole up to the end.
             Err(Errno::NXIO) => Ok(len.max(offset)),
-            // Not every file system knows its holes.
+            // Some file systems do not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(offset),
             Err(e) => Err(self.fault("looking for data in", offset, e)),
         }
@@ -417,7 +417,7 @@ impl File for RealFile {
             Advice::Sequential => fs::Advice::Sequential,
             Advice::WillNeed => fs::Advice::WillNeed,
         };
-        // A hint: there is nothing to do about its failure, and nothing depends on it.
+        // A hint: its failure has no effect on correctness.
         let _ = fs::fadvise(&self.fd, offset, NonZeroU64::new(bytes), advice);
     }
 
@@ -427,14 +427,14 @@ impl File for RealFile {
 }
 
 unsafe extern "C" {
-    /// The C library's wrapper of the system call, which rustix does not have.
+    /// The C library's wrapper of the system call, which rustix lacks.
     fn sync_file_range(fd: c_int, offset: i64, bytes: i64, flags: c_uint) -> c_int;
 }
 
-/// Start writing what is dirty and not under way yet (linux/fs.h).
+/// Start write-back of dirty pages that are not under write-back yet (linux/fs.h).
 const SYNC_FILE_RANGE_WRITE: c_uint = 2;
 
-/// Asks the kernel to start writing dirty pages of a range, without waiting (H33: no durability).
+/// Asks the kernel to start write-back of a range, without waiting (H33: no durability).
 fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::Result<()> {
     let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
         return Err(Errno::INVAL);
@@ -448,24 +448,24 @@ fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> rustix::io::
     Err(Errno::from_io_error(&os).unwrap_or(Errno::IO))
 }
 
-/// Device and inode numbers: a file's identity, whatever path leads to it.
+/// Device and inode numbers: a file's identity under any path.
 type Identity = (u64, u64);
 
 /// The identities locked by this process, and in a fork of it those that the parent had locked:
-/// these say nothing about who holds the lock, which only the kernel knows.
+/// only the kernel knows whether the parent still holds these.
 ///
-/// The one global state of the engine: `flock` already refuses a second descriptor in one process
-/// on local file systems, but where it is emulated by record locks (NFS) a process never conflicts
-/// with itself.
+/// The only global state of the engine: on local file systems `flock` refuses a second descriptor
+/// in one process, but where it is emulated by record locks (NFS) a process never conflicts with
+/// itself.
 static LOCKED: Mutex<BTreeMap<Identity, ProcessMark>> = Mutex::new(BTreeMap::new());
 
 /// The lock on a store: the lock file, and the directory itself.
 ///
-/// The lock file alone would not do: it can be removed, and a second opener would then lock a new
-/// one. The directory alone would not do either: a copy made of hard links is another directory
-/// with the same files.
+/// The lock file alone is not enough: after its removal a second process would create and lock a
+/// new one. Nor is the directory: a copy made of hard links is another directory with the same
+/// files.
 struct RealLock {
-    // Field order is drop order: what is held is given back after the descriptors are closed.
+    // Field order is drop order: entries are removed after the descriptors are closed.
     descriptors: Vec<OwnedFd>,
     _held: Vec<HeldLock>,
     process: ProcessMark,
@@ -473,11 +473,11 @@ struct RealLock {
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // Closing would not do: a fork has the descriptors too, and the lock belongs to what both
-        // share. For the same reason a fork must not give up what its parent holds.
+        // Closing does not unlock while a fork has the descriptors: the lock belongs to the open
+        // file description, which both share. For the same reason a fork must not unlock.
         if self.process.is_current() {
             for fd in &self.descriptors {
-                // Closing does it where there is no fork; nothing depends on this failure.
+                // Without a fork, closing unlocks too; so a failure is ignored.
                 let _ = fs::flock(fd, FlockOperation::Unlock);
             }
         }
@@ -486,17 +486,17 @@ impl Drop for RealLock {
 
 impl Lock for RealLock {}
 
-/// An entry in [`LOCKED`], taken back on drop.
+/// An entry in [`LOCKED`], removed on drop.
 struct HeldLock {
     identity: Identity,
     process: ProcessMark,
-    /// The entry of a parent in its place.
+    /// The parent process's entry that it replaced.
     inherited: Option<ProcessMark>,
 }
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // In a fork the mutex may be held by a thread that is not there.
+        // In a fork the mutex may be held by a thread that only the parent has.
         if !self.process.is_current() {
             return;
         }
@@ -513,7 +513,7 @@ impl RealLock {
         let process = ProcessMark::current();
         let mut lock = Self { descriptors: Vec::new(), _held: Vec::new(), process };
         let path = dir.full(name);
-        // Times that the lock file may vanish between being opened and being locked.
+        // Retries if the lock file is removed between being opened and being locked.
         const ATTEMPTS: usize = 16;
         for _ in 0..ATTEMPTS {
             let Some(fd) = open_lock_file(dir, name)? else { break };
@@ -530,7 +530,7 @@ impl RealLock {
                 Err(e) => return Err(failed(format_args!("looking at {}", path.display()), e)),
             }
         }
-        // A descriptor of its own, because `flock` belongs to the open file description.
+        // A separate descriptor, because `flock` belongs to the open file description.
         let fd = open_dir(&dir.path)?;
         let identity = identify(&fd, &dir.path)?;
         let mut held = hold(identity, process, &dir.path, &dir.path)?;
@@ -539,7 +539,7 @@ impl RealLock {
         match result {
             Ok(()) => lock.descriptors.push(fd),
             Err(e) if e.kind() == ErrorKind::Locked => return Err(e),
-            // Not every file system locks directories; the lock file remains.
+            // Some file systems do not lock directories; the lock file is enough there.
             Err(e) if lock.descriptors.is_empty() => return Err(e),
             Err(_) => {}
         }
@@ -547,7 +547,7 @@ impl RealLock {
     }
 }
 
-/// Opens the lock file, creating it if need be. `None` on a read-only file system without one.
+/// Opens the lock file, creating it if missing. `None` on a read-only file system without one.
 fn open_lock_file(dir: &RealDir, name: &str) -> Result<Option<OwnedFd>> {
     let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -568,10 +568,10 @@ fn open_lock_file(dir: &RealDir, name: &str) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// The identity of what was opened as a file.
+/// The identity of an open file.
 ///
 /// # Errors
-/// `Corruption` if it is none.
+/// `Corruption` if it is not a regular file.
 fn identify_file(fd: &OwnedFd, path: &Path) -> Result<Identity> {
     let stat = retry(|| fs::fstat(fd))
         .map_err(|e| failed(format_args!("looking at {}", path.display()), e))?;
@@ -604,8 +604,7 @@ fn hold(identity: Identity, process: ProcessMark, store: &Path, path: &Path) -> 
     Ok(HeldLock { identity, process, inherited })
 }
 
-/// Takes the kernel's lock. What a parent had noted of its own is forgotten then: it has closed the
-/// store.
+/// Takes the kernel's lock. A success drops the parent's entry: the parent has closed the store.
 fn flock(fd: &OwnedFd, held: &mut HeldLock, store: &Path, path: &Path) -> Result<()> {
     match retry(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
         Ok(()) => {

@@ -1,5 +1,5 @@
-//! Where a device request comes from, as seen by those who count requests or make them fail: the
-//! kind of request and the class of the file. Nothing depends on them but counters and test plans.
+//! Sites of device requests: the kind of request and the class of the file. Only counters and fault
+//! plans depend on them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,9 +63,9 @@ impl OpKind {
 /// A kind of request to a class of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// What is asked for.
+    /// The kind of request.
     pub op: OpKind,
-    /// Of what.
+    /// The class of its file.
     pub class: FileClass,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// What was asked for at one site.
+/// The requests at one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteCount {
     /// The site.
@@ -99,7 +99,7 @@ pub struct SiteCounters {
 }
 
 impl SiteCounters {
-    /// Counts one request with `bytes` of data; returns how many came before at this site.
+    /// Counts one request with `bytes` of data; returns the number of earlier ones at this site.
     pub(crate) fn count(&self, op: OpKind, class: FileClass, bytes: usize) -> u64 {
         let count = &self.counts[class as usize][op as usize];
         if bytes > 0 {

@@ -1,4 +1,4 @@
-//! Goal: real files behave as `device` promises. Method: a temporary directory on the machine.
+//! Goal: real files obey the contract of `device`. Method: a temporary directory.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn temp() -> (tempfile::TempDir, Arc<dyn Dir>) {
     (temp, dir)
 }
 
-/// Goal: bytes and lengths survive every way of writing. Method: write in parts (more than one call
-/// takes, some of them empty), read back in one piece and past the end.
+/// Goal: bytes and lengths are right after a vectored write. Method: write in parts (more than the
+/// maximum of one call, some of them empty), read back in one piece and past the end.
 #[test]
 fn writes_read_back() {
     let (_temp, dir) = temp();
@@ -30,8 +30,8 @@ fn writes_read_back() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
-/// Goal: allocation gives zeros that are there (no holes), and keeps what was written. Method:
-/// allocate behind some bytes, compare content and the blocks the file owns.
+/// Goal: allocated space is zeros without holes, and written bytes are kept. Method: allocate after
+/// some bytes, compare content and the number of blocks of the file.
 #[test]
 fn allocated_space_is_zero_and_owned() {
     let (temp, dir) = temp();
@@ -52,9 +52,9 @@ fn allocated_space_is_zero_and_owned() {
     assert_eq!(file.len().expect("length"), 4);
 }
 
-/// Goal: a synced write of one page into allocated space dirties that page only. (Zeros came in
-/// pieces of 16 KiB, which the page cache kept as units: each write into one counted as 16 KiB.)
-/// Method: what the kernel says that this thread has dirtied; nothing on a file system in memory.
+/// Goal: a synced write of one page into allocated space dirties that page only. (After zeros in
+/// pieces of 16 KiB, which the page cache keeps as folios, each write dirties 16 KiB.) Method: the
+/// kernel's count of bytes dirtied by this thread; always 0 on a file system in memory.
 #[test]
 fn a_page_of_allocated_space_is_dirtied_alone() {
     let (_temp, dir) = temp();
@@ -75,7 +75,7 @@ fn a_page_of_allocated_space_is_dirtied_alone() {
     assert!(bytes <= 8 << 12, "{bytes} bytes dirtied for 8 pages");
 }
 
-/// Goal: names behave: exclusive creation, replacement by rename, sorted lists, errors by kind.
+/// Goal: exclusive creation, replacement by rename, sorted lists, errors by kind.
 #[test]
 fn names() {
     let (temp, dir) = temp();
@@ -100,7 +100,7 @@ fn names() {
     RealDir::open(temp.path().join("deep/er"), true).expect("made with its parents");
 }
 
-/// Goal: one holder only, whatever the path (P11). Method: take the lock again through a second
+/// Goal: one holder only, through any path (P11). Method: take the lock again through a second
 /// handle, a symbolic link, a directory of hard links, and after the lock file was removed.
 #[test]
 fn second_lock_is_refused() {
@@ -129,7 +129,7 @@ fn second_lock_is_refused() {
     drop(dir.lock("LOCK").expect("free again"));
 }
 
-/// Goal: another process is refused too. Method: `flock(1)` holds the lock file while we try.
+/// Goal: another process excludes this one. Method: `flock(1)` holds the lock file meanwhile.
 #[test]
 fn other_process_is_refused() {
     let (temp, dir) = temp();

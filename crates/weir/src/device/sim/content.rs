@@ -1,11 +1,11 @@
-//! Bytes of a simulated file, copied on write.
+//! Content of a simulated file, copied on write.
 //!
-//! INVARIANT: bytes behind the length are zero, so that extending shows zeros.
+//! INVARIANT: bytes beyond the length are zero, so that an extension reads as zeros.
 
 use std::sync::Arc;
 
-/// Bytes shared or copied as one: large enough that a file of some MiB is copied by some hundred
-/// counters, small enough that copying one before a write takes about 1 µs.
+/// Unit of sharing and copying: large enough that cloning a file of some MiB increments only some
+/// hundred reference counts, small enough that a copy before a write takes about 1 µs.
 const CHUNK_BYTES: usize = 16 << 10;
 
 type Chunk = [u8; CHUNK_BYTES];
@@ -13,7 +13,7 @@ type Chunk = [u8; CHUNK_BYTES];
 /// Content of a file. A clone shares all chunks.
 #[derive(Clone, Default)]
 pub(super) struct Content {
-    /// `None` is zeros; chunks behind the last one are zeros too.
+    /// `None` is zeros, and so are chunks beyond the last one.
     chunks: Vec<Option<Arc<Chunk>>>,
     len: u64,
 }
@@ -48,7 +48,7 @@ impl Content {
         bytes
     }
 
-    /// Writes `bytes` at `offset`, extending the content if need be.
+    /// Writes `bytes` at `offset`, extending the content if they end beyond it.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -62,7 +62,7 @@ impl Content {
         }
     }
 
-    /// Sets `[offset, offset + bytes)` to zero as far as it lies inside.
+    /// Sets the part of `[offset, offset + bytes)` within the length to zero.
     pub(super) fn zero(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes).min(self.len);
         let mut at = offset;
@@ -78,7 +78,7 @@ impl Content {
         }
     }
 
-    /// Cuts, or extends with zeros.
+    /// Truncates, or extends with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.zero(len, self.len - len);

@@ -1,9 +1,9 @@
-//! What a power cut may leave behind: policies that choose which un-synced changes survive.
+//! States after a power cut: policies that choose which un-synced changes survive.
 //!
 //! The unit of survival is the 512-byte sector for content, one number for a file's length, and one
-//! entry operation for names; nothing un-synced is ordered. A surviving sector holds the state
-//! after one of the writes that touched it (the cache writes back whole sectors, never an older
-//! write without the newer one below it). Synced content, lengths and names always survive.
+//! directory operation for names; un-synced changes are not ordered. A surviving sector holds the
+//! state after one of the writes that touched it (the cache writes back whole sectors, never a
+//! write without the older ones below it). Synced content, lengths and names always survive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::base::prng::Prng;
 use crate::device::sim::content::Content;
 use crate::device::sim::model::{Inode, Model, Names, Pending};
 
-/// The unit that a disk writes wholly or not at all, in bytes.
+/// The unit of atomic writes of a disk, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Which un-synced changes survive a power cut.
@@ -26,7 +26,7 @@ pub enum CrashPolicy {
     Prefix,
     /// All after a random point.
     Suffix,
-    /// Each sector, length and name by itself, this many times in eight.
+    /// Each sector, length and name independently, with a chance of this many eighths.
     Random(u8),
     /// Only the newest change.
     NewestOnly,
@@ -36,36 +36,35 @@ pub enum CrashPolicy {
     DataFirst,
     /// Names, but neither bytes nor lengths: new files are empty.
     NamesWithoutData,
-    /// Everything but a part of the newest write: its sectors before a random boundary are new, the
-    /// others hold what the second word says.
+    /// All but a part of the newest write: its sectors before a random boundary are new, the others
+    /// hold what [`Torn`] says.
     TornLast(Torn),
     /// As `TornLast`, torn before this sector of the newest write.
     TornAt(Torn, u32),
-    /// Everything, but each page of 4 KiB that was written to holds anything, this many times in
-    /// eight: the writes of all files were under way, on a disk that replaces a page as a whole
-    /// (H37).
+    /// All, but each written page of 4 KiB holds garbage with a chance of this many eighths: writes
+    /// to all files were in flight, on a disk that replaces a page as a whole (H37).
     TornPages(u8),
-    /// Bytes and lengths; of the names none, or each by chance.
+    /// Bytes and lengths; of the names none, or each with a chance of one half.
     DropEntries,
 }
 
-/// What the torn part of a write holds.
+/// The content of the torn part of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Torn {
-    /// What was there before; the file ends at the tear if the write extended it.
+    /// The old bytes; the file ends at the tear if the write extended it.
     Old,
     /// Zeros.
     Zero,
-    /// Anything.
+    /// Garbage.
     Garbage,
-    /// The new bytes, while the part *before* the boundary holds what was there before.
+    /// The new bytes, while the part *before* the boundary holds the old ones.
     NewBehindOld,
-    /// Anything, and so does what is before the write in its first page of 4 KiB: what a disk with
-    /// such sectors leaves, which replaces a sector as a whole (H37).
+    /// Garbage, from the start of the boundary's page of 4 KiB on: a disk with sectors of that size
+    /// replaces a sector as a whole (H37).
     Page,
 }
 
-/// The sectors of a disk that tears a whole page.
+/// Sector size of a disk that tears whole pages.
 const PAGE_BYTES: u64 = 4096;
 
 impl CrashPolicy {
@@ -92,7 +91,7 @@ impl CrashPolicy {
     ];
 }
 
-/// A policy with its chances drawn.
+/// A policy whose random choices are drawn.
 enum Plan {
     Nothing,
     All,
@@ -101,7 +100,7 @@ enum Plan {
     /// Changes from this one on.
     From(u64),
     Random(u8),
-    /// Parts by kind.
+    /// All changes of some kinds.
     Parts {
         bytes: bool,
         lengths: bool,
@@ -118,7 +117,7 @@ enum Plan {
     },
 }
 
-/// Place in the order of changes of the newest un-synced write, with its sectors.
+/// Position of the newest un-synced write in the order of changes, and its number of sectors.
 pub(super) fn newest_write(model: &Model) -> Option<(u64, u64)> {
     let writes = model.inodes.values().flat_map(|inode| &inode.pending);
     let newest = writes.filter(|p| p.bytes() > 0).max_by_key(|p| p.at)?;
@@ -177,7 +176,7 @@ impl Plan {
         }
     }
 
-    /// How many of the writes that touched a sector are in its surviving state.
+    /// Number of the writes to a sector, oldest first, that its surviving state includes.
     fn sector_state(&self, writes: &[&Pending], prng: &mut Prng) -> usize {
         let all = writes.len();
         match *self {
@@ -264,7 +263,7 @@ impl Plan {
         let mut content = Content::clone(&inode.durable);
         let mut sectors: BTreeMap<u64, Vec<&Pending>> = BTreeMap::new();
         for pending in inode.pending.iter().filter(|p| p.bytes() > 0) {
-            // Behind the longest length there is nothing to survive.
+            // `set_len` below cuts sectors beyond the surviving length.
             let first = pending.offset / SECTOR_BYTES;
             let end = (pending.offset + pending.bytes()).div_ceil(SECTOR_BYTES);
             for sector in first..end {
@@ -321,7 +320,7 @@ impl Plan {
     }
 }
 
-/// The newest content, in which pages that were written to hold anything, by chance.
+/// The newest content, in which each written page holds garbage by chance.
 fn torn_pages(inode: &Inode, eighths: u64, prng: &mut Prng) -> Content {
     let mut content = Content::clone(&inode.synced());
     let len = content.len();
@@ -338,7 +337,7 @@ fn torn_pages(inode: &Inode, eighths: u64, prng: &mut Prng) -> Content {
     content
 }
 
-/// The disk as it is found after a power cut: all that is there is durable.
+/// The disk after a power cut: all of its content is durable.
 pub(super) fn image(model: &Model, policy: CrashPolicy, seed: u64) -> Model {
     let mut prng = Prng::new(seed);
     let plan = draw(model, policy, &mut prng);

@@ -1,6 +1,6 @@
-//! Damage at rest: what a medium does to bytes and names while nobody looks.
+//! Damage at rest: corruption of bytes and names by the medium, outside any request.
 //!
-//! Damage is durable at once, is seen by open files, and is not recorded. Every function says
+//! Damage is durable at once, visible through open files, and not recorded. Every function returns
 //! whether there was something to damage.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl SimDisk {
         self.shared.state.lock().model.file(name).map(|inode| inode.current.to_vec())
     }
 
-    /// Gives a file other bytes, or makes it: restores an older state, duplicates or misdirects.
+    /// Replaces a file's bytes, or creates it: restores an older state, duplicates or misdirects.
     pub fn write_all(&self, name: &str, bytes: &[u8]) {
         let mut content = Content::default();
         content.write(0, bytes);
@@ -79,7 +79,7 @@ impl SimDisk {
         })
     }
 
-    /// Cuts a file.
+    /// Truncates a file.
     pub fn truncate(&self, name: &str, len: u64) -> bool {
         self.damage(name, |content| {
             let shorter = len < content.len();

@@ -1,17 +1,17 @@
 //! A simulated disk: a directory in memory with a fault model.
 //!
 //! Written bytes, lengths and names are durable only after the sync that covers them; a power cut
-//! keeps any subset of the rest (see [`crash`]). All changes can be recorded, so that one run gives
-//! crash images at every boundary afterwards ([`Replayer`]). Every request is a switch point of the
+//! keeps any subset of the rest (see [`crash`]). All changes can be recorded, so that one run
+//! yields crash images at every boundary ([`Replayer`]). Every request is a switch point of the
 //! simulated scheduler and costs virtual time.
 //!
 //! Not here: errors of requests (`device::faulty`).
 //!
 //! Invariants: (1) the same requests in the same order give the same disk, trace and images;
-//! (2) images share content with the disk that they come from, and never change it.
+//! (2) images share content with the disk that they were taken from, and never change it.
 //!
-//! Source: the trace and its replay follow TigerBeetle's and ALICE's idea of
-//! enumerating states after the run instead of killing it.
+//! Source: the trace and its replay follow TigerBeetle and ALICE: crash states are enumerated after
+//! the run instead of killing it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use model::{Inode, Model, Op};
 pub use replay::Replayer;
 use replay::Trace;
 
-/// What requests cost in virtual time.
+/// The cost of requests in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Any request that does not touch the medium: names, lengths, hints.
@@ -47,14 +47,14 @@ pub struct Timing {
     pub sync_nanos: u64,
     /// 4096 bytes read or written.
     pub page_nanos: u64,
-    /// Whether the caller waits, so that others run meanwhile. Otherwise the clock moves and the
-    /// caller goes on: cheaper in real time by two thread switches a request.
+    /// Whether the caller is descheduled for the duration, so that other actors run. Otherwise the
+    /// clock is advanced under it: cheaper in real time by two thread switches a request.
     pub waits: bool,
 }
 
 impl Default for Timing {
     /// About an NVMe disk with a cache: 1 µs a call, 20 µs a read, 2 µs a write, 100 µs a sync, 1
-    /// µs a page; nobody waits.
+    /// µs a page; callers do not wait.
     fn default() -> Self {
         Self {
             call_nanos: 1_000,
@@ -70,11 +70,11 @@ impl Default for Timing {
 /// How a simulated disk behaves.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// What requests cost.
+    /// The cost of requests.
     pub timing: Timing,
-    /// Most bytes of all files together; `None`: no limit. See [`SimDisk::set_capacity`].
+    /// Limit of the bytes of all files; `None`: no limit. See [`SimDisk::set_capacity`].
     pub capacity_bytes: Option<u64>,
-    /// Most files; `None`: no limit. See [`SimDisk::set_files_max`].
+    /// Limit of the number of files; `None`: no limit. See [`SimDisk::set_files_max`].
     pub files_max: Option<u64>,
     /// Whether changes are recorded for a [`Replayer`].
     pub record: bool,
@@ -88,8 +88,7 @@ pub struct SimDisk {
 
 struct Shared {
     options: SimOptions,
-    /// Held for the length of one request, and never across a switch point: taking it is the switch
-    /// point.
+    /// Held for one request, and never across a switch point: locking it is the switch point.
     state: Mutex<State>,
     counters: SiteCounters,
 }
@@ -139,30 +138,30 @@ impl SimDisk {
         Self { shared: Arc::new(Shared { options, state, counters: SiteCounters::default() }) }
     }
 
-    /// The same disk as a directory of the engine.
+    /// The disk as a directory for the engine.
     #[must_use]
     pub fn dir(&self) -> Arc<dyn Dir> {
         Arc::new(self.clone())
     }
 
-    /// Requests by site since the disk was made.
+    /// Requests by site since the disk was created.
     #[must_use]
     pub fn counters(&self) -> &SiteCounters {
         &self.shared.counters
     }
 
-    /// Number of recorded changes: the boundary at which a power cut would happen now.
+    /// Number of recorded changes: the boundary of a power cut now.
     #[must_use]
     pub fn trace_len(&self) -> usize {
         self.shared.state.lock().trace.as_ref().map_or(0, |trace| trace.ops.len())
     }
 
-    /// Puts a mark into the trace, such as "write number `mark` was acknowledged".
+    /// Records a mark, such as "write number `mark` was acknowledged".
     pub fn mark(&self, mark: u64) {
         self.shared.state.lock().change(Op::Mark(mark));
     }
 
-    /// A walk over what was recorded so far; an empty one if nothing is recorded.
+    /// A replayer of the changes recorded so far; of none if the disk does not record.
     #[must_use]
     pub fn replayer(&self) -> Replayer {
         let trace = self.shared.state.lock().trace.clone().unwrap_or_default();
@@ -176,22 +175,21 @@ impl SimDisk {
         Self::from_model(image, SimOptions { record: false, ..self.shared.options.clone() })
     }
 
-    /// An independent disk in the same state, un-synced changes and all: what a process finds that
-    /// starts after the one before was killed. It does not record.
+    /// An independent disk in the same state, un-synced changes included: the disk that a process
+    /// finds after its predecessor was killed. It does not record.
     #[must_use]
     pub fn fork(&self) -> Self {
         let model = self.shared.state.lock().model.detached();
         Self::from_model(model, SimOptions { record: false, ..self.shared.options.clone() })
     }
 
-    /// An independent copy of the disk as it can be read now, all of it durable. It does not
-    /// record.
+    /// An independent disk with the current content, all of it durable. It does not record.
     #[must_use]
     pub fn copy(&self) -> Self {
         self.crash(CrashPolicy::All, 0)
     }
 
-    /// Files with and without a name: more than the named ones for ever is a leak of open files.
+    /// Open handles, of files with and without a name; a number that only grows is a leak.
     #[must_use]
     pub fn open_files(&self) -> usize {
         let state = self.shared.state.lock();
@@ -204,15 +202,15 @@ impl SimDisk {
         self.shared.state.lock().model.used_bytes()
     }
 
-    /// Files on the disk: those with a name, those that a power cut may bring back, and those
-    /// without a name that are in use.
+    /// Files on the disk: those with a name, those whose removal is not durable, and those without
+    /// a name that are open.
     #[must_use]
     pub fn used_files(&self) -> u64 {
         self.shared.state.lock().model.inodes.len() as u64
     }
 
-    /// A sync that failed (fsync-gate): the un-synced changes of `name` are never written.
-    /// `revert`: they cannot be read any more either.
+    /// A failed sync (fsync-gate): the un-synced changes of `name` are never written. `revert`:
+    /// reads do not return them either.
     pub fn lose_dirty(&self, name: &str, revert: bool) {
         let mut state = self.shared.state.lock();
         if let Some(&inode) = state.model.names.get(name) {
@@ -220,7 +218,7 @@ impl SimDisk {
         }
     }
 
-    /// Counts a request and lets its time pass; then the caller has the disk for itself.
+    /// Counts a request, spends its virtual time, then locks the disk.
     fn request(&self, op: OpKind, class: FileClass, bytes: usize) -> MutexGuard<'_, State> {
         let timing = &self.shared.options.timing;
         self.shared.counters.count(op, class, bytes);
@@ -257,13 +255,13 @@ impl SimDisk {
         })
     }
 
-    /// Makes the disk larger or smaller; what is there stays.
+    /// Sets the capacity, which may be below the bytes in use; files are kept.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.state.lock().capacity_bytes = bytes;
     }
 
-    /// Lets the disk have more files or fewer, as a file system has a table of inodes; what is
-    /// there stays.
+    /// Sets the limit of the number of files, as of a file system's inode table; it may be below
+    /// the number in use, and files are kept.
     pub fn set_files_max(&self, files: Option<u64>) {
         self.shared.state.lock().files_max = files;
     }
@@ -452,7 +450,7 @@ impl File for SimFile {
     }
 
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
-        // What it starts may or may not be on the medium after a power cut: as before.
+        // No effect on the fault model: un-synced bytes may or may not survive anyway.
         let _ = (offset, bytes);
         drop(self.request(OpKind::WriteBack, 0));
         Ok(())

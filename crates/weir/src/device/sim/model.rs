@@ -1,8 +1,7 @@
-//! The state of a simulated disk: what is durable, what is only in the cache, and in which order it
-//! got there.
+//! The state of a simulated disk: durable content, and un-synced changes in their order.
 //!
-//! Every change is an [`Op`]; the live disk applies ops as they come, the replayer applies the same
-//! ops again. Reads change nothing and are no ops.
+//! Every change is an [`Op`]; the live disk applies ops as they are requested, the replayer applies
+//! the same ops again. Reads are no ops.
 //!
 //! INVARIANT: `current` is `durable` plus `pending` in order (unless dirty data was `lost`);
 //! `names` is `durable_names` plus `pending_names` in order.
@@ -44,22 +43,22 @@ pub(super) enum Op {
     Sync {
         inode: u64,
     },
-    /// A failed sync: what was not durable never will be; `revert`: nor can it be read any more.
+    /// A failed sync: un-synced changes never become durable; `revert`: nor are they read.
     LoseDirty {
         inode: u64,
         revert: bool,
     },
     SyncDir,
-    /// Put there by the test, for instance when a write was acknowledged.
+    /// Set by a test, for instance when a write was acknowledged.
     Mark(u64),
 }
 
 /// A change of a file that is not durable yet.
 #[derive(Clone)]
 pub(super) struct Pending {
-    /// Place in the order of all changes.
+    /// Position in the order of all changes.
     pub(super) at: u64,
-    /// Length of the file after it.
+    /// Length of the file after the change.
     pub(super) len_after: u64,
     pub(super) offset: u64,
     pub(super) change: Change,
@@ -69,12 +68,12 @@ pub(super) struct Pending {
 pub(super) enum Change {
     Bytes(Arc<[u8]>),
     Zeros(u64),
-    /// Of the length only.
+    /// A change of the length only.
     Length,
 }
 
 impl Pending {
-    /// Number of bytes that it writes from `offset` on.
+    /// Number of bytes written from `offset` on.
     pub(super) fn bytes(&self) -> u64 {
         match &self.change {
             Change::Bytes(data) => data.len() as u64,
@@ -83,7 +82,7 @@ impl Pending {
         }
     }
 
-    /// Does its part inside `[start, end)` to `content`.
+    /// Applies the part of it inside `[start, end)` to `content`.
     pub(super) fn apply(&self, content: &mut Content, start: u64, end: u64) {
         let from = self.offset.max(start);
         let to = self.offset.saturating_add(self.bytes()).min(end);
@@ -107,11 +106,11 @@ pub(super) struct Inode {
     pub(super) durable: Arc<Content>,
     pub(super) current: Arc<Content>,
     pub(super) pending: Vec<Pending>,
-    /// Dirty data was dropped by a failed sync, but can still be read.
+    /// A failed sync dropped dirty data, which can still be read.
     pub(super) lost: bool,
-    /// What it was created as, or renamed to; `None` for what tests have put there.
+    /// The class of its creation or last rename; `None` if a test wrote it directly.
     pub(super) class: Option<FileClass>,
-    /// Cloned by every open file, so that a nameless one is kept while it is in use.
+    /// Cloned by every handle, so that a file without a name is kept while it is open.
     pub(super) in_use: Arc<()>,
 }
 
@@ -138,7 +137,7 @@ impl Inode {
         self.pending.push(Pending { at, len_after: len, offset: len, change: Change::Length });
     }
 
-    /// What a sync makes durable.
+    /// The content that a sync makes durable.
     pub(super) fn synced(&self) -> Arc<Content> {
         if !self.lost {
             return Arc::clone(&self.current);
@@ -198,7 +197,7 @@ impl Model {
         self.inodes.get(self.names.get(name)?)
     }
 
-    /// Bytes of all files, also of those that only open handles or durable names keep.
+    /// Bytes of all files, also of those kept only by open handles or durable names.
     pub(super) fn used_bytes(&self) -> u64 {
         self.inodes.values().map(|inode| inode.current.len()).sum()
     }
@@ -209,7 +208,7 @@ impl Model {
         self.pending_names.push(pending);
     }
 
-    /// Does `op`. Ops on what does not exist do nothing: the live disk checked before.
+    /// Applies `op`. Ops on missing files have no effect: the live disk has refused them.
     pub(super) fn apply(&mut self, op: &Op) {
         let at = self.at;
         self.at += 1;
@@ -273,7 +272,7 @@ fn apply_to_file(inode: &mut Inode, at: u64, op: &Op) {
 }
 
 impl Op {
-    /// Where it comes from; `None` for a mark. `class_of` knows what files were made for.
+    /// The site of its request; `None` for a mark. `class_of` returns the class of a file.
     pub(super) fn site(&self, class_of: impl Fn(u64) -> Option<FileClass>) -> Option<Site> {
         let class = |inode: u64| class_of(inode).unwrap_or(FileClass::Other);
         let (op, class) = match self {

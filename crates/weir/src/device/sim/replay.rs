@@ -1,4 +1,4 @@
-//! Walking the trace of one run again, to cut the power at every boundary.
+//! Replaying the trace of one run, to cut the power at every boundary.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::device::sim::model::{Model, Op};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::Site;
 
-/// The ops of one run and the disk that it began with.
+/// The ops of one run and its initial disk.
 #[derive(Clone, Default)]
 pub(super) struct Trace {
     pub(super) initial: Model,
     pub(super) ops: Vec<Op>,
 }
 
-/// A position in the trace of a recorded run, and the disk as it was there.
+/// A boundary in the trace of a recorded run, and the disk at it.
 pub struct Replayer {
     trace: Arc<Trace>,
     model: Model,
@@ -36,7 +36,7 @@ impl Replayer {
         Self { trace: Arc::new(trace), model, at: 0, marks: Vec::new(), options }
     }
 
-    /// Another walk over the same trace, at its beginning. Cheap: for one per thread.
+    /// Another replayer of the same trace, at its start. Cheap, so that each thread can have one.
     #[must_use]
     pub fn restarted(&self) -> Self {
         Self {
@@ -54,19 +54,19 @@ impl Replayer {
         self.trace.ops.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Whether the trace has no op.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The boundary: number of ops that have been done.
+    /// The boundary: number of ops applied.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Goes to a boundary; backwards by starting again. The cost is that of the ops in between.
+    /// Goes to a boundary, backwards by restarting. Costs the ops applied on the way.
     pub fn go_to(&mut self, boundary: usize) {
         if boundary < self.at {
             *self = self.restarted();
@@ -81,20 +81,20 @@ impl Replayer {
         self.at = end;
     }
 
-    /// The marks that were set before this boundary, in order.
+    /// The marks before this boundary, in order.
     #[must_use]
     pub fn marks(&self) -> &[u64] {
         &self.marks
     }
 
-    /// Where the op after this boundary comes from; `None` for a mark and at the end.
+    /// The site of the op after this boundary; `None` for a mark and at the end.
     #[must_use]
     pub fn next_site(&self) -> Option<Site> {
         let class_of = |inode: u64| self.model.inodes.get(&inode)?.class;
         self.trace.ops.get(self.at)?.site(class_of)
     }
 
-    /// Whether the op after this boundary is a mark: nothing on the disk changes by it.
+    /// Whether the op after this boundary is a mark, which does not change the disk.
     #[must_use]
     pub fn next_is_mark(&self) -> bool {
         matches!(self.trace.ops.get(self.at), Some(Op::Mark(_)))
@@ -115,22 +115,22 @@ impl Replayer {
         text
     }
 
-    /// The disk after a power cut at this boundary. Same arguments, same image.
+    /// The disk after a power cut at this boundary, a pure function of the arguments.
     #[must_use]
     pub fn image(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
         SimDisk::from_model(crash::image(&self.model, policy, seed), self.options.clone())
     }
 
-    /// As [`image`](Self::image), recording what happens on it: for a second power cut during the
-    /// recovery from the first.
+    /// As [`image`](Self::image), but the disk records: for a second power cut during the recovery
+    /// from the first.
     #[must_use]
     pub fn recording_image(&self, policy: CrashPolicy, seed: u64) -> SimDisk {
         let options = SimOptions { record: true, ..self.options.clone() };
         SimDisk::from_model(crash::image(&self.model, policy, seed), options)
     }
 
-    /// Number of sectors of the newest un-synced write: `TornAt` takes boundaries below it. 0 if
-    /// there is none.
+    /// Number of sectors of the newest un-synced write, the exclusive limit of `TornAt`'s boundary.
+    /// 0 if there is none.
     #[must_use]
     pub fn torn_sectors(&self) -> u64 {
         crash::newest_write(&self.model).map_or(0, |(_, sectors)| sectors)

@@ -1,4 +1,4 @@
-//! Goal: power cuts keep what was synced, and of the rest exactly what the fault model allows.
+//! Goal: power cuts keep synced changes, and of the others exactly what the fault model allows.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn file(disk: &SimDisk, name: &str) -> Arc<dyn File> {
     disk.create(name, class_of(name)).expect("created")
 }
 
-/// Every state that a sector of a file has had since its last sync, and every length.
+/// All states of each sector of a file since its last sync, and all lengths.
 #[derive(Clone, Default)]
 struct History {
     sectors: BTreeMap<usize, Vec<Vec<u8>>>,
@@ -47,7 +47,7 @@ impl History {
         self.lens.push(bytes.len() as u64);
     }
 
-    /// Whether an image of the file is one that the model allows.
+    /// Whether the fault model allows this image of the file.
     fn allows(&self, image: &[u8]) -> bool {
         self.lens.contains(&(image.len() as u64))
             && (0..image.len().div_ceil(SECTOR)).all(|index| {
@@ -60,9 +60,8 @@ impl History {
     }
 }
 
-/// Goal: for every policy, a surviving sector is a state that it had, a surviving length is a
-/// length that the file had, and what was synced is there. Method: random writes, syncs and
-/// extensions of two files against the set of all states since the last sync.
+/// Goal: for every policy, a surviving sector or length has one of its states since the last sync.
+/// Method: random writes, syncs and extensions of two files against the set of these states.
 #[test]
 fn images_are_allowed_by_the_model() {
     for seed in 0..60 {
@@ -107,7 +106,7 @@ fn images_are_allowed_by_the_model() {
                 let image = disk.crash(policy, seed * 1000 + step);
                 for (name, history) in names.iter().zip(&histories) {
                     let got = image.read_all(name).expect("its name is durable");
-                    // A torn write cut the file at the tear: not a length that it ever had.
+                    // A torn write truncates the file at the tear: a length that it never had.
                     let torn = matches!(policy, CrashPolicy::TornLast(_));
                     let mut history = history.clone();
                     if torn {
@@ -122,8 +121,8 @@ fn images_are_allowed_by_the_model() {
     }
 }
 
-/// Goal: each policy leaves the state that it is named after. Method: a synced file that is
-/// overwritten and extended, and a new file, both un-synced.
+/// Goal: each policy yields its documented state. Method: a synced file that is overwritten and
+/// extended, and a new file, both un-synced.
 #[test]
 fn policies_do_what_they_say() {
     let disk = recording();
@@ -160,8 +159,8 @@ fn policies_do_what_they_say() {
     assert!(dropped.filter(|image| image.read_all("new").is_none()).count() > 10);
 }
 
-/// Goal: names survive as operations: replaced by rename atomically, in any subset while un-synced.
-/// Method: replace a root, look at every image of many seeds.
+/// Goal: directory operations survive in any subset while un-synced, and a rename is atomic.
+/// Method: replace a root, check images of every policy with many seeds.
 #[test]
 fn rename_is_atomic() {
     let disk = recording();
@@ -185,8 +184,8 @@ fn rename_is_atomic() {
     assert_eq!(seen.len(), 2);
 }
 
-/// Goal: the replayer walks through the same states as the disk did, forwards and backwards, gives
-/// the marks set before a boundary, and a second crash can be recorded on an image.
+/// Goal: the replayer reproduces the states of the disk, forwards and backwards, and the marks
+/// before a boundary; an image can record for a second crash.
 #[test]
 fn replay_equals_the_run() {
     let disk = recording();
@@ -232,8 +231,8 @@ fn replay_equals_the_run() {
     assert_eq!((again.trace_len(), again.replayer().len()), (1, 1));
 }
 
-/// Goal: the fsync-gate: after a failed sync the dirty data is gone, although a later sync
-/// succeeds, and can or cannot be read until the power cut.
+/// Goal: the fsync-gate: after a failed sync the dirty data is lost, although a later sync
+/// succeeds; until the power cut it is readable or not, by `revert`.
 #[test]
 fn lost_dirty_data_stays_lost() {
     for revert in [false, true] {
@@ -252,8 +251,8 @@ fn lost_dirty_data_stays_lost() {
     }
 }
 
-/// A disk with a number of files: creating one more fails, and a removal gives its place back when
-/// it is durable and nobody has the file open.
+/// A disk with a limit of files: creating one more fails, and a removed file counts until its
+/// removal is durable and no handle is open.
 #[test]
 fn files_run_out() {
     let disk = SimDisk::new(SimOptions { files_max: Some(2), ..SimOptions::default() });
@@ -276,7 +275,8 @@ fn files_run_out() {
     assert_eq!(disk.free_files().ok(), Some(None));
 }
 
-/// Goal: open files outlive their names; a full disk says so; locks are exclusive; damage is done.
+/// Goal: open files outlive their names; a full disk is `NoSpace`; locks are exclusive; each kind
+/// of damage has its effect.
 #[test]
 fn the_rest_of_a_disk() {
     let options = SimOptions { capacity_bytes: Some(1000), ..SimOptions::default() };

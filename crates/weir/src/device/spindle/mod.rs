@@ -1,25 +1,26 @@
-//! A directory whose requests cost virtual time, as on a disk with seeks and queues.
+//! A timed directory: requests cost virtual time, as on a disk with seeks and queues.
 //!
-//! The content lies in another directory; time is charged by [`DiskModel`] on the virtual clock of
-//! the simulation that the caller is an actor of. A reader waits until its request has been served,
-//! behind everything that was queued before: merges compete with readers. Writes do not wait; they
+//! The content is in an inner directory; [`DiskModel`] charges time on the virtual clock of the
+//! simulation that the calling actor belongs to. A reader waits until its request has been served,
+//! after all requests queued before it: compactions compete with readers. Writes do not wait; they
 //! occupy the spindles, and a sync waits for them. Outside a simulation nothing is charged.
 //!
-//! Optionally a page cache, as an operating system would have it, stands before the spindles: all
-//! reads and writes fill it.
+//! An optional page cache, as of an operating system, precedes the spindles: all reads and writes
+//! fill it.
 //!
 //! Not here: faults and power cuts (`device::sim`, `device::faulty`). Nothing is made durable: the
 //! inner directory is not synced, and space is not allocated in it.
 //!
 //! Invariants: (1) the same requests at the same virtual times cost the same; (2) no lock is held
-//! while an actor waits; (3) a file's stripes are given once, in the order of its first use.
+//! while an actor waits; (3) a byte range's stripe is assigned once, when the file first reaches
+//! it.
 //!
-//! Simplifications, with their direction: readers are served in the order they come, without an
-//! elevator (slow side); background streams pay one positioning per cluster of bytes, do not wait
-//! for readers, and syncs of tables wait for the streams only (fast side for streams, and
-//! independent of the scale); every reader has read-ahead places of its own, as open files have in
-//! an operating system, though they share the head (fast side for scans over many runs); metadata
-//! of the file system costs nothing (fast side); stripes are never reused (no effect at one average
+//! Simplifications, with the direction of their error: readers are served first in, first out,
+//! without an elevator (too slow); background streams pay one positioning per cluster of bytes, do
+//! not wait for readers, and syncs of tables wait for the streams only (too fast for streams, and
+//! independent of the scale); every reader has its own read-ahead segments, as open files have in
+//! an operating system, though they share the head (too fast for scans over many runs); metadata
+//! of the file system costs nothing (too fast); stripes are never reused (no effect at one average
 //! seek).
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
@@ -40,24 +41,24 @@ pub use model::DiskModel;
 use model::{Access, Spindles};
 use pages::{PAGE_BYTES, PageCache};
 
-/// Processor time that an actor may be ahead of the clock before it waits for the others: less than
-/// any positioning, more than a hundred cached reads.
+/// Processor time by which an actor may be ahead of the clock before it waits: less than any
+/// positioning of a hard disk, more than a hundred cached reads.
 const AHEAD_MAX_NANOS: u64 = 2_000_000;
 
 thread_local! {
-    /// What the calling actor has worked since it last waited: it is that far ahead of the clock.
+    /// Processor time of the calling actor since it last waited: its lead over the clock.
     static AHEAD: Cell<u64> = const { Cell::new(0) };
     /// Whether the calling actor reads for a user.
     static READER: Cell<bool> = const { Cell::new(false) };
-    /// File and offset behind each of the calling actor's last reads, the newest first.
+    /// File and end offset of each of the calling actor's last reads, newest first.
     static LAST: Cell<[(u64, u64); SEGMENTS]> = const { Cell::new([(u64::MAX, 0); SEGMENTS]) };
 }
 
-/// Places that a drive reads ahead behind, for each reader: a scan merges several tables. Drives of
-/// that time have 16 to 32 segments of cache.
+/// Read-ahead segments per reader, since a scan merges several tables. Drives of the modelled
+/// generation have 16 to 32 segments of cache.
 const SEGMENTS: usize = 16;
 
-/// Whether a read of the calling actor goes on behind one of its last reads; notes where it ends.
+/// Whether a read continues one of the calling actor's last reads; remembers where it ends.
 fn continues(file: u64, offset: u64, end: u64) -> bool {
     let mut last = LAST.get();
     let found = last.iter().position(|&place| place == (file, offset));
@@ -69,13 +70,13 @@ fn continues(file: u64, offset: u64, end: u64) -> bool {
 }
 
 /// Declares that the calling actor reads for a user: its reads are counted as such and pay a seek
-/// each, unless they continue one another. All other actors are background streams.
+/// each unless they are sequential. All other actors are background streams.
 pub fn this_actor_reads() {
     READER.set(true);
 }
 
-/// Charges the calling actor for processor time. It is waited for at the next request, or when
-/// enough has come together: a switch between actors costs more than a cached read.
+/// Charges the calling actor for processor time. The actor waits for it at the next request, or
+/// when the sum reaches a limit: a switch between actors costs more than a cached read.
 #[track_caller]
 pub fn work(nanos: u64) {
     let ahead = AHEAD.get() + nanos;
@@ -97,7 +98,7 @@ fn catch_up() {
     AHEAD.set(0);
 }
 
-/// Lets the calling actor wait until `when`.
+/// Suspends the calling actor until `when`.
 #[track_caller]
 fn wait_until(when: u64) {
     catch_up();
@@ -108,19 +109,19 @@ fn wait_until(when: u64) {
     }
 }
 
-/// How a timed directory behaves.
+/// Parameters of a timed directory.
 #[derive(Clone, Debug)]
 pub struct TimedOptions {
     /// The disk.
     pub model: DiskModel,
     /// Bytes of the page cache; 0: none.
     pub page_cache_bytes: u64,
-    /// Whether the ends of tables (index and filter) are in memory from the start: a read that ends
-    /// where a table ends costs nothing.
+    /// Whether index and filter of every table are in memory from the start: a read that reaches
+    /// the end of its table costs nothing.
     pub indexes_resident: bool,
 }
 
-/// What was asked of a timed directory since it was made.
+/// Counters of a timed directory since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimedCounters {
     /// Reads for users that reached the disk.
@@ -131,17 +132,17 @@ pub struct TimedCounters {
     pub background_read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Pages that users' reads found in the page cache.
+    /// Page cache hits of reads for users.
     pub page_hits: u64,
-    /// Pages that they did not find there.
+    /// Page cache misses of reads for users.
     pub page_misses: u64,
-    /// Time that all spindles were at work, together.
+    /// Sum of the busy time of all spindles.
     pub busy_nanos: u64,
-    /// Bytes of all tables on the disk, also of those that are removed but still open.
+    /// Bytes of all tables on the disk, removed ones that are still open included.
     pub table_bytes: u64,
 }
 
-/// See the module.
+/// A directory whose requests cost virtual time; see the module.
 #[derive(Clone)]
 pub struct TimedDir {
     inner: Arc<dyn Dir>,
@@ -164,14 +165,14 @@ struct State {
     files_made: u64,
 }
 
-/// A file as long as it has a name or is open.
+/// A file, kept while it has a name or is open.
 struct Node {
     class: FileClass,
     stripes: Vec<u64>,
     bytes: u64,
     handles: usize,
     named: bool,
-    /// When the last write will be on the medium.
+    /// Virtual time when the last write reaches the medium.
     written_nanos: u64,
 }
 
@@ -182,11 +183,11 @@ impl std::fmt::Debug for TimedDir {
 }
 
 impl TimedDir {
-    /// The directory `inner` on a disk. The files that it has already lie there in the order of
-    /// their names; `class_of` says what they are for.
+    /// The directory `inner` on a disk. Its existing files get their stripes in the order of their
+    /// names; `class_of` returns the class of each.
     ///
     /// # Errors
-    /// What listing and opening them gives.
+    /// Those of listing and opening them.
     pub fn new(
         inner: Arc<dyn Dir>,
         class_of: impl Fn(&str) -> FileClass,
@@ -211,13 +212,13 @@ impl TimedDir {
         Ok(Self { inner, shared: Arc::new(Shared { options, state: Mutex::new(state) }) })
     }
 
-    /// The same as a directory of the engine.
+    /// A handle for the engine.
     #[must_use]
     pub fn dir(&self) -> Arc<dyn Dir> {
         Arc::new(self.clone())
     }
 
-    /// What was asked of it so far.
+    /// The counters so far.
     #[must_use]
     pub fn counters(&self) -> TimedCounters {
         let state = self.shared.state.lock();
@@ -254,7 +255,7 @@ impl State {
         id
     }
 
-    /// Notes a file's length, and gives it stripes for all of it.
+    /// Sets a file's length, and assigns stripes for all of it.
     fn set_len(&mut self, id: u64, bytes: u64) {
         let stripe_bytes = self.spindles.model().stripe_bytes.max(1);
         let Some(node) = self.files.get_mut(&id) else { return };
@@ -288,14 +289,14 @@ impl State {
         }
     }
 
-    /// Queues a request; when all of it will be done.
+    /// Queues a request; the time when all of its pieces are served.
     fn queue(&mut self, now: u64, id: u64, offset: u64, bytes: u64, access: Access) -> u64 {
         let Some(node) = self.files.get(&id) else { return now };
         let pieces: Vec<_> = self.spindles.pieces(&node.stripes, offset, bytes).collect();
         pieces.into_iter().fold(now, |done, p| done.max(self.spindles.queue(now, p, access)))
     }
 
-    /// Charges a read; when it will be done, `None` if it costs nothing.
+    /// Charges a read; the time when it is served, `None` if it costs nothing.
     fn read(&mut self, options: &TimedOptions, id: u64, range: (u64, u64)) -> Option<u64> {
         let now = now_nanos();
         let node = self.files.get(&id)?;
@@ -321,7 +322,7 @@ impl State {
         Some(self.queue(now, id, offset, end - offset, access))
     }
 
-    /// The range of bytes that the page cache lacks, in whole pages.
+    /// The range from the first to the last page missing in the page cache, in bytes.
     fn missing(
         &mut self,
         options: &TimedOptions,
@@ -404,8 +405,8 @@ impl Dir for TimedDir {
         Ok(())
     }
 
-    /// The lock holds in this directory only: those of the inner one are shared by the process,
-    /// and an actor cannot wait for another simulation.
+    /// Exclusive in this directory only: locks of the inner one are shared by the process, and an
+    /// actor cannot wait for another simulation.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
         if !self.shared.state.lock().locks.insert(name.to_owned()) {
             let what = format!("{} is held already; close the store there first", self.path());
@@ -480,7 +481,7 @@ impl File for TimedFile {
         Ok(())
     }
 
-    /// Waits until what was written is on the medium.
+    /// Waits until the file's writes have reached the medium.
     fn sync(&self) -> Result<()> {
         let written = {
             let state = self.shared.state.lock();
@@ -506,7 +507,7 @@ impl File for TimedFile {
         self.inner.len()
     }
 
-    /// Extends the file without taking space: the inner file gets a hole.
+    /// Extends the file by a hole, without taking space in the inner directory.
     fn allocate(&self, bytes: u64) -> Result<()> {
         if self.inner.len()? < bytes {
             self.set_len(bytes)?;

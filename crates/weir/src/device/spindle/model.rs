@@ -1,45 +1,45 @@
-//! The timing model: spindles with a head, a queue each, striped.
+//! The timing model: striped spindles, each with a head and a queue.
 //!
-//! Pure arithmetic on virtual nanoseconds; nobody waits here.
+//! Pure arithmetic on virtual nanoseconds, without waiting.
 //!
-//! Invariants: (1) a spindle serves readers in the order in which they come, so its queue is one
-//! number: when it will be free; (2) every byte is charged to exactly one spindle; (3) a spindle is
-//! never charged for less time than its requests need, so all that it does fits into the time that
-//! passes.
+//! Invariants: (1) a spindle serves readers first in, first out, so its queue is one number: the
+//! time when it is free; (2) every byte is charged to exactly one spindle; (3) a spindle is never
+//! charged for less time than its requests need, so its work fits into the time that passes.
 //!
-//! Streams (merges, flushes, the log) wait for the streams before them, not for readers: their
-//! read-ahead and write-back have asked before they need it. Readers wait for both. A real disk
-//! gets there with deep queues; here it keeps the speed of merges from depending on how small
-//! their files were scaled.
+//! Streams (compactions, flushes, the log) wait for the streams before them, not for readers:
+//! read-ahead and write-back queue their requests early. Readers wait for both. A real disk gets
+//! the same effect from deep queues; here it makes the speed of compactions independent of how
+//! small their files were scaled.
 
-/// What a disk is made of. Times are virtual nanoseconds.
+/// The parameters of a disk. Times are virtual nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskModel {
     /// Its name in experiments.
     pub name: &'static str,
-    /// Spindles, or channels of a solid-state disk, that work in parallel; striped.
+    /// Number of spindles, or channels of a solid-state disk, that work in parallel; striped.
     pub spindles: usize,
-    /// Bytes that lie together on one spindle.
+    /// Bytes of one stripe, contiguous on one spindle.
     pub stripe_bytes: u64,
     /// Positioning for a read that does not continue the request before it: average seek and half
     /// a rotation; or the latency of a solid-state disk.
     pub read_position_nanos: u64,
-    /// As much for a write.
+    /// The same for a write.
     pub write_position_nanos: u64,
-    /// Positioning within [`near_bytes`](Self::near_bytes) of the head.
+    /// Positioning for a read within [`near_bytes`](Self::near_bytes) of the head.
     pub near_position_nanos: u64,
-    /// How far from the head is near.
+    /// Largest distance from the head that costs only the near positioning.
     pub near_bytes: u64,
-    /// Every request: command and controller.
+    /// Command and controller time of every request that positions.
     pub request_nanos: u64,
-    /// Transfer of one spindle.
+    /// Transfer rate of one spindle.
     pub bytes_per_second: u64,
-    /// Bytes of a background stream (merges, flushes, the log) that are served at one positioning:
-    /// what the operating system's read-ahead and write-back put together. Each request is charged
-    /// its part, so that small scaled files do not cost more seeks per byte than large ones.
+    /// Bytes of a background stream (compactions, flushes, the log) served per positioning: the
+    /// size to which the operating system's read-ahead and write-back combine requests. Each
+    /// request is charged its share, so that small scaled files do not cost more seeks per byte
+    /// than large ones.
     pub cluster_bytes: u64,
-    /// A sync of the write-ahead log waits that long on top: for the medium to come round, or for
-    /// the cache of the disk to be written out.
+    /// Additional wait of a sync of the write-ahead log: for the rotation of the medium, or for the
+    /// flush of the disk's cache.
     pub log_sync_nanos: u64,
 }
 
@@ -126,7 +126,7 @@ impl DiskModel {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// The positioning that `bytes` of a background stream pay for.
+    /// The share of a positioning charged to `bytes` of a background stream.
     fn share_of_position(&self, position_nanos: u64, bytes: u64) -> u64 {
         let nanos =
             u128::from(position_nanos) * u128::from(bytes) / u128::from(self.cluster_bytes.max(1));
@@ -143,24 +143,24 @@ pub(super) struct Piece {
     pub(super) bytes: u64,
 }
 
-/// What kind of request it is.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// A read that somebody waits for, at a place of its own.
+    /// A read for a user that does not continue an earlier one.
     Random,
-    /// A read right behind the reader's last one: the drive has read ahead.
+    /// A read that continues one of the reader's last reads: the drive has read ahead.
     Continued,
-    /// Part of a background stream that reads.
+    /// A read of a background stream.
     StreamRead,
-    /// Part of a background stream that writes.
+    /// A write of a background stream.
     StreamWrite,
 }
 
-/// One spindle: its queue and where its head will be at the end of it.
+/// One spindle: its queue, and the position of its head at the end of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spindle {
     free_nanos: u64,
-    /// When the streams so far will be served.
+    /// Virtual time when the streams queued so far are served.
     streamed_nanos: u64,
     head: u64,
     busy_nanos: u64,
@@ -183,7 +183,7 @@ impl Spindles {
         &self.model
     }
 
-    /// Queues one piece that comes at `now`; when it will be done.
+    /// Queues one piece at `now`; the time when it is served.
     pub(super) fn queue(&mut self, now: u64, piece: Piece, access: Access) -> u64 {
         let model = &self.model;
         let index = piece.spindle % self.spindles.len();
@@ -214,12 +214,12 @@ impl Spindles {
         }
     }
 
-    /// Time that the spindles were at work, all together.
+    /// Sum of the spindles' busy time.
     pub(super) fn busy_nanos(&self) -> u64 {
         self.spindles.iter().map(|s| s.busy_nanos).sum()
     }
 
-    /// The part of `bytes` at `offset` of a file whose stripes are `stripes`, piece by piece.
+    /// Splits `bytes` at `offset` of a file with these `stripes` into pieces.
     pub(super) fn pieces<'a>(
         &'a self,
         stripes: &'a [u64],
@@ -253,8 +253,8 @@ mod tests {
         Piece { spindle, at, bytes }
     }
 
-    /// Goal: what continues costs its transfer, what is elsewhere a seek, what is near less.
-    /// Method: by hand from the model's numbers.
+    /// Goal: a sequential read costs its transfer, a distant one a seek, a near one less. Method:
+    /// computed by hand from the model's numbers.
     #[test]
     fn sequential_near_and_random() {
         let mut disk = Spindles::new(MODEL);
@@ -271,8 +271,8 @@ mod tests {
         assert_eq!(continued - near, transfer(4096));
     }
 
-    /// Goal: spindles work side by side, one spindle one after the other, and idle time is not
-    /// saved up.
+    /// Goal: spindles work in parallel, requests of one spindle sequentially, and idle time is not
+    /// credited.
     #[test]
     fn queues() {
         let mut disk = Spindles::new(MODEL);
@@ -286,8 +286,8 @@ mod tests {
         assert_eq!(disk.busy_nanos(), 4 * one);
     }
 
-    /// Goal: a stream costs the same per byte in whichever pieces it comes, and as much as one
-    /// positioning per cluster.
+    /// Goal: a stream costs the same per byte in pieces of any size, and one positioning per
+    /// cluster.
     #[test]
     fn streams_pay_by_the_byte() {
         let cluster = MODEL.cluster_bytes;
@@ -302,8 +302,7 @@ mod tests {
         assert_eq!(whole, seek + MODEL.transfer_nanos(cluster));
     }
 
-    /// Goal: readers wait for streams and not the other way round; the spindle does the work of
-    /// both.
+    /// Goal: readers wait for streams, streams not for readers; the spindle is busy for both.
     #[test]
     fn streams_go_ahead() {
         let mut disk = Spindles::new(MODEL);

@@ -1,9 +1,9 @@
-//! A page cache as an operating system has it: least recently used, for every file and everybody.
+//! A page cache as of an operating system: one LRU list for all files and readers.
 //!
-//! Not here: content; only which pages would be in memory.
+//! Not here: content; it tracks only which pages are in memory.
 //!
-//! Invariants: (1) at most `capacity` pages are held; (2) a page of a file is held once;
-//! (3) `slots[slot]` and `files[file][page]` name each other.
+//! Invariants: (1) at most `capacity` pages are cached; (2) a page of a file is cached once;
+//! (3) `slots[slot]` and `files[file][page]` refer to each other.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl PageCache {
         Self { slots, free, newest: NONE, oldest: NONE, capacity, files }
     }
 
-    /// Uses a page: it is in memory from now on. Whether it was before.
+    /// Caches a page as the most recently used one. Returns whether it was cached before.
     pub(super) fn touch(&mut self, file: u64, page: u64) -> bool {
         let (Ok(number), true) = (u32::try_from(page), self.capacity > 0) else { return false };
         let pages = self.files.entry(file).or_default();
@@ -59,7 +59,7 @@ impl PageCache {
         false
     }
 
-    /// Forgets a file's pages from byte `from` on.
+    /// Drops a file's pages from byte `from` on.
     pub(super) fn forget(&mut self, file: u64, from: u64) {
         let first = usize::try_from(from.div_ceil(PAGE_BYTES)).unwrap_or(usize::MAX);
         let Some(pages) = self.files.get_mut(&file) else { return };
@@ -137,7 +137,7 @@ mod tests {
     use crate::base::prng::Prng;
 
     /// Goal: it is an LRU cache. Method: random uses and removals of files, against a list that is
-    /// searched from end to end.
+    /// searched linearly.
     #[test]
     fn against_a_list() {
         let seed = 0x9a6e_0001;

@@ -1,10 +1,10 @@
-//! The timed directory on the simulated scheduler: who waits how long, and what is counted.
+//! The timed directory on the simulated scheduler: waiting times of actors, and counters.
 
 use super::*;
 use crate::base::sched::sim::Simulation;
 use crate::device::sim::{SimDisk, SimOptions, Timing};
 
-/// A simulated disk that costs nothing itself.
+/// A simulated disk whose requests cost nothing.
 fn free_disk() -> SimDisk {
     let timing = Timing {
         call_nanos: 0,
@@ -23,7 +23,7 @@ fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
     TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("an empty directory")
 }
 
-/// A table of `stripes` stripes, written outside of anybody's time.
+/// A table of `stripes` stripes, created without cost.
 fn table(dir: &TimedDir, name: &str, stripes: u64) -> Arc<dyn File> {
     let file = dir.create(name, FileClass::Table).expect("create");
     file.set_len(stripes * DiskModel::HDD_15K_X2.stripe_bytes).expect("set_len");
@@ -47,8 +47,8 @@ fn transfer(bytes: u64) -> u64 {
 
 const SEEK: u64 = DiskModel::HDD_15K_X2.read_position_nanos + DiskModel::HDD_15K_X2.request_nanos;
 
-/// Goal: a reader waits for a seek, its next chunk behind costs the transfer only, and processor
-/// time is waited for with the next request.
+/// Goal: a reader waits for a seek, a sequential read costs the transfer only, and an actor waits
+/// for its processor time at the next request.
 #[test]
 fn a_reader_waits() {
     Simulation::run(1, |simulation| {
@@ -66,8 +66,8 @@ fn a_reader_waits() {
     });
 }
 
-/// Goal: readers of two spindles do not wait for each other, those of one do. Method: two actors
-/// that start at the same time.
+/// Goal: readers of one spindle wait for each other, those of two do not. Method: two actors that
+/// start at the same time.
 #[test]
 fn readers_queue() {
     for (other_stripe, rounds) in [(1, 1), (2, 2)] {
@@ -100,7 +100,7 @@ fn readers_queue() {
     }
 }
 
-/// Goal: a writer does not wait, a sync does, and readers wait behind what was written.
+/// Goal: a write does not wait, a sync does, and readers wait for queued writes.
 #[test]
 fn writes_occupy_the_spindle() {
     Simulation::run(3, |simulation| {
@@ -131,8 +131,8 @@ fn writes_occupy_the_spindle() {
     });
 }
 
-/// Goal: everybody's reads and writes fill the page cache, only users' count as hits, and a
-/// removed file leaves it.
+/// Goal: all reads and writes fill the page cache, only users' reads count as hits and misses, and
+/// the least recently used pages are evicted.
 #[test]
 fn the_page_cache() {
     Simulation::run(4, |simulation| {
@@ -155,8 +155,8 @@ fn the_page_cache() {
     });
 }
 
-/// Goal: an index that counts as resident costs nothing, a block does. Method: the end of a table
-/// and a place before it.
+/// Goal: a read of a resident index costs nothing, one of a block does. Method: the end of a table
+/// and an offset before it.
 #[test]
 fn resident_indexes() {
     Simulation::run(5, |simulation| {
@@ -175,8 +175,8 @@ fn resident_indexes() {
     });
 }
 
-/// Goal: a reader that alternates between files goes on in each; one that has read too many others
-/// meanwhile seeks. Method: rounds over as many files as there are segments, then one more.
+/// Goal: a reader that alternates between files reads each sequentially, unless they are more than
+/// its segments. Method: rounds over as many files as there are segments, then one more.
 #[test]
 fn segments() {
     for (files, seeks) in [(SEGMENTS, false), (SEGMENTS + 1, true)] {
@@ -193,7 +193,7 @@ fn segments() {
     }
 }
 
-/// Goal: a lock is held once, and only in its own directory.
+/// Goal: a lock is exclusive, within its directory only.
 #[test]
 fn locks() {
     let (dir, other) = (timed(0, false), timed(0, false));
@@ -205,7 +205,7 @@ fn locks() {
     assert!(dir.lock("LOCK").is_ok());
 }
 
-/// Goal: names move with their files, and outside a simulation nothing costs time.
+/// Goal: a rename keeps the file, and outside a simulation no request costs time.
 #[test]
 fn names_and_no_simulation() {
     let dir = timed(0, false);
