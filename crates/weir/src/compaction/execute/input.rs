@@ -15,6 +15,7 @@ use crate::version::tables::TableList;
 /// # Errors
 /// `Conflict` if a table is not in the slice's run.
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
+    debug_assert!(!slice.uids.is_empty(), "a slice of {:?} without tables", slice.run);
     let run = version
         .levels()
         .get(slice.run.level)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::ids::{DataEpoch, KeyspaceId};
-use crate::base::key::{self, Seq};
+use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
@@ -92,6 +92,13 @@ impl BaseTest {
 
 impl OlderRun {
     fn may_hold(&mut self, key: &[u8]) -> bool {
+        let passed = self.at.checked_sub(1).and_then(|i| self.tables.get(i));
+        debug_assert!(
+            passed.is_none_or(|(_, largest)| key::compare(largest, key).is_lt()),
+            "key {} tested after {:?}",
+            Printable(key),
+            passed
+        );
         while let Some((smallest, largest)) = self.tables.get(self.at) {
             if key::compare(largest, key).is_ge() {
                 return key::compare(smallest, key).is_le();
@@ -110,6 +117,8 @@ pub(crate) struct CompactionJob {
     keyspace: KeyspaceId,
     task: MergeTask,
     promised: Tally,
+    /// The smallest and the largest key of the inputs.
+    bounds: Option<(Vec<u8>, Vec<u8>)>,
     retain: Retain<MergingCursor<RunCursor>, DropDeletes>,
     outputs: Outputs,
     started: bool,
@@ -123,6 +132,7 @@ impl CompactionJob {
     /// `Conflict` if an input is not in `version`.
     pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
         let MergeSpec { keyspace, task, plan, snapshots, table, warm_up } = spec;
+        assert_inputs(&task);
         let mut inputs: Vec<Vec<Arc<Table>>> = Vec::with_capacity(task.inputs.len());
         for slice in &task.inputs {
             inputs.push(tables_of(version, slice)?);
@@ -134,6 +144,7 @@ impl CompactionJob {
             tables_read: metas.len() as u64,
             ..JobStats::default()
         };
+        let bounds = bounds_of(metas.iter().copied());
         let mut base = BaseTest::new(version, &task);
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
@@ -155,11 +166,37 @@ impl CompactionJob {
             keyspace,
             task,
             promised,
+            bounds,
             retain: Retain::new(merge, snapshots, drop_deletes),
             outputs,
             started: false,
             stats,
         })
+    }
+
+    /// That the outputs are inside the footprint of the job, and that none has the uid of an input,
+    /// whose file the edit frees.
+    fn assert_outputs(&self) {
+        let outputs = self.outputs.finished();
+        for output in outputs {
+            let uid = output.uid;
+            let mut slices = self.task.inputs.iter();
+            let input = slices.find(|slice| slice.uids.contains(&uid));
+            assert!(input.is_none(), "output {uid} is an input too, of {input:?}");
+        }
+        if let (Some((smallest, largest)), Some(first), Some(last)) =
+            (&self.bounds, outputs.first(), outputs.last())
+        {
+            assert!(
+                key::compare(smallest, &first.smallest).is_le()
+                    && key::compare(&last.largest, largest).is_le(),
+                "outputs from {} to {} of inputs from {} to {}",
+                Printable(&first.smallest),
+                Printable(&last.largest),
+                Printable(smallest),
+                Printable(largest)
+            );
+        }
     }
 
     fn advance(&mut self) -> Result<Progress> {
@@ -174,6 +211,7 @@ impl CompactionJob {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
         check_conservation(&self.name, Some(self.promised), &counts, written)?;
+        self.assert_outputs();
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {
@@ -195,6 +233,25 @@ impl CompactionJob {
             stats: self.stats,
         })))
     }
+}
+
+/// That the inputs are distinct runs, newest first, and not below the output.
+fn assert_inputs(task: &MergeTask) {
+    assert!(task.inputs.is_sorted_by(|newer, older| newer.run < older.run), "inputs of {task:?}");
+    let lowest = task.inputs.iter().map(|slice| slice.run.level).max();
+    let level = task.output.level;
+    assert!(lowest <= Some(level), "a merge from level {lowest:?} up to level {level}");
+}
+
+/// The smallest and the largest key of some tables; `None` without tables.
+fn bounds_of<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> Option<(Vec<u8>, Vec<u8>)> {
+    let bounds = tables.map(|meta| (&meta.smallest[..], &meta.largest[..]));
+    let (smallest, largest) = bounds.reduce(|(smallest, largest), (first, last)| {
+        let smallest = if key::compare(first, smallest).is_lt() { first } else { smallest };
+        let largest = if key::compare(last, largest).is_gt() { last } else { largest };
+        (smallest, largest)
+    })?;
+    Some((smallest.to_vec(), largest.to_vec()))
 }
 
 impl Job for CompactionJob {

@@ -30,12 +30,13 @@ use crate::base::ids::KeyspaceId;
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
-use crate::compaction::task::{CursorMove, MoveTask, RotateTask};
+use crate::compaction::task::{CursorMove, MoveTask, PartName, RotateTask};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
 use crate::table::Table;
 use crate::version::edit::{AddedTable, Rotation, VersionEdit};
 use crate::version::run::Version;
+use crate::version::shape::{PartKind, RunId};
 
 mod flush;
 mod input;
@@ -139,6 +140,7 @@ pub(crate) fn move_edit(
     version: &Version,
     task: &MoveTask,
 ) -> Result<VersionEdit> {
+    assert!(task.output != task.input.run, "a move from {:?} to itself", task.output);
     let tables = input::tables_of(version, &task.input)?;
     let mut edit = VersionEdit::default();
     let changes = edit.keyspace(keyspace);
@@ -161,6 +163,13 @@ pub(crate) fn rotate_edit(
 ) -> Result<VersionEdit> {
     let mut rotation = Rotation::default();
     for slice in &task.inputs {
+        let RunId { level, part, .. } = slice.run;
+        assert!(
+            level == task.level && part == PartKind::Filling,
+            "a rotation of level {} takes tables of {}",
+            task.level,
+            PartName(level, part)
+        );
         for table in input::tables_of(version, slice)? {
             rotation.bytes += table.meta().bytes;
             rotation.entries += table.meta().entries;

@@ -44,6 +44,8 @@ pub(super) struct Outputs {
     /// Number of finished tables that were read back.
     verified: usize,
     warm_up: Option<Arc<WarmUp>>,
+    /// The finished tables were taken, or all of them removed.
+    closed: bool,
     /// The charge for the open table.
     memory: Option<Charge>,
 }
@@ -62,6 +64,7 @@ impl Outputs {
             finished: Vec::new(),
             verified: 0,
             warm_up: None,
+            closed: false,
             memory,
         }
     }
@@ -87,6 +90,7 @@ impl Outputs {
         entries: &mut Retain<C, impl FnMut(&[u8]) -> bool>,
         started: &mut bool,
     ) -> Result<bool> {
+        assert!(!self.closed, "a step of a job that has ended, in {}", self.context.storage.path());
         if !std::mem::replace(started, true) {
             entries.seek_to_first();
         }
@@ -133,6 +137,8 @@ impl Outputs {
 
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)();
+        let before = self.finished.last().map_or(0, |meta| meta.uid);
+        assert!(uid > before, "uid {uid} drawn for an output after {before}");
         let created = self.context.storage.create_table(uid, self.table_bytes);
         // The device may have created the file although it reports an error.
         let writer = created.inspect_err(|_| self.remove(uid))?;
@@ -220,12 +226,17 @@ impl Outputs {
 
     /// Returns the finished tables, whose removal is then the caller's responsibility.
     pub(super) fn take(&mut self) -> Vec<Arc<TableMeta>> {
-        debug_assert!(self.open.is_none(), "a table is still being written");
+        let open = self.open.as_ref().map(|open| open.uid);
+        assert_eq!(open, None, "the table still being written when outputs are taken");
+        let to_verify = if self.context.verify_outputs { self.finished.len() } else { 0 };
+        assert_eq!(self.verified, to_verify, "outputs read back when they are taken");
+        self.closed = true;
         std::mem::take(&mut self.finished)
     }
 
     /// Removes all tables written and not taken.
     pub(super) fn abandon(&mut self) {
+        self.closed = true;
         if let Some(open) = self.open.take() {
             open.builder.abandon();
             // `abandon` has removed it, unless the device failed to.

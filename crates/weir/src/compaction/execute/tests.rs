@@ -29,7 +29,7 @@ use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
-use crate::version::shape::{JobFootprint, PartKind, RunId, Shape};
+use crate::version::shape::{JobFootprint, Shape};
 
 const HASH_SEED: u64 = 77;
 const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;

@@ -75,6 +75,14 @@ struct Sink(Arc<WarmUp>);
 impl BlockSink for Sink {
     fn block(&mut self, block: WrittenBlock<'_>) {
         let warm_up = &self.0;
+        debug_assert!(
+            key::compare(block.first_key, block.last_key).is_le(),
+            "block {} of table {} from {} to {}",
+            block.ordinal,
+            block.uid,
+            key::Printable(block.first_key),
+            key::Printable(block.last_key)
+        );
         if warm_up.is_warm(block.first_key, block.last_key) {
             warm_up.cache.insert(block.uid, block.ordinal, Buf::from(block.content));
             warm_up.warmed.lock().push((block.uid, block.ordinal));
