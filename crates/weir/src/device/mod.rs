@@ -178,6 +178,24 @@ pub trait File: Send + Sync {
     fn path(&self) -> String;
 }
 
+/// The largest length of a file: that of `off_t`.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// That `[offset, offset + bytes)` of the file `path` can exist. Offsets of writes and lengths are
+/// the engine's own; those of reads may be from disk and are not asserted.
+fn assert_range(path: impl std::fmt::Display, offset: u64, bytes: u64) {
+    assert!(
+        offset.checked_add(bytes).is_some_and(|end| end <= FILE_BYTES_MAX),
+        "{bytes} bytes at offset {offset} of {path}, above the limit {FILE_BYTES_MAX}"
+    );
+}
+
+/// That `name` stays inside its directory.
+fn assert_name(name: &str) {
+    let inside = !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']);
+    assert!(inside, "{name:?} is not a file name");
+}
+
 impl dyn File {
     /// Reads exactly `buf.len()` bytes at `offset`; a file that ends before is `Corruption`.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -186,6 +204,7 @@ impl dyn File {
         if got == wanted {
             return Ok(());
         }
+        assert!(got < wanted, "{got} bytes read into {wanted} from {}", self.path());
         Err(Error::corruption(
             self.path(),
             offset,

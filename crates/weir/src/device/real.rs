@@ -26,7 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
-use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
 
 /// Access rights of new files, before the process's umask.
 const FILE_RIGHTS: u32 = 0o644;
@@ -44,6 +44,9 @@ const ZERO_PIECE_BYTES: usize = 4 << 10;
 
 /// Write-back of zeros is started after each 1 MiB of them.
 const ZERO_WRITE_BACK_BYTES: u64 = 1 << 20;
+
+// Else no piece ends where a write-back starts.
+const _: () = assert!(ZERO_WRITE_BACK_BYTES.is_multiple_of(ZERO_PIECE_BYTES as u64));
 
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
@@ -181,6 +184,7 @@ fn make_dirs(path: &Path) -> Result<()> {
 
 impl Dir for RealDir {
     fn create(&self, name: &str, _: FileClass) -> Result<Arc<dyn File>> {
+        assert_name(name);
         let path = self.full(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let rights = fs::Mode::from_raw_mode(FILE_RIGHTS);
@@ -206,6 +210,7 @@ impl Dir for RealDir {
     }
 
     fn rename(&self, from: &str, to: &str, _: FileClass) -> Result<()> {
+        assert_name(to);
         retry(|| fs::renameat(&self.fd, from, &self.fd, to))
             .map_err(|e| failed(format_args!("renaming {} to {to}", self.full(from).display()), e))
     }
@@ -306,6 +311,7 @@ impl File for RealFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        assert_range(self.path.display(), offset, buf.len() as u64);
         let mut done = 0;
         while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
@@ -320,6 +326,8 @@ impl File for RealFile {
     }
 
     fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        assert_range(self.path.display(), offset, bytes);
         let mut at = offset;
         for chunk in parts.chunks(PARTS_PER_CALL_MAX) {
             let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|p| IoSlice::new(p)).collect();
@@ -375,6 +383,7 @@ impl File for RealFile {
     }
 
     fn allocate(&self, bytes: u64) -> Result<()> {
+        assert_range(self.path.display(), 0, bytes);
         let old = self.len()?;
         if old >= bytes {
             return Ok(());
@@ -396,6 +405,7 @@ impl File for RealFile {
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
+        assert_range(self.path.display(), 0, bytes);
         if self.len()? >= bytes {
             return Ok(());
         }
@@ -407,6 +417,7 @@ impl File for RealFile {
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
+        assert_range(self.path.display(), 0, bytes);
         retry(|| fs::ftruncate(&self.fd, bytes))
             .map_err(|e| self.fault("setting the length of", bytes, e))
     }
@@ -501,10 +512,15 @@ impl Drop for HeldLock {
             return;
         }
         let mut locked = LOCKED.lock();
-        match self.inherited {
+        let ours = match self.inherited {
             Some(process) => locked.insert(self.identity, process),
             None => locked.remove(&self.identity),
         };
+        debug_assert!(
+            ours.is_some_and(|holder| holder.is_current()),
+            "the lock on {:?} is released, held by {ours:?}",
+            self.identity
+        );
     }
 }
 

@@ -60,6 +60,7 @@ impl Content {
         if !bytes.is_empty() {
             self.len = self.len.max(offset + bytes.len() as u64);
         }
+        self.assert_chunks();
     }
 
     /// Sets the part of `[offset, offset + bytes)` within the length to zero.
@@ -85,6 +86,21 @@ impl Content {
             self.chunks.truncate(len.div_ceil(CHUNK_BYTES as u64) as usize);
         }
         self.len = len;
+        self.assert_chunks();
+        debug_assert!(self.has_zero_tail(), "bytes beyond the length {len}");
+    }
+
+    fn assert_chunks(&self) {
+        let (chunks, len) = (self.chunks.len() as u64, self.len);
+        let chunks_max = len.div_ceil(CHUNK_BYTES as u64);
+        assert!(chunks <= chunks_max, "{chunks} chunks of a file of {len} bytes");
+    }
+
+    /// The module's invariant, for the chunk that holds the length.
+    fn has_zero_tail(&self) -> bool {
+        let (index, start) = locate(self.len);
+        let chunk = self.chunks.get(index).and_then(Option::as_ref);
+        chunk.is_none_or(|chunk| chunk.iter().skip(start).all(|&byte| byte == 0))
     }
 
     fn chunk(&mut self, index: usize) -> &mut Chunk {

@@ -142,6 +142,9 @@ fn draw(model: &Model, policy: CrashPolicy, prng: &mut Prng) -> Plan {
         Some((at, sectors)) => Plan::Torn { torn, at, boundary: boundary(sectors) },
         None => Plan::All,
     };
+    if let CrashPolicy::Random(eighths) | CrashPolicy::TornPages(eighths) = policy {
+        assert!(eighths <= 8, "a chance of {eighths} eighths");
+    }
     match policy {
         CrashPolicy::Nothing => Plan::Nothing,
         CrashPolicy::All => Plan::All,
@@ -353,12 +356,14 @@ pub(super) fn image(model: &Model, policy: CrashPolicy, seed: u64) -> Model {
         let content = plan.content(inode, &mut prng);
         inodes.insert(id, Inode { class: inode.class, ..Inode::at_rest(content) });
     }
-    Model {
+    let image = Model {
         inodes,
         next_inode: model.next_inode,
         durable_names: names.clone(),
         names,
         pending_names: Vec::new(),
         at: 0,
-    }
+    };
+    image.assert_names();
+    image
 }

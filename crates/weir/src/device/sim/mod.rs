@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::site::{OpKind, SiteCounters};
-use crate::device::{Dir, File, FileClass, Lock, Mode};
+use crate::device::{Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
 
 mod content;
 pub mod crash;
@@ -245,6 +245,7 @@ impl SimDisk {
         mode: Mode,
     ) -> Arc<dyn File> {
         let in_use = state.model.inodes.get(&id).map(|inode| Arc::clone(&inode.in_use));
+        assert!(in_use.is_some(), "{name} is file {id}, which is gone");
         Arc::new(SimFile {
             disk: self.clone(),
             inode: id,
@@ -291,6 +292,7 @@ fn missing(name: &str) -> Error {
 
 impl Dir for SimDisk {
     fn create(&self, name: &str, class: FileClass) -> Result<Arc<dyn File>> {
+        assert_name(name);
         let mut state = self.request(OpKind::Create, class, 0);
         if state.model.names.contains_key(name) {
             let what = format!("creating sim:{name}: the name is taken");
@@ -309,6 +311,7 @@ impl Dir for SimDisk {
     }
 
     fn rename(&self, from: &str, to: &str, class: FileClass) -> Result<()> {
+        assert_name(to);
         let mut state = self.request(OpKind::Rename, class, 0);
         if !state.model.names.contains_key(from) {
             return Err(missing(from));
@@ -378,7 +381,8 @@ impl Lock for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.disk.shared.state.lock().locks.remove(&self.name);
+        let held = self.disk.shared.state.lock().locks.remove(&self.name);
+        debug_assert!(held, "{} is released, not held", self.name);
     }
 }
 
@@ -410,6 +414,7 @@ impl SimFile {
     }
 
     fn write(&self, data: Arc<[u8]>, offset: u64) -> Result<()> {
+        assert_range(&self.name, offset, data.len() as u64);
         let mut state = self.request(OpKind::Write, data.len());
         self.writable("writing")?;
         if data.is_empty() {
@@ -462,6 +467,7 @@ impl File for SimFile {
     }
 
     fn allocate(&self, bytes: u64) -> Result<()> {
+        assert_range(&self.name, 0, bytes);
         let mut state = self.request(OpKind::Allocate, 0);
         self.writable("allocating")?;
         let len = self.inode(&state)?.current.len();
@@ -474,6 +480,7 @@ impl File for SimFile {
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
+        assert_range(&self.name, 0, bytes);
         let mut state = self.request(OpKind::SetLen, 0);
         self.writable("cutting")?;
         let len = self.inode(&state)?.current.len();

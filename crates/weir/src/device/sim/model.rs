@@ -125,6 +125,13 @@ impl Inode {
         let content = Arc::make_mut(&mut self.current);
         pending.apply(content, 0, u64::MAX);
         pending.len_after = content.len();
+        self.push(pending);
+    }
+
+    /// Adds a change. INVARIANT: `pending` is in the order of changes, which crash policies search.
+    fn push(&mut self, pending: Pending) {
+        let last = self.pending.last().map_or(0, |last| last.at);
+        assert!(last <= pending.at, "change {} of a file after change {last}", pending.at);
         self.pending.push(pending);
     }
 
@@ -134,12 +141,14 @@ impl Inode {
             self.change(at, len, Change::Zeros(old - len));
         }
         Arc::make_mut(&mut self.current).set_len(len);
-        self.pending.push(Pending { at, len_after: len, offset: len, change: Change::Length });
+        self.push(Pending { at, len_after: len, offset: len, change: Change::Length });
     }
 
     /// The content that a sync makes durable.
     pub(super) fn synced(&self) -> Arc<Content> {
         if !self.lost {
+            let len = self.pending.last().map_or(self.durable.len(), |p| p.len_after);
+            assert_eq!(self.current.len(), len, "length of a file and after its last change");
             return Arc::clone(&self.current);
         }
         let mut content = Content::clone(&self.durable);
@@ -214,7 +223,9 @@ impl Model {
         self.at += 1;
         match op {
             Op::Create { name, inode, class } => {
-                self.inodes.insert(*inode, Inode { class: Some(*class), ..Inode::default() });
+                let file = Inode { class: Some(*class), ..Inode::default() };
+                let old = self.inodes.insert(*inode, file);
+                assert!(old.is_none(), "file {inode} is created twice, as {name} now");
                 self.next_inode = self.next_inode.max(*inode + 1);
                 self.change_names(at, None, Some((Arc::clone(name), *inode)));
             }
@@ -246,6 +257,14 @@ impl Model {
         self.pending_names.clear();
         let named: std::collections::BTreeSet<u64> = self.names.values().copied().collect();
         self.inodes.retain(|id, inode| named.contains(id) || Arc::strong_count(&inode.in_use) > 1);
+        self.assert_names();
+    }
+
+    /// That every name is a file's.
+    pub(super) fn assert_names(&self) {
+        for (name, inode) in self.names.iter().chain(&self.durable_names) {
+            debug_assert!(self.inodes.contains_key(inode), "{name} is file {inode}, which is gone");
+        }
     }
 }
 

@@ -79,6 +79,8 @@ impl Replayer {
             self.model.apply(op);
         }
         self.at = end;
+        let applied = self.model.at - self.trace.initial.at;
+        assert_eq!(applied, end as u64, "ops of the trace applied at boundary {boundary}");
     }
 
     /// The marks before this boundary, in order.

@@ -264,6 +264,8 @@ impl State {
             self.stripes_given += 1;
         }
         if node.class == FileClass::Table {
+            let (all, old) = (self.counters.table_bytes, node.bytes);
+            assert!(old <= all, "a table of {old} bytes, all have {all}");
             self.counters.table_bytes = self.counters.table_bytes + bytes - node.bytes;
         }
         if bytes < node.bytes {
@@ -293,6 +295,8 @@ impl State {
     fn queue(&mut self, now: u64, id: u64, offset: u64, bytes: u64, access: Access) -> u64 {
         let Some(node) = self.files.get(&id) else { return now };
         let pieces: Vec<_> = self.spindles.pieces(&node.stripes, offset, bytes).collect();
+        let charged: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        assert_eq!(charged, bytes, "bytes of the pieces at offset {offset} of file {id}");
         pieces.into_iter().fold(now, |done, p| done.max(self.spindles.queue(now, p, access)))
     }
 
@@ -308,6 +312,7 @@ impl State {
         let user = READER.get();
         let (first, last) = self.missing(options, id, offset, end, user)?;
         let (offset, end) = (first.max(offset), last.min(end));
+        assert!(offset < end, "a read of file {id} misses bytes {offset} to {end}");
         let access = match user {
             true if continues(id, offset, end) => Access::Continued,
             true => Access::Random,
@@ -451,6 +456,7 @@ impl Drop for TimedFile {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         if let Some(node) = state.files.get_mut(&self.id) {
+            debug_assert!(node.handles > 0, "file {} is closed, not open", self.id);
             node.handles -= 1;
         }
         state.drop_unused(self.id);

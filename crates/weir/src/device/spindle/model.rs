@@ -175,6 +175,8 @@ pub(super) struct Spindles {
 
 impl Spindles {
     pub(super) fn new(model: DiskModel) -> Self {
+        let (name, rate) = (model.name, model.bytes_per_second);
+        assert!(rate > 0, "the disk {name} transfers {rate} bytes a second");
         let spindles = vec![Spindle::default(); model.spindles.max(1)];
         Self { model, spindles }
     }
@@ -205,6 +207,8 @@ impl Spindles {
         spindle.free_nanos = spindle.free_nanos.max(now) + service;
         spindle.busy_nanos += service;
         spindle.head = piece.at + piece.bytes;
+        let Spindle { busy_nanos, free_nanos, .. } = *spindle;
+        assert!(busy_nanos <= free_nanos, "busy for {busy_nanos} of {free_nanos} ns");
         match access {
             Access::Random | Access::Continued => spindle.free_nanos,
             Access::StreamRead | Access::StreamWrite => {
@@ -229,6 +233,8 @@ impl Spindles {
         let stripe_bytes = self.model.stripe_bytes.max(1);
         let spindles = self.spindles.len() as u64;
         let (mut at, end) = (offset, offset + bytes);
+        let striped = stripes.len() as u64 * stripe_bytes;
+        assert!(end <= striped, "a request up to {end} in stripes of {striped} bytes");
         std::iter::from_fn(move || {
             if at >= end {
                 return None;

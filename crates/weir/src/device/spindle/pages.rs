@@ -48,6 +48,8 @@ impl PageCache {
         }
         let held = pages.get(number as usize).copied().filter(|&slot| slot != NONE);
         if let Some(slot) = held {
+            let of = self.get(slot).map(|slot| (slot.file, slot.page));
+            debug_assert_eq!(of, Some((file, number)), "page in slot {slot}");
             self.unlink(slot);
             self.link_newest(slot);
             return true;
@@ -83,6 +85,7 @@ impl PageCache {
             return (self.slots.len() - 1) as u32;
         }
         let slot = self.oldest;
+        assert!(slot != NONE, "no page to evict from {} slots", self.slots.len());
         self.unlink(slot);
         if let Some(Slot { file, page, .. }) = self.get(slot) {
             self.set_place(file, page, NONE);
