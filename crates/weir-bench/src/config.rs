@@ -38,6 +38,10 @@ impl FromStr for KeyFormat {
     }
 }
 
+/// Most bytes of keys and values in a batch, 1 GiB: every engine takes that, and every client
+/// thread holds one.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+
 /// The size of a workload. The defaults are those of the small comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -117,6 +121,12 @@ impl Config {
         }
         if !(1..=100_000).contains(&self.batch) {
             return wrong("batch", &self.batch, "1 to 100000");
+        }
+        let entry_bytes = self.key_bytes + self.value_bytes;
+        let batch_max = BATCH_BYTES_MAX / entry_bytes;
+        if self.batch > batch_max {
+            let range = format!("1 to {batch_max} for entries of {entry_bytes} bytes");
+            return wrong("batch", &self.batch, &range);
         }
         if let Some(seconds) = self.seconds
             && (!seconds.is_finite() || seconds <= 0.0)

@@ -257,6 +257,7 @@ fn wrong_configurations_are_refused() {
         ("value-size", Config { value_bytes: usize::MAX, ..base.clone() }),
         ("compressibility", Config { compressibility: f64::NAN, ..base.clone() }),
         ("batch", Config { batch: 0, ..base.clone() }),
+        ("batch", Config { batch: 1000, value_bytes: 2 << 20, ..base.clone() }),
         ("seconds", Config { seconds: Some(-1.0), ..base.clone() }),
     ];
     for (name, config) in wrong {

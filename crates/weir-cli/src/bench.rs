@@ -1,6 +1,6 @@
 //! `weir bench`: benchmark workloads on this machine.
 
-use crate::failure::{Failure, Result, os_advice};
+use crate::failure::{Failure, Result, os_advice, parse};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
 use crate::tree::{TreeArgs, flag, say_set};
@@ -93,7 +93,8 @@ pub(crate) struct BenchArgs {
     immutables: Option<usize>,
     /// What a write must survive before the next: none (it is in memory only), buffered (a killed
     /// process) or sync (a power cut)
-    #[arg(long, default_value = "buffered", value_name = "NAME")]
+    #[arg(long, value_name = "NAME", default_value = "buffered")]
+    #[arg(value_parser = parse::<Durability>)]
     durability: Durability,
     /// Threads for flushes and compactions
     #[arg(long, default_value_t = 2)]
@@ -137,6 +138,7 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
             let used = !workloads.first().is_some_and(|workload| workload.starts_empty());
             if let Some(stored) = there.filter(|_| used && !args.defaults) {
                 (settings, kind) = with_options(args, &stored);
+                kind.validate(&settings).map_err(|e| Failure::options(&e))?;
                 if kind.tree != stored {
                     say_set(&given(args), args.json, out)?;
                 }

@@ -3,12 +3,13 @@
 use std::error::Error as _;
 use std::fmt;
 use std::io;
+use std::str::FromStr;
 use weir::ErrorKind;
 
 /// Exit code of a command that failed.
 pub(crate) const ERROR: u8 = 1;
 
-/// Exit code of a command line that is wrong.
+/// Exit code of a command line that is wrong, whatever there is on the disk.
 const USAGE: u8 = 2;
 
 /// Exit code of a command that found damage, or answers that differ from what they must be.
@@ -69,21 +70,33 @@ impl Failure {
     /// A command line that asks for options which the engine does not take: its refusal, in the
     /// words of the command line.
     pub(crate) fn options(error: &weir::Error) -> Self {
-        let message = error.to_string();
-        let message = message.strip_prefix("invalid argument: ").unwrap_or(&message);
-        let option = OPTIONS.iter().find_map(|(name, option)| {
-            message.strip_prefix(name).filter(|rest| rest.starts_with(' ')).zip(Some(option))
-        });
-        match option {
-            Some((rest, option)) => Self::usage(format_args!("{option}{rest}")),
-            None => Self::usage(message),
-        }
+        Self::option(error).unwrap_or_else(|| Self::usage(argument(error)))
+    }
+
+    /// The same, if the engine refuses an option that the command line sets.
+    fn option(error: &weir::Error) -> Option<Self> {
+        let message = argument(error);
+        OPTIONS.iter().find_map(|(name, option)| {
+            let rest = message.strip_prefix(name)?;
+            rest.starts_with(' ').then(|| Self::usage(format_args!("{option}{rest}")))
+        })
     }
 
     /// Damage or a difference that was found.
     pub(crate) fn difference(message: impl fmt::Display) -> Self {
         Self { code: DIFFERENCE, message: message.to_string() }
     }
+}
+
+/// The engine's sentence about an argument, without the kind of the error.
+fn argument(error: &weir::Error) -> String {
+    let message = error.to_string();
+    message.strip_prefix("invalid argument: ").unwrap_or(&message).to_owned()
+}
+
+/// A value of the command line that the engine reads.
+pub(crate) fn parse<T: FromStr<Err = weir::Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| argument(&error))
 }
 
 /// What to do about an error of the operating system, where the engine's sentence does not say it:
@@ -120,6 +133,9 @@ pub(crate) fn sentence(error: &weir::Error) -> String {
 
 impl From<weir::Error> for Failure {
     fn from(error: weir::Error) -> Self {
+        if let Some(failure) = Self::option(&error) {
+            return failure;
+        }
         let code = if error.kind() == ErrorKind::Corruption { DIFFERENCE } else { ERROR };
         Self { code, message: sentence(&error) }
     }
@@ -127,7 +143,8 @@ impl From<weir::Error> for Failure {
 
 impl From<weir_bench::EngineError> for Failure {
     fn from(error: weir_bench::EngineError) -> Self {
-        error.weir().map_or_else(|| Self::new(&error), |error| Self::new(sentence(error)))
+        let Some(error) = error.weir() else { return Self::new(&error) };
+        Self::option(error).unwrap_or_else(|| Self::new(sentence(error)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! They are stored in a store. One that is there keeps those that it has, but for what the command
 //! line names: that is set, and said.
 
-use crate::failure::Result;
+use crate::failure::{Result, parse};
 use clap::Args;
 use std::fmt::Display;
 use std::io::Write;
@@ -14,13 +14,13 @@ use weir::{CompactionPolicy, Filters, Options};
 pub(crate) struct TreeArgs {
     /// Shape of the tree: leveled, tiered, lazy_leveled, size_tiered, stepped_merge, gear or
     /// two_phase
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse::<CompactionPolicy>)]
     compaction: Option<CompactionPolicy>,
     /// Runs that make a level full, where levels hold several runs
     #[arg(long, value_name = "RUNS")]
     runs_per_level: Option<usize>,
     /// How filter bits are divided over the runs: uniform or monkey
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse::<Filters>)]
     filters: Option<Filters>,
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]

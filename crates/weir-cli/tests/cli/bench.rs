@@ -1,6 +1,6 @@
 //! `weir bench`.
 
-use crate::{entries, temporary, weir, weir_with};
+use crate::{temporary, weir, weir_with};
 use serde_json::Value;
 
 /// Goal: every workload runs and reports. Method: all of them, small, as JSON and as a table.
@@ -126,33 +126,6 @@ fn a_store_that_is_used_again_keeps_its_options() {
     let new = run(&["fillseq", "--reuse"]);
     assert!(!new.ok().contains("note"), "{}", new.out);
     assert!(options().contains("leveled"), "{}", options());
-}
-
-/// Goal: what cannot be measured is refused as a wrong command line, in its words. Method: wrong
-/// names and numbers; those that the engine refuses too.
-#[test]
-fn wrong_requests() {
-    let dir = temporary();
-    weir(dir.path(), &["bench", "fillsequ"]).fails(2, &["\"fillsequ\"", "fillseq"]);
-    let cases = [
-        ("--num", "0", "1 to 2^36"),
-        ("--threads", "0", "1 to 256"),
-        ("--key-size", "4", "8 to 1024"),
-        ("--seconds", "0", "above 0"),
-        ("--write-buffer", "1", "4096"),
-        ("--write-buffer-entries", "0", "from 1"),
-        ("--bloom-bits", "1000", "32"),
-        ("--background-threads", "0", "1 to 64"),
-        ("--immutables", "0", "1 to 64"),
-        ("--runs-per-level", "0", "2 to 100"),
-    ];
-    for (option, value, range) in cases {
-        let ran = weir(dir.path(), &["bench", "fillseq", "--dir", "store", option, value]);
-        ran.fails(2, &[&format!("weir: {option} is {value}; choose "), range]);
-    }
-    let replay = ["replay", "--dir", "store", "--write-buffer", "1", "file"];
-    weir(dir.path(), &replay).fails(2, &["weir: --write-buffer is 1; choose "]);
-    assert_eq!(entries(dir.path()), 0, "a store was made");
 }
 
 /// Goal: no table without rows. Method: reads of what is in memory ask nothing of the device.
