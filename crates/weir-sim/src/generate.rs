@@ -8,15 +8,8 @@ use std::ops::Bound;
 use weir::Durability;
 use weir::sim::Prng;
 
-use crate::op::{How, Item, Leave, Misuse, Move, Op, Val};
+use crate::op::{How, ITERATORS, Item, KEYSPACES, Leave, Misuse, Move, Op, SNAPSHOTS, Val};
 use crate::options::{self, Cell};
-
-/// Keyspaces that operations name: 0 is the default one.
-pub const KEYSPACES: u8 = 4;
-/// Snapshots that may live at once.
-pub const SNAPSHOTS: u8 = 6;
-/// Iterators that may live at once.
-pub const ITERATORS: u8 = 4;
 
 /// What one episode is like.
 #[derive(Clone, Debug)]

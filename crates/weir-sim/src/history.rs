@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use weir::Db;
+
 use crate::model::{Bytes, Index, KeyspaceModel, Prefixes, show};
 
 /// Device calls before something began, and when it was acknowledged.
@@ -61,6 +63,24 @@ pub struct History {
 
 /// The content of a store, by name of the keyspace.
 pub type Content = BTreeMap<String, Vec<(Vec<u8>, Vec<u8>)>>;
+
+/// Everything that a store holds.
+///
+/// # Errors
+/// What could not be opened or read.
+pub fn read_all(db: &Db) -> Result<Content, String> {
+    let mut content = Content::new();
+    for name in db.keyspaces() {
+        let space = db.open_keyspace(&name).map_err(|e| format!("open {name}: {e}"))?;
+        let mut pairs = Vec::new();
+        for kv in space.iter() {
+            let (k, v) = kv.map_err(|e| format!("scan of {name}: {e}"))?;
+            pairs.push((k.to_vec(), v.to_vec()));
+        }
+        content.insert(name, pairs);
+    }
+    Ok(content)
+}
 
 impl History {
     /// A history of this many writers with these keyspaces, which exist from the beginning.

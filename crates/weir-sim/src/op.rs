@@ -12,6 +12,13 @@ use std::str::FromStr;
 
 use weir::Durability;
 
+/// Keyspaces that operations name: 0 is the default one.
+pub const KEYSPACES: u8 = 4;
+/// Snapshots that may live at once.
+pub const SNAPSHOTS: u8 = 6;
+/// Iterators that may live at once.
+pub const ITERATORS: u8 = 4;
+
 /// A value: its identity and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Val {

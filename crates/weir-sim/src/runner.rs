@@ -12,25 +12,38 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::sim::Faults;
-use weir::{Db, Durability, ErrorKind, Keyspace, Snapshot, WriteBatch};
+use weir::{Db, Durability, ErrorKind, Keyspace, Options, Snapshot, WriteBatch};
 
-use crate::generate::{ITERATORS, SNAPSHOTS};
 use crate::model::{Bytes, Index, KeyspaceModel, Prefixes, show};
-use crate::op::{Item, Leave, Misuse, Op, Val, key_bytes};
+use crate::op::{ITERATORS, Item, Leave, Misuse, Op, SNAPSHOTS, Val, key_bytes};
 use crate::options;
 use crate::world::Disk;
 
 mod beside;
-pub mod form;
+mod counters;
+mod form;
 mod keyspaces;
 mod reads;
 
 pub use beside::VALUES_BESIDE;
-use keyspaces::set_options;
+pub use counters::{Counters, Switches};
 
 /// Never held across a call into the engine.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives a keyspace these options, if they are not what is stored with it.
+fn set_options(keyspace: &Keyspace, options: Options) -> Checked {
+    if keyspace.options() == options {
+        return Ok(());
+    }
+    let name = keyspace.name();
+    keyspace.set_options(options.clone()).map_err(|e| format!("set_options of {name}: {e}"))?;
+    if keyspace.options() == options {
+        return Ok(());
+    }
+    Err(format!("keyspace {name} has other options than were set: {:?}", keyspace.options()))
 }
 
 /// What went wrong, for people.
@@ -61,46 +74,6 @@ const PROPERTIES: [&str; 12] = [
     "weir.background-error",
     "weir.prometheus",
 ];
-
-/// What a run has exercised.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Operations executed.
-    pub ops: u64,
-    /// Keys compared with the oracle.
-    pub compared: u64,
-    /// Memtables flushed.
-    pub flushes: u64,
-    /// Merges done, trivial moves not counted.
-    pub merges: u64,
-    /// Largest number of levels that held tables at once in one keyspace.
-    pub levels: u64,
-    /// Reads through snapshots that are older than a merge.
-    pub old_reads: u64,
-    /// Stores opened again, by [`Leave`].
-    pub reopens: [u64; 4],
-    /// Values refused because they exceed the limit of the options.
-    pub refused: u64,
-    /// Reopenings that gave the default keyspace another policy.
-    pub switches: form::Switches,
-}
-
-impl Counters {
-    /// Adds another run's counters.
-    pub fn add(&mut self, other: &Self) {
-        self.ops += other.ops;
-        self.compared += other.compared;
-        self.flushes += other.flushes;
-        self.merges += other.merges;
-        self.levels = self.levels.max(other.levels);
-        self.old_reads += other.old_reads;
-        self.refused += other.refused;
-        self.switches.add(&other.switches);
-        for (a, b) in self.reopens.iter_mut().zip(other.reopens) {
-            *a += b;
-        }
-    }
-}
 
 /// An open keyspace: the handle and its model.
 #[derive(Clone)]

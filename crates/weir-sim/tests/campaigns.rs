@@ -3,7 +3,7 @@
 use weir_sim::campaign::{
     crash, damage, determinism, errors, metamorphic, policies, rounds, switches,
 };
-use weir_sim::runner::form::Switches;
+use weir_sim::runner::Switches;
 
 fn operations(seed: u64, ops: u64) -> metamorphic::Settings {
     metamorphic::Settings { seed, ops, jobs: 2, failures: None, tries_max: 300, cell: None }

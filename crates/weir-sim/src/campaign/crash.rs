@@ -16,7 +16,7 @@ use weir::sim::Prng;
 use weir::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
 
 use crate::campaign::untouched;
-use crate::history::{Content, History, Span};
+use crate::history::{Content, History, Span, read_all};
 use crate::model::{Bytes, show};
 use crate::op::{Val, key_bytes};
 use crate::options::{self, Cell, Pair};
@@ -388,21 +388,6 @@ fn reopen(writer: Writer, seed: u64, options: &Pair, close: bool) -> Result<Writ
         spaces.push(handle.map_err(|e| format!("open {name}: {e}"))?);
     }
     Ok(Writer { number, rng, shared, db, spaces, keys, values, unlogged, alone, cell })
-}
-
-/// Everything that a store holds.
-pub fn read_all(db: &Db) -> Result<Content, String> {
-    let mut content = Content::new();
-    for name in db.keyspaces() {
-        let space = db.open_keyspace(&name).map_err(|e| format!("open {name}: {e}"))?;
-        let mut pairs = Vec::new();
-        for kv in space.iter() {
-            let (k, v) = kv.map_err(|e| format!("scan of {name}: {e}"))?;
-            pairs.push((k.to_vec(), v.to_vec()));
-        }
-        content.insert(name, pairs);
-    }
-    Ok(content)
 }
 
 /// Point reads and a backward walk must show what the forward walk showed.

@@ -9,7 +9,7 @@ use weir::CompactionPolicy;
 
 use crate::campaign::{crash, metamorphic, switches};
 use crate::options::Cell;
-use crate::runner::form::Switches;
+use crate::runner::Switches;
 
 /// How a run is set up.
 #[derive(Clone, Debug)]

@@ -6,8 +6,7 @@
 
 use weir::ErrorKind;
 
-use crate::campaign::crash::read_all;
-use crate::history::Content;
+use crate::history::{Content, read_all};
 use crate::options::Pair;
 use crate::world::Disk;
 

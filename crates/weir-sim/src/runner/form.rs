@@ -12,35 +12,6 @@ use crate::op::Val;
 const MIDWAY_KEYS: u32 = 997;
 const MIDWAY_STRIDE: u32 = 37;
 
-/// How often a tree got another policy at a reopening, and what it was like then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// All.
-    pub all: u64,
-    /// Those where the store was left while a compaction ran.
-    pub merging: u64,
-    /// Those with a part that drained.
-    pub draining: u64,
-    /// Those that were not in the form that the new options demand.
-    pub foreign: u64,
-    /// Trees that had nothing left to do and were in form.
-    pub settled: u64,
-    /// Merges between a reopening and the end of the settling that followed, at most.
-    pub settling_merges_max: u64,
-}
-
-impl Switches {
-    /// Adds another run's counts.
-    pub fn add(&mut self, other: &Self) {
-        self.all += other.all;
-        self.merging += other.merging;
-        self.draining += other.draining;
-        self.foreign += other.foreign;
-        self.settled += other.settled;
-        self.settling_merges_max = self.settling_merges_max.max(other.settling_merges_max);
-    }
-}
-
 /// The tree of the default keyspace at one moment.
 pub(super) struct Form {
     options: Options,

@@ -1,23 +1,10 @@
 //! Keyspaces that are opened, created, dropped and given other options.
 
-use weir::{Durability, ErrorKind, Keyspace, Options};
+use weir::{Durability, ErrorKind};
 
-use super::{Checked, NAMES, Runner, Space};
+use super::{Checked, NAMES, Runner, Space, set_options};
 use crate::model::KeyspaceModel;
 use crate::options;
-
-/// Gives a keyspace these options, if they are not what is stored with it.
-pub(super) fn set_options(keyspace: &Keyspace, options: Options) -> Checked {
-    if keyspace.options() == options {
-        return Ok(());
-    }
-    let name = keyspace.name();
-    keyspace.set_options(options.clone()).map_err(|e| format!("set_options of {name}: {e}"))?;
-    if keyspace.options() == options {
-        return Ok(());
-    }
-    Err(format!("keyspace {name} has other options than were set: {:?}", keyspace.options()))
-}
 
 impl Runner {
     pub(super) fn keyspace(&mut self, ks: u8, number: u32) -> Checked {

@@ -6,9 +6,14 @@
 //! that entries between two keys around it are lost, or a part of the log that held it; in a tree
 //! that was rebuilt, deleted keys may be back. "Without loss" is a store as it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
+use weir::{Db, LostTable, RepairReport};
+
+use super::damages::{Damage, FAR, number};
+use super::specimen::{Specimen, open, options};
+use crate::model::show;
+use crate::world::Disk;
 
 /// What repairs came to.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,15 @@
 //! What follows a fault: the device is healed, the store is used, left, opened again and compared
 //! with the ledger, and what nobody needs any more must be gone.
 
-use super::*;
+use std::sync::Arc;
+
+use weir::sim::{Effect, FaultyDir};
+use weir::{Db, Durability, ErrorKind};
+
+use super::caught::Outcome;
+use super::scene::Scene;
+use crate::history::read_all;
+use crate::world;
 
 /// After the fault: heal, use, leave, open again.
 pub(super) fn aftermath(scene: &mut Scene, number: u64) -> Outcome {
@@ -126,19 +134,6 @@ impl Needed {
 }
 
 impl Scene {
-    /// What others beside the action were told so far.
-    pub(super) fn known(&self, power_loss: bool) -> Known {
-        self.beside.as_ref().map_or_else(Known::default, |beside| beside.known(power_loss))
-    }
-
-    /// Compares what an open store showed after `known`.
-    pub(super) fn check_live(&self, known: &Known, mut content: Content) -> Outcome {
-        if let Some(beside) = &self.beside {
-            beside.check(known, &mut content)?;
-        }
-        self.ledger.check_live(&content)
-    }
-
     fn writes_if(&mut self, both: bool, count: u32) -> Outcome {
         if !both {
             return Ok(());

@@ -4,9 +4,16 @@
 //! which is what the store shows when it is opened again; whatever it does, closing ends, and gives
 //! up the lock.
 
-use weir::sim::panic_as_planned;
+use std::sync::{Arc, Mutex};
 
-use super::*;
+use weir::sim::panic_as_planned;
+use weir::{Db, Durability, ErrorKind, WriteBatch};
+
+use super::beside::Beside;
+use super::caught::{Caught, Outcome, caught, check_reason, lock, survived};
+use super::scene::Scene;
+use crate::ledger::{Entry, Item};
+use crate::world;
 
 /// What a callback does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +61,7 @@ pub(super) fn act(scene: &mut Scene, reaction: Reaction) -> Outcome {
             lock(&told.outcomes).push((entry, outcome));
             react(reaction, number, &handle, &told, &beside);
         };
-        if panics::survived(|| db.commit(batch, durability).on_done(callback)).is_none() {
+        if survived(|| db.commit(batch, durability).on_done(callback)).is_none() {
             return Err("a panic comes out of a commit, or of its callback".into());
         }
     }
@@ -175,7 +182,7 @@ fn take_over(scene: &mut Scene, first: usize, outcomes: Vec<(usize, weir::Result
                 if error.kind() == ErrorKind::Closed {
                     entry.items.clear();
                 }
-                panics::check_reason(scene.faults().panicked().len(), &error)?;
+                check_reason(scene.faults().panicked().len(), &error)?;
             }
         }
     }

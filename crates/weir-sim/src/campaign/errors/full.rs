@@ -5,7 +5,14 @@
 //! go on. When exactly what the refusal names is free, writes go on by themselves; so they do when
 //! the disk is larger again, without a reopening. Then as after every fault of campaign E.
 
-use super::*;
+use weir::Durability;
+
+use super::aftermath::aftermath;
+use super::caught::{Outcome, caught};
+use super::report::{Report, Settings};
+use super::scenario::{Scenario, points, prepare};
+use super::scene::Scene;
+use crate::world::{self, Schedule};
 
 /// Writes after which a disk must be full: a few times its capacity.
 const WRITES_MAX: u32 = 4000;

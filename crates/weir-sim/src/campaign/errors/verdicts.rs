@@ -19,7 +19,9 @@
 
 use weir::sim::{Effect, ErrorCode, Fault, FileClass, OpKind, Site};
 
-use super::{Outcome, Scenario, Scene, opens_under_faults};
+use super::caught::Outcome;
+use super::scenario::{Scenario, opens_under_faults};
+use super::scene::Scene;
 
 /// What must become of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub(super) fn judge(scenario: Scenario, fault: Fault, scene: &Scene) -> Outcome 
     let closes = matches!(scenario, Scenario::Close | Scenario::Callbacks(_));
     let stays_open = !opens_under_faults(scenario) && !closes;
     let verdict = match fault.effect {
-        Effect::Panic => scene.panic_verdict(),
+        Effect::Panic => panic_verdict(scene),
         effect => verdict(Site { op, class }, effect),
     };
     match verdict {
@@ -49,6 +51,17 @@ pub(super) fn judge(scenario: Scenario, fault: Fault, scene: &Scene) -> Outcome 
             Err("the store takes writes although it is unknown what is on the device".into())
         }
         _ => Ok(()),
+    }
+}
+
+/// Calls that change nothing: a panic that comes out of one poisons nothing.
+const READS: [&str; 5] = ["open", "reading", "get", "verify", "reading beside"];
+
+/// What must become of a store in which a panic was injected.
+fn panic_verdict(scene: &Scene) -> Verdict {
+    match scene.came_out_of() {
+        Some(call) if READS.contains(&call) => Verdict::Heals,
+        _ => Verdict::Poisons,
     }
 }
 

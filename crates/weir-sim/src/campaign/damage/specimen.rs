@@ -1,0 +1,152 @@
+//! The store that is damaged, and all that was ever written into it.
+
+use std::collections::BTreeMap;
+
+use weir::sim::Prng;
+use weir::{Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, Options};
+
+use crate::history::Content;
+use crate::op::{Val, key_bytes};
+use crate::world::{self, Disk, Schedule};
+
+/// By keyspace and key: the values, `None` where it was deleted.
+pub(super) type Versions = BTreeMap<(String, Vec<u8>), Vec<Option<Vec<u8>>>>;
+
+/// The store to be damaged and what it holds.
+pub(super) struct Specimen {
+    pub(super) seed: u64,
+    pub(super) disk: Disk,
+    pub(super) content: Content,
+    /// All that each key of a keyspace ever was, in order; the last is what it is.
+    pub(super) versions: Versions,
+    /// Keys of writes that no table holds.
+    pub(super) in_log: std::collections::BTreeSet<(String, Vec<u8>)>,
+    /// Logs of another store, by their names there.
+    pub(super) foreign: Vec<(String, Vec<u8>)>,
+    pub(super) shape: String,
+}
+
+pub(super) fn options() -> (DbOptions, Options) {
+    let db = DbOptions {
+        memory_budget: 1 << 20,
+        block_cache_bytes: Some(0),
+        background_threads: 1,
+        log_segment_bytes: 4 << 10,
+        log_area_bytes: 64 << 10,
+        debug: DebugDbOptions::default().version_log_bytes(64 << 10),
+        ..DbOptions::default()
+    };
+    let ks = Options {
+        write_buffer_bytes: 4 << 10,
+        debug: DebugOptions::default().write_buffer_entries(40),
+        block_bytes: 512,
+        table_bytes: 1 << 10,
+        bloom_bits: vec![10.0],
+        compression: vec![Compression::None, Compression::None, Compression::Lz4],
+        level_ratio: 2,
+        base_level_bytes: 3 << 10,
+        l0_trigger: 2,
+        ..Options::default()
+    };
+    (db, ks)
+}
+
+pub(super) fn open(disk: &Disk, seed: u64) -> weir::Result<Db> {
+    let (db, ks) = options();
+    disk.builder(seed).options(db).default_options(ks).open()
+}
+
+/// A key like those of the other campaigns, but short: with their longest, of 64 KiB, which bound
+/// tables and so are in every edit, the store would have ten times the bits, more than can be
+/// looked at. One is longer than a block.
+pub(super) fn short_key(id: u32) -> Vec<u8> {
+    let mut key = key_bytes(id);
+    key.truncate(if id == LONG_KEY { 700 } else { 64 });
+    key
+}
+
+/// Number of the key that is long: the longest of the others.
+pub(super) const LONG_KEY: u32 = 8 * 63 + 4;
+
+/// One key in so many is asked for after each damage.
+pub(super) const GETS: usize = 4;
+
+/// Logs of another store, with some openings.
+fn foreign_logs(seed: u64) -> weir::Result<Vec<(String, Vec<u8>)>> {
+    let disk = Disk::new();
+    for round in 0..3u8 {
+        let db = open(&disk, seed ^ 0xf0)?;
+        db.put_with(b"foreign", [round], Durability::Sync)?;
+        db.close()?;
+    }
+    let logs = disk.names().into_iter().filter(|name| name.ends_with(".log"));
+    let logs = logs.filter_map(|name| disk.sim.read_all(&name).map(|bytes| (name, bytes)));
+    Ok(logs.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect())
+}
+
+/// Builds the store.
+pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
+    let schedule = Schedule::new(seed, 16);
+    world::simulate(schedule, move || -> weir::Result<Specimen> {
+        let disk = Disk::new();
+        let db = open(&disk, seed)?;
+        let second = db.keyspace_with("second", options().1)?;
+        let mut rng = Prng::new(seed);
+        let mut content = Content::new();
+        let mut model: [BTreeMap<Vec<u8>, Vec<u8>>; 2] = Default::default();
+        let mut versions = Versions::new();
+        let mut in_log = std::collections::BTreeSet::new();
+        let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
+            let key = short_key(rng.below([520, 60][space]) as u32);
+            let handle = if space == 0 { db.default_keyspace() } else { &second };
+            let entry = (["default", "second"][space].to_owned(), key.clone());
+            // Only what is written last is synced.
+            if durability == Durability::Sync {
+                in_log.insert(entry.clone());
+            }
+            let versions = versions.entry(entry).or_default();
+            if rng.chance(1, 6) {
+                model[space].remove(&key);
+                versions.push(None);
+                return handle.delete_with(&key, durability);
+            }
+            let value = Val { id, len: rng.below(70) as u32 }.bytes();
+            handle.put_with(&key, &value, durability)?;
+            versions.push(Some(value.clone()));
+            model[space].insert(key, value);
+            Ok(())
+        };
+        for id in 0..900 {
+            write(&mut rng, usize::from(id % 8 == 0), id, Durability::Buffered)?;
+        }
+        db.default_keyspace().flush()?;
+        second.flush()?;
+        db.wait_idle()?;
+        // A fresh base, then edits behind it.
+        drop(second.clone());
+        for id in 500..530 {
+            write(&mut rng, 0, id, Durability::Buffered)?;
+        }
+        db.default_keyspace().flush()?;
+        // In the log only, and synced.
+        for id in 600..608 {
+            write(&mut rng, usize::from(id % 2 == 0), id, Durability::Sync)?;
+        }
+        let metrics = db.metrics();
+        let tables: u64 = metrics.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum();
+        let levels = world::levels_in_use(&db);
+        drop(second);
+        db.close()?;
+        let [default, second] = model;
+        content.insert("default".into(), default.into_iter().collect());
+        content.insert("second".into(), second.into_iter().collect());
+        let by_level =
+            |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
+        let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
+        let shape = format!("{levels} levels, {tables} tables {tree:?}; files: {:?}", disk.names());
+        assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
+        let foreign = foreign_logs(seed)?;
+        Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape })
+    })?
+    .map_err(|e| format!("building the store: {e}"))
+}
