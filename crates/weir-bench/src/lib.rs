@@ -16,6 +16,7 @@ mod keys;
 pub mod lines;
 mod prng;
 mod process;
+mod progress;
 mod report;
 mod session;
 mod values;
@@ -29,8 +30,9 @@ pub use engine::{Batch, Counters, Engine, EngineError, EngineKind, Requests, Res
 pub use keys::{KeySpace, Permutation};
 pub use prng::Prng;
 pub use process::{ProcessIo, anonymous_bytes, directory_bytes};
+pub use progress::{Phase, Progress};
 pub use report::{Latency, Measurement, latency_histogram};
-pub use session::{Phase, Progress, Session};
+pub use session::Session;
 pub use values::Values;
 pub use weir_engine::WeirKind;
 pub use workload::Workload;

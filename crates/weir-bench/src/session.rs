@@ -5,65 +5,11 @@ use crate::clock::Stopwatch;
 use crate::config::Config;
 use crate::engine::{Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
 use crate::process::{ProcessIo, anonymous_bytes, directory_bytes};
+use crate::progress::{Phase, Progress};
 use crate::report::{Latency, Measurement, ratio};
 use crate::workload::Workload;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-
-/// What a run is doing now, for a progress line; may be read by other threads.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Operations done in this phase; behind by up to 256 per client.
-    pub done: AtomicU64,
-    /// Operations planned in this phase.
-    pub total: AtomicU64,
-    phase: AtomicU8,
-    stop: AtomicBool,
-}
-
-/// What a run does, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Phase {
-    /// Opening or nothing yet.
-    Idle = 0,
-    /// Filling the store that the workload needs; not measured.
-    Loading = 1,
-    /// The workload itself.
-    Running = 2,
-    /// Waiting until flushes and compactions are done.
-    Draining = 3,
-}
-
-impl Progress {
-    /// What the run does now.
-    #[must_use]
-    pub fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
-            1 => Phase::Loading,
-            2 => Phase::Running,
-            3 => Phase::Draining,
-            _ => Phase::Idle,
-        }
-    }
-
-    /// Makes every client stop before its next operation; the run ends as if it were complete.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether [`Progress::stop`] was called.
-    #[must_use]
-    pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn begin(&self, phase: Phase, total: u64) {
-        self.done.store(0, Ordering::Relaxed);
-        self.total.store(total, Ordering::Relaxed);
-        self.phase.store(phase as u8, Ordering::Relaxed);
-    }
-}
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A store in a directory and what was done to it so far.
 pub struct Session<'a> {
