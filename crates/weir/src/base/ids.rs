@@ -99,6 +99,93 @@ impl std::fmt::Debug for KeyspaceId {
     }
 }
 
+/// Log sequence number: a commit group's place in its log. The first group has 1, each next one the
+/// next number; the fragments of one batch share theirs.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lsn(u64);
+
+impl Lsn {
+    /// Before the first group of a log.
+    pub(crate) const ZERO: Self = Self(0);
+    /// The first group of a log.
+    pub(crate) const FIRST: Self = Self(1);
+
+    /// The LSN with this number.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// That of the group after it.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// That of the group before it; zero for the first.
+    pub(crate) const fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+}
+
+impl std::fmt::Display for Lsn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for Lsn {
+    /// The number alone: messages show lists of them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Number of a segment of the write-ahead log, or of a version log, which is one segment. Each kind
+/// counts by itself; a number is never used twice.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentNumber(u64);
+
+impl SegmentNumber {
+    /// Of no segment: before the first one.
+    pub(crate) const ZERO: Self = Self(0);
+    /// The first segment of a log.
+    pub(crate) const FIRST: Self = Self(1);
+    /// Greater than that of any segment.
+    pub(crate) const MAX: Self = Self(u64::MAX);
+
+    /// The segment with this number.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number after it.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl std::fmt::Display for SegmentNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for SegmentNumber {
+    /// The number alone: messages show lists of them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Identity of the store that a log belongs to: drawn at creation, stored in every segment of its
 /// logs and part of their checksums' seed, so that another store's groups are not taken for its
 /// own.
@@ -124,6 +211,24 @@ impl std::fmt::LowerHex for Lineage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// An LSN, for tests.
+#[cfg(test)]
+pub(crate) const fn lsn(number: u64) -> Lsn {
+    Lsn::new(number)
+}
+
+/// A segment's number, for tests.
+#[cfg(test)]
+pub(crate) const fn segment(number: u64) -> SegmentNumber {
+    SegmentNumber::new(number)
+}
+
+/// Numbers of segments, for tests.
+#[cfg(test)]
+pub(crate) fn segments<const N: usize>(numbers: [u64; N]) -> [SegmentNumber; N] {
+    numbers.map(SegmentNumber::new)
 }
 
 /// An epoch, for tests.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Lsn};
 use crate::base::key::Kind;
 use crate::base::limits;
 use crate::base::memory::Category;
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Makes the log durable up to `lsn`; a failure poisons the store (H43).
-    pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+    pub(crate) fn sync_to(&self, lsn: Lsn) -> Result<()> {
         let wal = &self.writer()?.wal;
         if wal.durable_lsn() >= lsn {
             return Ok(());
@@ -199,7 +199,7 @@ impl Engine {
     }
 
     /// As [`sync_to`](Self::sync_to), before a position in the log is recorded in an edit.
-    pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
+    pub(crate) fn sync_position(&self, lsn: Lsn) -> Result<()> {
         self.writer()?.wal.sync_position(lsn).inspect_err(|error| self.shared.poison(error))
     }
 

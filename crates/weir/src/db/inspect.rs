@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::SegmentNumber;
 use crate::compaction;
 use crate::db::engine::Engine;
 use crate::db::metrics;
+use crate::log::wal::Wal;
 use crate::options::Options;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
@@ -135,22 +137,23 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             name: state.name.to_string(),
             options: (*state.options).clone(),
             flushed_sequence: state.flushed_seq,
-            log_start_segment: state.log_start.segment,
+            log_start_segment: state.log_start.segment.get(),
             memtable_bytes,
             levels: state.version.levels().iter().map(describe_level).collect(),
         }
     });
+    let numbers = |of: fn(&Wal) -> Vec<SegmentNumber>| {
+        let segments = engine.writer.as_ref().map_or_else(Vec::new, |writer| of(&writer.wal));
+        segments.into_iter().map(SegmentNumber::get).collect()
+    };
     Description {
         lineage: root.lineage.get(),
         last_sequence: engine.shared.visible(),
         keyspaces: keyspaces.collect(),
-        log_segments: engine.writer.as_ref().map_or_else(Vec::new, |w| w.wal.live_segments()),
+        log_segments: numbers(|wal| wal.live_segments()),
         log_bytes: engine.writer.as_ref().map_or(0, |w| w.wal.live_bytes()),
-        spare_log_segments: engine
-            .writer
-            .as_ref()
-            .map_or_else(Vec::new, |w| w.wal.spare_segments()),
-        version_log: engine.set.version_log(),
+        spare_log_segments: numbers(|wal| wal.spare_segments()),
+        version_log: engine.set.version_log().map(SegmentNumber::get),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lsn};
 use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 use crate::compaction::task::Task;
@@ -52,7 +52,7 @@ pub(super) struct JobTable {
     pub(super) flushing: BTreeSet<KeyspaceId>,
     /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
     /// Some may be flushed already.
-    pub(super) frozen: BTreeSet<(u64, DataEpoch, KeyspaceId)>,
+    pub(super) frozen: BTreeSet<(Lsn, DataEpoch, KeyspaceId)>,
     /// What running compactions take of the device.
     pub(super) spending: Vec<Arc<Spending>>,
     /// Running jobs per keyspace.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
 use crate::base::memory::Category;
 use crate::db::engine::{Engine, Writer};
 use crate::db::log_pins::LogPin;
@@ -86,7 +86,8 @@ impl Engine {
         for (id, log_start) in now {
             let Some(state) = root.keyspaces.get(id) else { continue };
             if state.log_start.segment < log_start.segment {
-                let flushed = Flushed { log_start, flushed_seq: state.flushed_seq, durable_lsn: 0 };
+                let flushed_seq = state.flushed_seq;
+                let flushed = Flushed { log_start, flushed_seq, durable_lsn: Lsn::ZERO };
                 starts.push((id, flushed));
             }
         }
@@ -129,7 +130,7 @@ impl Engine {
         }
         // Those that keep the log now: what the root names may be what keyspaces without entries
         // needed once, and goes with the flush of these.
-        let mut keeping: Vec<(Arc<Tree>, u64)> = Vec::new();
+        let mut keeping: Vec<(Arc<Tree>, SegmentNumber)> = Vec::new();
         for tree in self.all_trees() {
             if let Some(needs) = tree.needs_log_from() {
                 keeping.push((tree, needs.segment));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
 use crate::base::key::Seq;
 use crate::base::limits;
 use crate::base::memory::Accountant;
@@ -310,7 +310,7 @@ impl Opening {
 
     /// Turns a memtable into a table, which covers the log up to group `lsn`; the group behind it
     /// is at `next`.
-    fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: u64) -> Result<()> {
+    fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: Lsn) -> Result<()> {
         let flushable = Arc::clone(&tree.peek().active);
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
@@ -354,17 +354,16 @@ impl Opening {
         last_seq: Seq,
     ) -> Result<Writer> {
         let root = self.set.current();
-        let start = root.wal_start().map_or(0, |s| s.segment);
+        let start = root.wal_start().map_or(SegmentNumber::ZERO, |s| s.segment);
         let existing = self.storage.list_logs(LogKind::Wal)?;
         // Segments behind the end of the log hold nothing; their numbers are not used again.
-        let live: BTreeSet<u64> =
+        let live: BTreeSet<SegmentNumber> =
             end.segments_seen.iter().copied().filter(|&n| n >= start).collect();
         let known = end.chain.segment.max(start);
         if let Some(&last) = existing.last() {
-            check_ahead(&*self.storage, Object::Log(LogKind::Wal, last), known)?;
+            check_ahead(&*self.storage, Object::Log(LogKind::Wal, last), known.get())?;
         }
-        let next_number =
-            existing.last().copied().unwrap_or(0).max(start).max(end.chain.segment) + 1;
+        let next_number = existing.last().map_or(known, |&last| last.max(known)).next();
         let segment_bytes = self.options.log_segment_bytes.min(self.options.log_area_bytes / 4);
         let wal_options = WalOptions {
             lineage: root.lineage,
@@ -380,7 +379,7 @@ impl Opening {
         let wal = Arc::new(Wal::start(
             Arc::clone(&self.storage),
             wal_options,
-            &live.iter().copied().collect::<Vec<u64>>(),
+            &live.iter().copied().collect::<Vec<_>>(),
             next_number,
             end.next,
             want_segment,

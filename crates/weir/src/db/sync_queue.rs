@@ -3,6 +3,7 @@
 //! Data with its rules; what the thread does is in `syncs`.
 
 use crate::base::error::Result;
+use crate::base::ids::Lsn;
 use crate::base::sched::{Condvar, Mutex, Thread};
 use crate::state::calls::{Owed, is_in_callback};
 
@@ -11,7 +12,7 @@ pub(crate) type SyncCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// The log is to be durable up to `lsn`.
 pub(super) struct Request {
-    pub(super) lsn: u64,
+    pub(super) lsn: Lsn,
     pub(super) callback: Option<(Owed, SyncCallback)>,
 }
 

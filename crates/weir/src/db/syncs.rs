@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
+use crate::base::ids::Lsn;
 use crate::base::sched;
 use crate::db::engine::Engine;
 use crate::db::sync_queue::{Request, Round, SyncCallback};
@@ -22,7 +23,7 @@ impl Engine {
     /// Has the log synced up to `lsn` and `callback` called with the result: now if that is known.
     ///
     /// Requires: the caller holds no lock; `lsn` is settled.
-    pub(crate) fn sync_later(self: &Arc<Self>, lsn: u64, callback: Option<(Owed, SyncCallback)>) {
+    pub(crate) fn sync_later(self: &Arc<Self>, lsn: Lsn, callback: Option<(Owed, SyncCallback)>) {
         let request = Request { lsn, callback };
         let round = match &self.writer {
             Some(writer) if writer.wal.durable_lsn() < lsn => {
@@ -38,7 +39,7 @@ impl Engine {
     }
 
     /// Whether a sync up to `lsn` would not wait: it was made, or never will be.
-    pub(crate) fn sync_is_settled(&self, lsn: u64) -> bool {
+    pub(crate) fn sync_is_settled(&self, lsn: Lsn) -> bool {
         let Some(writer) = &self.writer else { return true };
         writer.wal.durable_lsn() >= lsn || writer.wal.is_failed() || writer.syncs.has_ended()
     }
@@ -55,7 +56,7 @@ impl Engine {
     fn answer(&self, round: Round) {
         let Some(writer) = &self.writer else { return };
         let result = round.ended.unwrap_or_else(|| {
-            let last = round.requests.iter().map(|request| request.lsn).max().unwrap_or(0);
+            let last = round.requests.iter().map(|request| request.lsn).max().unwrap_or(Lsn::ZERO);
             let synced = sched::catch_panic("a sync of the log", || self.sync_to(last));
             writer.syncs.synced();
             synced.inspect_err(|error| self.shared.poison(error))

@@ -3,7 +3,7 @@
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
 use super::{GroupLink, LogPosition, groups_behind, is_blank, peek, replay};
 use crate::base::coding::Reader;
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::storage::LogKind;
 use crate::storage::files::Files;
@@ -11,26 +11,27 @@ use crate::storage::files::Files;
 /// Whose log it is.
 const LINEAGE: Lineage = Lineage::new(7);
 /// Segments that the bytes are divided into, at most.
-const SEGMENTS_MAX: u64 = 3;
+const SEGMENTS_MAX: usize = 3;
 
 /// The bytes of a segment with a start and two groups, to begin with.
 #[must_use]
 pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
-    let start =
-        SegmentStart { format: 1, kind: 1, segment: 1, lineage: LINEAGE, prev: GroupLink::ORIGIN };
+    let (segment, prev) = (SegmentNumber::FIRST, GroupLink::ORIGIN);
+    let start = SegmentStart { format: 1, kind: 1, segment, lineage: LINEAGE, prev };
+    let (first, second) = (Lsn::FIRST, Lsn::FIRST.next());
     let mut bytes = Vec::new();
     for (ty, lsn, pad_after, payload) in [
-        (GroupType::SegmentStart, 0, false, &start.encode()[..]),
-        (GroupType::Full, 1, false, payload),
-        (GroupType::First, 2, false, payload),
-        (GroupType::Last, 2, true, payload),
+        (GroupType::SegmentStart, Lsn::ZERO, false, &start.encode()[..]),
+        (GroupType::Full, first, false, payload),
+        (GroupType::First, second, false, payload),
+        (GroupType::Last, second, true, payload),
     ] {
         let header = Header {
             ty,
             pad_after,
             opening: 1,
             lsn,
-            durable_lsn: 0,
+            durable_lsn: Lsn::ZERO,
             count: 1,
             payload_len: payload.len() as u32,
             payload_crc: 0,
@@ -38,13 +39,13 @@ pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
         header.encode(0, &mut bytes);
         bytes.extend_from_slice(payload);
     }
-    seal(&mut bytes, LogKind::Wal, 1, 0);
+    seal(&mut bytes, LogKind::Wal, segment, 0);
     bytes
 }
 
 /// Makes the checksums right of all that looks like a group and follows another without a gap;
 /// returns the last header's.
-fn seal(bytes: &mut [u8], kind: LogKind, number: u64, prev_crc: u32) -> u32 {
+fn seal(bytes: &mut [u8], kind: LogKind, number: SegmentNumber, prev_crc: u32) -> u32 {
     let (seed, mut prev_crc) = (seed(LINEAGE, kind, number), prev_crc);
     let mut offset = 0u64;
     while let Some((mut header, _)) =
@@ -73,18 +74,19 @@ pub fn log_segments(data: &[u8]) {
     let name = if first & 1 == 0 { "wal" } else { "versions" };
     let disk = SimDisk::new(SimOptions::default());
     let mut reader = Reader::new(data);
-    let (mut number, mut prev_crc) = (0, 0);
-    while let Some(len) = reader.u16().filter(|_| number < SEGMENTS_MAX) {
+    let (mut numbers, mut prev_crc) = (Vec::new(), 0);
+    while let Some(len) = reader.u16().filter(|_| numbers.len() < SEGMENTS_MAX) {
         let rest = data.len() - reader.position();
         let Some(segment) = reader.take(usize::from(len).min(rest)) else { break };
-        number += 1;
+        let number = numbers.last().copied().unwrap_or(SegmentNumber::ZERO).next();
+        numbers.push(number);
         let mut bytes = segment.to_vec();
         prev_crc = seal(&mut bytes, kind, number, prev_crc);
         disk.write_all(&format!("{name}-{number:06}.log"), &bytes);
     }
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
-    let mut lsn = 0;
-    let end = replay(&storage, kind, LogPosition::ORIGIN, 0, LINEAGE, &mut |group| {
+    let mut lsn = Lsn::ZERO;
+    let end = replay(&storage, kind, LogPosition::ORIGIN, Lsn::ZERO, LINEAGE, &mut |group| {
         // A batch of several fragments that its writer gave up has used its LSN.
         assert!(group.lsn > lsn, "groups follow each other");
         lsn = group.lsn;
@@ -97,12 +99,11 @@ pub fn log_segments(data: &[u8]) {
     if let Ok(end) = end {
         assert!(end.next.lsn > lsn);
     }
-    for segment in 1..=number {
+    for &segment in &numbers {
         let _ = is_blank(&storage, kind, segment);
         if let Ok(Some(peek)) = peek(&storage, kind, segment) {
-            let _ = replay(&storage, kind, peek.start, 0, peek.lineage, &mut |_| Ok(()));
+            let _ = replay(&storage, kind, peek.start, Lsn::ZERO, peek.lineage, &mut |_| Ok(()));
         }
     }
-    let numbers: Vec<u64> = (1..=number).collect();
     let _ = groups_behind(&storage, kind, LINEAGE, LogPosition::ORIGIN, &numbers);
 }

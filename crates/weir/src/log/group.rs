@@ -20,7 +20,7 @@
 
 use crate::base::checksum::{crc, crc_append, mask};
 use crate::base::coding::{Reader, put_u32, put_u64, put_varint, varint_len};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::log::GroupLink;
 use crate::storage::LogKind;
 
@@ -83,6 +83,11 @@ impl GroupType {
     pub(super) fn advances(self) -> bool {
         matches!(self, Self::Full | Self::First)
     }
+
+    /// LSN of the group if that of the group before it is `previous`.
+    pub(super) fn lsn_after(self, previous: Lsn) -> Lsn {
+        if self.advances() { previous.next() } else { previous }
+    }
 }
 
 /// A group header. Fields that are in the bytes but not here (magic, checksum) are made and checked
@@ -92,9 +97,9 @@ pub(super) struct Header {
     pub(super) ty: GroupType,
     pub(super) pad_after: bool,
     pub(super) opening: u32,
-    pub(super) lsn: u64,
+    pub(super) lsn: Lsn,
     /// Never above `lsn`.
-    pub(super) durable_lsn: u64,
+    pub(super) durable_lsn: Lsn,
     pub(super) count: u32,
     pub(super) payload_len: u32,
     /// See [`payload_crc`].
@@ -107,11 +112,11 @@ pub(super) fn payload_crc(prev_crc: u32, parts: &[&[u8]]) -> u32 {
 }
 
 /// The number that header checksums of one segment start from.
-pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: u64) -> u32 {
+pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: SegmentNumber) -> u32 {
     let mut bytes = [0u8; 17];
     bytes[..8].copy_from_slice(&lineage.get().to_le_bytes());
     bytes[8] = kind as u8;
-    bytes[9..].copy_from_slice(&segment.to_le_bytes());
+    bytes[9..].copy_from_slice(&segment.get().to_le_bytes());
     crc(&bytes)
 }
 
@@ -131,8 +136,8 @@ impl Header {
 
     /// Opening, LSN, durable lag, count, payload length.
     fn varints(&self) -> [u64; 5] {
-        let lag = self.lsn - self.durable_lsn;
-        [u64::from(self.opening), self.lsn, lag, u64::from(self.count), u64::from(self.payload_len)]
+        let (lsn, lag) = (self.lsn.get(), self.lsn.get() - self.durable_lsn.get());
+        [u64::from(self.opening), lsn, lag, u64::from(self.count), u64::from(self.payload_len)]
     }
 
     /// The header at the start of `bytes` and its checksum, if one stands there and verifies.
@@ -153,7 +158,8 @@ impl Header {
         let ty = GroupType::from_u8(tag & !PAD_AFTER)?;
         let opening = u32::try_from(r.varint()?).ok()?;
         let lsn = r.varint()?;
-        let durable_lsn = lsn.checked_sub(r.varint()?)?;
+        let durable_lsn = Lsn::new(lsn.checked_sub(r.varint()?)?);
+        let lsn = Lsn::new(lsn);
         let count = u32::try_from(r.varint()?).ok()?;
         let payload_len = u32::try_from(r.varint()?).ok()?;
         let payload_crc = r.u32()?;
@@ -187,7 +193,7 @@ impl Header {
 pub(super) struct SegmentStart {
     pub(super) format: u32,
     pub(super) kind: u8,
-    pub(super) segment: u64,
+    pub(super) segment: SegmentNumber,
     pub(super) lineage: Lineage,
     pub(super) prev: GroupLink,
 }
@@ -201,10 +207,10 @@ impl SegmentStart {
         let mut buf = Vec::with_capacity(Self::BYTES);
         put_u32(&mut buf, self.format);
         buf.extend_from_slice(&[self.kind, 0, 0, 0]);
-        put_u64(&mut buf, self.segment);
+        put_u64(&mut buf, self.segment.get());
         put_u64(&mut buf, self.lineage.get());
-        put_u64(&mut buf, self.prev.segment);
-        put_u64(&mut buf, self.prev.lsn);
+        put_u64(&mut buf, self.prev.segment.get());
+        put_u64(&mut buf, self.prev.lsn.get());
         put_u32(&mut buf, self.prev.crc);
         buf
     }
@@ -218,9 +224,13 @@ impl SegmentStart {
         Some(Self {
             format,
             kind,
-            segment: r.u64()?,
+            segment: SegmentNumber::new(r.u64()?),
             lineage: Lineage::new(r.u64()?),
-            prev: GroupLink { segment: r.u64()?, lsn: r.u64()?, crc: r.u32()? },
+            prev: GroupLink {
+                segment: SegmentNumber::new(r.u64()?),
+                lsn: Lsn::new(r.u64()?),
+                crc: r.u32()?,
+            },
         })
     }
 }

@@ -43,21 +43,22 @@ pub(crate) use ring::Wanted;
 pub(crate) use writer::{Room, SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
+use crate::base::ids::{Lsn, SegmentNumber};
 
 /// The last group of a log so far: what the next group follows and the next segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupLink {
     /// Number of the segment that holds the group; 0 before the first segment of a log.
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     /// LSN of the group; 0 before the first group of a log.
-    pub(crate) lsn: u64,
+    pub(crate) lsn: Lsn,
     /// Header checksum of the group; 0 before the first group of a log.
     pub(crate) crc: u32,
 }
 
 impl GroupLink {
     /// What the first segment of a log names as its predecessor.
-    pub(crate) const ORIGIN: Self = Self { segment: 0, lsn: 0, crc: 0 };
+    pub(crate) const ORIGIN: Self = Self { segment: SegmentNumber::ZERO, lsn: Lsn::ZERO, crc: 0 };
 }
 
 /// Where a group starts, with what is needed to verify it from there: recorded by flush edits for
@@ -65,12 +66,12 @@ impl GroupLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     /// Number of the segment; 0 before the first segment of a log.
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     /// Offset in the segment, in bytes. If nothing starts there, the log goes on in the segment
     /// that names the group before as its predecessor.
     pub(crate) offset: u64,
     /// LSN of the group.
-    pub(crate) lsn: u64,
+    pub(crate) lsn: Lsn,
     /// Opening of the group before; that of the group is no smaller.
     pub(crate) opening: u32,
     /// Header checksum of the group before.
@@ -79,13 +80,14 @@ pub(crate) struct LogPosition {
 
 impl LogPosition {
     /// The start of a log that has no segment yet.
-    pub(crate) const ORIGIN: Self = Self { segment: 0, offset: 0, lsn: 1, opening: 0, prev_crc: 0 };
+    pub(crate) const ORIGIN: Self =
+        Self { segment: SegmentNumber::ZERO, offset: 0, lsn: Lsn::FIRST, opening: 0, prev_crc: 0 };
 
     /// Appends the position, for [`decode`](Self::decode).
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
-        put_u64(buf, self.segment);
+        put_u64(buf, self.segment.get());
         put_u64(buf, self.offset);
-        put_u64(buf, self.lsn);
+        put_u64(buf, self.lsn.get());
         put_u32(buf, self.opening);
         put_u32(buf, self.prev_crc);
     }
@@ -93,17 +95,17 @@ impl LogPosition {
     /// Takes a position off the front of `reader`; `None` if it is cut off or has LSN 0.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         let position = Self {
-            segment: reader.u64()?,
+            segment: SegmentNumber::new(reader.u64()?),
             offset: reader.u64()?,
-            lsn: reader.u64()?,
+            lsn: Lsn::new(reader.u64()?),
             opening: reader.u32()?,
             prev_crc: reader.u32()?,
         };
-        (position.lsn > 0).then_some(position)
+        (position.lsn > Lsn::ZERO).then_some(position)
     }
 
     /// The group before this position.
     pub(crate) fn chain(&self) -> GroupLink {
-        GroupLink { segment: self.segment, lsn: self.lsn.saturating_sub(1), crc: self.prev_crc }
+        GroupLink { segment: self.segment, lsn: self.lsn.previous(), crc: self.prev_crc }
     }
 }

@@ -18,7 +18,7 @@ use super::group::{
 use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion, Object, Storage};
 
 /// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
@@ -31,7 +31,7 @@ const START_BYTES_MAX: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupView<'a> {
     /// LSN of the group.
-    pub(crate) lsn: u64,
+    pub(crate) lsn: Lsn,
     /// Entries in the payload, over all fragments.
     pub(crate) count: u64,
     /// What was appended.
@@ -50,9 +50,9 @@ pub(crate) struct ReplayEnd {
     /// The last group that was handed out: what a new segment names as its predecessor.
     pub(crate) chain: GroupLink,
     /// The greatest durable LSN known: the argument's or a group's.
-    pub(crate) durable_lsn: u64,
+    pub(crate) durable_lsn: Lsn,
     /// Segments that groups were read from, in order.
-    pub(crate) segments_seen: Vec<u64>,
+    pub(crate) segments_seen: Vec<SegmentNumber>,
 }
 
 /// Reads the log of `kind` from `start` on and hands every whole group to `on_group`, in order.
@@ -66,14 +66,14 @@ pub(crate) fn replay(
     storage: &dyn Storage,
     kind: LogKind,
     start: LogPosition,
-    known_durable_lsn: u64,
+    known_durable_lsn: Lsn,
     lineage: Lineage,
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
     let mut numbers = storage.list_logs(kind)?;
     // A version log is one segment: nothing goes on from it.
-    let last = if kind == LogKind::Wal { u64::MAX } else { start.segment };
-    numbers.retain(|number| (start.segment.max(1)..=last).contains(number));
+    let last = if kind == LogKind::Wal { SegmentNumber::MAX } else { start.segment };
+    numbers.retain(|number| (start.segment.max(SegmentNumber::FIRST)..=last).contains(number));
     let mut replay = Replay {
         storage,
         kind,
@@ -97,7 +97,7 @@ pub(crate) fn replay(
 
 /// A segment being read, through one window.
 struct Segment {
-    number: u64,
+    number: SegmentNumber,
     seed: u32,
     region: Arc<dyn LogRegion>,
     len: u64,
@@ -106,7 +106,12 @@ struct Segment {
 }
 
 impl Segment {
-    fn open(storage: &dyn Storage, kind: LogKind, lineage: Lineage, number: u64) -> Result<Self> {
+    fn open(
+        storage: &dyn Storage,
+        kind: LogKind,
+        lineage: Lineage,
+        number: SegmentNumber,
+    ) -> Result<Self> {
         let region = storage.open_log(kind, number)?;
         let len = region.capacity()?;
         Ok(Self {
@@ -263,18 +268,18 @@ struct Replay<'a> {
     kind: LogKind,
     lineage: Lineage,
     /// Segments from the start on, ascending.
-    numbers: Vec<u64>,
+    numbers: Vec<SegmentNumber>,
     /// Which segment goes on after a group: by predecessor, (opening, number), the greatest if
     /// several name the same one. An earlier attempt that lost is one whose start failed or was
     /// never seen by the recovery after it.
-    successors: BTreeMap<GroupLink, (u32, u64)>,
+    successors: BTreeMap<GroupLink, (u32, SegmentNumber)>,
     current: Option<Segment>,
     chain: GroupLink,
     opening: u32,
     offset: u64,
-    durable_lsn: u64,
+    durable_lsn: Lsn,
     series: Option<Series>,
-    segments_seen: Vec<u64>,
+    segments_seen: Vec<SegmentNumber>,
 }
 
 /// What a step of the replay met.
@@ -285,7 +290,7 @@ enum Step {
 
 impl Replay<'_> {
     /// Reads the first group of every segment behind `segment`.
-    fn find_successors(&mut self, segment: u64) -> Result<()> {
+    fn find_successors(&mut self, segment: SegmentNumber) -> Result<()> {
         for &number in self.numbers.iter().filter(|&&number| number > segment) {
             let mut candidate = Segment::open(self.storage, self.kind, self.lineage, number)?;
             candidate.region.will_be_read();
@@ -298,7 +303,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn open(&mut self, number: u64) -> Result<()> {
+    fn open(&mut self, number: SegmentNumber) -> Result<()> {
         self.current = Some(Segment::open(self.storage, self.kind, self.lineage, number)?);
         self.segments_seen.push(number);
         Ok(())
@@ -322,7 +327,7 @@ impl Replay<'_> {
     }
 
     /// Goes on in the segment that names the current group as its predecessor.
-    fn enter(&mut self, number: u64) -> Result<()> {
+    fn enter(&mut self, number: SegmentNumber) -> Result<()> {
         self.open(number)?;
         let (kind, lineage) = (self.kind, self.lineage);
         let start = match self.current.as_mut() {
@@ -339,7 +344,7 @@ impl Replay<'_> {
 
     /// Takes a verified group into the chain.
     fn accept(&mut self, offset: u64, header: &Header, crc: u32) {
-        let segment = self.current.as_ref().map_or(0, |s| s.number);
+        let segment = self.current.as_ref().map_or(SegmentNumber::ZERO, |s| s.number);
         if header.opening != self.opening {
             // A series does not go on in another opening of the store.
             self.series = None;
@@ -355,7 +360,7 @@ impl Replay<'_> {
         LogPosition {
             segment: self.chain.segment,
             offset: self.offset,
-            lsn: self.chain.lsn + 1,
+            lsn: self.chain.lsn.next(),
             opening: self.opening,
             prev_crc: self.chain.crc,
         }
@@ -367,8 +372,8 @@ impl Replay<'_> {
         let position = self.position();
         let Some(segment) = self.current.as_mut() else { return Ok(Step::Break) };
         let Some((header, crc)) = segment.header(offset)? else { return Ok(Step::Break) };
-        let follows = header.lsn == self.chain.lsn + u64::from(header.ty.advances())
-            && header.opening >= self.opening;
+        let follows =
+            header.lsn == header.ty.lsn_after(self.chain.lsn) && header.opening >= self.opening;
         if !follows {
             return Ok(Step::Break);
         }
@@ -411,7 +416,7 @@ impl Replay<'_> {
     }
 
     /// Where segment `number` is, for messages.
-    fn name_of(&self, number: u64) -> String {
+    fn name_of(&self, number: SegmentNumber) -> String {
         self.storage.name_of(Object::Log(self.kind, number))
     }
 
@@ -425,7 +430,7 @@ impl Replay<'_> {
     fn end(mut self) -> Result<ReplayEnd> {
         let missing = match self.series {
             Some(_) => self.chain.lsn,
-            None => self.chain.lsn + 1,
+            None => self.chain.lsn.next(),
         };
         let proof = if missing <= self.durable_lsn {
             Some("as the root, a flush or an earlier group records".to_owned())
@@ -461,13 +466,13 @@ impl Replay<'_> {
         const MISSING: &str = "missing, with the file that seems to have held it";
         const BROKEN: &str = "missing or broken, with the start of a later file";
         let Some(segment) = &mut self.current else {
-            return Ok(Some((self.name_of(self.chain.segment.max(1)), MISSING)));
+            return Ok(Some((self.name_of(self.chain.segment.max(SegmentNumber::FIRST)), MISSING)));
         };
         let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
         if self.kind != LogKind::Wal || !ends {
             return Ok(None);
         }
-        let next = segment.number + 1;
+        let next = segment.number.next();
         for &number in self.numbers.iter().filter(|&&number| number >= next) {
             if peek(self.storage, self.kind, number)?.is_none()
                 && !is_blank(self.storage, self.kind, number)?
@@ -481,7 +486,7 @@ impl Replay<'_> {
 
     /// Looks through what follows the break, in this segment and the later ones, for a header which
     /// states that group `missing` was durable; says where it is.
-    fn evidence(&mut self, missing: u64) -> Result<Option<String>> {
+    fn evidence(&mut self, missing: Lsn) -> Result<Option<String>> {
         let here = self.current.take();
         let current = here.as_ref().map_or(self.chain.segment, |s| s.number);
         let later = self.numbers.iter().copied().filter(|&number| number > current);
@@ -513,7 +518,7 @@ fn scan(
     segment: &mut Segment,
     seeds: &[u32],
     from: u64,
-    missing: u64,
+    missing: Lsn,
     opening: u32,
 ) -> Result<Option<String>> {
     let path = segment.region.name();
@@ -565,7 +570,7 @@ pub(crate) struct Peek {
     pub(crate) lineage: Lineage,
     /// The number that it had when it was started: a greater one than its own if it stands under a
     /// wrong name, a smaller one if it was to be recycled, or is another store's.
-    pub(crate) stated: u64,
+    pub(crate) stated: SegmentNumber,
     /// The opening of that store which started it.
     pub(crate) opening: u32,
     /// The group before.
@@ -579,7 +584,11 @@ pub(crate) struct Peek {
 ///
 /// # Errors
 /// `Unsupported` for a newer log format; the device's.
-pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<Option<Peek>> {
+pub(crate) fn peek(
+    storage: &dyn Storage,
+    kind: LogKind,
+    number: SegmentNumber,
+) -> Result<Option<Peek>> {
     let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
         // Something that is no file.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(None),
@@ -596,7 +605,7 @@ pub(crate) fn peek(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<
     let start = LogPosition {
         segment: number,
         offset: 0,
-        lsn: prev.lsn + 1,
+        lsn: prev.lsn.next(),
         opening: header.opening,
         prev_crc: prev.crc,
     };
@@ -612,7 +621,7 @@ pub(crate) fn check_ours(
     storage: &dyn Storage,
     kind: LogKind,
     lineage: Lineage,
-    number: u64,
+    number: SegmentNumber,
 ) -> Result<()> {
     Segment::open(storage, kind, lineage, number)?.segment_start(kind, lineage).map(drop)
 }
@@ -625,7 +634,7 @@ pub(crate) struct Behind {
     /// Entries in them.
     pub(crate) entries: u64,
     /// The greatest LSN that any header in the searched segments states.
-    pub(crate) last_lsn: u64,
+    pub(crate) last_lsn: Lsn,
     /// The greatest opening that any of them states.
     pub(crate) last_opening: u32,
 }
@@ -640,7 +649,7 @@ pub(crate) fn groups_behind(
     kind: LogKind,
     lineage: Lineage,
     position: LogPosition,
-    segments: &[u64],
+    segments: &[SegmentNumber],
 ) -> Result<Behind> {
     let mut behind = Behind::default();
     for &number in segments {
@@ -664,7 +673,11 @@ pub(crate) fn groups_behind(
 ///
 /// # Errors
 /// The device's.
-pub(crate) fn is_blank(storage: &dyn Storage, kind: LogKind, number: u64) -> Result<bool> {
+pub(crate) fn is_blank(
+    storage: &dyn Storage,
+    kind: LogKind,
+    number: SegmentNumber,
+) -> Result<bool> {
     let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(false),
         opened => opened?,

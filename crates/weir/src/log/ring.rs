@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::error::Error;
+use crate::base::ids::SegmentNumber;
 use crate::log::LogPosition;
 use crate::storage::LogRegion;
 
@@ -47,7 +48,7 @@ const SPARE_BYTES_MAX: u64 = 32 << 20;
 /// A segment's place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area {
-    pub(super) number: u64,
+    pub(super) number: SegmentNumber,
     /// Its length.
     pub(super) bytes: u64,
     /// Whether all of it was written with zeros before its first group.
@@ -65,7 +66,7 @@ pub(super) struct Ready {
 /// What is to be done for the next segment.
 pub(super) struct Preparation {
     /// Segments to be removed: made for writers that did not sync.
-    pub(super) unfit: Vec<u64>,
+    pub(super) unfit: Vec<SegmentNumber>,
     /// The obsolete segment to be recycled.
     pub(super) spare: Option<Area>,
     /// The place of the new one.
@@ -84,11 +85,11 @@ pub(crate) struct SegmentNeed {
 /// A segment that is to be prepared, with all that decides what this takes and brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(super) number: u64,
+    pub(super) number: SegmentNumber,
     need: SegmentNeed,
     synced: bool,
     /// The segment that is ready, and is given up for this one.
-    replaces: Option<u64>,
+    replaces: Option<SegmentNumber>,
 }
 
 /// The segments of a log.
@@ -98,7 +99,7 @@ pub(super) struct Ring {
     /// Obsolete segments, to be recycled.
     spare: Vec<Area>,
     pub(super) ready: Option<Ready>,
-    next_number: u64,
+    next_number: SegmentNumber,
     /// Bytes of the segment that was prepared last; 0 before the first one.
     last_bytes: u64,
     /// Bytes of all segments that were zeroed so far.
@@ -114,7 +115,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(live: VecDeque<Area>, next_number: u64, segment_bytes_max: u64) -> Self {
+    pub(super) fn new(
+        live: VecDeque<Area>,
+        next_number: SegmentNumber,
+        segment_bytes_max: u64,
+    ) -> Self {
         Self {
             live,
             spare: Vec::new(),
@@ -186,7 +191,7 @@ impl Ring {
         }
         self.preparing = true;
         let number = self.next_number;
-        self.next_number += 1;
+        self.next_number = number.next();
         let ready = self.ready.take().map(|ready| ready.area.number);
         let unfit_spare = self.spare.extract_if(.., |spare| synced && !spare.zeroed);
         let unfit = ready.into_iter().chain(unfit_spare.map(|spare| spare.number)).collect();
@@ -214,7 +219,7 @@ impl Ring {
 
     /// Bytes of the segments from `start` on, but for the last.
     pub(super) fn bytes_behind(&self, start: LogPosition) -> u64 {
-        let last = self.live.back().map_or(0, |area| area.number);
+        let last = self.live.back().map_or(SegmentNumber::ZERO, |area| area.number);
         let bytes = |area: &Area| match area.number {
             number if number < start.segment || number == last => 0,
             number if number == start.segment => area.bytes.saturating_sub(start.offset),
@@ -224,8 +229,8 @@ impl Ring {
     }
 
     /// Takes the live segments before `segment` out, but for the last.
-    pub(super) fn release_before(&mut self, segment: u64) -> Vec<Area> {
-        let last = self.live.back().map_or(0, |area| area.number);
+    pub(super) fn release_before(&mut self, segment: SegmentNumber) -> Vec<Area> {
+        let last = self.live.back().map_or(SegmentNumber::ZERO, |area| area.number);
         let limit = segment.min(last);
         let mut released = Vec::new();
         while self.live.front().is_some_and(|area| area.number < limit) {
@@ -235,9 +240,9 @@ impl Ring {
     }
 
     /// Segments that hold nothing, ascending.
-    pub(super) fn spare_numbers(&self) -> Vec<u64> {
+    pub(super) fn spare_numbers(&self) -> Vec<SegmentNumber> {
         let ready = self.ready.iter().map(|ready| ready.area.number);
-        let mut numbers: Vec<u64> =
+        let mut numbers: Vec<SegmentNumber> =
             self.spare.iter().map(|area| area.number).chain(ready).collect();
         numbers.sort_unstable();
         numbers
@@ -264,6 +269,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ids::segment;
     use crate::storage::{LogKind, Storage};
 
     fn begin(ring: &mut Ring, synced: bool) -> Option<Preparation> {
@@ -283,14 +289,14 @@ mod tests {
     /// Small at first; zeros in steps that the device takes in a moment.
     #[test]
     fn segments_begin_small() {
-        let ring = || Ring::new(VecDeque::new(), 1, 64 << 20);
+        let ring = || Ring::new(VecDeque::new(), segment(1), 64 << 20);
         let synced = sizes(&mut ring(), true, 40);
         assert_eq!(synced[..5], [128, 256, 512, 512, 512]);
         assert!(synced.is_sorted() && synced[39] == 4096, "{synced:?}");
         let mut buffered = ring();
         assert_eq!(sizes(&mut buffered, false, 4), [128, 4096, 65536, 65536]);
         assert_eq!(sizes(&mut buffered, true, 1), [512]);
-        let mut small = Ring::new(VecDeque::new(), 1, 8 << 10);
+        let mut small = Ring::new(VecDeque::new(), segment(1), 8 << 10);
         assert_eq!(sizes(&mut small, true, 2), [8, 8]);
         let mut large = Ring { group_bytes: 300 << 10, ..ring() };
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
@@ -300,14 +306,14 @@ mod tests {
     /// what is weighed for them is a spare only if it will be used.
     #[test]
     fn who_syncs_gets_zeros() {
-        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         let mut zeroed = |synced| {
             let next = begin(&mut ring, synced).expect("none is ready");
             ring.preparing = false;
             next.area.zeroed
         };
         assert_eq!([zeroed(false), zeroed(false), zeroed(true)], [true, false, true]);
-        let spare = Area { number: 1, bytes: 64 << 20, zeroed: false };
+        let spare = Area { number: segment(1), bytes: 64 << 20, zeroed: false };
         ring.spare.push(spare);
         assert_eq!(ring.next_need(false), SegmentNeed { own_bytes: 0, carried_bytes: 64 << 20 });
         assert!(ring.next_need(true).own_bytes > 0, "it was not zeroed, and is given up");
@@ -317,10 +323,10 @@ mod tests {
     #[test]
     fn a_segment_that_changed_is_weighed_again() {
         let change_of = |change: fn(&mut Ring)| {
-            let mut ring = Ring::new(VecDeque::new(), 2, 64 << 20);
+            let mut ring = Ring::new(VecDeque::new(), segment(2), 64 << 20);
             let storage = crate::log::test_storage::MemStorage::default();
-            let region = storage.reserve_log(LogKind::Wal, 1, 4096).expect("in memory");
-            let area = Area { number: 1, bytes: 4096, zeroed: false };
+            let region = storage.reserve_log(LogKind::Wal, segment(1), 4096).expect("in memory");
+            let area = Area { number: segment(1), bytes: 4096, zeroed: false };
             ring.ready = Some(Ready { area, recycled: false, region });
             let wanted = ring.lacking(true).expect("what is ready was not zeroed");
             change(&mut ring);
@@ -330,7 +336,7 @@ mod tests {
         change_of(|ring| ring.group_bytes = 1 << 20);
         change_of(|ring| drop(ring.ready.take()));
         change_of(|ring| {
-            assert!(ring.keep(Area { number: 0, bytes: 4 << 20, zeroed: true }, true))
+            assert!(ring.keep(Area { number: segment(0), bytes: 4 << 20, zeroed: true }, true))
         });
         change_of(|ring| drop((begin(ring, true), ring.preparing = false)));
     }
@@ -338,31 +344,38 @@ mod tests {
     /// Only segments of today's size are kept, zeroed ones where writers sync, and not without end.
     #[test]
     fn what_is_kept_for_reuse() {
-        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         sizes(&mut ring, true, 6);
         let area = |number, bytes, zeroed| Area { number, bytes, zeroed };
-        assert!(!ring.keep(area(3, 256 << 10, true), true));
-        assert!(!ring.keep(area(1, 4 << 20, false), true));
-        let kept = (10..30).filter(|&number| ring.keep(area(number, 4 << 20, true), true)).count();
+        assert!(!ring.keep(area(segment(3), 256 << 10, true), true));
+        assert!(!ring.keep(area(segment(1), 4 << 20, false), true));
+        let kept = (10..30)
+            .filter(|&number| ring.keep(area(segment(number), 4 << 20, true), true))
+            .count();
         assert_eq!(kept as u64, SPARE_BYTES_MAX / (4 << 20));
         let next = begin(&mut ring, true).expect("none is ready");
-        assert!(next.spare.is_some_and(|spare| spare.number >= 10) && next.area.number == 7);
+        assert!(
+            next.spare.is_some_and(|spare| spare.number >= segment(10))
+                && next.area.number == segment(7)
+        );
     }
 
     /// What was kept while nobody synced is no good for those who do.
     #[test]
     fn unsynced_segments_are_kept_until_writers_sync() {
-        let mut ring = Ring::new(VecDeque::new(), 1, 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         sizes(&mut ring, false, 3);
         let area = |number, bytes| Area { number, bytes, zeroed: false };
-        assert!(!ring.keep(area(1, 4 << 20), false), "small beside what is made now");
-        assert!(ring.keep(area(2, 64 << 20), false));
-        assert!(!ring.keep(area(3, 64 << 20), false), "one is enough");
+        assert!(!ring.keep(area(segment(1), 4 << 20), false), "small beside what is made now");
+        assert!(ring.keep(area(segment(2), 64 << 20), false));
+        assert!(!ring.keep(area(segment(3), 64 << 20), false), "one is enough");
         let next = begin(&mut ring, false).expect("none is ready");
-        assert!(next.spare.is_some_and(|spare| spare.number == 2) && next.unfit.is_empty());
+        assert!(
+            next.spare.is_some_and(|spare| spare.number == segment(2)) && next.unfit.is_empty()
+        );
         ring.preparing = false;
-        assert!(ring.keep(area(3, 64 << 20), false));
+        assert!(ring.keep(area(segment(3), 64 << 20), false));
         let next = begin(&mut ring, true).expect("none is ready");
-        assert!(next.spare.is_none() && next.unfit == [3] && next.area.zeroed);
+        assert!(next.spare.is_none() && next.unfit == [segment(3)] && next.area.zeroed);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::SegmentNumber;
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 
@@ -67,7 +68,7 @@ impl Change {
 
 #[derive(Default)]
 struct State {
-    logs: BTreeMap<(LogKind, u64), FileState>,
+    logs: BTreeMap<(LogKind, SegmentNumber), FileState>,
     tables: BTreeSet<u64>,
     root: Option<Vec<u8>>,
     calls: u64,
@@ -164,11 +165,11 @@ impl MemStorage {
         state.fault = None;
         state.calls = 0;
     }
-    pub(crate) fn bytes(&self, kind: LogKind, number: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&self, kind: LogKind, number: SegmentNumber) -> Vec<u8> {
         self.state.lock().logs[&(kind, number)].current.clone()
     }
     /// Replaces a log's bytes, durably.
-    pub(crate) fn set_bytes(&self, kind: LogKind, number: u64, bytes: Vec<u8>) {
+    pub(crate) fn set_bytes(&self, kind: LogKind, number: SegmentNumber, bytes: Vec<u8>) {
         let file = FileState { current: bytes.clone(), durable: bytes, pending: Vec::new() };
         self.state.lock().logs.insert((kind, number), file);
     }
@@ -189,7 +190,7 @@ impl MemStorage {
         };
         Self { state: Arc::new(Mutex::new(copy)) }
     }
-    fn file(&self, kind: LogKind, number: u64) -> Arc<dyn LogRegion> {
+    fn file(&self, kind: LogKind, number: SegmentNumber) -> Arc<dyn LogRegion> {
         Arc::new(MemFile { storage: self.clone(), kind, number })
     }
 }
@@ -197,7 +198,7 @@ impl MemStorage {
 struct MemFile {
     storage: MemStorage,
     kind: LogKind,
-    number: u64,
+    number: SegmentNumber,
 }
 
 impl MemFile {
@@ -273,7 +274,12 @@ impl Storage for MemStorage {
     fn list_tables(&self) -> Result<Vec<u64>> {
         Ok(self.state.lock().tables.iter().copied().collect())
     }
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+    fn create_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
         let mut state = self.state.lock();
         if state.logs.contains_key(&(kind, number)) {
             return Err(Error::new(ErrorKind::Conflict, format!("{kind:?} {number} exists")));
@@ -287,7 +293,12 @@ impl Storage for MemStorage {
         result?;
         Ok(self.file(kind, number))
     }
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
+    fn recycle_log(
+        &self,
+        kind: LogKind,
+        old: SegmentNumber,
+        new: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>> {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if effect == Effect::All {
@@ -297,13 +308,13 @@ impl Storage for MemStorage {
         result?;
         Ok(self.file(kind, new))
     }
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
+    fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         if !self.state.lock().logs.contains_key(&(kind, number)) {
             return Err(Error::new(ErrorKind::NotFound, format!("{kind:?} {number}")));
         }
         Ok(self.file(kind, number))
     }
-    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
+    fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if effect == Effect::All {
@@ -311,7 +322,7 @@ impl Storage for MemStorage {
         }
         result
     }
-    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>> {
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>> {
         let state = self.state.lock();
         Ok(state.logs.keys().filter(|(k, _)| *k == kind).map(|(_, n)| *n).collect())
     }

@@ -11,7 +11,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::*;
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, lsn, segment};
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, Storage};
 
@@ -20,20 +20,20 @@ const LINEAGE: Lineage = Lineage::new(0x1122_3344_5566_7788);
 const HEADER_BYTES: usize = GROUP_HEADER_BYTES_MIN;
 const START_BYTES: usize = HEADER_BYTES + SegmentStart::BYTES;
 
-fn identity(segment: u64, opening: u32) -> SegmentIdentity {
-    SegmentIdentity { kind: LogKind::Wal, segment, lineage: LINEAGE, opening }
+fn identity(number: u64, opening: u32) -> SegmentIdentity {
+    SegmentIdentity { kind: LogKind::Wal, segment: segment(number), lineage: LINEAGE, opening }
 }
 
-fn segment(
+fn start_segment(
     storage: &MemStorage,
     number: u64,
     opening: u32,
     bytes: u64,
     prev: GroupLink,
 ) -> SegmentWriter {
-    let file = storage.create_log(LogKind::Wal, number, bytes).unwrap();
+    let file = storage.create_log(LogKind::Wal, segment(number), bytes).unwrap();
     let room = Room { bytes, recycled: false };
-    SegmentWriter::start(file, identity(number, opening), room, prev, 0).unwrap()
+    SegmentWriter::start(file, identity(number, opening), room, prev, Lsn::ZERO).unwrap()
 }
 
 /// Payloads and end of a replay from `start`.
@@ -43,10 +43,10 @@ fn read_from(
     known: u64,
 ) -> Result<(Vec<Vec<u8>>, ReplayEnd)> {
     let mut payloads = Vec::new();
-    let mut lsn = start.lsn;
-    let end = replay(storage, LogKind::Wal, start, known, LINEAGE, &mut |group| {
-        assert!(group.lsn >= lsn, "LSNs rise; a batch that was given up leaves a gap");
-        lsn = group.lsn + 1;
+    let mut next = start.lsn;
+    let end = replay(storage, LogKind::Wal, start, lsn(known), LINEAGE, &mut |group| {
+        assert!(group.lsn >= next, "LSNs rise; a batch that was given up leaves a gap");
+        next = group.lsn.next();
         payloads.push(group.payload.to_vec());
         Ok(())
     })?;
@@ -64,11 +64,13 @@ fn payload(i: u64, len: usize) -> Vec<u8> {
 
 /// A few groups in one segment; their payloads and the durable LSN that the last one states.
 fn small_log(storage: &MemStorage, durable: &[u64]) -> (Vec<Vec<u8>>, SegmentWriter) {
-    let mut writer = segment(storage, 1, 1, 0, GroupLink::ORIGIN);
+    let mut writer = start_segment(storage, 1, 1, 0, GroupLink::ORIGIN);
     let mut payloads = Vec::new();
     for (i, &durable_lsn) in (0u64..).zip(durable) {
         let bytes = payload(i, 10 + 7 * i as usize);
-        writer.append(GroupType::Full, &[&bytes[..4], &bytes[4..]], 2, false, durable_lsn).unwrap();
+        writer
+            .append(GroupType::Full, &[&bytes[..4], &bytes[4..]], 2, false, lsn(durable_lsn))
+            .unwrap();
         payloads.push(bytes);
     }
     (payloads, writer)
@@ -82,11 +84,12 @@ fn replay_gives_back_what_was_appended_from_every_position() {
     let mut payloads = Vec::new();
     let mut prev = GroupLink::ORIGIN;
     for number in 1..=3 {
-        let mut writer = segment(&storage, number, 1, 64 << 10, prev);
+        let mut writer = start_segment(&storage, number, 1, 64 << 10, prev);
         for i in 0..5 {
             let bytes = payload(number * 10 + i, (i * 37) as usize);
             let position = writer.position();
-            let lsn = writer.append(GroupType::Full, &[&bytes], i as u32, i % 2 == 0, 0).unwrap();
+            let lsn =
+                writer.append(GroupType::Full, &[&bytes], i as u32, i % 2 == 0, Lsn::ZERO).unwrap();
             assert_eq!(lsn, position.lsn);
             payloads.push(bytes);
             positions.push(writer.position());
@@ -103,7 +106,7 @@ fn replay_gives_back_what_was_appended_from_every_position() {
         assert_eq!((end.chain, end.next), (prev, positions[15]));
     }
     // Positions keep working when the segments before are gone.
-    storage.remove_log(LogKind::Wal, 1).unwrap();
+    storage.remove_log(LogKind::Wal, segment(1)).unwrap();
     assert_eq!(read_from(&storage, positions[5], 15).unwrap().0, payloads[5..]);
     assert_eq!(read(&storage, 1).unwrap_err().kind(), ErrorKind::Corruption);
 }
@@ -119,31 +122,32 @@ fn worked_example() {
     });
     let bytes: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
     let storage = MemStorage::default();
-    let file = storage.create_log(LogKind::Wal, 7, 0).unwrap();
-    let prev = GroupLink { segment: 6, lsn: 41, crc: 0xaabb_ccdd };
-    let mut writer = SegmentWriter::start(file, identity(7, 3), Room::GROWS, prev, 41).unwrap();
+    let file = storage.create_log(LogKind::Wal, segment(7), 0).unwrap();
+    let prev = GroupLink { segment: segment(6), lsn: lsn(41), crc: 0xaabb_ccdd };
+    let mut writer =
+        SegmentWriter::start(file, identity(7, 3), Room::GROWS, prev, lsn(41)).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
-    writer.append(GroupType::Full, &[b"abc"], 1, true, 41).unwrap();
-    let written = storage.bytes(LogKind::Wal, 7);
+    writer.append(GroupType::Full, &[b"abc"], 1, true, lsn(41)).unwrap();
+    let written = storage.bytes(LogKind::Wal, segment(7));
     assert_eq!(written.len(), 4096);
     assert_eq!(written[..bytes.len()], bytes);
-    storage.set_bytes(LogKind::Wal, 7, bytes);
+    storage.set_bytes(LogKind::Wal, segment(7), bytes);
     assert_eq!(read_from(&storage, start, 42).unwrap().0, [b"abc"]);
 }
 
 #[test]
 fn synced_groups_end_their_sector() {
     let storage = MemStorage::default();
-    let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
-    writer.append(GroupType::Full, &[b"a"], 1, true, 0).unwrap();
+    let mut writer = start_segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
+    writer.append(GroupType::Full, &[b"a"], 1, true, Lsn::ZERO).unwrap();
     assert_eq!(writer.position().offset, PAD_BYTES);
-    writer.append(GroupType::Full, &[b"b"], 1, false, 1).unwrap();
-    writer.append(GroupType::Full, &[], 0, true, 1).unwrap();
+    writer.append(GroupType::Full, &[b"b"], 1, false, lsn(1)).unwrap();
+    writer.append(GroupType::Full, &[], 0, true, lsn(1)).unwrap();
     assert_eq!(writer.position().offset, 2 * PAD_BYTES);
     let (got, end) = read(&storage, 3).unwrap();
     assert_eq!(got, [b"a".to_vec(), b"b".to_vec(), vec![]]);
-    assert_eq!((end.next, end.durable_lsn), (writer.position(), 3));
+    assert_eq!((end.next, end.durable_lsn), (writer.position(), lsn(3)));
 }
 
 /// Goal: a log cut anywhere is a prefix, and an error where the cut takes a durable group. Method:
@@ -152,7 +156,7 @@ fn synced_groups_end_their_sector() {
 fn torn_at_every_byte() {
     let full = MemStorage::default();
     let (payloads, _) = small_log(&full, &[0, 0, 1, 1, 1]);
-    let bytes = full.bytes(LogKind::Wal, 1);
+    let bytes = full.bytes(LogKind::Wal, segment(1));
     let mut ends = vec![START_BYTES];
     for payload in &payloads {
         ends.push(ends.last().unwrap() + HEADER_BYTES + payload.len());
@@ -163,12 +167,12 @@ fn torn_at_every_byte() {
         let stated = u64::from(whole >= 3);
         for known in 0..=5 {
             let torn = MemStorage::default();
-            torn.set_bytes(LogKind::Wal, 1, bytes[..len].to_vec());
+            torn.set_bytes(LogKind::Wal, segment(1), bytes[..len].to_vec());
             let result = read(&torn, known);
             if whole as u64 >= known.max(stated) {
                 let (got, end) = result.unwrap();
                 assert_eq!(got, payloads[..whole], "cut at {len}");
-                assert_eq!(end.chain.lsn, whole as u64);
+                assert_eq!(end.chain.lsn, lsn(whole as u64));
             } else {
                 let error = result.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corruption, "cut at {len}, known {known}");
@@ -184,13 +188,13 @@ fn torn_at_every_byte() {
 fn flipped_at_every_bit() {
     let full = MemStorage::default();
     let (payloads, _) = small_log(&full, &[0, 0, 0, 0, 3]);
-    let bytes = full.bytes(LogKind::Wal, 1);
+    let bytes = full.bytes(LogKind::Wal, segment(1));
     let (mut errors, mut prefixes) = (0, 0);
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         let storage = MemStorage::default();
-        storage.set_bytes(LogKind::Wal, 1, flipped);
+        storage.set_bytes(LogKind::Wal, segment(1), flipped);
         match read(&storage, 0) {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corruption, "bit {bit}: {error}");
@@ -215,15 +219,15 @@ fn evidence_behind_a_break_decides() {
         let storage = MemStorage::default();
         let (_, mut writer) = small_log(&storage, &[0]);
         let hole = writer.position();
-        writer.append(GroupType::Full, &[b"lost"], 1, false, 0).unwrap();
+        writer.append(GroupType::Full, &[b"lost"], 1, false, Lsn::ZERO).unwrap();
         let end = writer.position().offset;
         let prev = writer.chain();
         // Far behind, in a later segment, so that the scan crosses windows and files.
-        let mut later = segment(&storage, 2, 1, 0, prev);
-        later.append(GroupType::Full, &[&vec![0x9d; 300_000]], 1, false, states).unwrap();
-        let mut bytes = storage.bytes(LogKind::Wal, 1);
+        let mut later = start_segment(&storage, 2, 1, 0, prev);
+        later.append(GroupType::Full, &[&vec![0x9d; 300_000]], 1, false, lsn(states)).unwrap();
+        let mut bytes = storage.bytes(LogKind::Wal, segment(1));
         bytes[hole.offset as usize..end as usize].fill(0);
-        storage.set_bytes(LogKind::Wal, 1, bytes);
+        storage.set_bytes(LogKind::Wal, segment(1), bytes);
         let result = read(&storage, 0);
         assert_eq!(result.as_ref().err().map(|e| e.kind()), kind, "durable LSN {states}");
         if let Ok((got, end)) = result {
@@ -243,14 +247,14 @@ fn evidence_across_the_end_of_a_window() {
             let hole = writer.position().offset as usize;
             // The lost group ends `distance` bytes before the end of the window at `hole`.
             let len = WINDOW_BYTES as usize - distance - HEADER_BYTES - 2;
-            writer.append(GroupType::Full, &[&payload(1, len)], 1, false, 0).unwrap();
+            writer.append(GroupType::Full, &[&payload(1, len)], 1, false, Lsn::ZERO).unwrap();
             let end = writer.position().offset as usize;
             assert_eq!(end, hole + WINDOW_BYTES as usize - distance);
-            writer.append(GroupType::Full, &[], 0, false, 2).unwrap();
-            let mut bytes = storage.bytes(LogKind::Wal, 1);
+            writer.append(GroupType::Full, &[], 0, false, lsn(2)).unwrap();
+            let mut bytes = storage.bytes(LogKind::Wal, segment(1));
             bytes[hole..end].fill(0);
             bytes.resize(bytes.len() + trailing, 0);
-            storage.set_bytes(LogKind::Wal, 1, bytes);
+            storage.set_bytes(LogKind::Wal, segment(1), bytes);
             let error = read(&storage, 0).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{distance} {trailing}");
         }
@@ -264,14 +268,14 @@ fn missing_middle_segment() {
         let storage = MemStorage::default();
         let mut prev = GroupLink::ORIGIN;
         for number in 1..=3 {
-            let mut writer = segment(&storage, number, 1, 4096, prev);
+            let mut writer = start_segment(&storage, number, 1, 4096, prev);
             for _ in 0..2 {
                 let stated = if number == 3 { durable } else { 0 };
-                writer.append(GroupType::Full, &[b"x"], 1, false, stated).unwrap();
+                writer.append(GroupType::Full, &[b"x"], 1, false, lsn(stated)).unwrap();
             }
             prev = writer.chain();
         }
-        storage.remove_log(LogKind::Wal, 2).unwrap();
+        storage.remove_log(LogKind::Wal, segment(2)).unwrap();
         match (durable, read(&storage, 0)) {
             (0, Ok((got, _))) => assert_eq!(got.len(), 2),
             (_, Err(error)) if durable > 0 => assert_eq!(error.kind(), ErrorKind::Corruption),
@@ -287,28 +291,28 @@ fn missing_middle_segment() {
 fn stale_tail_of_a_recycled_segment_is_harmless() {
     for (stop, recycled) in (0..6).flat_map(|stop| [(stop, false), (stop, true)]) {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 4096, GroupLink::ORIGIN);
+        let mut writer = start_segment(&storage, 1, 1, 4096, GroupLink::ORIGIN);
         for i in 0..6 {
-            writer.append(GroupType::Full, &[&payload(i, 50)], 1, false, i).unwrap();
+            writer.append(GroupType::Full, &[&payload(i, 50)], 1, false, lsn(i)).unwrap();
         }
-        let mut second = segment(&storage, 2, 1, 4096, writer.chain());
-        second.append(GroupType::Full, &[b"second"], 1, false, 6).unwrap();
+        let mut second = start_segment(&storage, 2, 1, 4096, writer.chain());
+        second.append(GroupType::Full, &[b"second"], 1, false, lsn(6)).unwrap();
         let start = second.position();
-        let file = storage.recycle_log(LogKind::Wal, 1, 3).unwrap();
+        let file = storage.recycle_log(LogKind::Wal, segment(1), segment(3)).unwrap();
         let room = Room { bytes: 4096, recycled };
         let mut third =
-            SegmentWriter::start(file, identity(3, 1), room, second.chain(), 0).unwrap();
+            SegmentWriter::start(file, identity(3, 1), room, second.chain(), Lsn::ZERO).unwrap();
         let mut expected = Vec::new();
         for i in 0..stop {
             let bytes = payload(100 + i, 50);
-            third.append(GroupType::Full, &[&bytes], 1, false, 0).unwrap();
+            third.append(GroupType::Full, &[&bytes], 1, false, Lsn::ZERO).unwrap();
             expected.push(bytes);
         }
         let (got, end) = read_from(&storage, start, 7).unwrap();
         assert_eq!(got, expected, "stopped after {stop}");
         assert_eq!(end.next, third.position());
         // A recycled segment that was never started is no part of the log and no damage.
-        storage.recycle_log(LogKind::Wal, 3, 4).unwrap();
+        storage.recycle_log(LogKind::Wal, segment(3), segment(4)).unwrap();
         assert_eq!(read_from(&storage, start, 7).unwrap().0, Vec::<Vec<u8>>::new());
     }
 }
@@ -318,11 +322,11 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
 #[test]
 fn a_recycled_segment_is_written_in_whole_pages() {
     let storage = MemStorage::default();
-    let file = storage.create_log(LogKind::Wal, 1, 40_000).unwrap();
+    let file = storage.create_log(LogKind::Wal, segment(1), 40_000).unwrap();
     file.write_at(&[&[0xff; 40_000]], 0).unwrap();
     let room = Room { bytes: 40_000, recycled: true };
     let mut writer =
-        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, 0)
+        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, Lsn::ZERO)
             .unwrap();
     let mut prng = Prng::new(1);
     loop {
@@ -337,7 +341,7 @@ fn a_recycled_segment_is_written_in_whole_pages() {
             assert!(end > 30_000);
             return;
         }
-        writer.append(GroupType::Full, &[&bytes], 1, prng.chance(1, 5), 0).unwrap();
+        writer.append(GroupType::Full, &[&bytes], 1, prng.chance(1, 5), Lsn::ZERO).unwrap();
     }
 }
 
@@ -349,16 +353,16 @@ fn headers_of_small_groups_are_small() {
         ty: GroupType::Full,
         pad_after: false,
         opening: 100,
-        lsn: 1_000_000,
-        durable_lsn: 1,
+        lsn: lsn(1_000_000),
+        durable_lsn: lsn(1),
         count: 1,
         payload_len: 116 + 4 + 3,
         payload_crc: 0,
     };
     assert_eq!(header.header_bytes(), 19);
-    header = Header { lsn: (1 << 28) - 1, payload_len: 1000, ..header };
+    header = Header { lsn: lsn((1 << 28) - 1), payload_len: 1000, ..header };
     assert_eq!(header.header_bytes(), 22);
-    header = Header { lsn: u64::MAX, opening: u32::MAX, count: u32::MAX, ..header };
+    header = Header { lsn: lsn(u64::MAX), opening: u32::MAX, count: u32::MAX, ..header };
     header.payload_len = 1 << 30;
     assert_eq!(header.header_bytes(), GROUP_HEADER_BYTES_MAX as u64);
 }
@@ -373,13 +377,13 @@ fn headers_round_trip_and_nothing_else_is_one() {
             let bits = prng.below(64);
             prng.next_u64() >> bits
         };
-        let lsn = random(&mut prng);
+        let number = random(&mut prng);
         let header = Header {
             ty: [GroupType::Full, GroupType::First, GroupType::Last][prng.below(3) as usize],
             pad_after: prng.chance(1, 2),
             opening: random(&mut prng) as u32,
-            lsn,
-            durable_lsn: lsn - random(&mut prng).min(lsn),
+            lsn: lsn(number),
+            durable_lsn: lsn(number - random(&mut prng).min(number)),
             count: random(&mut prng) as u32,
             payload_len: random(&mut prng) as u32 & ((1 << 30) - 1),
             payload_crc: prng.next_u64() as u32,
@@ -412,20 +416,20 @@ fn headers_round_trip_and_nothing_else_is_one() {
 fn a_group_of_another_life_does_not_chain() {
     let two_groups = |first: &[u8], second: &[u8]| {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
-        writer.append(GroupType::Full, &[first], 1, false, 0).unwrap();
+        let mut writer = start_segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
+        writer.append(GroupType::Full, &[first], 1, false, Lsn::ZERO).unwrap();
         let at = writer.position().offset as usize;
-        writer.append(GroupType::Full, &[second], 1, false, 0).unwrap();
+        writer.append(GroupType::Full, &[second], 1, false, Lsn::ZERO).unwrap();
         (storage, at)
     };
     // An empty payload proves its predecessor too.
     for payload in [&b"second"[..], b""] {
         let (storage, second) = two_groups(b"life 1", payload);
         let (earlier, _) = two_groups(b"life 0", payload);
-        let mut bytes = storage.bytes(LogKind::Wal, 1);
+        let mut bytes = storage.bytes(LogKind::Wal, segment(1));
         bytes.truncate(second);
-        bytes.extend_from_slice(&earlier.bytes(LogKind::Wal, 1)[second..]);
-        storage.set_bytes(LogKind::Wal, 1, bytes);
+        bytes.extend_from_slice(&earlier.bytes(LogKind::Wal, segment(1))[second..]);
+        storage.set_bytes(LogKind::Wal, segment(1), bytes);
         assert_eq!(read(&storage, 1).unwrap().0, [b"life 1"]);
         assert_eq!(read(&storage, 2).unwrap_err().kind(), ErrorKind::Corruption);
     }
@@ -437,19 +441,19 @@ fn a_group_of_another_life_does_not_chain() {
 fn a_group_of_another_life_does_not_end_a_series() {
     let life = |first: &[u8]| {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
+        let mut writer = start_segment(&storage, 1, 1, 0, GroupLink::ORIGIN);
         let start = writer.position();
-        writer.append(GroupType::First, &[first], 0, false, 0).unwrap();
+        writer.append(GroupType::First, &[first], 0, false, Lsn::ZERO).unwrap();
         let second = writer.position().offset as usize;
-        writer.append(GroupType::Full, &[b"second"], 1, false, 0).unwrap();
+        writer.append(GroupType::Full, &[b"second"], 1, false, Lsn::ZERO).unwrap();
         (storage, start, second)
     };
     let (storage, start, second) = life(b"life 1");
     let (earlier, ..) = life(b"life 0");
-    let mut bytes = storage.bytes(LogKind::Wal, 1);
+    let mut bytes = storage.bytes(LogKind::Wal, segment(1));
     bytes.truncate(second);
-    bytes.extend_from_slice(&earlier.bytes(LogKind::Wal, 1)[second..]);
-    storage.set_bytes(LogKind::Wal, 1, bytes);
+    bytes.extend_from_slice(&earlier.bytes(LogKind::Wal, segment(1))[second..]);
+    storage.set_bytes(LogKind::Wal, segment(1), bytes);
     let (got, end) = read(&storage, 0).unwrap();
     assert_eq!((got.len(), end.next), (0, start));
     assert_eq!(read(&storage, 1).unwrap_err().kind(), ErrorKind::Corruption);
@@ -464,21 +468,22 @@ fn sealed_segment_ends_where_its_successor_says() {
             let storage = MemStorage::default();
             let (mut payloads, mut writer) = small_log(&storage, &[0, 0]);
             storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
-            let error = writer.append(GroupType::Full, &[b"failed"], 1, false, 0).unwrap_err();
+            let error =
+                writer.append(GroupType::Full, &[b"failed"], 1, false, Lsn::ZERO).unwrap_err();
             assert_eq!(error.kind(), kind);
             assert_eq!(writer.room(), 0);
-            assert!(writer.append(GroupType::Full, &[b"no"], 1, false, 0).is_err());
+            assert!(writer.append(GroupType::Full, &[b"no"], 1, false, Lsn::ZERO).is_err());
             if effect == Effect::All {
                 // As long as no successor says otherwise, the group counts: it may have been
                 // synced.
                 assert_eq!(read(&storage, 0).unwrap().0.len(), 3);
             }
-            let mut next = segment(&storage, 2, 1, 0, writer.chain());
-            next.append(GroupType::Full, &[b"acknowledged"], 1, false, 2).unwrap();
+            let mut next = start_segment(&storage, 2, 1, 0, writer.chain());
+            next.append(GroupType::Full, &[b"acknowledged"], 1, false, lsn(2)).unwrap();
             payloads.push(b"acknowledged".to_vec());
             let (got, end) = read(&storage, 3).unwrap();
             assert_eq!((got, end.chain), (payloads, next.chain()), "{effect:?}");
-            assert_eq!(end.segments_seen, [1, 2]);
+            assert_eq!(end.segments_seen, [segment(1), segment(2)]);
         }
     }
 }
@@ -488,15 +493,17 @@ fn sealed_segment_ends_where_its_successor_says() {
 fn failed_start_is_tried_again_under_a_new_number() {
     let storage = MemStorage::default();
     let (payloads, writer) = small_log(&storage, &[0]);
-    let file = storage.create_log(LogKind::Wal, 2, 0).unwrap();
+    let file = storage.create_log(LogKind::Wal, segment(2), 0).unwrap();
     let fault =
         Fault { at: storage.calls(), times: 1, kind: ErrorKind::NoSpace, effect: Effect::All };
     storage.set_fault(Some(fault));
-    assert!(SegmentWriter::start(file, identity(2, 1), Room::GROWS, writer.chain(), 0).is_err());
-    let mut third = segment(&storage, 3, 1, 0, writer.chain());
-    third.append(GroupType::Full, &[b"x"], 1, false, 0).unwrap();
+    assert!(
+        SegmentWriter::start(file, identity(2, 1), Room::GROWS, writer.chain(), Lsn::ZERO).is_err()
+    );
+    let mut third = start_segment(&storage, 3, 1, 0, writer.chain());
+    third.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO).unwrap();
     let (got, end) = read(&storage, 0).unwrap();
-    assert_eq!((got.len(), end.segments_seen), (payloads.len() + 1, vec![1, 3]));
+    assert_eq!((got.len(), end.segments_seen), (payloads.len() + 1, vec![segment(1), segment(3)]));
 }
 
 #[test]
@@ -507,10 +514,10 @@ fn rollback_leaves_nothing_of_a_failed_group() {
         let before = writer.position();
         let kind = ErrorKind::NoSpace;
         storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
-        writer.append(GroupType::Full, &[b"failed"], 1, false, 0).unwrap_err();
+        writer.append(GroupType::Full, &[b"failed"], 1, false, Lsn::ZERO).unwrap_err();
         writer.rollback().unwrap();
         assert_eq!((read(&storage, 0).unwrap().0, writer.position()), (payloads, before));
-        writer.append(GroupType::Full, &[b"again"], 1, false, 0).unwrap();
+        writer.append(GroupType::Full, &[b"again"], 1, false, Lsn::ZERO).unwrap();
         assert_eq!(read(&storage, 3).unwrap().0.last().unwrap(), b"again");
     }
 }
@@ -526,14 +533,14 @@ fn append_fragmented(
     let mut ty = GroupType::First;
     for _ in 0..stop_after {
         if writer.room() == 0 {
-            let number = writer.segment() + 1;
-            writer = segment(storage, number, 1, 512, writer.chain());
+            let number = writer.segment().get() + 1;
+            writer = start_segment(storage, number, 1, 512, writer.chain());
         }
         let (head, tail) = rest.split_at(rest.len().min(writer.room() as usize));
         if tail.is_empty() {
             ty = GroupType::Last;
         }
-        writer.append(ty, &[head], 1, false, 0).unwrap();
+        writer.append(ty, &[head], 1, false, Lsn::ZERO).unwrap();
         (rest, ty) = (tail, GroupType::Middle);
         if rest.is_empty() {
             break;
@@ -549,8 +556,8 @@ fn fragmented_batches_are_whole_or_absent() {
     let batch = payload(9, 3000);
     for stop_after in 1..20 {
         let storage = MemStorage::default();
-        let mut writer = segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
-        writer.append(GroupType::Full, &[b"before"], 1, false, 0).unwrap();
+        let mut writer = start_segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
+        writer.append(GroupType::Full, &[b"before"], 1, false, Lsn::ZERO).unwrap();
         let first = writer.position();
         let writer = append_fragmented(&storage, writer, &batch, stop_after);
         let (got, end) = read(&storage, 0).unwrap();
@@ -564,8 +571,8 @@ fn fragmented_batches_are_whole_or_absent() {
         // A segment of 512 bytes has room for 408 besides its start (59) and the largest header.
         assert_eq!(whole, stop_after >= 8, "{stop_after}");
         // The same opening goes on: what was given up stays absent.
-        let mut next = segment(&storage, writer.segment() + 1, 1, 512, writer.chain());
-        next.append(GroupType::Full, &[b"after"], 1, false, 0).unwrap();
+        let mut next = start_segment(&storage, writer.segment().get() + 1, 1, 512, writer.chain());
+        next.append(GroupType::Full, &[b"after"], 1, false, Lsn::ZERO).unwrap();
         let (got, _) = read(&storage, 3).unwrap();
         assert_eq!(got.last().unwrap(), b"after");
         assert_eq!(got.len(), if whole { 3 } else { 2 });
@@ -577,13 +584,13 @@ fn fragmented_batches_are_whole_or_absent() {
 fn a_new_epoch_goes_on_from_the_end() {
     for stop_after in [1, 3, 20] {
         let storage = MemStorage::default();
-        let writer = segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
+        let writer = start_segment(&storage, 1, 1, 512, GroupLink::ORIGIN);
         append_fragmented(&storage, writer, &payload(9, 3000), stop_after);
         let (before, end) = read(&storage, 0).unwrap();
-        let mut next = segment(&storage, 100, end.next.opening + 1, 512, end.chain);
-        let lsn = next.append(GroupType::Full, &[b"new"], 1, false, 0).unwrap();
+        let mut next = start_segment(&storage, 100, end.next.opening + 1, 512, end.chain);
+        let lsn = next.append(GroupType::Full, &[b"new"], 1, false, Lsn::ZERO).unwrap();
         assert_eq!(lsn, end.next.lsn);
-        let (after, end) = read(&storage, lsn).unwrap();
+        let (after, end) = read(&storage, lsn.get()).unwrap();
         assert_eq!((after.len(), after.last().unwrap()), (before.len() + 1, &b"new".to_vec()));
         assert_eq!(end.next.opening, 2);
     }
@@ -595,18 +602,20 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     small_log(&storage, &[0]);
     let other = |group: GroupView<'_>| panic!("{group:?}");
     let error =
-        replay(&storage, LogKind::Wal, LogPosition::ORIGIN, 0, Lineage::new(7), &mut { other })
-            .unwrap_err();
+        replay(&storage, LogKind::Wal, LogPosition::ORIGIN, Lsn::ZERO, Lineage::new(7), &mut {
+            other
+        })
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.to_string().contains("another store"), "{error}");
     storage.fail_reads(true);
     assert_eq!(read(&storage, 0).unwrap_err().kind(), ErrorKind::Io);
     let newer = MemStorage::default();
-    let file = newer.create_log(LogKind::Wal, 1, 0).unwrap();
+    let file = newer.create_log(LogKind::Wal, segment(1), 0).unwrap();
     let start = SegmentStart {
         format: 2,
         kind: LogKind::Wal as u8,
-        segment: 1,
+        segment: segment(1),
         lineage: LINEAGE,
         prev: GroupLink::ORIGIN,
     };
@@ -618,11 +627,11 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         count: 0,
         payload_len: payload.len() as u32,
         payload_crc: super::group::payload_crc(0, &[&payload]),
-        lsn: 0,
-        durable_lsn: 0,
+        lsn: Lsn::ZERO,
+        durable_lsn: Lsn::ZERO,
     };
     let mut bytes = Vec::new();
-    header.encode(super::group::seed(LINEAGE, LogKind::Wal, 1), &mut bytes);
+    header.encode(super::group::seed(LINEAGE, LogKind::Wal, segment(1)), &mut bytes);
     bytes.extend_from_slice(&payload);
     file.write_at(&[&bytes], 0).unwrap();
     assert_eq!(read(&newer, 0).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -635,13 +644,13 @@ fn random_bytes_are_no_log() {
     for round in 0..200 {
         let storage = MemStorage::default();
         small_log(&storage, &[0, 0, 0]);
-        let mut bytes = storage.bytes(LogKind::Wal, 1);
+        let mut bytes = storage.bytes(LogKind::Wal, segment(1));
         for _ in 0..=round % 7 {
             let at = prng.below(bytes.len() as u64) as usize;
             let end = (at + prng.below(20) as usize).min(bytes.len());
             bytes[at..end].iter_mut().for_each(|b| *b = prng.next_u64() as u8);
         }
-        storage.set_bytes(LogKind::Wal, 1, bytes);
+        storage.set_bytes(LogKind::Wal, segment(1), bytes);
         if let Err(error) = read(&storage, 0) {
             assert_eq!(error.kind(), ErrorKind::Corruption);
         }
@@ -679,13 +688,13 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                 number += 1;
                 let recycled = spare.is_some() && prng.chance(1, 2);
                 let file = match spare.take() {
-                    Some(old) => storage.recycle_log(LogKind::Wal, old, number),
-                    None => storage.create_log(LogKind::Wal, number, bytes_max),
+                    Some(old) => storage.recycle_log(LogKind::Wal, segment(old), segment(number)),
+                    None => storage.create_log(LogKind::Wal, segment(number), bytes_max),
                 };
                 let Ok(file) = file else { break };
                 let room = Room { bytes: bytes_max, recycled };
                 let started =
-                    SegmentWriter::start(file, identity(number, opening), room, prev, durable);
+                    SegmentWriter::start(file, identity(number, opening), room, prev, lsn(durable));
                 let Ok(mut writer) = started else { break };
                 loop {
                     let bytes = payload(prng.next_u64(), prng.below(300) as usize);
@@ -694,7 +703,7 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                     }
                     let synced = prng.chance(1, 3);
                     log.push(bytes.clone());
-                    if writer.append(GroupType::Full, &[&bytes], 1, synced, durable).is_err() {
+                    if writer.append(GroupType::Full, &[&bytes], 1, synced, lsn(durable)).is_err() {
                         break 'run;
                     }
                     if synced {

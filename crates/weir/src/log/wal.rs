@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
 use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
@@ -42,7 +42,7 @@ pub(crate) struct WalOptions {
 }
 
 impl WalOptions {
-    fn identity(&self, segment: u64) -> SegmentIdentity {
+    fn identity(&self, segment: SegmentNumber) -> SegmentIdentity {
         SegmentIdentity {
             kind: LogKind::Wal,
             segment,
@@ -122,8 +122,10 @@ impl Active {
     }
 
     /// The segment and the unit in it that the next group starts in.
-    fn unit(&self) -> (u64, u64) {
-        self.writer.as_ref().map_or((0, 0), |writer| (writer.segment(), writer.unit()))
+    fn unit(&self) -> (SegmentNumber, u64) {
+        self.writer
+            .as_ref()
+            .map_or((SegmentNumber::ZERO, 0), |writer| (writer.segment(), writer.unit()))
     }
 
     /// Whether the next segment should be prepared: from a quarter of a segment on, so that a store
@@ -141,7 +143,7 @@ impl Active {
 struct SyncState {
     running: bool,
     /// Segments with groups that were not synced since, oldest first; the last is active.
-    dirty: Vec<(u64, Arc<dyn LogRegion>)>,
+    dirty: Vec<(SegmentNumber, Arc<dyn LogRegion>)>,
     /// Segments started so far, and how many of their starts are durable.
     started: u64,
     starts_synced: u64,
@@ -158,19 +160,19 @@ impl Wal {
     pub(crate) fn start(
         storage: Arc<dyn Storage>,
         options: WalOptions,
-        live: &[u64],
-        next_number: u64,
+        live: &[SegmentNumber],
+        next_number: SegmentNumber,
         found: LogPosition,
         want_segment: WantSegment,
     ) -> Result<Self> {
-        let area = |&number: &u64| -> Result<Area> {
+        let area = |&number: &SegmentNumber| -> Result<Area> {
             let bytes = storage.open_log(LogKind::Wal, number)?.capacity()?;
             // Nobody knows how it was made.
             Ok(Area { number, bytes, zeroed: false })
         };
         let live = live.iter().map(area).collect::<Result<_>>()?;
         // What was replayed was synced before the log was started; nobody writes there again.
-        let last_lsn = found.chain().lsn;
+        let last_lsn = found.chain().lsn.get();
         Ok(Self {
             storage,
             options,
@@ -198,7 +200,7 @@ impl Wal {
     /// # Errors
     /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if
     /// no segment could be prepared.
-    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<u64> {
+    pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<Lsn> {
         if sync && !self.synced_once.load(Ordering::Relaxed) {
             self.synced_once.store(true, Ordering::Relaxed);
             // What is ready may not be what is wanted now.
@@ -207,7 +209,7 @@ impl Wal {
         self.append_group(parts, count, sync)
     }
 
-    fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<u64> {
+    fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<Lsn> {
         let bytes: usize = parts.iter().map(|p| p.len()).sum();
         let mut active = self.active.lock();
         let before = active.unit();
@@ -222,9 +224,9 @@ impl Wal {
             _ => self.append_in_next(&mut active, parts, bytes as u64, count, pad)?,
         };
         let previous = self.written_lsn.load(Ordering::Relaxed);
-        self.written_lsn.store(lsn, Ordering::Release);
+        self.written_lsn.store(lsn.get(), Ordering::Release);
         if active.is_settled() {
-            self.settled_lsn.store(lsn, Ordering::Release);
+            self.settled_lsn.store(lsn.get(), Ordering::Release);
         } else if active.unit() != before {
             // The groups before this one end where it started, or in an earlier segment.
             self.settled_lsn.store(previous, Ordering::Release);
@@ -249,7 +251,7 @@ impl Wal {
         bytes: u64,
         count: u32,
         pad: bool,
-    ) -> Result<u64> {
+    ) -> Result<Lsn> {
         let durable = self.durable_lsn();
         {
             let mut ring = self.ring.lock();
@@ -263,7 +265,7 @@ impl Wal {
         }
         let whole: Vec<u8> = parts.concat();
         let mut rest = whole.as_slice();
-        let mut lsn = 0;
+        let mut lsn = Lsn::ZERO;
         let mut ty = GroupType::First;
         while !rest.is_empty() {
             let writer = match &mut active.writer {
@@ -421,14 +423,14 @@ impl Wal {
     }
 
     /// Deletes a segment that nothing needs, best effort.
-    fn delete(&self, number: u64) {
+    fn delete(&self, number: SegmentNumber) {
         let reason = "recovery removes logs that no keyspace needs";
         self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
     }
 
     /// Gives the obsolete segment `old` the number `number`. On an error the segment is deleted
     /// (best effort), so that it does not leak space.
-    fn recycle(&self, old: u64, number: u64) -> Result<Arc<dyn LogRegion>> {
+    fn recycle(&self, old: SegmentNumber, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
         // It has one of the two numbers.
         recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.delete(gone)))
@@ -452,7 +454,7 @@ impl Wal {
     /// next group: it may be recorded once that is durable.
     ///
     /// Requires: the caller leads the commit queue.
-    pub(crate) fn settle(&self) -> (u64, LogPosition) {
+    pub(crate) fn settle(&self) -> (Lsn, LogPosition) {
         let settled = self.active.lock().is_settled();
         if !settled {
             // A write that fails seals its segment: nothing is written to the unit then either.
@@ -462,7 +464,7 @@ impl Wal {
         }
         let active = self.active.lock();
         let lsn = self.written_lsn();
-        self.settled_lsn.store(lsn, Ordering::Release);
+        self.settled_lsn.store(lsn.get(), Ordering::Release);
         (lsn, active.position())
     }
 
@@ -474,7 +476,7 @@ impl Wal {
     /// # Errors
     /// The device's, or `Poisoned` if `lsn` is not settled; final (invariant 3): the caller poisons
     /// the store.
-    pub(crate) fn sync_to(&self, lsn: u64) -> Result<()> {
+    pub(crate) fn sync_to(&self, lsn: Lsn) -> Result<()> {
         if self.durable_lsn() >= lsn {
             return Ok(());
         }
@@ -487,11 +489,11 @@ impl Wal {
     ///
     /// # Errors
     /// As [`sync_to`](Self::sync_to).
-    pub(crate) fn sync_position(&self, lsn: u64) -> Result<()> {
+    pub(crate) fn sync_position(&self, lsn: Lsn) -> Result<()> {
         self.sync_until(lsn, true)
     }
 
-    fn sync_until(&self, lsn: u64, starts: bool) -> Result<()> {
+    fn sync_until(&self, lsn: Lsn, starts: bool) -> Result<()> {
         let mut state = self.sync.lock();
         let starts_wanted = if starts { state.started } else { 0 };
         loop {
@@ -507,7 +509,7 @@ impl Wal {
             self.synced.wait(&mut state);
         }
         // Everything up to here was written to a segment that is in the list by now.
-        let target = self.settled_lsn.load(Ordering::Acquire);
+        let target = self.settled_lsn();
         if target < lsn {
             let what = format!("group {lsn} is to be durable, but only {target} is settled: a bug");
             let error = Error::new(ErrorKind::Poisoned, what);
@@ -526,10 +528,10 @@ impl Wal {
         match &result {
             Ok(()) => {
                 // The newest of the synced segments may have been appended to since: it stays.
-                let newest = dirty.last().map_or(0, |(number, _)| *number);
+                let newest = dirty.last().map_or(SegmentNumber::ZERO, |(number, _)| *number);
                 state.dirty.retain(|(number, _)| *number >= newest);
                 state.starts_synced = state.starts_synced.max(started);
-                self.durable_lsn.fetch_max(target, Ordering::AcqRel);
+                self.durable_lsn.fetch_max(target.get(), Ordering::AcqRel);
             }
             Err(error) => state.failed = Some(error.clone()),
         }
@@ -539,30 +541,30 @@ impl Wal {
     }
 
     /// Largest LSN that was written.
-    pub(crate) fn written_lsn(&self) -> u64 {
-        self.written_lsn.load(Ordering::Acquire)
+    pub(crate) fn written_lsn(&self) -> Lsn {
+        Lsn::new(self.written_lsn.load(Ordering::Acquire))
     }
 
     /// Largest LSN that a sync can make durable (invariant 6): at least that of every position
     /// taken so far.
-    pub(crate) fn settled_lsn(&self) -> u64 {
-        self.settled_lsn.load(Ordering::Acquire)
+    pub(crate) fn settled_lsn(&self) -> Lsn {
+        Lsn::new(self.settled_lsn.load(Ordering::Acquire))
     }
 
     /// Largest LSN that is known to be durable.
-    pub(crate) fn durable_lsn(&self) -> u64 {
-        self.durable_lsn.load(Ordering::Acquire)
+    pub(crate) fn durable_lsn(&self) -> Lsn {
+        Lsn::new(self.durable_lsn.load(Ordering::Acquire))
     }
 
     /// Makes segments before `segment` reusable: the durable log start of every keyspace is there
     /// or later.
-    pub(crate) fn release_before(&self, segment: u64) {
+    pub(crate) fn release_before(&self, segment: SegmentNumber) {
         let released = self.ring.lock().release_before(segment);
         if released.is_empty() {
             return;
         }
         // What they held is in durable tables: nobody waits for their sync any more.
-        let last = released.last().map_or(0, |area| area.number);
+        let last = released.last().map_or(SegmentNumber::ZERO, |area| area.number);
         self.sync.lock().dirty.retain(|&(number, _)| number > last);
         let synced = self.synced_once.load(Ordering::Relaxed);
         for area in released {
@@ -589,12 +591,12 @@ impl Wal {
     }
 
     /// Live segments, ascending; the last is active, if this opening has written anything.
-    pub(crate) fn live_segments(&self) -> Vec<u64> {
+    pub(crate) fn live_segments(&self) -> Vec<SegmentNumber> {
         self.ring.lock().live.iter().map(|area| area.number).collect()
     }
 
     /// Segments that hold nothing: ready for the appender, or kept to be recycled; ascending.
-    pub(crate) fn spare_segments(&self) -> Vec<u64> {
+    pub(crate) fn spare_segments(&self) -> Vec<SegmentNumber> {
         self.ring.lock().spare_numbers()
     }
 

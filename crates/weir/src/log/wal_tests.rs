@@ -6,7 +6,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
 use super::{LogPosition, replay};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber, segment, segments};
 use crate::storage::{LogKind, Storage};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -19,11 +19,12 @@ fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let want_segment = Box::new(|| {});
-    Wal::start(storage, options, &[], 1, LogPosition::ORIGIN, want_segment).unwrap()
+    Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, want_segment)
+        .unwrap()
 }
 
 /// Payloads that a replay finds, empty groups left out.
-fn read(storage: &MemStorage, known_durable: u64) -> Vec<Vec<u8>> {
+fn read(storage: &MemStorage, known_durable: Lsn) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let start = LogPosition::ORIGIN;
     replay(storage, LogKind::Wal, start, known_durable, Lineage::new(7), &mut |group| {
@@ -48,7 +49,7 @@ fn a_full_segment_can_be_finished() {
     }
     wal.finish().unwrap();
     assert_eq!(wal.live_segments().len(), 2);
-    assert_eq!(read(&storage, 3), [vec![0; 100], vec![1; 100]]);
+    assert_eq!(read(&storage, Lsn::new(3)), [vec![0; 100], vec![1; 100]]);
 }
 
 /// Goal: a batch that is acknowledged after a segment could not be started is found again. Method:
@@ -126,13 +127,15 @@ fn a_recorded_position_is_durable() {
     let want = Box::new(|| {});
     let storage = files(&disk);
     storage.write_root(b"root").unwrap();
-    let wal = Wal::start(storage, options, &[], 1, LogPosition::ORIGIN, want).unwrap();
+    let wal =
+        Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, want).unwrap();
     wal.append(&[b"a"], 1, false).unwrap();
     let (lsn, position) = wal.settle();
     wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
     let origin = LogPosition::ORIGIN;
-    let end = replay(&*after, LogKind::Wal, origin, 0, Lineage::new(7), &mut |_| Ok(())).unwrap();
+    let end =
+        replay(&*after, LogKind::Wal, origin, Lsn::ZERO, Lineage::new(7), &mut |_| Ok(())).unwrap();
     assert_eq!(end.next, position, "the log does not lead to the recorded position");
 }
 
@@ -196,8 +199,8 @@ fn a_segment_that_cannot_be_recycled_goes() {
 fn an_opening_without_a_write_adds_nothing() {
     let storage = MemStorage::default();
     let idle = start(&storage);
-    assert_eq!(idle.settle(), (0, LogPosition::ORIGIN));
-    idle.sync_position(0).unwrap();
+    assert_eq!(idle.settle(), (Lsn::ZERO, LogPosition::ORIGIN));
+    idle.sync_position(Lsn::ZERO).unwrap();
     idle.finish().unwrap();
     assert!(storage.list_logs(LogKind::Wal).unwrap().is_empty());
     let wal = start(&storage);
@@ -205,7 +208,7 @@ fn an_opening_without_a_write_adds_nothing() {
     wal.finish().unwrap();
     let found = |from: LogPosition| {
         let mut payloads = Vec::new();
-        let end = replay(&storage, LogKind::Wal, from, 0, Lineage::new(7), &mut |group| {
+        let end = replay(&storage, LogKind::Wal, from, Lsn::ZERO, Lineage::new(7), &mut |group| {
             payloads.push(group.payload.to_vec());
             Ok(())
         });
@@ -216,14 +219,14 @@ fn an_opening_without_a_write_adds_nothing() {
         let options =
             WalOptions { lineage: Lineage::new(7), opening, segment_bytes: SEGMENT_BYTES };
         let all: Arc<dyn Storage> = Arc::new(storage.clone());
-        Wal::start(all, options, &[1], 2, end.next, Box::new(|| {})).unwrap()
+        Wal::start(all, options, &[segment(1)], segment(2), end.next, Box::new(|| {})).unwrap()
     };
     let idle = open(2);
     let (lsn, position) = idle.settle();
     assert_eq!(position, end.next);
     idle.sync_position(lsn).unwrap();
     idle.finish().unwrap();
-    assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), [1]);
+    assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), segments([1]));
     let wal = open(3);
     wal.append(&[b"second"], 1, true).unwrap();
     wal.finish().unwrap();
@@ -243,16 +246,19 @@ fn syncs_leave_a_reserved_segment() {
         wal.append(&[&[i; 40_000]], 1, false).unwrap();
         wal.prepare_lacking().unwrap();
     }
-    assert_eq!(wal.live_segments(), [1, 2]);
+    assert_eq!(wal.live_segments(), segments([1, 2]));
     wal.append(&[&[2; 10]], 1, true).unwrap();
-    assert_eq!(wal.live_segments(), [1, 2], "a sync does not wait for zeros");
+    assert_eq!(wal.live_segments(), segments([1, 2]), "a sync does not wait for zeros");
     assert!(wal.wanted_segment().is_some());
     wal.prepare_lacking().unwrap();
-    assert!(!storage.list_logs(LogKind::Wal).unwrap().contains(&3), "it was only reserved");
+    assert!(
+        !storage.list_logs(LogKind::Wal).unwrap().contains(&segment(3)),
+        "it was only reserved"
+    );
     let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
-    assert_eq!(wal.live_segments(), [1, 2, 4]);
+    assert_eq!(wal.live_segments(), segments([1, 2, 4]));
     wal.append(&[&[4; 10]], 1, true).unwrap();
-    assert_eq!(wal.live_segments(), [1, 2, 4]);
+    assert_eq!(wal.live_segments(), segments([1, 2, 4]));
     assert_eq!(read(&storage, lsn).len(), 5);
 }
 
@@ -271,6 +277,6 @@ fn a_late_preparation_prepares_nothing() {
     wal.prepare(wanted).unwrap();
     let late = Error::new(ErrorKind::NoSpace, "for the segment that is live by now");
     assert!(!wal.refuse_segment(wanted, &late));
-    assert_eq!(wal.lacking_segment().unwrap().number, wanted.number + 1);
+    assert_eq!(wal.lacking_segment().unwrap().number, wanted.number.next());
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2);
 }

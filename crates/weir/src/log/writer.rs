@@ -16,7 +16,7 @@ use super::group::{
 };
 use super::{GroupLink, LogPosition};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion};
 
 /// Payloads up to this size are copied next to their header, so that a group is one plain write;
@@ -30,7 +30,7 @@ pub(crate) struct SegmentIdentity {
     /// Which log the segment belongs to.
     pub(crate) kind: LogKind,
     /// The segment's number, at least 1 and never used before.
-    pub(crate) segment: u64,
+    pub(crate) segment: SegmentNumber,
     /// The store that the log belongs to.
     pub(crate) lineage: Lineage,
     /// Number of this opening of the store.
@@ -82,7 +82,7 @@ impl SegmentWriter {
         identity: SegmentIdentity,
         room: Room,
         prev: GroupLink,
-        durable_lsn: u64,
+        durable_lsn: Lsn,
     ) -> Result<Self> {
         let Room { bytes: capacity, recycled } = room;
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
@@ -135,7 +135,7 @@ impl SegmentWriter {
         LogPosition {
             segment: self.identity.segment,
             offset: self.offset,
-            lsn: self.chain.lsn + 1,
+            lsn: self.chain.lsn.next(),
             opening: self.identity.opening,
             prev_crc: self.chain.crc,
         }
@@ -158,7 +158,7 @@ impl SegmentWriter {
     }
 
     /// The segment's number.
-    pub(crate) fn segment(&self) -> u64 {
+    pub(crate) fn segment(&self) -> SegmentNumber {
         self.identity.segment
     }
 
@@ -198,8 +198,8 @@ impl SegmentWriter {
         parts: &[&[u8]],
         count: u32,
         pad_after: bool,
-        durable_lsn: u64,
-    ) -> Result<u64> {
+        durable_lsn: Lsn,
+    ) -> Result<Lsn> {
         assert!(ty != GroupType::SegmentStart, "a segment is started once");
         self.write_group(ty, parts, count, pad_after, durable_lsn)?;
         Ok(self.chain.lsn)
@@ -211,7 +211,7 @@ impl SegmentWriter {
         parts: &[&[u8]],
         count: u32,
         pad_after: bool,
-        durable_lsn: u64,
+        durable_lsn: Lsn,
     ) -> Result<()> {
         if self.sealed {
             return Err(Error::new(
@@ -231,7 +231,7 @@ impl SegmentWriter {
             ty,
             pad_after,
             opening: self.identity.opening,
-            lsn: self.chain.lsn + u64::from(ty.advances()),
+            lsn: ty.lsn_after(self.chain.lsn),
             durable_lsn,
             count,
             payload_len: payload_len as u32,

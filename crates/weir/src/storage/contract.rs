@@ -4,6 +4,7 @@
 //! device again; the tests use the trait only.
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::ids::{segment, segments};
 use crate::base::prng::Prng;
 use crate::device::Advice;
 use crate::storage::{LogKind, Storage};
@@ -100,7 +101,7 @@ fn tables(open: Open<'_>) {
 /// Logs are allocated zeroed, found by kind and number, and recycled with their bytes.
 fn logs(open: Open<'_>) {
     let store = open().expect("opens");
-    let wal = store.create_log(LogKind::Wal, 7, 100_000).expect("created");
+    let wal = store.create_log(LogKind::Wal, segment(7), 100_000).expect("created");
     assert_eq!(wal.capacity().expect("known"), 100_000);
     let mut bytes = vec![1; 100_001];
     assert_eq!(wal.read_at(&mut bytes, 0).expect("inside"), 100_000);
@@ -108,44 +109,50 @@ fn logs(open: Open<'_>) {
     assert!(bytes.iter().all(|&b| b == 0));
     wal.write_at(&[b"gro", b"up"], 50).expect("written");
     wal.sync().expect("synced");
-    assert_eq!(kind(store.create_log(LogKind::Wal, 7, 0)), Some(ErrorKind::Conflict));
-    let versions = store.create_log(LogKind::Versions, 7, 0).expect("another kind");
+    assert_eq!(kind(store.create_log(LogKind::Wal, segment(7), 0)), Some(ErrorKind::Conflict));
+    let versions = store.create_log(LogKind::Versions, segment(7), 0).expect("another kind");
     assert_eq!(versions.capacity().expect("known"), 0);
     versions.write_at(&[b"edit", b"torn"], 0).expect("grows");
     versions.cut(4).expect("cut");
     assert_eq!(versions.capacity().expect("known"), 4);
     assert_eq!(kind(wal.cut(55)), Some(ErrorKind::Unsupported), "its size is fixed");
-    store.create_log(LogKind::Wal, 1_234_567, 0).expect("created");
+    store.create_log(LogKind::Wal, segment(1_234_567), 0).expect("created");
     drop((store, wal, versions));
 
     let store = open().expect("opens");
-    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), [7, 1_234_567]);
-    assert_eq!(store.list_logs(LogKind::Versions).expect("list"), [7]);
-    assert_eq!(kind(store.recycle_log(LogKind::Wal, 7, 1_234_567)), Some(ErrorKind::Conflict));
-    assert_eq!(kind(store.recycle_log(LogKind::Wal, 8, 9)), Some(ErrorKind::NotFound));
-    let recycled = store.recycle_log(LogKind::Wal, 7, 8).expect("recycled");
+    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), segments([7, 1_234_567]));
+    assert_eq!(store.list_logs(LogKind::Versions).expect("list"), segments([7]));
+    assert_eq!(
+        kind(store.recycle_log(LogKind::Wal, segment(7), segment(1_234_567))),
+        Some(ErrorKind::Conflict)
+    );
+    assert_eq!(
+        kind(store.recycle_log(LogKind::Wal, segment(8), segment(9))),
+        Some(ErrorKind::NotFound)
+    );
+    let recycled = store.recycle_log(LogKind::Wal, segment(7), segment(8)).expect("recycled");
     let mut group = [0; 5];
     assert_eq!(recycled.read_at(&mut group, 50).expect("inside"), 5);
     assert_eq!(&group, b"group");
     recycled.write_at(&[b"GROUP"], 50).expect("written");
-    let opened = store.open_log(LogKind::Wal, 8).expect("opened");
+    let opened = store.open_log(LogKind::Wal, segment(8)).expect("opened");
     assert_eq!(opened.read_at(&mut group, 50).expect("inside"), 5);
     assert_eq!(&group, b"GROUP");
     opened.write_at(&[b"!"], 55).expect("open for writing");
-    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), [8, 1_234_567]);
-    for number in [8, 1_234_567] {
+    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), segments([8, 1_234_567]));
+    for number in segments([8, 1_234_567]) {
         store.remove_log(LogKind::Wal, number).expect("removed");
     }
-    store.remove_log(LogKind::Versions, 7).expect("removed");
+    store.remove_log(LogKind::Versions, segment(7)).expect("removed");
     store.sync_names().expect("synced");
-    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), [0; 0]);
+    assert_eq!(store.list_logs(LogKind::Wal).expect("list"), segments([]));
 }
 
 fn read_errors(open: Open<'_>) {
     let store = open().expect("opens");
     assert_eq!(kind(store.open_table(99)), Some(ErrorKind::NotFound));
-    assert_eq!(kind(store.open_log(LogKind::Wal, 99)), Some(ErrorKind::NotFound));
-    assert_eq!(kind(store.remove_log(LogKind::Wal, 99)), Some(ErrorKind::NotFound));
+    assert_eq!(kind(store.open_log(LogKind::Wal, segment(99))), Some(ErrorKind::NotFound));
+    assert_eq!(kind(store.remove_log(LogKind::Wal, segment(99))), Some(ErrorKind::NotFound));
 }
 
 mod forms {
@@ -202,9 +209,9 @@ mod forms {
             writer.append(&[7; 3000])?;
             writer.finish()?;
             disk.mark(TABLE);
-            store.create_log(LogKind::Wal, 1, 5000)?;
+            store.create_log(LogKind::Wal, segment(1), 5000)?;
             disk.mark(LOG);
-            store.recycle_log(LogKind::Wal, 1, 2)?;
+            store.recycle_log(LogKind::Wal, segment(1), segment(2))?;
             disk.mark(RECYCLED);
             store.write_root(b"two")?;
             disk.mark(ROOT_TWO);
@@ -241,8 +248,8 @@ mod forms {
                     }
                     if done >= LOG {
                         let logs = store.list_logs(LogKind::Wal).expect(&place);
-                        assert!(logs == [1] || logs == [2], "{logs:?} {place}");
-                        assert!(done < RECYCLED || logs == [2], "{place}");
+                        assert!(logs == segments([1]) || logs == segments([2]), "{logs:?} {place}");
+                        assert!(done < RECYCLED || logs == segments([2]), "{place}");
                         let log = store.open_log(LogKind::Wal, logs[0]).expect(&place);
                         assert_eq!(log.capacity().expect(&place), 5000, "{place}");
                     }
@@ -268,8 +275,9 @@ mod forms {
                 let mut writer = store.create_table(n, 0)?;
                 writer.append(&[7; 3000])?;
                 writer.finish()?;
-                store.create_log(LogKind::Wal, 2 * n, 100)?;
-                store.recycle_log(LogKind::Wal, 2 * n, 2 * n + 1)?;
+                let log = segment(2 * n);
+                store.create_log(LogKind::Wal, log, 100)?;
+                store.recycle_log(LogKind::Wal, log, log.next())?;
                 store.write_root(&[n as u8 + 100])
             };
             for effect in effects {

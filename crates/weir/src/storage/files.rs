@@ -25,6 +25,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::SegmentNumber;
 use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
@@ -280,7 +281,7 @@ impl Files {
     fn make_log(
         &self,
         kind: LogKind,
-        number: u64,
+        number: SegmentNumber,
         bytes: u64,
         fill: impl FnOnce(&Arc<dyn File>) -> Result<()>,
     ) -> Result<Arc<dyn LogRegion>> {
@@ -339,16 +340,31 @@ impl Storage for Files {
         self.list_names(|name| if let Name::Table(uid) = name { Some(uid) } else { None })
     }
 
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+    fn create_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
         let fill = |file: &Arc<dyn File>| if bytes > 0 { file.allocate(bytes) } else { Ok(()) };
         self.make_log(kind, number, bytes, fill)
     }
 
-    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+    fn reserve_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
         self.make_log(kind, number, bytes, |file| file.reserve(bytes))
     }
 
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
+    fn recycle_log(
+        &self,
+        kind: LogKind,
+        old: SegmentNumber,
+        new: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
         let (from, to) = (log_name(kind, old), log_name(kind, new));
         // A rename would silently replace it. The store is locked: nobody creates it in between.
@@ -365,17 +381,17 @@ impl Storage for Files {
         Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
+    fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         let mode = if self.read_only { Mode::Read } else { Mode::ReadWrite };
         let file = self.open_file(&log_name(kind, number), mode)?;
         Ok(Arc::new(FileLog { file, allocated: None }))
     }
 
-    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
+    fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {
         self.remove(&log_name(kind, number))
     }
 
-    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>> {
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>> {
         self.list_names(|name| match name {
             Name::Log(k, number) if k == kind => Some(number),
             _ => None,
@@ -454,7 +470,9 @@ impl Storage for Files {
 
     fn name_of(&self, object: Object) -> String {
         match object {
-            Object::Log(kind, 0) => format!("{}/{}*.log", self.dir.path(), log_prefix(kind)),
+            Object::Log(kind, SegmentNumber::ZERO) => {
+                format!("{}/{}*.log", self.dir.path(), log_prefix(kind))
+            }
             _ => format!("{}/{}", self.dir.path(), file_name(object)),
         }
     }

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
+use crate::base::ids::SegmentNumber;
 pub use crate::device::Advice;
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ pub enum Object {
     /// A table by uid.
     Table(u64),
     /// A log by kind and number.
-    Log(LogKind, u64),
+    Log(LogKind, SegmentNumber),
 }
 
 /// How far an object's number may be ahead of what a store records: by what openings that failed
@@ -67,7 +68,8 @@ const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> Result<()> {
     let number = match object {
         Object::Root => return Ok(()),
-        Object::Table(number) | Object::Log(_, number) => number,
+        Object::Table(uid) => uid,
+        Object::Log(_, number) => number.get(),
     };
     if number <= known.saturating_add(NUMBERS_AHEAD_MAX) {
         return Ok(());
@@ -95,21 +97,36 @@ pub trait Storage: Send + Sync {
 
     /// Creates a log of at least `bytes` zeroed and allocated bytes (0: it grows as it is written),
     /// durable under its number before this returns. Exclusive.
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>>;
+    fn create_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>>;
     /// As [`create_log`](Self::create_log), without writing the zeros: quick, and right for a log
     /// that is not synced often.
-    fn reserve_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+    fn reserve_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
         self.create_log(kind, number, bytes)
     }
     /// Gives an unused log a new number, keeping its (stale) bytes and their allocation; durable
     /// before this returns.
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>>;
+    fn recycle_log(
+        &self,
+        kind: LogKind,
+        old: SegmentNumber,
+        new: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>>;
     /// Opens a log for reading and writing.
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>>;
+    fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>>;
     /// Frees a log.
-    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()>;
+    fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()>;
     /// All logs of a kind, ascending.
-    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>>;
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>>;
 
     /// The root, if one was ever written.
     fn read_root(&self) -> Result<Option<Vec<u8>>>;

@@ -137,6 +137,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::base::ids::{segment, segments};
     use crate::device::FileClass;
     use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     use crate::device::sim::{SimDisk, SimOptions};
@@ -160,13 +161,13 @@ mod tests {
             let faulty = FaultyDir::over_disk(&disk);
             let faults = faulty.faults();
             let files = Files::open(Arc::new(faulty), OPTIONS).expect("a new store");
-            for number in 1..=3 {
+            for number in segments([1, 2, 3]) {
                 files.create_log(LogKind::Wal, number, 0).expect("a log");
             }
             files.write_root(b"root").expect("a root");
             let scene = Self { disk, faults, files };
             scene.arm(FileClass::Wal, times, Effect::Fail(ErrorCode::Eio));
-            scene.files.remove_log(LogKind::Wal, 1).expect_err("the device fails");
+            scene.files.remove_log(LogKind::Wal, segment(1)).expect_err("the device fails");
             scene
         }
 
@@ -194,7 +195,7 @@ mod tests {
     fn what_is_left_goes_later() {
         let scene = Scene::new(Times::Once);
         assert_eq!(scene.logs(), [1, 2, 3]);
-        scene.files.remove_log(LogKind::Wal, 3).expect("a sound device");
+        scene.files.remove_log(LogKind::Wal, segment(3)).expect("a sound device");
         assert_eq!(scene.logs(), [2]);
         let scene = Scene::new(Times::Once);
         scene.files.unlock();
@@ -247,11 +248,11 @@ mod tests {
                 .unlink("wal-000001.log", FileClass::Wal)
                 .expect("the device has done it late");
             let new = match recycles {
-                true => scene.files.recycle_log(LogKind::Wal, 2, 1),
-                false => scene.files.create_log(LogKind::Wal, 1, 0),
+                true => scene.files.recycle_log(LogKind::Wal, segment(2), segment(1)),
+                false => scene.files.create_log(LogKind::Wal, segment(1), 0),
             };
             new.expect("the name is free");
-            scene.files.remove_log(LogKind::Wal, 3).expect("a sound device");
+            scene.files.remove_log(LogKind::Wal, segment(3)).expect("a sound device");
             assert!(scene.logs().contains(&1));
         }
     }

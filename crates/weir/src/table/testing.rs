@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, SegmentNumber};
 use crate::base::key::{Kind, Seq};
 use crate::base::prng::Prng;
 use crate::base::sched::Mutex;
@@ -155,19 +155,24 @@ impl Storage for MemoryTables {
     fn list_tables(&self) -> Result<Vec<u64>> {
         Ok(self.tables.lock().keys().copied().collect())
     }
-    fn create_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn LogRegion>> {
+    fn create_log(&self, _: LogKind, _: SegmentNumber, _: u64) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
-    fn recycle_log(&self, _: LogKind, _: u64, _: u64) -> Result<Arc<dyn LogRegion>> {
+    fn recycle_log(
+        &self,
+        _: LogKind,
+        _: SegmentNumber,
+        _: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
-    fn open_log(&self, _: LogKind, _: u64) -> Result<Arc<dyn LogRegion>> {
+    fn open_log(&self, _: LogKind, _: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         no_logs()
     }
-    fn remove_log(&self, _: LogKind, _: u64) -> Result<()> {
+    fn remove_log(&self, _: LogKind, _: SegmentNumber) -> Result<()> {
         no_logs()
     }
-    fn list_logs(&self, _: LogKind) -> Result<Vec<u64>> {
+    fn list_logs(&self, _: LogKind) -> Result<Vec<SegmentNumber>> {
         no_logs()
     }
     fn read_root(&self) -> Result<Option<Vec<u8>>> {

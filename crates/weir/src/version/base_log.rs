@@ -16,7 +16,7 @@ use super::record::RootRecord;
 use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
     GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
@@ -37,7 +37,7 @@ pub(super) struct BaseLog {
 ///
 /// # Errors
 /// The device's. Then neither the log nor its number may be used.
-pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<BaseLog> {
+pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -> Result<BaseLog> {
     let identity = SegmentIdentity {
         kind: LogKind::Versions,
         segment: number,
@@ -45,7 +45,8 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         opening: root.opening,
     };
     let region = storage.create_log(LogKind::Versions, number, 0)?;
-    let mut writer = SegmentWriter::start(region, identity, Room::GROWS, GroupLink::ORIGIN, 0)?;
+    let (origin, durable) = (GroupLink::ORIGIN, Lsn::ZERO);
+    let mut writer = SegmentWriter::start(region, identity, Room::GROWS, origin, durable)?;
     let mut buf = Vec::new();
     let (mut edits, mut tables) = (0, 0);
     let mut append = |edit: &VersionEdit, last: bool| {
@@ -53,7 +54,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: u64) -> Result<B
         tables += edit.keyspaces.values().map(|keyspace| keyspace.added.len()).sum::<usize>();
         buf.clear();
         edit.encode(&mut buf);
-        writer.append(GroupType::Full, &[&buf], 1, last, 0)
+        writer.append(GroupType::Full, &[&buf], 1, last, durable)
     };
     // First, because opening tables needs it.
     append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
@@ -87,7 +88,7 @@ fn append_part(
     keyspace: KeyspaceId,
     level: usize,
     part: &Part,
-    append: &mut dyn FnMut(&VersionEdit, bool) -> Result<u64>,
+    append: &mut dyn FnMut(&VersionEdit, bool) -> Result<Lsn>,
 ) -> Result<()> {
     let mut edit = VersionEdit::default();
     for run in &part.runs {
@@ -127,7 +128,7 @@ fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
         flushed: Some(Flushed {
             log_start: keyspace.log_start,
             flushed_seq: keyspace.flushed_seq,
-            durable_lsn: 0,
+            durable_lsn: Lsn::ZERO,
         }),
         ..KeyspaceEdit::default()
     };
@@ -166,12 +167,12 @@ pub(super) fn read(
 /// A log to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    pub(super) number: u64,
+    pub(super) number: SegmentNumber,
     pub(super) lineage: Lineage,
     pub(super) opening: u32,
     /// LSN of the last group of the base. `None` if the root record is lost: then the edit that
     /// sets `opening` ends the base.
-    pub(super) base_lsn: Option<u64>,
+    pub(super) base_lsn: Option<Lsn>,
 }
 
 /// The longest sound prefix of a log.
@@ -198,7 +199,7 @@ pub(super) fn read_prefix(
     open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
 ) -> Result<Prefix> {
     let Source { number, lineage, opening, base_lsn } = source;
-    let start = LogPosition { segment: number, offset: 0, lsn: 1, opening, prev_crc: 0 };
+    let start = LogPosition { segment: number, opening, ..LogPosition::ORIGIN };
     let file = storage.name_of(Object::Log(LogKind::Versions, number));
     let mut prefix = Prefix {
         root: Root::empty(lineage, 0),
@@ -208,7 +209,7 @@ pub(super) fn read_prefix(
         edits: 0,
         damage: None,
     };
-    let durable = base_lsn.unwrap_or(1);
+    let durable = base_lsn.unwrap_or(Lsn::FIRST);
     let end = replay(storage, LogKind::Versions, start, durable, lineage, &mut |group| {
         let offset = group.position.offset;
         let edit = VersionEdit::decode(group.payload, &file, offset)?;

@@ -19,7 +19,7 @@ use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lsn};
 use crate::base::key::Seq;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -45,7 +45,7 @@ pub(crate) struct VersionEdit {
     pub(crate) last_seq: Option<Seq>,
     /// The write-ahead log was durable up to this LSN. Applying the edit raises it to those of
     /// flushes.
-    pub(crate) wal_durable_lsn: Option<u64>,
+    pub(crate) wal_durable_lsn: Option<Lsn>,
     /// Number of this opening of the store.
     pub(crate) opening: Option<u32>,
     /// Seed of the key hash; set once, in the first base.
@@ -123,7 +123,7 @@ pub(crate) struct Flushed {
     pub(crate) flushed_seq: Seq,
     /// The log is durable up to this LSN; if other keyspaces need the log before `log_start`, at
     /// least to the group before it (H52).
-    pub(crate) durable_lsn: u64,
+    pub(crate) durable_lsn: Lsn,
 }
 
 impl VersionEdit {
@@ -225,7 +225,7 @@ impl VersionEdit {
             (TAG_NEXT_EPOCH, self.next_epoch.map(DataEpoch::get)),
             (TAG_NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
             (TAG_LAST_SEQ, self.last_seq),
-            (TAG_WAL_DURABLE_LSN, self.wal_durable_lsn),
+            (TAG_WAL_DURABLE_LSN, self.wal_durable_lsn.map(Lsn::get)),
             (TAG_OPENING, self.opening.map(u64::from)),
             (TAG_HASH_SEED, self.hash_seed),
         ];
@@ -258,7 +258,7 @@ impl VersionEdit {
                     edit.next_keyspace = Some(KeyspaceId::new(decoder.small(content)?))
                 }
                 TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
-                TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.number(content)?),
+                TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.lsn(content)?),
                 TAG_OPENING => edit.opening = Some(decoder.small(content)?),
                 TAG_HASH_SEED => edit.hash_seed = Some(decoder.number(content)?),
                 TAG_KEYSPACE => {
@@ -330,7 +330,7 @@ impl KeyspaceEdit {
             flushed.log_start.encode(&mut meta);
             put_field(&mut part, TAG_FLUSHED_LOG_START, &meta);
             put_number(&mut part, TAG_FLUSHED_SEQ, flushed.flushed_seq);
-            put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn);
+            put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn.get());
             put_field(buf, TAG_FLUSHED, &part);
         }
     }
@@ -372,6 +372,10 @@ impl Decoder<'_> {
 
     fn epoch(&self, content: &[u8]) -> Result<DataEpoch> {
         self.number(content).map(DataEpoch::new)
+    }
+
+    fn lsn(&self, content: &[u8]) -> Result<Lsn> {
+        self.number(content).map(Lsn::new)
     }
 
     fn small(&self, content: &[u8]) -> Result<u32> {
@@ -529,7 +533,7 @@ impl Decoder<'_> {
                     log_start = LogPosition::decode(&mut position).filter(|_| position.is_empty());
                 }
                 TAG_FLUSHED_SEQ => flushed_seq = Some(self.number(content)?),
-                TAG_FLUSHED_DURABLE_LSN => durable_lsn = Some(self.number(content)?),
+                TAG_FLUSHED_DURABLE_LSN => durable_lsn = Some(self.lsn(content)?),
                 _ => unknown(RECORD, tag)?,
             }
         }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::root::KeyspaceVersion;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
 use crate::log::LogPosition;
 
 /// The keyspaces of a chunk have ids that differ in this many low bits only.
@@ -48,7 +48,7 @@ impl Chunk {
     }
 }
 
-fn by_time(start: &LogPosition) -> (u64, u64) {
+fn by_time(start: &LogPosition) -> (Lsn, SegmentNumber) {
     (start.lsn, start.segment)
 }
 
@@ -132,7 +132,10 @@ impl Keyspaces {
 
     /// The keyspaces whose log start is in `segment`. Requires: the log starts in that segment
     /// ([`log_start`](Self::log_start)), so these keyspaces keep it alive.
-    pub(crate) fn starting_in(&self, segment: u64) -> impl Iterator<Item = &Arc<KeyspaceVersion>> {
+    pub(crate) fn starting_in(
+        &self,
+        segment: SegmentNumber,
+    ) -> impl Iterator<Item = &Arc<KeyspaceVersion>> {
         let chunks = self.chunks.iter().filter(move |chunk| chunk.log_start.segment == segment);
         let keyspaces = chunks.flat_map(|chunk| &chunk.keyspaces);
         keyspaces.filter(move |keyspace| keyspace.log_start.segment == segment)

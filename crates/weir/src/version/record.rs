@@ -12,7 +12,7 @@
 use crate::base::checksum::{crc, mask};
 use crate::base::coding::{Reader, put_u32};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::base::tagged::{next_field, number, put_number, unknown};
 
 /// Format of the store, written by this version. 1: the first.
@@ -29,11 +29,11 @@ pub(crate) struct RootRecord {
     /// Identity of the store, drawn once.
     pub(crate) lineage: Lineage,
     /// Number of the version log that starts with the newest durable base.
-    pub(crate) version_log: u64,
+    pub(crate) version_log: SegmentNumber,
     /// The opening of the store that wrote the log.
     pub(crate) opening: u32,
     /// LSN of the last group of the base: a log that ends before it is damaged.
-    pub(crate) base_lsn: u64,
+    pub(crate) base_lsn: Lsn,
 }
 
 const TAG_LINEAGE: u64 = 2;
@@ -53,9 +53,9 @@ impl RootRecord {
         let mut buf = Vec::new();
         put_u32(&mut buf, LATEST);
         put_number(&mut buf, TAG_LINEAGE, self.lineage.get());
-        put_number(&mut buf, TAG_VERSION_LOG, self.version_log);
+        put_number(&mut buf, TAG_VERSION_LOG, self.version_log.get());
         put_number(&mut buf, TAG_OPENING, u64::from(self.opening));
-        put_number(&mut buf, TAG_BASE_LSN, self.base_lsn);
+        put_number(&mut buf, TAG_BASE_LSN, self.base_lsn.get());
         let checksum = mask(crc(&buf));
         put_u32(&mut buf, checksum);
         let decoded = Self::decode(&buf, "the encoded record");
@@ -97,9 +97,9 @@ impl RootRecord {
             let value = number(content).ok_or_else(|| damaged("has a malformed number"));
             match tag {
                 TAG_LINEAGE => lineage = Some(Lineage::new(value?)),
-                TAG_VERSION_LOG => version_log = Some(value?),
+                TAG_VERSION_LOG => version_log = Some(SegmentNumber::new(value?)),
                 TAG_OPENING => opening = u32::try_from(value?).ok(),
-                TAG_BASE_LSN => base_lsn = Some(value?),
+                TAG_BASE_LSN => base_lsn = Some(Lsn::new(value?)),
                 _ => unknown(RECORD, tag)?,
             }
         }

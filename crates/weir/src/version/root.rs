@@ -18,7 +18,7 @@ use super::run::{Level, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -64,7 +64,7 @@ pub(crate) struct Root {
     /// Sequence numbers up to here are used.
     pub(crate) last_seq: Seq,
     /// The write-ahead log was durable up to this LSN.
-    pub(crate) wal_durable_lsn: u64,
+    pub(crate) wal_durable_lsn: Lsn,
     /// Identity of the store.
     pub(crate) lineage: Lineage,
     /// Seed of the key hash in filters.
@@ -82,7 +82,7 @@ impl Root {
             next_epoch: DataEpoch::new(1),
             next_keyspace: KeyspaceId::DEFAULT,
             last_seq: 0,
-            wal_durable_lsn: 0,
+            wal_durable_lsn: Lsn::ZERO,
             lineage,
             hash_seed,
             opening: 0,

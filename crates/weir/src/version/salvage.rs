@@ -20,7 +20,7 @@ use super::record::RootRecord;
 use super::root::Root;
 use super::set::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::Lineage;
+use crate::base::ids::{Lineage, SegmentNumber};
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
 use crate::storage::{LogKind, Object, Storage};
@@ -37,7 +37,7 @@ pub(crate) struct Salvage {
     /// Whether a whole base was read, so that `root` is one that the store once had.
     pub(crate) whole: bool,
     /// Number of the log of `root`; 0 if there is none.
-    pub(crate) log: u64,
+    pub(crate) log: SegmentNumber,
     /// The fault of the root record, if any.
     pub(crate) root_fault: Option<Error>,
     /// The first fault of the version log, if any.
@@ -106,7 +106,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
             lineage: None,
             seed_known: false,
             whole: false,
-            log: 0,
+            log: SegmentNumber::ZERO,
             root_fault,
             log_fault: None,
         });
@@ -150,13 +150,17 @@ fn doubt(context: &Context, named: &(Source, Prefix)) -> Result<Option<String>> 
     Ok(None)
 }
 
-fn log_file(storage: &dyn Storage, number: u64) -> String {
+fn log_file(storage: &dyn Storage, number: SegmentNumber) -> String {
     storage.name_of(Object::Log(LogKind::Versions, number))
 }
 
 /// The readable prefix of a log that no record names; `None` if its start is unreadable or it is
 /// another store's.
-fn candidate(context: &Context, number: u64, lineage: Lineage) -> Result<Option<(Source, Prefix)>> {
+fn candidate(
+    context: &Context,
+    number: SegmentNumber,
+    lineage: Lineage,
+) -> Result<Option<(Source, Prefix)>> {
     let Some(peeked) = peek(&*context.storage, LogKind::Versions, number)? else { return Ok(None) };
     if (peeked.stated, peeked.lineage) != (number, lineage) {
         return Ok(None);

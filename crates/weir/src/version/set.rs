@@ -25,7 +25,7 @@ use super::edit::VersionEdit;
 use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, SegmentNumber};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
@@ -202,7 +202,7 @@ impl VersionSet {
         check::check_tables(&root, &changes)?;
         let mut places = places;
         changes.install(&mut places);
-        Self::start(context, root, places, 0)
+        Self::start(context, root, places, SegmentNumber::ZERO)
     }
 
     /// Reads the root record and the version log that it names, and starts a new log.
@@ -221,7 +221,7 @@ impl VersionSet {
         }
         if let Some(&number) = context.storage.list_logs(LogKind::Versions)?.last() {
             let log = Object::Log(LogKind::Versions, number);
-            check_ahead(&*context.storage, log, record.version_log)?;
+            check_ahead(&*context.storage, log, record.version_log.get())?;
         }
         Self::start(context, root, places, record.version_log)
     }
@@ -235,7 +235,7 @@ impl VersionSet {
         context: Context,
         root: Root,
         changes: &VersionEdit,
-        last_log: u64,
+        last_log: SegmentNumber,
     ) -> Result<Self> {
         let open = |meta: &Arc<TableMeta>| context.open(meta, root.hash_seed);
         let mut places = root.places();
@@ -270,10 +270,15 @@ impl VersionSet {
 
     /// Writes `root` as the base of a new log above `last_log`, switches the root record to it and
     /// removes older logs.
-    fn start(context: Context, root: Root, places: Places, last_log: u64) -> Result<Self> {
+    fn start(
+        context: Context,
+        root: Root,
+        places: Places,
+        last_log: SegmentNumber,
+    ) -> Result<Self> {
         let storage = &*context.storage;
         let existing = storage.list_logs(LogKind::Versions)?;
-        let number = existing.last().copied().unwrap_or(0).max(last_log) + 1;
+        let number = existing.last().map_or(last_log, |&last| last.max(last_log)).next();
         let base = base_log::write(storage, &root, number)?;
         storage.write_root(&base.record.encode())?;
         for number in existing {
@@ -337,7 +342,7 @@ impl VersionSet {
     }
 
     /// Number of the version log in use; `None` if the store was opened for reading only.
-    pub(crate) fn version_log(&self) -> Option<u64> {
+    pub(crate) fn version_log(&self) -> Option<SegmentNumber> {
         self.install.lock().log.as_ref().map(|log| log.writer.segment())
     }
 
@@ -458,10 +463,10 @@ impl VersionSet {
         }
     }
 
-    fn switch(&self, old: u64, root: &Root) -> Result<BaseLog> {
+    fn switch(&self, old: SegmentNumber, root: &Root) -> Result<BaseLog> {
         let storage = &*self.context.storage;
-        let number =
-            storage.list_logs(LogKind::Versions)?.last().copied().unwrap_or(0).max(old) + 1;
+        let existing = storage.list_logs(LogKind::Versions)?;
+        let number = existing.last().map_or(old, |&last| last.max(old)).next();
         let base = base_log::write(storage, root, number).inspect_err(|_| {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         })?;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::base::coding::varint;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, Lsn};
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
@@ -349,7 +349,7 @@ impl LeadAccess<'_> {
 
     /// Settles the log: the LSN to be synced up to before the position of the next group, given
     /// beside it, is recorded.
-    pub(crate) fn settle_log(&self) -> (u64, LogPosition) {
+    pub(crate) fn settle_log(&self) -> (Lsn, LogPosition) {
         self.queue.wal.settle()
     }
 }
@@ -476,9 +476,9 @@ impl CommitQueue {
     }
 
     /// One log group for all logged batches; its log sequence number.
-    fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<u64> {
+    fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<Lsn> {
         if logged_count == 0 {
-            return Ok(0);
+            return Ok(Lsn::ZERO);
         }
         let sync = batches.iter().any(|b| b.durability == Durability::Sync);
         let (head, head_bytes) = varint(first_seq);
@@ -640,7 +640,7 @@ impl CommitQueue {
         let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
         // A keyspace that nothing was written to needs nothing of the log so far (H38). Only whole
         // segments are let go of, so one pass for each of them is enough.
-        let is_new = self.restarted_in.load(Ordering::Relaxed) != position.segment;
+        let is_new = self.restarted_in.load(Ordering::Relaxed) != position.segment.get();
         if unlogged || (frozen > 0 && is_new) {
             for sibling in (self.source.all_trees)() {
                 if unlogged {
@@ -648,7 +648,7 @@ impl CommitQueue {
                 }
                 sibling.restart_log_if_empty(position);
             }
-            self.restarted_in.store(position.segment, Ordering::Relaxed);
+            self.restarted_in.store(position.segment.get(), Ordering::Relaxed);
         }
         frozen
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::base::error::{Error, Result};
+use crate::base::ids::Lsn;
 use crate::base::key::Seq;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::state::calls::{Calls, Owed};
@@ -19,7 +20,7 @@ use crate::write::pending::PendingBatch;
 #[derive(Clone, Debug)]
 pub(crate) struct Committed {
     /// Log sequence number of its group, 0 if it is in no log.
-    pub(crate) lsn: u64,
+    pub(crate) lsn: Lsn,
 }
 
 pub(crate) type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, SegmentNumber};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
@@ -109,19 +109,29 @@ impl Storage for TestStorage {
     fn list_tables(&self) -> Result<Vec<u64>> {
         self.tables.list_tables()
     }
-    fn create_log(&self, kind: LogKind, number: u64, bytes: u64) -> Result<Arc<dyn LogRegion>> {
+    fn create_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
         self.files.create_log(kind, number, bytes)
     }
-    fn recycle_log(&self, kind: LogKind, old: u64, new: u64) -> Result<Arc<dyn LogRegion>> {
+    fn recycle_log(
+        &self,
+        kind: LogKind,
+        old: SegmentNumber,
+        new: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>> {
         self.files.recycle_log(kind, old, new)
     }
-    fn open_log(&self, kind: LogKind, number: u64) -> Result<Arc<dyn LogRegion>> {
+    fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         self.files.open_log(kind, number)
     }
-    fn remove_log(&self, kind: LogKind, number: u64) -> Result<()> {
+    fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {
         self.files.remove_log(kind, number)
     }
-    fn list_logs(&self, kind: LogKind) -> Result<Vec<u64>> {
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>> {
         self.files.list_logs(kind)
     }
     fn read_root(&self) -> Result<Option<Vec<u8>>> {

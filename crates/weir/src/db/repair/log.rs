@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::wal::{LogEnd, Memtables, Segments, read_log};
 use super::{LostLog, Output, Repair, log_source};
 use crate::base::error::{Error, Result};
+use crate::base::ids::{Lsn, SegmentNumber};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, groups_behind, is_blank};
 use crate::storage::{LogKind, Object, check_ahead};
@@ -27,7 +28,7 @@ use crate::write::batch::Records;
 struct Pass {
     start: LogPosition,
     /// LSN of the first group of keyspaces that take part: those that begin there or later.
-    from: u64,
+    from: Lsn,
 }
 
 impl Pass {
@@ -59,18 +60,18 @@ impl Repair {
         for number in segments.foreign(root.lineage) {
             self.set_aside(Object::Log(LogKind::Wal, number))?;
         }
-        let first = Pass { start: log_source(&root).start, from: 0 };
+        let first = Pass { start: log_source(&root).start, from: Lsn::ZERO };
         let (end, counts) = self.read_pass(set, &first)?;
         let mut last_seq = counts.last_seq;
         self.report.groups_sound = counts.groups;
         let numbers = self.storage.list_logs(LogKind::Wal)?;
-        let numbers: Vec<u64> = numbers.into_iter().filter(|&n| n >= end.next.segment).collect();
+        let numbers: Vec<_> = numbers.into_iter().filter(|&n| n >= end.next.segment).collect();
         let mut behind =
             groups_behind(&*self.storage, LogKind::Wal, root.lineage, end.next, &numbers)?;
         let mut reached = end.next.lsn;
         while let Some(pass) = next_pass(&set.current(), reached) {
             let (end, counts) = self.read_pass(set, &pass)?;
-            reached = end.next.lsn.max(pass.from + 1);
+            reached = end.next.lsn.max(pass.from.next());
             last_seq = last_seq.max(counts.last_seq);
             let sound = counts.groups - counts.lost_groups;
             self.report.groups_sound += sound;
@@ -87,7 +88,7 @@ impl Repair {
             }
         }
         let root = set.current();
-        let last_lsn = (end.next.lsn - 1).max(root.wal_durable_lsn).max(behind.last_lsn);
+        let last_lsn = end.next.lsn.previous().max(root.wal_durable_lsn).max(behind.last_lsn);
         let mut edit = VersionEdit::default();
         let fresh = Flushed {
             log_start: self.fresh_log(root.opening, end.next.segment, last_lsn)?,
@@ -128,19 +129,21 @@ impl Repair {
     pub(super) fn fresh_log(
         &self,
         opening: u32,
-        segment: u64,
-        last_lsn: u64,
+        segment: SegmentNumber,
+        last_lsn: Lsn,
     ) -> Result<LogPosition> {
-        let mut last = segment.max(self.storage.list_logs(LogKind::Wal)?.last().map_or(0, |&n| n));
+        let existing = self.storage.list_logs(LogKind::Wal)?;
+        let mut last = existing.last().map_or(segment, |&last| last.max(segment));
         for (_, object) in self.aside.list_lost()? {
             // Not one that was set aside because the store has not reached it.
             if let Object::Log(LogKind::Wal, number) = object
-                && check_ahead(&*self.storage, object, last).is_ok()
+                && check_ahead(&*self.storage, object, last.get()).is_ok()
             {
                 last = last.max(number);
             }
         }
-        Ok(LogPosition { segment: last + 1, offset: 0, lsn: last_lsn + 1, opening, prev_crc: 0 })
+        let (segment, lsn) = (last.next(), last_lsn.next());
+        Ok(LogPosition { segment, offset: 0, lsn, opening, prev_crc: 0 })
     }
 
     /// Writes memtables out as runs of level 0, in one edit: the keyspaces of `pass` need the log
@@ -174,7 +177,7 @@ impl Repair {
                 edit.keyspace(state.id).flushed = Some(Flushed {
                     log_start: next,
                     flushed_seq: last_seq.max(state.flushed_seq),
-                    durable_lsn: next.lsn - 1,
+                    durable_lsn: next.lsn.previous(),
                 });
             }
         }
@@ -184,7 +187,7 @@ impl Repair {
 }
 
 /// The next pass, for keyspaces that begin behind the group that a pass has stopped before.
-fn next_pass(root: &Root, reached: u64) -> Option<Pass> {
+fn next_pass(root: &Root, reached: Lsn) -> Option<Pass> {
     let starts = root.keyspaces.iter().map(|keyspace| keyspace.log_start);
     let behind = starts.filter(|start| start.lsn > reached);
     let start = behind.min_by_key(|start| (start.lsn, start.segment))?;

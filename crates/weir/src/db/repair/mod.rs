@@ -42,7 +42,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, SegmentNumber};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -108,6 +108,13 @@ const SKIPPED_MAX: u64 = 1 << 14;
 /// How far a store may have come, where nothing tells.
 const REACHED: u64 = 1 << 40;
 
+/// The greatest numbers that a store is known to have given out.
+struct Reached {
+    uid: u64,
+    version_log: SegmentNumber,
+    segment: SegmentNumber,
+}
+
 /// The error if it tells of damage; otherwise the repair ends with it.
 fn damage(error: Error) -> Result<Error> {
     match error.kind() {
@@ -129,7 +136,11 @@ impl Repair {
         let strangers = self.clear_the_way(&salvage)?;
         let segments = Segments::read(&*self.storage)?;
         let log = self.survey(&salvage.root, &segments)?;
-        self.clear_unreached([salvage.root.next_uid, salvage.log, log.next.segment])?;
+        self.clear_unreached(Reached {
+            uid: salvage.root.next_uid,
+            version_log: salvage.log,
+            segment: log.next.segment,
+        })?;
         if log.damage.is_none() {
             self.note_replaced(&salvage.root, strangers)?;
         }
@@ -159,7 +170,7 @@ impl Repair {
     /// Sets aside what keeps a store from being opened without being a part of it: logs of another
     /// store, and what is no file, under numbers behind the first log in use. What stands under an
     /// earlier one is in nobody's way. The segments among them, and what they are.
-    fn clear_the_way(&mut self, salvage: &Salvage) -> Result<Vec<(u64, Error)>> {
+    fn clear_the_way(&mut self, salvage: &Salvage) -> Result<Vec<(SegmentNumber, Error)>> {
         let (root, mut segments) = (&salvage.root, Vec::new());
         let first_segment = log_source(root).start.segment;
         for (kind, first) in [(LogKind::Versions, salvage.log), (LogKind::Wal, first_segment)] {
@@ -179,16 +190,16 @@ impl Repair {
     }
 
     /// Sets aside files under numbers that the store has not reached, which an opening refuses: it
-    /// counts on from the greatest one. How far tables, version logs and segments have come is
-    /// given.
-    fn clear_unreached(&mut self, [uids, versions, segments]: [u64; 3]) -> Result<()> {
+    /// counts on from the greatest one.
+    fn clear_unreached(&mut self, reached: Reached) -> Result<()> {
         let mut objects = Vec::new();
         for uid in self.storage.list_tables()? {
-            objects.push((Object::Table(uid), uids));
+            objects.push((Object::Table(uid), reached.uid));
         }
-        for (kind, known) in [(LogKind::Versions, versions), (LogKind::Wal, segments)] {
+        let logs = [(LogKind::Versions, reached.version_log), (LogKind::Wal, reached.segment)];
+        for (kind, known) in logs {
             for number in self.storage.list_logs(kind)? {
-                objects.push((Object::Log(kind, number), known));
+                objects.push((Object::Log(kind, number), known.get()));
             }
         }
         for (object, known) in objects {
@@ -202,9 +213,11 @@ impl Repair {
 
     /// Tells of strangers that may have been put in the place of a segment, in a log that is sound
     /// without them: not those that lie further behind what is there than segments can.
-    fn note_replaced(&mut self, root: &Root, strangers: Vec<(u64, Error)>) -> Result<()> {
-        let last = self.storage.list_logs(LogKind::Wal)?.last().copied().unwrap_or(0);
-        let last = last.max(log_source(root).start.segment) + SKIPPED_MAX;
+    fn note_replaced(&mut self, root: &Root, strangers: Vec<(SegmentNumber, Error)>) -> Result<()> {
+        let start = log_source(root).start.segment;
+        let existing = self.storage.list_logs(LogKind::Wal)?;
+        let last = existing.last().map_or(start, |&last| last.max(start));
+        let last = SegmentNumber::new(last.get() + SKIPPED_MAX);
         for (_, why) in strangers.into_iter().filter(|&(number, _)| number <= last) {
             self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
         }

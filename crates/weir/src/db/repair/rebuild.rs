@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::remains::{keys_overlap, read_blocks};
 use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
-use super::{LostLog, LostTable, Output, REACHED, Repair, damage, sound_meta, sound_table};
+use super::{
+    LostLog, LostTable, Output, REACHED, Reached, Repair, damage, sound_meta, sound_table,
+};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, SegmentNumber};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -48,10 +50,10 @@ struct Collected {
     next_uid: Arc<AtomicU64>,
     hash_seed: u64,
     /// Greatest LSN and opening in the log.
-    last_lsn: u64,
+    last_lsn: Lsn,
     last_opening: u32,
     /// Segments with damage in them or behind it.
-    broken: Vec<u64>,
+    broken: Vec<SegmentNumber>,
 }
 
 /// A file of a table that is not sound as a whole.
@@ -80,7 +82,11 @@ impl Collected {
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
-        self.clear_unreached([salvage.root.next_uid, salvage.log, 0].map(|n| n.max(REACHED)))?;
+        self.clear_unreached(Reached {
+            uid: salvage.root.next_uid.max(REACHED),
+            version_log: salvage.log.max(SegmentNumber::new(REACHED)),
+            segment: SegmentNumber::new(REACHED),
+        })?;
         let segments = Segments::read(&*self.storage)?;
         let lineage = salvage.lineage.or_else(|| segments.lineage());
         let mut collected = self.collect_tables(&salvage)?;
@@ -247,7 +253,7 @@ impl Repair {
                 let why = Error::corruption(file, 0, what);
                 self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
             }
-            let source = LogSource { start: peeked.start, durable_lsn: 0, lineage };
+            let source = LogSource { start: peeked.start, durable_lsn: Lsn::ZERO, lineage };
             let storage = Arc::clone(&self.storage);
             let end = read_log(&*storage, source, &mut |_, first, records| {
                 for (seq, record) in (first..).zip(records) {
@@ -261,7 +267,7 @@ impl Repair {
             self.report.groups_sound += end.groups;
             // Damage is told of by itself, with what is behind it.
             reached = end.damage.is_none().then_some(end.next.lsn);
-            let left: Vec<u64> = chain.into_iter().filter(|&n| n >= end.next.segment).collect();
+            let left: Vec<_> = chain.into_iter().filter(|&n| n >= end.next.segment).collect();
             let behind = groups_behind(&*storage, LogKind::Wal, lineage, end.next, &left)?;
             self.give_up(end, &behind, left, collected);
         }
@@ -290,8 +296,14 @@ impl Repair {
     /// Notes what follows the end of a chain. Neither damage nor anything intact: the chain just
     /// ended. Something of which nothing proves that it was durable: a torn end, which no opening
     /// would read either.
-    fn give_up(&mut self, end: LogEnd, behind: &Behind, left: Vec<u64>, collected: &mut Collected) {
-        collected.last_lsn = collected.last_lsn.max(behind.last_lsn).max(end.next.lsn - 1);
+    fn give_up(
+        &mut self,
+        end: LogEnd,
+        behind: &Behind,
+        left: Vec<SegmentNumber>,
+        collected: &mut Collected,
+    ) {
+        collected.last_lsn = collected.last_lsn.max(behind.last_lsn).max(end.next.lsn.previous());
         collected.last_opening = collected.last_opening.max(behind.last_opening);
         if behind.groups == 0 && end.damage.is_none() {
             return;
@@ -405,7 +417,7 @@ impl Repair {
         let last_seq = collected.tables.iter().map(|table| table.meta().seq_max).max();
         root.last_seq = last_seq.unwrap_or(0).max(known.last_seq);
         let fresh = Flushed {
-            log_start: self.fresh_log(root.opening, 0, collected.last_lsn)?,
+            log_start: self.fresh_log(root.opening, SegmentNumber::ZERO, collected.last_lsn)?,
             flushed_seq: root.last_seq,
             durable_lsn: collected.last_lsn,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::coding::put_varint;
 use crate::base::error::Result;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
@@ -220,19 +220,20 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
     let (durable, lineage) = (root.wal_durable_lsn, root.lineage);
     let end = replay(&*storage, LogKind::Wal, start, durable, lineage, &mut |_| Ok(()));
     let end = end.expect("replayed");
-    let segment = storage.list_logs(LogKind::Wal).expect("listed").last().map_or(1, |n| n + 1);
+    let existing = storage.list_logs(LogKind::Wal).expect("listed");
+    let segment = existing.last().map_or(SegmentNumber::FIRST, |last| last.next());
     let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
     let opening = root.opening.max(end.next.opening);
     let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, opening };
     let mut writer =
-        SegmentWriter::start(file, identity, Room::GROWS, end.chain, 0).expect("started");
+        SegmentWriter::start(file, identity, Room::GROWS, end.chain, Lsn::ZERO).expect("started");
     let mut payload = Vec::new();
     put_varint(&mut payload, first);
     encode(
         &mut payload,
         Record { kind: Kind::Put, keyspace: KeyspaceId::DEFAULT, key, value: b"v" },
     );
-    writer.append(GroupType::Full, &[&payload], 1, true, 0).expect("appended");
+    writer.append(GroupType::Full, &[&payload], 1, true, Lsn::ZERO).expect("appended");
     writer.region().sync().expect("synced");
 }
 

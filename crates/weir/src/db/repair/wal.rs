@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
@@ -32,7 +32,7 @@ pub(super) struct LogEnd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogSource {
     pub(super) start: LogPosition,
-    pub(super) durable_lsn: u64,
+    pub(super) durable_lsn: Lsn,
     pub(super) lineage: Lineage,
 }
 
@@ -148,13 +148,13 @@ impl Memtables {
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     /// Those that can be read, of whatever store.
-    pub(super) readable: BTreeMap<u64, Peek>,
+    pub(super) readable: BTreeMap<SegmentNumber, Peek>,
     /// Those that stand under another number than they were started with, and their lineage.
-    renamed: BTreeMap<u64, Peek>,
+    renamed: BTreeMap<SegmentNumber, Peek>,
     /// Those that hold something but cannot be read from the start.
-    unreadable: Vec<u64>,
+    unreadable: Vec<SegmentNumber>,
     /// What is no file.
-    no_files: Vec<u64>,
+    no_files: Vec<SegmentNumber>,
 }
 
 impl Segments {
@@ -188,7 +188,7 @@ impl Segments {
 
     /// The lineage of most segments, of the newest of them if several have as many.
     pub(super) fn lineage(&self) -> Option<Lineage> {
-        let mut votes: BTreeMap<Lineage, (usize, u64)> = BTreeMap::new();
+        let mut votes: BTreeMap<Lineage, (usize, SegmentNumber)> = BTreeMap::new();
         for (&number, peeked) in &self.readable {
             let vote = votes.entry(peeked.lineage).or_default();
             *vote = (vote.0 + 1, number);
@@ -198,17 +198,22 @@ impl Segments {
 
     /// Segments of another store, or of this one under a smaller number than theirs, and what is no
     /// file.
-    pub(super) fn foreign(&self, lineage: Lineage) -> Vec<u64> {
+    pub(super) fn foreign(&self, lineage: Lineage) -> Vec<SegmentNumber> {
         let all = self.readable.iter().chain(&self.renamed);
         let foreign = all.filter(|(_, peeked)| peeked.lineage != lineage);
         let foreign = foreign.map(|(&number, _)| number);
-        foreign.chain(self.misplaced(lineage, 0)).chain(self.no_files.iter().copied()).collect()
+        let misplaced = self.misplaced(lineage, SegmentNumber::ZERO);
+        foreign.chain(misplaced).chain(self.no_files.iter().copied()).collect()
     }
 
     /// Segments of this store under a smaller number than theirs, which is `from` or greater and
     /// which nothing has: they may hold what was acknowledged. Under a greater one stands what was
     /// to be recycled.
-    pub(super) fn misplaced(&self, lineage: Lineage, from: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn misplaced(
+        &self,
+        lineage: Lineage,
+        from: SegmentNumber,
+    ) -> impl Iterator<Item = SegmentNumber> {
         let ours = self.renamed.iter().filter(move |(_, peeked)| peeked.lineage == lineage);
         let smaller = ours.filter(move |(number, p)| p.stated > **number && p.stated >= from);
         let alone = smaller.filter(move |(_, peeked)| {
@@ -219,7 +224,7 @@ impl Segments {
 
     /// Segments, of whatever store as it seems, that hold something and cannot be read from the
     /// start, and those that were to be recycled.
-    pub(super) fn unreadable(&self, lineage: Lineage) -> Vec<u64> {
+    pub(super) fn unreadable(&self, lineage: Lineage) -> Vec<SegmentNumber> {
         let ours = self.renamed.iter().filter(|(_, peeked)| peeked.lineage == lineage);
         let recycled = ours.filter(|(number, peeked)| peeked.stated < **number);
         self.unreadable.iter().copied().chain(recycled.map(|(&number, _)| number)).collect()
@@ -227,10 +232,10 @@ impl Segments {
 
     /// The segments of `lineage` as chains: each begins where the segment before is not there, and
     /// holds all segments that go on from one in it.
-    pub(super) fn chains(&self, lineage: Lineage) -> Vec<Vec<u64>> {
-        let mut chains: Vec<Vec<u64>> = Vec::new();
+    pub(super) fn chains(&self, lineage: Lineage) -> Vec<Vec<SegmentNumber>> {
+        let mut chains: Vec<Vec<SegmentNumber>> = Vec::new();
         for (&number, peeked) in self.readable.iter().filter(|(_, p)| p.lineage == lineage) {
-            let of_chain = |chain: &&mut Vec<u64>| chain.contains(&peeked.prev.segment);
+            let of_chain = |chain: &&mut Vec<SegmentNumber>| chain.contains(&peeked.prev.segment);
             match chains.iter_mut().find(of_chain) {
                 Some(chain) => chain.push(number),
                 None => chains.push(vec![number]),

@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use crate::base::ids::SegmentNumber;
 use crate::device::FileClass;
 use crate::storage::{LogKind, Object};
 
@@ -23,7 +24,7 @@ pub(super) enum Name {
     Root,
     RootTmp,
     Table(u64),
-    Log(LogKind, u64),
+    Log(LogKind, SegmentNumber),
     Lost(Object),
 }
 
@@ -53,7 +54,7 @@ pub(super) fn log_prefix(kind: LogKind) -> &'static str {
 }
 
 /// The file of a log.
-pub(super) fn log_name(kind: LogKind, number: u64) -> String {
+pub(super) fn log_name(kind: LogKind, number: SegmentNumber) -> String {
     format!("{}{number:06}.log", log_prefix(kind))
 }
 
@@ -103,7 +104,7 @@ pub(super) fn parse_name(name: &str) -> Option<Name> {
     let stem = name.strip_suffix(".log")?;
     [LogKind::Wal, LogKind::Versions].into_iter().find_map(|kind| {
         let digits = stem.strip_prefix(log_prefix(kind))?;
-        parse_number(digits).map(|number| Name::Log(kind, number))
+        parse_number(digits).map(|number| Name::Log(kind, SegmentNumber::new(number)))
     })
 }
 

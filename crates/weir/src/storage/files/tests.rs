@@ -1,6 +1,7 @@
 //! Names, the root's frame, and which directories are opened.
 
 use super::*;
+use crate::base::ids::segment;
 use crate::device::real::RealDir;
 use crate::storage::files::names::NUMBERS_END;
 
@@ -15,7 +16,8 @@ fn names_have_one_spelling() {
     for number in [0, 7, 999_999, 1_000_000, NUMBERS_END - 1] {
         assert_eq!(parse_name(&table_name(number)), Some(Name::Table(number)));
         for kind in [LogKind::Wal, LogKind::Versions] {
-            assert_eq!(parse_name(&log_name(kind, number)), Some(Name::Log(kind, number)));
+            let log = segment(number);
+            assert_eq!(parse_name(&log_name(kind, log)), Some(Name::Log(kind, log)));
         }
     }
     for name in [
@@ -40,7 +42,7 @@ fn names_have_one_spelling() {
     ] {
         assert_eq!(parse_name(name), None, "{name}");
     }
-    for object in [Object::Root, Object::Table(7), Object::Log(LogKind::Wal, 1_000_000)] {
+    for object in [Object::Root, Object::Table(7), Object::Log(LogKind::Wal, segment(1_000_000))] {
         for suffix in ["", ".2", ".10"] {
             let name = format!("lost-{}{suffix}", file_name(object));
             assert_eq!(parse_name(&name), Some(Name::Lost(object)), "{name}");
@@ -141,7 +143,7 @@ fn crashed_creation_is_cleared() {
     std::fs::create_dir(temp.path().join("lost+found")).expect("made");
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
     assert_eq!(dir.list().expect("list"), ["LOCK", "lost+found/"]);
-    files.create_log(LogKind::Versions, 1, 0).expect("the number is free");
+    files.create_log(LogKind::Versions, segment(1), 0).expect("the number is free");
     files.write_root(b"r").expect("written");
     assert_eq!(kind(Files::open(Arc::clone(&dir), CREATE)), Some(ErrorKind::Locked));
     drop(files);
@@ -150,5 +152,5 @@ fn crashed_creation_is_cleared() {
     assert_eq!(reader.read_root().expect("sound"), Some(b"r".to_vec()));
     assert_eq!(kind(reader.write_root(b"s")), Some(ErrorKind::ReadOnly));
     assert_eq!(kind(reader.create_table(1, 0)), Some(ErrorKind::ReadOnly));
-    assert_eq!(kind(reader.remove_log(LogKind::Versions, 1)), Some(ErrorKind::ReadOnly));
+    assert_eq!(kind(reader.remove_log(LogKind::Versions, segment(1))), Some(ErrorKind::ReadOnly));
 }

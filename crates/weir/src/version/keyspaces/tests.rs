@@ -4,19 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber, lsn, segment};
 use crate::base::prng::Prng;
 use crate::version::run::Version;
 
-fn keyspace(id: KeyspaceId, segment: u64, lsn: u64) -> Arc<KeyspaceVersion> {
+fn keyspace(id: KeyspaceId, lsn: Lsn) -> Arc<KeyspaceVersion> {
     Arc::new(KeyspaceVersion {
         id,
         name: format!("keyspace {id}").into(),
         options: Arc::default(),
         version: Arc::new(Version::default()),
-        log_start: LogPosition { segment, lsn, ..LogPosition::ORIGIN },
+        log_start: LogPosition { segment: segment_of(lsn), lsn, ..LogPosition::ORIGIN },
         flushed_seq: 0,
     })
+}
+
+/// The segment of a group.
+fn segment_of(lsn: Lsn) -> SegmentNumber {
+    segment(lsn.get() / 100)
 }
 
 /// Goal: after random insertions, replacements and removals the map equals a `BTreeMap`, and so
@@ -26,8 +31,8 @@ fn agrees_with_a_map() {
     for seed in 0..20 {
         let mut prng = Prng::new(seed);
         let mut keyspaces = Keyspaces::default();
-        let mut model: BTreeMap<KeyspaceId, u64> = BTreeMap::new();
-        let mut kept: Vec<(Keyspaces, BTreeMap<KeyspaceId, u64>)> = Vec::new();
+        let mut model: BTreeMap<KeyspaceId, Lsn> = BTreeMap::new();
+        let mut kept: Vec<(Keyspaces, BTreeMap<KeyspaceId, Lsn>)> = Vec::new();
         let ids = [70, 300, 5000][prng.below(3) as usize];
         for step in 0..400 {
             let id = KeyspaceId::new(prng.below(ids) as u32);
@@ -35,8 +40,8 @@ fn agrees_with_a_map() {
                 keyspaces.remove(id);
                 model.remove(&id);
             } else {
-                let lsn = prng.below(1000);
-                keyspaces.insert(keyspace(id, lsn / 100, lsn));
+                let lsn = lsn(prng.below(1000));
+                keyspaces.insert(keyspace(id, lsn));
                 model.insert(id, lsn);
             }
             if step % 50 == 0 {
@@ -50,14 +55,15 @@ fn agrees_with_a_map() {
     }
 }
 
-fn agree(keyspaces: &Keyspaces, model: &BTreeMap<KeyspaceId, u64>, when: &str) {
+fn agree(keyspaces: &Keyspaces, model: &BTreeMap<KeyspaceId, Lsn>, when: &str) {
     let all = |k: &Arc<KeyspaceVersion>| (k.id, k.log_start.lsn);
     assert!(keyspaces.iter().map(all).eq(model.iter().map(|(k, v)| (*k, *v))), "{when}");
     assert_eq!(keyspaces.len(), model.len(), "{when}");
     let first = model.values().min().copied();
     assert_eq!(keyspaces.log_start().map(|start| start.lsn), first, "{when}");
-    if let Some(segment) = first.map(|lsn| lsn / 100) {
-        let expected = model.iter().filter(|(_, lsn)| **lsn / 100 == segment).map(|(id, _)| *id);
+    if let Some(segment) = first.map(segment_of) {
+        let expected =
+            model.iter().filter(|(_, lsn)| segment_of(**lsn) == segment).map(|(id, _)| *id);
         assert!(keyspaces.starting_in(segment).map(|k| k.id).eq(expected), "{when}");
     }
     for id in (0..80).map(KeyspaceId::new) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch};
+use crate::base::ids::{KeyspaceId, epoch, lsn, segment};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
@@ -28,9 +28,14 @@ fn tree() -> VersionSet {
     set
 }
 
-fn flushed(lsn: u64, flushed_seq: u64) -> Flushed {
-    let log_start = LogPosition { segment: 1, offset: lsn * 100, lsn, ..LogPosition::ORIGIN };
-    Flushed { log_start, flushed_seq, durable_lsn: lsn - 1 }
+fn flushed(group: u64, flushed_seq: u64) -> Flushed {
+    let log_start = LogPosition {
+        segment: segment(1),
+        offset: group * 100,
+        lsn: lsn(group),
+        ..LogPosition::ORIGIN
+    };
+    Flushed { log_start, flushed_seq, durable_lsn: lsn(group - 1) }
 }
 
 fn apply(

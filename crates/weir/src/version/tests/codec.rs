@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, epoch};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
@@ -39,9 +39,9 @@ fn worked_examples() {
     let bytes = example(page, "## Example");
     let record = RootRecord {
         lineage: Lineage::new(0x1122_3344_5566_7788),
-        version_log: 12,
+        version_log: segment(12),
         opening: 3,
-        base_lsn: 5,
+        base_lsn: lsn(5),
     };
     assert_eq!(record.encode(), bytes);
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
@@ -58,9 +58,9 @@ fn worked_examples() {
     let part = edit.keyspace(KeyspaceId::new(3));
     part.remove_table(0, 8);
     part.set_cursor(1, Some(b"k".to_vec()));
-    let (segment, offset, lsn, opening) = (7, 4096, 42, 3);
+    let (segment, offset, lsn, opening) = (segment(7), 4096, lsn(42), 3);
     let log_start = LogPosition { segment, offset, lsn, opening, prev_crc: 0xf3ad_bd42 };
-    part.flushed = Some(Flushed { log_start, flushed_seq: 1000, durable_lsn: 41 });
+    part.flushed = Some(Flushed { log_start, flushed_seq: 1000, durable_lsn: Lsn::new(41) });
     let mut encoded = Vec::new();
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
@@ -110,7 +110,8 @@ fn damaged_edits_are_refused_or_decoded() {
     });
     part.rotate(3, Rotation { bytes: 4000, entries: 40 });
     part.set_cursor(1, Some(b"k".to_vec()));
-    part.flushed = Some(Flushed { log_start: LogPosition::ORIGIN, flushed_seq: 9, durable_lsn: 0 });
+    part.flushed =
+        Some(Flushed { log_start: LogPosition::ORIGIN, flushed_seq: 9, durable_lsn: Lsn::ZERO });
     let mut bytes = Vec::new();
     edit.encode(&mut bytes);
     assert_eq!(decode(&bytes).unwrap(), edit);
@@ -185,9 +186,9 @@ fn options_round_trip() {
 fn root_records_notice_every_flip_and_cut() {
     let record = RootRecord {
         lineage: Lineage::new(u64::MAX - 5),
-        version_log: 12,
+        version_log: segment(12),
         opening: 3,
-        base_lsn: 400,
+        base_lsn: lsn(400),
     };
     let bytes = record.encode();
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
@@ -204,8 +205,13 @@ fn root_records_notice_every_flip_and_cut() {
 
 #[test]
 fn root_records_of_a_newer_format_are_refused() {
-    let mut bytes =
-        RootRecord { lineage: Lineage::new(1), version_log: 1, opening: 1, base_lsn: 1 }.encode();
+    let mut bytes = RootRecord {
+        lineage: Lineage::new(1),
+        version_log: segment(1),
+        opening: 1,
+        base_lsn: lsn(1),
+    }
+    .encode();
     bytes.truncate(bytes.len() - 4);
     bytes[0] = 2;
     let checksum = crate::base::checksum::mask(crate::base::checksum::crc(&bytes));

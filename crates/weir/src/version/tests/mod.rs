@@ -17,7 +17,7 @@ use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, lsn, segment};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -186,10 +186,10 @@ fn flush(
     let table = meta(set.new_uid(), &key(low), &key(low + prng.below(99)), seqs);
     let mut edit = KeyspaceEdit::default();
     edit.add_table(0, set.new_epoch(), table);
-    let lsn = keyspace.log_start.lsn + prng.below(5);
-    let log_start =
-        LogPosition { segment: 1 + lsn / 10, offset: lsn * 100, lsn, ..LogPosition::ORIGIN };
-    edit.flushed = Some(Flushed { log_start, flushed_seq: seqs.1, durable_lsn: lsn - 1 });
+    let number = keyspace.log_start.lsn.get() + prng.below(5);
+    let (segment, lsn) = (segment(1 + number / 10), lsn(number));
+    let log_start = LogPosition { segment, offset: number * 100, lsn, ..LogPosition::ORIGIN };
+    edit.flushed = Some(Flushed { log_start, flushed_seq: seqs.1, durable_lsn: lsn.previous() });
     edit
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{dump, meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch};
+use crate::base::ids::{KeyspaceId, epoch, lsn, segment};
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
@@ -42,8 +42,8 @@ fn tree(set: &VersionSet) {
         part.add_table(1, epoch(10), meta(3, "a", "f", (1, 99)));
         part.add_table(1, epoch(10), meta(4, "m", "p", (1, 99)));
         part.add_table(2, epoch(9), meta(2, "a", "z", (1, 99)));
-        let log_start = LogPosition { segment: 1, lsn: 5, ..LogPosition::ORIGIN };
-        part.flushed = Some(Flushed { log_start, flushed_seq: 300, durable_lsn: 4 });
+        let log_start = LogPosition { segment: segment(1), lsn: lsn(5), ..LogPosition::ORIGIN };
+        part.flushed = Some(Flushed { log_start, flushed_seq: 300, durable_lsn: lsn(4) });
     })
     .unwrap();
     apply(set, |part| part.rotate(1, Rotation { bytes: 2007, entries: 20 })).unwrap();
@@ -174,8 +174,8 @@ fn level_0_has_parts_too() {
         |p: &mut KeyspaceEdit| p.add_table(0, epoch(19), meta(22, "x", "y", (321, 330)));
     refused(&set, lower_epoch, "newest first");
     let to_draining = |p: &mut KeyspaceEdit| {
-        let log_start = LogPosition { segment: 1, lsn: 9, ..LogPosition::ORIGIN };
-        p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: 8 });
+        let log_start = LogPosition { segment: segment(1), lsn: lsn(9), ..LogPosition::ORIGIN };
+        p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: lsn(8) });
         let meta = meta(22, "x", "y", (321, 330));
         p.added.push(AddedTable {
             run: RunId { level: 0, part: PartKind::Draining, epoch: epoch(22) },

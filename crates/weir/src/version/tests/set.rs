@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{HASH_SEED, LINEAGE, context, dump, meta, random_edit};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage};
+use crate::base::ids::{KeyspaceId, Lineage, segment};
 use crate::base::prng::Prng;
 use crate::log::test_storage::{Effect, Fault, MemStorage};
 use crate::options::Options;
@@ -188,16 +188,16 @@ fn a_lost_root_is_not_an_empty_store() {
         let context = context(Arc::new(storage.clone()), 1 << 20);
         VersionSet::create(context, Lineage::new(1), 2, &VersionEdit::default()).map(drop)
     };
-    storage.create_log(LogKind::Wal, 1, 0).unwrap();
+    storage.create_log(LogKind::Wal, segment(1), 0).unwrap();
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
-    storage.remove_log(LogKind::Wal, 1).unwrap();
+    storage.remove_log(LogKind::Wal, segment(1)).unwrap();
     storage.add_table(7);
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
     storage.remove_table(7).unwrap();
     // Files of a crashed creation do not prevent the next one.
-    storage.create_log(LogKind::Versions, 1, 0).unwrap();
+    storage.create_log(LogKind::Versions, segment(1), 0).unwrap();
     create(&storage).unwrap();
-    assert_eq!(storage.list_logs(LogKind::Versions).unwrap(), [2]);
+    assert_eq!(storage.list_logs(LogKind::Versions).unwrap(), [segment(2)]);
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Conflict);
     storage.set_root(None);
     let recovered = VersionSet::recover(context(Arc::new(storage), 1 << 20)).map(drop);
