@@ -8,6 +8,7 @@
 
 use xxhash_rust::xxh3;
 
+use crate::base::ids::TableUid;
 use crate::base::key::{Kind, Seq};
 
 /// Added to a rotated CRC before it is stored: 2^32 divided by the golden ratio, rounded to odd.
@@ -40,9 +41,9 @@ pub(crate) fn bind(content_crc: u32, place: u32) -> u32 {
 
 /// The number that stands for "block `ordinal` of kind `kind` in the table with this `check_uid`".
 #[inline]
-pub(crate) fn place(check_uid: u64, ordinal: u32, kind: u8) -> u32 {
+pub(crate) fn place(check_uid: TableUid, ordinal: u32, kind: u8) -> u32 {
     let mut bytes = [0u8; 13];
-    bytes[..8].copy_from_slice(&check_uid.to_le_bytes());
+    bytes[..8].copy_from_slice(&check_uid.get().to_le_bytes());
     bytes[8..12].copy_from_slice(&ordinal.to_le_bytes());
     bytes[12] = kind;
     crc(&bytes)
@@ -112,6 +113,6 @@ mod tests {
     #[test]
     fn zeros_do_not_check() {
         assert_ne!(mask(crc(&[])), 0);
-        assert_ne!(bind(crc(&[0; 4096]), place(1, 0, 1)), 0);
+        assert_ne!(bind(crc(&[0; 4096]), place(TableUid::FIRST, 0, 1)), 0);
     }
 }

@@ -35,19 +35,6 @@ impl DataEpoch {
     }
 }
 
-impl std::fmt::Display for DataEpoch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::fmt::Debug for DataEpoch {
-    /// The number alone: messages show lists of them.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// A keyspace's number, never used twice in a store.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyspaceId(u32);
@@ -86,19 +73,6 @@ impl From<KeyspaceId> for u64 {
     }
 }
 
-impl std::fmt::Display for KeyspaceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::fmt::Debug for KeyspaceId {
-    /// The number alone: messages show lists of them.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// Log sequence number: a commit group's place in its log. The first group has 1, each next one the
 /// next number; the fragments of one batch share theirs.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,16 +105,29 @@ impl Lsn {
     }
 }
 
-impl std::fmt::Display for Lsn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// A table's number, never used twice in a store.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableUid(u64);
 
-impl std::fmt::Debug for Lsn {
-    /// The number alone: messages show lists of them.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+impl TableUid {
+    /// Of no table.
+    pub(crate) const NONE: Self = Self(0);
+    /// The first table of a store.
+    pub(crate) const FIRST: Self = Self(1);
+
+    /// The uid with this number.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next one to be assigned.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
     }
 }
 
@@ -173,19 +160,6 @@ impl SegmentNumber {
     }
 }
 
-impl std::fmt::Display for SegmentNumber {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::fmt::Debug for SegmentNumber {
-    /// The number alone: messages show lists of them.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// Identity of the store that a log belongs to: drawn at creation, stored in every segment of its
 /// logs and part of their checksums' seed, so that another store's groups are not taken for its
 /// own.
@@ -213,6 +187,25 @@ impl std::fmt::LowerHex for Lineage {
     }
 }
 
+/// Shows identifiers as their numbers alone, also in `Debug`: messages show lists of them.
+macro_rules! shown_as_number {
+    ($($name:ident),*) => {$(
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+shown_as_number!(DataEpoch, KeyspaceId, Lsn, SegmentNumber, TableUid);
+
 /// An LSN, for tests.
 #[cfg(test)]
 pub(crate) const fn lsn(number: u64) -> Lsn {
@@ -235,4 +228,10 @@ pub(crate) fn segments<const N: usize>(numbers: [u64; N]) -> [SegmentNumber; N] 
 #[cfg(test)]
 pub(crate) const fn epoch(number: u64) -> DataEpoch {
     DataEpoch::new(number)
+}
+
+/// A table's uid, for tests.
+#[cfg(test)]
+pub(crate) const fn uid(number: u64) -> TableUid {
+    TableUid::new(number)
 }

@@ -14,7 +14,7 @@
 
 use crate::base::coding::Reader;
 use crate::base::error::{Error, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 
@@ -22,10 +22,10 @@ use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     /// The table's name, never used twice.
-    pub(crate) uid: u64,
+    pub(crate) uid: TableUid,
     /// The uid under which the file was written, to which its checksums are bound. Differs from
     /// `uid` for an ingested or restored table only.
-    pub(crate) check_uid: u64,
+    pub(crate) check_uid: TableUid,
     /// Length of the file.
     pub(crate) bytes: u64,
     /// Length of the file's tail: index, filter, properties and footer.
@@ -81,8 +81,8 @@ const RECORD: &str = "table description";
 impl TableMeta {
     /// Appends the tagged form.
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
-        put_number(buf, TAG_UID, self.uid);
-        put_number(buf, TAG_CHECK_UID, self.check_uid);
+        put_number(buf, TAG_UID, self.uid.get());
+        put_number(buf, TAG_CHECK_UID, self.check_uid.get());
         put_number(buf, TAG_BYTES, self.bytes);
         put_number(buf, TAG_TAIL_BYTES, self.tail_bytes);
         put_number(buf, TAG_TAIL_CHECKSUM, u64::from(self.tail_checksum));
@@ -173,8 +173,8 @@ impl TableMeta {
             u32::try_from(wide).map_err(|_| DecodeError::Damaged("has a number above 32 bits"))
         };
         match tag {
-            TAG_UID => self.uid = value()?,
-            TAG_CHECK_UID => self.check_uid = value()?,
+            TAG_UID => self.uid = TableUid::new(value()?),
+            TAG_CHECK_UID => self.check_uid = TableUid::new(value()?),
             TAG_BYTES => self.bytes = value()?,
             TAG_TAIL_BYTES => self.tail_bytes = value()?,
             TAG_TAIL_CHECKSUM => self.tail_checksum = small()?,
@@ -222,8 +222,8 @@ impl TableMeta {
     /// A description with all fields zero: a builder's starting point, not valid by itself.
     pub(crate) fn empty() -> Self {
         Self {
-            uid: 0,
-            check_uid: 0,
+            uid: TableUid::NONE,
+            check_uid: TableUid::NONE,
             bytes: 0,
             tail_bytes: 0,
             tail_checksum: 0,
@@ -267,8 +267,8 @@ mod tests {
 
     fn example() -> TableMeta {
         TableMeta {
-            uid: 7,
-            check_uid: 7,
+            uid: TableUid::new(7),
+            check_uid: TableUid::new(7),
             bytes: 300,
             tail_bytes: 200,
             tail_checksum: 0x1234_5678,
@@ -297,7 +297,10 @@ mod tests {
         let mut content = Vec::new();
         example().encode_content(&mut content);
         let got = TableMeta::decode_content(&content, "file", 0).unwrap();
-        assert_eq!((got.entries, got.keyspace, got.uid, got.bytes), (3, KeyspaceId::new(9), 0, 0));
+        assert_eq!(
+            (got.entries, got.keyspace, got.uid, got.bytes),
+            (3, KeyspaceId::new(9), TableUid::NONE, 0)
+        );
         assert!(TableMeta::decode_content(&bytes, "file", 0).is_err());
         assert!(decode(&content).is_err());
     }

@@ -20,6 +20,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
+use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
 
@@ -48,7 +49,7 @@ pub(crate) struct CacheCounters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockKey {
-    uid: u64,
+    uid: TableUid,
     ordinal: u32,
 }
 
@@ -191,7 +192,7 @@ impl BlockCache {
     /// The block, if it is cached. Counts a hit or a miss and, for the foreground, makes the block
     /// hotter.
     #[inline]
-    pub(crate) fn get(&self, uid: u64, ordinal: u32, purpose: Purpose) -> Option<Buf> {
+    pub(crate) fn get(&self, uid: TableUid, ordinal: u32, purpose: Purpose) -> Option<Buf> {
         let key = BlockKey { uid, ordinal };
         let found = match purpose {
             Purpose::Foreground => self.blocks.get(&key),
@@ -206,7 +207,7 @@ impl BlockCache {
     /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
     /// later.
     #[inline]
-    pub(crate) fn probe(&self, uid: u64, ordinal: u32) -> Option<Buf> {
+    pub(crate) fn probe(&self, uid: TableUid, ordinal: u32) -> Option<Buf> {
         let found = self.blocks.get(&BlockKey { uid, ordinal })?;
         self.stripes[stripe_index()].hits[Purpose::Foreground as usize]
             .fetch_add(1, Ordering::Relaxed);
@@ -214,13 +215,13 @@ impl BlockCache {
     }
 
     /// Whether the block is cached. Neither counts nor makes the block hotter.
-    pub(crate) fn contains(&self, uid: u64, ordinal: u32) -> bool {
+    pub(crate) fn contains(&self, uid: TableUid, ordinal: u32) -> bool {
         self.blocks.contains_key(&BlockKey { uid, ordinal })
     }
 
     /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
     /// than a shard.
-    pub(crate) fn insert(&self, uid: u64, ordinal: u32, buf: Buf) {
+    pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
         debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of table {uid} is empty");
         self.blocks.insert(BlockKey { uid, ordinal }, buf.into());
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -230,12 +231,12 @@ impl BlockCache {
     }
 
     /// Erases one block, if it is cached.
-    pub(crate) fn erase(&self, uid: u64, ordinal: u32) {
+    pub(crate) fn erase(&self, uid: TableUid, ordinal: u32) {
         self.blocks.remove(&BlockKey { uid, ordinal });
     }
 
     /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks).
-    pub(crate) fn erase_table(&self, uid: u64, blocks: u32) {
+    pub(crate) fn erase_table(&self, uid: TableUid, blocks: u32) {
         for ordinal in 0..blocks {
             let key = BlockKey { uid, ordinal };
             // A read lock rules out most ordinals before the write lock is taken.
@@ -289,6 +290,7 @@ impl BlockCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::ids::uid;
 
     fn block(bytes: usize) -> Buf {
         Buf::unfilled(bytes)
@@ -297,14 +299,14 @@ mod tests {
     #[test]
     fn hits_and_misses_are_counted_by_purpose() {
         let cache = BlockCache::new(1 << 20);
-        assert!(cache.get(1, 0, Purpose::Foreground).is_none());
-        cache.insert(1, 0, block(100));
-        assert!(cache.get(1, 0, Purpose::Foreground).is_some());
-        assert!(cache.get(1, 0, Purpose::Background).is_some());
-        assert!(cache.get(2, 0, Purpose::Background).is_none(), "the uid is part of the key");
+        assert!(cache.get(uid(1), 0, Purpose::Foreground).is_none());
+        cache.insert(uid(1), 0, block(100));
+        assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
+        assert!(cache.get(uid(1), 0, Purpose::Background).is_some());
+        assert!(cache.get(uid(2), 0, Purpose::Background).is_none(), "the uid is part of the key");
         let expected = CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1 };
         assert_eq!(cache.counters(), expected);
-        assert!(cache.contains(1, 0) && !cache.contains(1, 1));
+        assert!(cache.contains(uid(1), 0) && !cache.contains(uid(1), 1));
     }
 
     /// The cache stays within its capacity, also after the capacity shrinks, and reports to the
@@ -314,13 +316,13 @@ mod tests {
         let accountant = Accountant::new(1 << 30);
         let cache = BlockCache::with_accountant(64 << 10, Arc::clone(&accountant));
         for ordinal in 0..1000 {
-            cache.insert(u64::from(ordinal) % 2, ordinal, block(1000));
+            cache.insert(uid(u64::from(ordinal) % 2), ordinal, block(1000));
             assert!(cache.bytes() <= 64 << 10);
         }
         assert!(cache.bytes() > 32 << 10, "the cache must not evict what fits");
-        cache.erase_table(0, 1000);
-        assert!((0..1000).all(|ordinal| !cache.contains(0, ordinal)));
-        assert!((0..1000).any(|ordinal| cache.contains(1, ordinal)));
+        cache.erase_table(uid(0), 1000);
+        assert!((0..1000).all(|ordinal| !cache.contains(uid(0), ordinal)));
+        assert!((0..1000).any(|ordinal| cache.contains(uid(1), ordinal)));
         assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
         let held = accountant.used_total();
         assert!(held > cache.bytes(), "erasing gives nothing back to the system");
@@ -334,8 +336,8 @@ mod tests {
     #[test]
     fn a_cache_of_nothing_holds_nothing() {
         let cache = BlockCache::new(0);
-        cache.insert(1, 0, block(10));
-        assert!(cache.get(1, 0, Purpose::Foreground).is_none());
+        cache.insert(uid(1), 0, block(10));
+        assert!(cache.get(uid(1), 0, Purpose::Foreground).is_none());
         assert_eq!(cache.bytes(), 0);
     }
 
@@ -343,9 +345,9 @@ mod tests {
     #[test]
     fn blocks_in_use_outlive_the_cache() {
         let cache = BlockCache::new(1 << 20);
-        cache.insert(1, 0, Buf::from(&b"abc"[..]));
-        let held = cache.get(1, 0, Purpose::Foreground).unwrap();
-        cache.erase_table(1, 1);
+        cache.insert(uid(1), 0, Buf::from(&b"abc"[..]));
+        let held = cache.get(uid(1), 0, Purpose::Foreground).unwrap();
+        cache.erase_table(uid(1), 1);
         drop(cache);
         assert_eq!(held.bytes(), b"abc");
     }

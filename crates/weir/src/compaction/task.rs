@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use crate::base::ids::TableUid;
 use crate::version::shape::{PartKind, RunId};
 
 /// Why a task was picked.
@@ -43,7 +44,7 @@ pub(crate) struct RunSlice {
     /// The run.
     pub(crate) run: RunId,
     /// The tables, in key order.
-    pub(crate) uids: Vec<u64>,
+    pub(crate) uids: Vec<TableUid>,
 }
 
 /// Where the next pick in a level starts, round robin: a field of the version, set by the task's
@@ -116,7 +117,7 @@ impl Task {
     }
 
     /// The uids of the input tables.
-    pub(crate) fn input_uids(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn input_uids(&self) -> impl Iterator<Item = TableUid> + '_ {
         self.inputs().iter().flat_map(|slice| slice.uids.iter().copied())
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
@@ -98,8 +98,8 @@ impl Engine {
         if !busy.is_empty() {
             // Tables of other keyspaces do not concern this tree: its deciders ask whether anything
             // of it is busy or damaged at all.
-            let taken = |uid: &u64| busy.contains(uid) || damaged.contains(uid);
-            let own: BTreeSet<u64> =
+            let taken = |uid: &TableUid| busy.contains(uid) || damaged.contains(uid);
+            let own: BTreeSet<TableUid> =
                 state.version.tables().map(|table| table.meta().uid).filter(taken).collect();
             busy.retain(|uid| own.contains(uid));
             damaged.retain(|uid| own.contains(uid));
@@ -322,7 +322,7 @@ impl Engine {
     fn quarantine_damaged(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         let id = reserved.tree.id;
         let Some(keyspace) = reserved.root.keyspaces.get(id) else { return Err(error) };
-        let inputs: BTreeSet<u64> = reserved.task.input_uids().collect();
+        let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let mut first = None;
         for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
             if self.jobs.is_closed(id) {
@@ -381,7 +381,7 @@ impl Engine {
         };
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
-        let inputs: BTreeSet<u64> = reserved.task.input_uids().collect();
+        let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
         let mut table =

@@ -165,7 +165,7 @@ fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
             .tables
             .iter()
             .map(|(meta, _)| TableDescription {
-                uid: meta.uid,
+                uid: meta.uid.get(),
                 bytes: meta.bytes,
                 entries: meta.entries,
                 deletes: meta.deletes,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::{DataEpoch, KeyspaceId, Lsn};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lsn, TableUid};
 use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 use crate::compaction::task::Task;
@@ -45,7 +45,7 @@ pub(crate) struct Jobs {
 pub(super) struct JobTable {
     stopping: bool,
     /// Inputs of running compactions.
-    busy: BTreeSet<u64>,
+    busy: BTreeSet<TableUid>,
     /// What running compactions may do where: one each, but for rotations.
     compacting: Vec<(KeyspaceId, JobFootprint)>,
     /// Keyspaces whose oldest memtable is being flushed.
@@ -83,8 +83,8 @@ pub(super) struct JobTable {
 #[derive(Default)]
 pub(super) struct Reserved {
     /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
-    pub(super) busy: BTreeSet<u64>,
-    pub(super) damaged: BTreeSet<u64>,
+    pub(super) busy: BTreeSet<TableUid>,
+    pub(super) damaged: BTreeSet<TableUid>,
     pub(super) jobs: Vec<JobFootprint>,
 }
 
@@ -165,7 +165,7 @@ impl Jobs {
     }
 
     /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
-    pub(crate) fn release_table(&self, uid: u64) -> bool {
+    pub(crate) fn release_table(&self, uid: TableUid) -> bool {
         self.state.lock().quarantine.release(uid)
     }
 

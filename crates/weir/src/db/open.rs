@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::limits;
 use crate::base::memory::Accountant;
@@ -428,7 +428,7 @@ impl Engine {
         }
         let storage = self.storage()?;
         let root = self.set.current();
-        let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
+        let named: BTreeSet<TableUid> = root.tables().map(|t| t.meta().uid).collect();
         for uid in storage.list_tables()? {
             if !named.contains(&uid) {
                 self.reclaimer.take_orphan(uid);

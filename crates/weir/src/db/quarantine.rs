@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::options::Options;
 use crate::version::root::KeyspaceVersion;
 use crate::version::run::Version;
@@ -23,7 +23,7 @@ use crate::version::run::Version;
 pub(super) struct Quarantine {
     refused: BTreeMap<KeyspaceId, Refused>,
     /// Tables that no job can read, by uid.
-    damaged: BTreeMap<u64, Damaged>,
+    damaged: BTreeMap<TableUid, Damaged>,
 }
 
 /// A table that a job could not read.
@@ -61,17 +61,17 @@ impl Quarantine {
     }
 
     /// Puts a damaged table into quarantine.
-    pub(super) fn add_table(&mut self, keyspace: KeyspaceId, uid: u64, error: Error) {
+    pub(super) fn add_table(&mut self, keyspace: KeyspaceId, uid: TableUid, error: Error) {
         self.damaged.insert(uid, Damaged { keyspace, error });
     }
 
     /// Ends the quarantine of a table that was found sound; whether it was in quarantine.
-    pub(super) fn release(&mut self, uid: u64) -> bool {
+    pub(super) fn release(&mut self, uid: TableUid) -> bool {
         self.damaged.remove(&uid).is_some()
     }
 
     /// The tables in quarantine.
-    pub(super) fn damaged(&self) -> BTreeSet<u64> {
+    pub(super) fn damaged(&self) -> BTreeSet<TableUid> {
         self.damaged.keys().copied().collect()
     }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::ids::TableUid;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
 use crate::compaction::task::MergeTask;
@@ -139,7 +140,7 @@ pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
 /// What a merge writes: no more than it reads.
 pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
-        let uids: std::collections::BTreeSet<u64> = slice.uids.iter().copied().collect();
+        let uids: std::collections::BTreeSet<TableUid> = slice.uids.iter().copied().collect();
         let level = shape.levels.get(slice.run.level);
         let runs = level.into_iter().flat_map(|l| l.runs());
         let tables = runs.flat_map(|(_, run)| run.tables.iter());

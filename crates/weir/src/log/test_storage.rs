@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::SegmentNumber;
+use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 
@@ -69,7 +69,7 @@ impl Change {
 #[derive(Default)]
 struct State {
     logs: BTreeMap<(LogKind, SegmentNumber), FileState>,
-    tables: BTreeSet<u64>,
+    tables: BTreeSet<TableUid>,
     root: Option<Vec<u8>>,
     calls: u64,
     /// The call at which the machine stops.
@@ -176,7 +176,7 @@ impl MemStorage {
     pub(crate) fn set_root(&self, root: Option<Vec<u8>>) {
         self.state.lock().root = root;
     }
-    pub(crate) fn add_table(&self, uid: u64) {
+    pub(crate) fn add_table(&self, uid: TableUid) {
         self.state.lock().tables.insert(uid);
     }
     /// A store of its own with the same content.
@@ -261,17 +261,17 @@ impl LogRegion for MemFile {
 }
 
 impl Storage for MemStorage {
-    fn create_table(&self, _: u64, _: u64) -> Result<Box<dyn TableWriter>> {
+    fn create_table(&self, _: TableUid, _: u64) -> Result<Box<dyn TableWriter>> {
         Err(Error::new(ErrorKind::Unsupported, "the test storage has no tables"))
     }
-    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
         Err(Error::new(ErrorKind::NotFound, format!("table {uid}")))
     }
-    fn remove_table(&self, uid: u64) -> Result<()> {
+    fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.state.lock().tables.remove(&uid);
         Ok(())
     }
-    fn list_tables(&self) -> Result<Vec<u64>> {
+    fn list_tables(&self) -> Result<Vec<TableUid>> {
         Ok(self.state.lock().tables.iter().copied().collect())
     }
     fn create_log(

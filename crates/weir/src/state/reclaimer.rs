@@ -9,6 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, ErrorKind};
+use crate::base::ids::TableUid;
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::storage::Storage;
@@ -23,7 +24,7 @@ pub(crate) struct Reclaimer {
 }
 
 struct Waiting {
-    uid: u64,
+    uid: TableUid,
     blocks: u32,
     table: Weak<Table>,
 }
@@ -42,7 +43,7 @@ impl Reclaimer {
     }
 
     /// Takes over a table that no version names and no reader has open.
-    pub(crate) fn take_orphan(&self, uid: u64) {
+    pub(crate) fn take_orphan(&self, uid: TableUid) {
         self.waiting.lock().push(Waiting { uid, blocks: 0, table: Weak::new() });
     }
 

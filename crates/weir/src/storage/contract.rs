@@ -4,7 +4,7 @@
 //! device again; the tests use the trait only.
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::{segment, segments};
+use crate::base::ids::{segment, segments, uid};
 use crate::base::prng::Prng;
 use crate::device::Advice;
 use crate::storage::{LogKind, Storage};
@@ -36,7 +36,7 @@ fn root(open: Open<'_>) {
     assert_eq!(kind(open()), Some(ErrorKind::Locked), "one handle only");
     store.unlock();
     assert_eq!(kind(store.write_root(b"late")), Some(ErrorKind::Closed));
-    assert_eq!(kind(store.create_table(1, 0)), Some(ErrorKind::Closed));
+    assert_eq!(kind(store.create_table(uid(1), 0)), Some(ErrorKind::Closed));
     let next = open().expect("opens again");
     assert_eq!(store.read_root().expect("what is open reads on").as_deref(), Some(&b"two"[..]));
     drop((store, next));
@@ -49,7 +49,7 @@ fn tables(open: Open<'_>) {
     let store = open().expect("opens");
     let mut prng = Prng::new(11);
     let mut written = Vec::new();
-    for uid in [3, 1_000_000, 2] {
+    for uid in [3, 1_000_000, 2].map(uid) {
         let mut writer = store.create_table(uid, 0).expect("created");
         let mut bytes = Vec::new();
         for _ in 0..40 {
@@ -64,12 +64,12 @@ fn tables(open: Open<'_>) {
         assert_eq!(kind(store.create_table(uid, 0)), Some(ErrorKind::Conflict));
         written.push((uid, bytes));
     }
-    store.create_table(4, 0).expect("created").abandon();
-    let mut unfinished = store.create_table(5, 1 << 20).expect("created");
+    store.create_table(uid(4), 0).expect("created").abandon();
+    let mut unfinished = store.create_table(uid(5), 1 << 20).expect("created");
     unfinished.append(b"x").expect("appended");
     drop(unfinished);
-    store.create_table(6, 0).expect("created").finish().expect("an empty one is one too");
-    assert_eq!(store.list_tables().expect("list"), [2, 3, 5, 6, 1_000_000]);
+    store.create_table(uid(6), 0).expect("created").finish().expect("an empty one is one too");
+    assert_eq!(store.list_tables().expect("list"), [2, 3, 5, 6, 1_000_000].map(uid));
     for (uid, bytes) in &written {
         let table = store.open_table(*uid).expect("opened");
         assert_eq!(table.len(), bytes.len() as u64);
@@ -85,7 +85,7 @@ fn tables(open: Open<'_>) {
         assert_eq!(kind(beyond), Some(ErrorKind::Corruption));
     }
     // Who has it open goes on reading after it was removed.
-    let table = store.open_table(3).expect("opened");
+    let table = store.open_table(uid(3)).expect("opened");
     for uid in store.list_tables().expect("list") {
         store.remove_table(uid).expect("removed");
     }
@@ -93,9 +93,9 @@ fn tables(open: Open<'_>) {
     let mut byte = [0];
     table.read_exact_at(&mut byte, 0).expect("still there");
     assert_eq!(byte[0], written[0].1[0]);
-    assert_eq!(store.list_tables().expect("list"), [0; 0]);
-    assert_eq!(kind(store.open_table(3)), Some(ErrorKind::NotFound));
-    assert_eq!(kind(store.remove_table(3)), Some(ErrorKind::NotFound));
+    assert_eq!(store.list_tables().expect("list"), []);
+    assert_eq!(kind(store.open_table(uid(3))), Some(ErrorKind::NotFound));
+    assert_eq!(kind(store.remove_table(uid(3))), Some(ErrorKind::NotFound));
 }
 
 /// Logs are allocated zeroed, found by kind and number, and recycled with their bytes.
@@ -150,7 +150,7 @@ fn logs(open: Open<'_>) {
 
 fn read_errors(open: Open<'_>) {
     let store = open().expect("opens");
-    assert_eq!(kind(store.open_table(99)), Some(ErrorKind::NotFound));
+    assert_eq!(kind(store.open_table(uid(99))), Some(ErrorKind::NotFound));
     assert_eq!(kind(store.open_log(LogKind::Wal, segment(99))), Some(ErrorKind::NotFound));
     assert_eq!(kind(store.remove_log(LogKind::Wal, segment(99))), Some(ErrorKind::NotFound));
 }
@@ -205,7 +205,7 @@ mod forms {
             let store = Files::open(disk.dir(), CREATE)?;
             store.write_root(b"one")?;
             disk.mark(ROOT_ONE);
-            let mut writer = store.create_table(1, 0)?;
+            let mut writer = store.create_table(uid(1), 0)?;
             writer.append(&[7; 3000])?;
             writer.finish()?;
             disk.mark(TABLE);
@@ -241,7 +241,7 @@ mod forms {
                         None => assert!(done < ROOT_ONE, "{place}"),
                     }
                     if done >= TABLE {
-                        let table = store.open_table(1).expect(&place);
+                        let table = store.open_table(uid(1)).expect(&place);
                         let mut bytes = [0; 3000];
                         table.read_exact_at(&mut bytes, 0).expect(&place);
                         assert!(bytes == [7; 3000] && table.len() == 3000, "{place}");
@@ -272,7 +272,7 @@ mod forms {
             let run = |dir: &Arc<FaultyDir>, n: u64| -> Result<()> {
                 let store = Files::open(Arc::<FaultyDir>::clone(dir), CREATE)?;
                 store.write_root(&[n as u8])?;
-                let mut writer = store.create_table(n, 0)?;
+                let mut writer = store.create_table(uid(n), 0)?;
                 writer.append(&[7; 3000])?;
                 writer.finish()?;
                 let log = segment(2 * n);

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::SegmentNumber;
+use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::pages::PageVec;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
@@ -298,7 +298,7 @@ impl Files {
 }
 
 impl Storage for Files {
-    fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
+    fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
         // File systems allocate at write-back, when the size is known: the hint adds nothing.
         let _ = bytes_hint;
         self.writable()?;
@@ -315,7 +315,7 @@ impl Storage for Files {
         }))
     }
 
-    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
         let opened = self.dir.open(&table_name(uid), FileClass::Table, Mode::Read);
         let file = opened.map_err(|error| {
             if error.kind() != ErrorKind::NotFound {
@@ -332,11 +332,11 @@ impl Storage for Files {
         Ok(Arc::new(FileTable { file, bytes }))
     }
 
-    fn remove_table(&self, uid: u64) -> Result<()> {
+    fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.remove(&table_name(uid))
     }
 
-    fn list_tables(&self) -> Result<Vec<u64>> {
+    fn list_tables(&self) -> Result<Vec<TableUid>> {
         self.list_names(|name| if let Name::Table(uid) = name { Some(uid) } else { None })
     }
 

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::base::ids::SegmentNumber;
+use crate::base::ids::{SegmentNumber, TableUid};
 pub use crate::device::Advice;
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub enum Object {
     /// The root.
     Root,
     /// A table by uid.
-    Table(u64),
+    Table(TableUid),
     /// A log by kind and number.
     Log(LogKind, SegmentNumber),
 }
@@ -68,7 +68,7 @@ const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> Result<()> {
     let number = match object {
         Object::Root => return Ok(()),
-        Object::Table(uid) => uid,
+        Object::Table(uid) => uid.get(),
         Object::Log(_, number) => number.get(),
     };
     if number <= known.saturating_add(NUMBERS_AHEAD_MAX) {
@@ -87,13 +87,13 @@ pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> 
 /// The objects of one store.
 pub trait Storage: Send + Sync {
     /// Starts table `uid`. `bytes_hint` is the expected size, for allocation; 0 if unknown.
-    fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>>;
+    fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>>;
     /// Opens a finished table.
-    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>>;
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>>;
     /// Frees a table's bytes. Called by the reclaimer and by recovery only (H14, H30).
-    fn remove_table(&self, uid: u64) -> Result<()>;
+    fn remove_table(&self, uid: TableUid) -> Result<()>;
     /// All tables with a name, finished or not, ascending.
-    fn list_tables(&self) -> Result<Vec<u64>>;
+    fn list_tables(&self) -> Result<Vec<TableUid>>;
 
     /// Creates a log of at least `bytes` zeroed and allocated bytes (0: it grows as it is written),
     /// durable under its number before this returns. Exclusive.

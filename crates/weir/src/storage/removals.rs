@@ -137,7 +137,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::ids::{segment, segments};
+    use crate::base::ids::{segment, segments, uid};
     use crate::device::FileClass;
     use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     use crate::device::sim::{SimDisk, SimOptions};
@@ -206,12 +206,12 @@ mod tests {
     #[test]
     fn what_never_goes_keeps_no_other() {
         let scene = Scene::new(Times::Once);
-        drop(scene.files.create_table(1, 0).expect("a table"));
+        drop(scene.files.create_table(uid(1), 0).expect("a table"));
         scene.arm(FileClass::Table, Times::Forever, Effect::Fail(ErrorCode::Eio));
-        scene.files.remove_table(1).expect_err("the device fails");
+        scene.files.remove_table(uid(1)).expect_err("the device fails");
         scene.files.unlock();
         assert_eq!(scene.logs(), [2, 3]);
-        assert_eq!(scene.files.list_tables().expect("a list"), [1]);
+        assert_eq!(scene.files.list_tables().expect("a list"), [uid(1)]);
     }
 
     /// Goal: once the store may be somebody else's, nothing is removed that was left.

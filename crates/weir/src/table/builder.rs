@@ -9,6 +9,7 @@
 
 use crate::base::checksum::hash_key;
 use crate::base::error::{Error, Result};
+use crate::base::ids::TableUid;
 use crate::base::key::{self, Kind, SEQ_MAX, Seq};
 use crate::base::limits;
 use crate::base::pages::PageVec;
@@ -27,7 +28,7 @@ use crate::table::index::{Index, IndexBuilder};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenBlock<'a> {
     /// The table's uid.
-    pub(crate) uid: u64,
+    pub(crate) uid: TableUid,
     /// Number of the block in the table.
     pub(crate) ordinal: u32,
     /// Its first and last user key.
@@ -72,7 +73,7 @@ const BUFFERS_KEPT_BYTES: usize = 2 << 20;
 
 impl TableBuilder {
     /// Starts table `uid` in `writer`.
-    pub(crate) fn new(writer: Box<dyn TableWriter>, uid: u64, options: TableOptions) -> Self {
+    pub(crate) fn new(writer: Box<dyn TableWriter>, uid: TableUid, options: TableOptions) -> Self {
         let keyspace = options.keyspace;
         let meta =
             TableMeta { uid, check_uid: uid, seq_min: SEQ_MAX, keyspace, ..TableMeta::empty() };

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::base::checksum::{bind, crc, hash_key, mask, place};
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::ids::{TableUid, uid};
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -107,9 +108,9 @@ fn every_flipped_bit_is_an_error() {
         }
         let entries = small_entries();
         let storage = Arc::new(MemoryTables::default());
-        let meta = write_table(&storage, 1, options_with(compression), &entries);
+        let meta = write_table(&storage, uid(1), options_with(compression), &entries);
         assert!(meta.blocks >= 4, "{} blocks", meta.blocks);
-        let good = storage.bytes_of(1);
+        let good = storage.bytes_of(uid(1));
         assert!(!read_all(&open_table(&storage, meta.clone(), None), &entries, true));
         let footer = Footer::decode(&good, "good", good.len() as u64).unwrap();
         let filter_start = footer.data_bytes + footer.index_bytes;
@@ -118,12 +119,12 @@ fn every_flipped_bit_is_an_error() {
         for bit in 0..good.len() * 8 {
             let mut bytes = good.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            storage.put_bytes(1, bytes);
+            storage.put_bytes(uid(1), bytes);
             let table = open_table(&storage, meta.clone(), None);
             let error = table.verify().expect_err("verification must notice every flip");
             assert_eq!(error.kind(), ErrorKind::Corruption, "bit {bit}: {error}");
             assert!(read_all(&table, &entries, true), "bit {bit} was not noticed by any read");
-            let from_file = read_meta(&*storage.open_table(1).unwrap(), 1);
+            let from_file = read_meta(&*storage.open_table(uid(1)).unwrap(), uid(1));
             let in_tail = bit / 8 >= good.len() - meta.tail_bytes as usize;
             // `read_meta` does not need the filter, so that a repair does not.
             let in_filter = filter.contains(&(bit as u64 / 8));
@@ -137,15 +138,15 @@ fn every_flipped_bit_is_an_error() {
 fn every_truncation_is_an_error() {
     let entries = small_entries();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(512), &entries);
-    let good = storage.bytes_of(1);
+    let meta = write_table(&storage, uid(1), options(512), &entries);
+    let good = storage.bytes_of(uid(1));
     for len in (0..good.len()).chain([good.len() + 1, good.len() + 4096]) {
         let mut bytes = good.clone();
         bytes.resize(len, 0);
-        storage.put_bytes(1, bytes);
+        storage.put_bytes(uid(1), bytes);
         let error = open_table(&storage, meta.clone(), None).verify().unwrap_err();
         assert_names_the_place_or_file(&error);
-        let error = read_meta(&*storage.open_table(1).unwrap(), 1).unwrap_err();
+        let error = read_meta(&*storage.open_table(uid(1)).unwrap(), uid(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{len}: {error}");
     }
 }
@@ -162,40 +163,40 @@ fn assert_names_the_place_or_file(error: &Error) {
 fn misplaced_bytes_are_errors() {
     let storage = Arc::new(MemoryTables::default());
     let entries = small_entries();
-    let meta = write_table(&storage, 1, options(512), &entries);
-    let good = storage.bytes_of(1);
+    let meta = write_table(&storage, uid(1), options(512), &entries);
+    let good = storage.bytes_of(uid(1));
 
-    let other = write_table(&storage, 2, options(512), &entries);
+    let other = write_table(&storage, uid(2), options(512), &entries);
     assert_eq!(other.bytes, meta.bytes, "the tables differ in nothing but their names");
-    storage.put_bytes(1, storage.bytes_of(2));
+    storage.put_bytes(uid(1), storage.bytes_of(uid(2)));
     assert_names_the_place(&open_table(&storage, meta.clone(), None).verify().unwrap_err());
 
     let mut older = entries.clone();
     older[0].3 = Vec::new();
     older[0].3.resize(entries[0].3.len(), b'x');
-    write_table(&storage, 1, options(512), &older);
+    write_table(&storage, uid(1), options(512), &older);
     let error = open_table(&storage, meta.clone(), None).verify().unwrap_err();
     assert!(error.to_string().contains("another table"), "{error}");
 
     let mut swapped = good.clone();
     let table = open_table(&storage, meta.clone(), None);
-    storage.put_bytes(1, good.clone());
+    storage.put_bytes(uid(1), good.clone());
     let opened = table.pin().unwrap();
     let (a, b) = (opened.index.extent(0), opened.index.extent(1));
     let range = |e: crate::table::index::Extent| e.offset as usize..e.offset as usize + e.bytes;
     let both = [&good[range(b)], &good[range(a)]].concat();
     swapped[..both.len()].copy_from_slice(&both);
-    storage.put_bytes(1, swapped);
+    storage.put_bytes(uid(1), swapped);
     assert!(read_all(&open_table(&storage, meta.clone(), None), &entries, true));
 
-    storage.put_bytes(1, good);
+    storage.put_bytes(uid(1), good);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
     let table = Table::new(shared, meta, None, SEED + 1, None, None);
     assert_names_the_place(&table.may_contain(1).unwrap_err());
 }
 
 /// Recomputes all checksums of a table whose bytes were changed, as a hostile writer would.
-fn reseal(bytes: &mut [u8], blocks: &[(usize, usize)], uid: u64) {
+fn reseal(bytes: &mut [u8], blocks: &[(usize, usize)], uid: TableUid) {
     for (ordinal, &(start, end)) in blocks.iter().enumerate() {
         let sum = bind(crc(&bytes[start..end - 4]), place(uid, ordinal as u32, KIND_DATA));
         bytes[end - 4..end].copy_from_slice(&sum.to_le_bytes());
@@ -233,7 +234,7 @@ fn hostile_tables_with_right_checksums_do_not_panic() {
         }
         let storage = Arc::new(MemoryTables::default());
         let entries = small_entries();
-        let meta = write_table(&storage, 1, options_with(compression), &entries);
+        let meta = write_table(&storage, uid(1), options_with(compression), &entries);
         let table = open_table(&storage, meta.clone(), None);
         let index = &table.pin().unwrap().index;
         let blocks: Vec<_> = (0..index.blocks())
@@ -244,7 +245,7 @@ fn hostile_tables_with_right_checksums_do_not_panic() {
                 )
             })
             .collect();
-        let mut bytes = storage.bytes_of(1);
+        let mut bytes = storage.bytes_of(uid(1));
         let tail_start = bytes.len() - meta.tail_bytes as usize;
         for _ in 0..=prng.below(4) {
             let at = match prng.below(3) {
@@ -254,10 +255,10 @@ fn hostile_tables_with_right_checksums_do_not_panic() {
             };
             bytes[at] = [0, 1, 0x7f, 0x80, 0xff, prng.next_u64() as u8][prng.below(6) as usize];
         }
-        reseal(&mut bytes, &blocks, 1);
-        storage.put_bytes(1, bytes);
+        reseal(&mut bytes, &blocks, uid(1));
+        storage.put_bytes(uid(1), bytes);
         // A hostile description agrees with the hostile file where that is readable.
-        let meta = read_meta(&*storage.open_table(1).unwrap(), 1).unwrap_or(meta);
+        let meta = read_meta(&*storage.open_table(uid(1)).unwrap(), uid(1)).unwrap_or(meta);
         exercise(&open_table(&storage, meta, None), &entries);
     }
 }
@@ -309,12 +310,12 @@ fn exercise(table: &Arc<Table>, entries: &[Entry]) {
 fn newer_tables_are_refused_by_name() {
     let entries = small_entries();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(512), &entries);
-    let good = storage.bytes_of(1);
+    let meta = write_table(&storage, uid(1), options(512), &entries);
+    let good = storage.bytes_of(uid(1));
     let footer = good.len() - FOOTER_BYTES;
     let first_block = |bytes: &[u8]| {
         let table = open_table(&storage, meta.clone(), None);
-        storage.put_bytes(1, bytes.to_vec());
+        storage.put_bytes(uid(1), bytes.to_vec());
         let end = table.pin().unwrap().index.extent(0).bytes;
         vec![(0, end)]
     };
@@ -329,9 +330,9 @@ fn newer_tables_are_refused_by_name() {
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
-        reseal(&mut bytes, &blocks, 1);
+        reseal(&mut bytes, &blocks, uid(1));
         let sum = u32::from_le_bytes(bytes[footer + 76..footer + 80].try_into().unwrap());
-        storage.put_bytes(1, bytes);
+        storage.put_bytes(uid(1), bytes);
         let meta = TableMeta { tail_checksum: sum, ..meta.clone() };
         let error = open_table(&storage, meta, None).verify().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -345,7 +346,7 @@ fn newer_tables_are_refused_by_name() {
 fn read_errors_end_a_scan_and_are_not_forgotten() {
     let entries = small_entries();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(512), &entries);
+    let meta = write_table(&storage, uid(1), options(512), &entries);
     let ways = [ReadAhead::Scan, ReadAhead::Windows { window_bytes: 2048 }];
     for (forward, readahead) in [true, false].into_iter().flat_map(|f| ways.map(|way| (f, way))) {
         let mut failures = 0;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::ids::uid;
 use crate::base::key::Kind;
 use crate::table::block::BlockBuilder;
 use crate::table::testing::*;
@@ -62,9 +63,9 @@ fn block_page_shows_what_is_built() {
 fn table_and_description_pages_show_what_is_built() {
     let storage = Arc::new(MemoryTables::default());
     let options = crate::table::TableOptions { bloom_bits: 0.0, ..options(4096) };
-    let meta = write_table(&storage, 7, options, &entries());
+    let meta = write_table(&storage, uid(7), options, &entries());
     let mut described = Vec::new();
     meta.encode(&mut described);
     assert_listed(META_PAGE, &described);
-    assert_listed(TABLE_PAGE, &storage.bytes_of(7));
+    assert_listed(TABLE_PAGE, &storage.bytes_of(uid(7)));
 }

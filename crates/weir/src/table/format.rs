@@ -21,6 +21,7 @@ use crate::base::buf::Buf;
 use crate::base::checksum;
 use crate::base::coding::{Reader, put_u16, put_u32, put_u64};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::TableUid;
 use crate::options::Compression;
 use crate::table::block::{Flaw, Layout};
 
@@ -81,7 +82,7 @@ const _: () = assert!(FOOTER_BYTES == 88);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
     /// The uid that the table was written under. Defends against misplaced and stale files.
-    pub(super) check_uid: u64,
+    pub(super) check_uid: TableUid,
     /// Length of the file. Defends against cut and extended files.
     pub(super) file_bytes: u64,
     /// Length of all data blocks: where the index begins.
@@ -108,7 +109,7 @@ pub(super) fn hash_check(seed: u64) -> u64 {
 }
 
 /// Checksum of a section of the tail.
-pub(super) fn section_checksum(content: &[u8], check_uid: u64, kind: u8) -> u32 {
+pub(super) fn section_checksum(content: &[u8], check_uid: TableUid, kind: u8) -> u32 {
     checksum::bind(checksum::crc(content), checksum::place(check_uid, 0, kind))
 }
 
@@ -116,7 +117,7 @@ impl Footer {
     /// Appends the footer to `out` and sets `self.checksum`.
     pub(super) fn encode(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
-        put_u64(out, self.check_uid);
+        put_u64(out, self.check_uid.get());
         put_u64(out, self.file_bytes);
         put_u64(out, self.data_bytes);
         put_u64(out, self.index_bytes);
@@ -206,7 +207,7 @@ impl Footer {
             return Err(unsupported(file, format_args!("table features {features:#x}")));
         }
         Ok(Some(Self {
-            check_uid,
+            check_uid: TableUid::new(check_uid),
             file_bytes,
             data_bytes,
             index_bytes,
@@ -258,7 +259,7 @@ fn unsupported(file: &str, what: std::fmt::Arguments<'_>) -> Error {
 pub(super) fn check_section(
     content: &[u8],
     checksum: u32,
-    place: (u64, u8),
+    place: (TableUid, u8),
     file: &str,
     offset: u64,
 ) -> Result<()> {
@@ -279,7 +280,7 @@ pub(super) fn check_section(
 pub(super) fn store_block(
     block: &[u8],
     compression: Compression,
-    check_uid: u64,
+    check_uid: TableUid,
     ordinal: u32,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -374,7 +375,7 @@ fn zstd_decompress(_: &[u8], _: &mut [u8]) -> Result<bool> {
 /// Where a stored block was read from, for its checksum and for messages.
 #[derive(Clone, Copy)]
 pub(super) struct BlockPlace<'a> {
-    pub(super) check_uid: u64,
+    pub(super) check_uid: TableUid,
     pub(super) ordinal: u32,
     /// Upper bound of an uncompressed block of this table.
     pub(super) raw_bytes_max: u64,

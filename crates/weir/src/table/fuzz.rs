@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::checksum::{bind, crc, hash_key, place};
 use crate::base::cursor::Cursor;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::pages::PageVec;
 use crate::cache::Purpose;
@@ -25,7 +25,7 @@ use crate::table::index::Index;
 use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions, read_meta};
 
 /// The number of the table.
-const UID: u64 = 7;
+const UID: TableUid = TableUid::new(7);
 /// The seed of its filter.
 const SEED: u64 = 0x5eed;
 /// Bytes behind the content of a stored block: its checksum.

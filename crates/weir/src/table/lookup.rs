@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::ids::TableUid;
 use crate::base::key::Seq;
 use crate::base::value::Value;
 use crate::cache::Purpose;
@@ -186,7 +187,7 @@ impl Table {
 /// The table and the block of the last lookup of a batch: one of each at most.
 #[derive(Default)]
 pub(crate) struct HeldBlock {
-    uid: u64,
+    uid: TableUid,
     /// The block and its number.
     block: Option<(usize, Block)>,
     /// Index and filter of table `uid`.

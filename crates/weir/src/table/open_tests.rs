@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
+use crate::base::ids::uid;
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::sched::Mutex;
 use crate::cache::Purpose;
@@ -48,7 +49,7 @@ fn world(tables: u64, open_max: usize) -> World {
     let make = |n: u64| {
         let entry = |e: u64| (key(n, e), 1 + e, Kind::Put, key(n, e).repeat(20));
         let entries: Vec<Entry> = (0..ENTRIES).map(entry).collect();
-        let meta = write_table(&storage, 1 + n, options(512), &entries);
+        let meta = write_table(&storage, uid(1 + n), options(512), &entries);
         let storage = Arc::clone(&storage) as Arc<dyn Storage>;
         Table::new(storage, meta, None, SEED, None, Some(Arc::clone(&open)))
     };

@@ -14,6 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, Result};
+use crate::base::ids::TableUid;
 use crate::base::key::{SEQ_MAX, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
@@ -405,7 +406,7 @@ impl<'a> Sections<'a> {
 
     /// The description of the table with this tail, under the name `uid`. The filter is not
     /// checked.
-    fn into_meta(self, uid: u64) -> Result<TableMeta> {
+    fn into_meta(self, uid: TableUid) -> Result<TableMeta> {
         Ok(TableMeta {
             uid,
             check_uid: self.footer.check_uid,
@@ -429,7 +430,7 @@ fn decode_index(bytes: &[u8], blocks: u32, data_bytes: u64, path: &str) -> Resul
 ///
 /// # Errors
 /// `Corruption` if the rest of the tail is damaged; `Unsupported` if a newer version wrote it.
-pub(crate) fn read_meta(source: &dyn TableSource, uid: u64) -> Result<TableMeta> {
+pub(crate) fn read_meta(source: &dyn TableSource, uid: TableUid) -> Result<TableMeta> {
     /// Large enough for most tails; a longer one is read with a second read.
     const FIRST_READ_BYTES: u64 = 256 << 10;
     let path = source.path();

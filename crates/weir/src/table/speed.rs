@@ -13,6 +13,7 @@ use crate::base::checksum::hash_key;
 use crate::base::clock::now_nanos;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
+use crate::base::ids::uid;
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
@@ -64,7 +65,7 @@ fn cached_table(compression: Compression) -> (Arc<Table>, Vec<Entry>) {
     let entries = entries();
     let storage = Arc::new(MemoryTables::default());
     let options = TableOptions { compression, ..options(4096) };
-    let meta = write_table(&storage, 1, options, &entries);
+    let meta = write_table(&storage, uid(1), options, &entries);
     println!("{} entries, {} bytes, {} blocks", meta.entries, meta.bytes, meta.blocks);
     let table = open_table(&storage, meta, Some(Arc::new(BlockCache::new(1 << 30))));
     let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
@@ -101,7 +102,7 @@ fn builder_speed() {
     let entries = entries();
     for compression in [Compression::None, Compression::Lz4] {
         let options = TableOptions { compression, ..options(4096) };
-        let mut builder = TableBuilder::new(Box::new(Nowhere(0)), 1, options);
+        let mut builder = TableBuilder::new(Box::new(Nowhere(0)), uid(1), options);
         let batches = entries.len() / BATCH;
         measure(&format!("add, {compression:?}"), BATCH as u64, batches, |batch| {
             for (key, seq, kind, value) in &entries[batch * BATCH..(batch + 1) * BATCH] {
@@ -183,7 +184,7 @@ fn cursor_speed() {
         let batches = entries.len() / BATCH;
         for (what, fill_cache) in [("cached", true), ("uncached", false)] {
             if !fill_cache {
-                table.cache().unwrap().erase_table(1, table.block_count());
+                table.cache().unwrap().erase_table(uid(1), table.block_count());
             }
             let mut cursor = table.cursor(scan_options(fill_cache, ReadAhead::Scan));
             cursor.seek_to_first();

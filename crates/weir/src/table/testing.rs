@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, SegmentNumber};
+use crate::base::ids::{KeyspaceId, SegmentNumber, TableUid};
 use crate::base::key::{Kind, Seq};
 use crate::base::prng::Prng;
 use crate::base::sched::Mutex;
@@ -25,7 +25,7 @@ pub(crate) const SEED: u64 = 0x5eed;
 
 /// Tables of a store in memory.
 pub(crate) struct MemoryTables {
-    tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
+    tables: Arc<Mutex<BTreeMap<TableUid, Arc<Vec<u8>>>>>,
     /// Reads since the beginning.
     pub(crate) reads: Arc<AtomicU64>,
     /// Bytes of these reads.
@@ -54,19 +54,19 @@ impl Default for MemoryTables {
 }
 
 impl MemoryTables {
-    pub(crate) fn bytes_of(&self, uid: u64) -> Vec<u8> {
+    pub(crate) fn bytes_of(&self, uid: TableUid) -> Vec<u8> {
         self.tables.lock().get(&uid).map(|bytes| bytes.to_vec()).unwrap_or_default()
     }
 
-    pub(crate) fn put_bytes(&self, uid: u64, bytes: Vec<u8>) {
+    pub(crate) fn put_bytes(&self, uid: TableUid, bytes: Vec<u8>) {
         self.tables.lock().insert(uid, Arc::new(bytes));
     }
 }
 
 struct MemoryWriter {
-    uid: u64,
+    uid: TableUid,
     bytes: Vec<u8>,
-    tables: Arc<Mutex<BTreeMap<u64, Arc<Vec<u8>>>>>,
+    tables: Arc<Mutex<BTreeMap<TableUid, Arc<Vec<u8>>>>>,
 }
 
 impl TableWriter for MemoryWriter {
@@ -85,7 +85,7 @@ impl TableWriter for MemoryWriter {
 }
 
 struct MemorySource {
-    uid: u64,
+    uid: TableUid,
     bytes: Arc<Vec<u8>>,
     reads: Arc<AtomicU64>,
     bytes_read: Arc<AtomicU64>,
@@ -130,11 +130,11 @@ fn no_logs<T>() -> Result<T> {
 }
 
 impl Storage for MemoryTables {
-    fn create_table(&self, uid: u64, _: u64) -> Result<Box<dyn TableWriter>> {
+    fn create_table(&self, uid: TableUid, _: u64) -> Result<Box<dyn TableWriter>> {
         let tables = Arc::clone(&self.tables);
         Ok(Box::new(MemoryWriter { uid, bytes: Vec::new(), tables }))
     }
-    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
         let bytes = self.tables.lock().get(&uid).cloned();
         let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such table"))?;
         let files_open = Arc::clone(&self.files_open);
@@ -148,11 +148,11 @@ impl Storage for MemoryTables {
         let failing_read = Arc::clone(&self.failing_read);
         Ok(Arc::new(MemorySource { uid, bytes, reads, bytes_read, failing_read, files_open }))
     }
-    fn remove_table(&self, uid: u64) -> Result<()> {
+    fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.tables.lock().remove(&uid);
         Ok(())
     }
-    fn list_tables(&self) -> Result<Vec<u64>> {
+    fn list_tables(&self) -> Result<Vec<TableUid>> {
         Ok(self.tables.lock().keys().copied().collect())
     }
     fn create_log(&self, _: LogKind, _: SegmentNumber, _: u64) -> Result<Arc<dyn LogRegion>> {
@@ -206,7 +206,7 @@ pub(crate) fn options(block_bytes: u32) -> TableOptions {
 /// Writes `entries`, which are in order, as table `uid`.
 pub(crate) fn write_table(
     storage: &MemoryTables,
-    uid: u64,
+    uid: TableUid,
     options: TableOptions,
     entries: &[Entry],
 ) -> TableMeta {

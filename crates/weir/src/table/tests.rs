@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, uid};
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare_entries};
 use crate::base::memory::{Accountant, Category};
 use crate::base::prng::Prng;
@@ -142,7 +142,7 @@ fn tables_agree_with_a_sorted_list() {
         let value_max = [0, 10, 300, 3000][prng.below(4) as usize];
         let entries = random_entries(&mut prng, count, value_max);
         let storage = Arc::new(MemoryTables::default());
-        let meta = write_table(&storage, 1, random_options(&mut prng), &entries);
+        let meta = write_table(&storage, uid(1), random_options(&mut prng), &entries);
         let cache = match prng.below(3) {
             0 => None,
             1 => Some(Arc::new(BlockCache::new(8 << 10))),
@@ -167,8 +167,8 @@ fn tables_agree_with_a_sorted_list() {
             assert!(!cursor.valid() && cursor.status().is_ok());
             walk(&mut cursor, &entries, &mut prng, 120, seed);
         }
-        let source = storage.open_table(1).unwrap();
-        assert_eq!(read_meta(&*source, 1).unwrap(), meta, "seed {seed}");
+        let source = storage.open_table(uid(1)).unwrap();
+        assert_eq!(read_meta(&*source, uid(1)).unwrap(), meta, "seed {seed}");
     }
 }
 
@@ -194,7 +194,7 @@ fn extreme_entries_are_entries() {
         ];
         let storage = Arc::new(MemoryTables::default());
         let options = TableOptions { compression, ..options(512) };
-        let meta = write_table(&storage, 1, options, &entries);
+        let meta = write_table(&storage, uid(1), options, &entries);
         assert_eq!(meta.blocks, 7);
         let table = open_table(&storage, meta, Some(Arc::new(BlockCache::new(1 << 20))));
         table.verify().unwrap();
@@ -227,9 +227,9 @@ fn compression_must_pay() {
             })
             .collect();
         let storage = MemoryTables::default();
-        let plain = write_table(&storage, 1, options(4096), &entries).bytes;
+        let plain = write_table(&storage, uid(1), options(4096), &entries).bytes;
         let packed = TableOptions { compression, ..options(4096) };
-        let packed = write_table(&storage, 2, packed, &entries).bytes;
+        let packed = write_table(&storage, uid(2), packed, &entries).bytes;
         if noisy {
             assert_eq!(packed, plain);
         } else {
@@ -246,7 +246,7 @@ fn reads_are_lazy_and_grow() {
         .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
         .collect();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(4096), &entries);
+    let meta = write_table(&storage, uid(1), options(4096), &entries);
     assert!(meta.blocks > 500);
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
@@ -286,7 +286,7 @@ fn reads_are_lazy_and_grow() {
     assert_eq!(reads(), 0, "the scan has filled the cache");
 
     let mut background = table.cursor(scan_options(false, ReadAhead::Scan));
-    cache.erase_table(1, meta.blocks);
+    cache.erase_table(uid(1), meta.blocks);
     background.seek_to_last();
     while background.valid() {
         background.prev();
@@ -307,7 +307,7 @@ fn cached_blocks_do_not_end_a_window() {
         .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
         .collect();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(4096), &entries);
+    let meta = write_table(&storage, uid(1), options(4096), &entries);
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
@@ -344,7 +344,7 @@ fn cached_blocks_do_not_end_a_window() {
     let merge = ReadAhead::Windows { window_bytes: 1 << 20 };
     fill();
     assert_eq!(reads_of(merge), (0, 0, 0), "all is cached");
-    (0..meta.blocks).filter(|b| b % 3 > 0).for_each(|b| cache.erase(1, b));
+    (0..meta.blocks).filter(|b| b % 3 > 0).for_each(|b| cache.erase(uid(1), b));
     let data_bytes = meta.bytes - meta.tail_bytes;
     let (reads, bytes, held) = reads_of(merge);
     assert_eq!(reads, data_bytes.div_ceil(1 << 20), "of windows");
@@ -354,7 +354,7 @@ fn cached_blocks_do_not_end_a_window() {
     assert!(reads_of(ReadAhead::Scan).0 > u64::from(meta.blocks / 4), "a scan stops at them");
 
     fill();
-    [7, 9].into_iter().for_each(|b| cache.erase(1, b));
+    [7, 9].into_iter().for_each(|b| cache.erase(uid(1), b));
     let (reads, bytes, _) = reads_of(merge);
     assert_eq!(reads, 1);
     assert!((8192..4 * 4096).contains(&bytes), "{bytes} bytes, of three blocks");
@@ -368,7 +368,7 @@ fn an_approach_counts_nothing_twice() {
         .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
         .collect();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(4096), &entries);
+    let meta = write_table(&storage, uid(1), options(4096), &entries);
     let cache = Arc::new(BlockCache::new(64 << 20));
     let table = open_table(&storage, meta, Some(Arc::clone(&cache)));
     let counts = || (cache.counters().hits[0], cache.counters().misses[0]);
@@ -397,7 +397,7 @@ fn offsets_are_estimated_within_a_block() {
         .map(|n| (format!("{n:016}").into_bytes(), n + 1, Kind::Put, vec![3; 100]))
         .collect();
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(4096), &entries);
+    let meta = write_table(&storage, uid(1), options(4096), &entries);
     let table = open_table(&storage, meta.clone(), None);
     let offset = |key: &[u8]| table.approximate_offset(key).unwrap();
     assert_eq!(offset(b""), 0);
@@ -418,7 +418,7 @@ fn one_key_may_fill_many_blocks() {
     }
     entries.push((b"key0".to_vec(), 1, Kind::Put, Vec::new()));
     let storage = Arc::new(MemoryTables::default());
-    let meta = write_table(&storage, 1, options(512), &entries);
+    let meta = write_table(&storage, uid(1), options(512), &entries);
     assert!(meta.blocks > 50);
     let table = open_table(&storage, meta, None);
     table.verify().unwrap();
@@ -433,17 +433,18 @@ fn one_key_may_fill_many_blocks() {
 fn entries_out_of_order_are_a_bug() {
     let entries: Vec<Entry> =
         vec![(b"a".to_vec(), 5, Kind::Put, Vec::new()), (b"a".to_vec(), 5, Kind::Put, Vec::new())];
-    write_table(&MemoryTables::default(), 1, options(512), &entries);
+    write_table(&MemoryTables::default(), uid(1), options(512), &entries);
 }
 
 /// A table without entries is refused, an oversized key too, and the writer abandons the file.
 #[test]
 fn what_cannot_be_a_table_is_refused() {
     let storage = MemoryTables::default();
-    let writer = storage.create_table(1, 0).unwrap();
-    let error = TableBuilder::new(writer, 1, options(512)).finish().unwrap_err();
+    let writer = storage.create_table(uid(1), 0).unwrap();
+    let error = TableBuilder::new(writer, uid(1), options(512)).finish().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    let mut builder = TableBuilder::new(storage.create_table(2, 0).unwrap(), 2, options(512));
+    let mut builder =
+        TableBuilder::new(storage.create_table(uid(2), 0).unwrap(), uid(2), options(512));
     let error = builder.add(&[1; 65_536], 1, Kind::Put, b"").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     builder.abandon();
@@ -460,18 +461,20 @@ fn tables_live_in_a_directory() {
     let files: Arc<dyn Storage> = Arc::new(files);
     let mut prng = Prng::new(9);
     let entries = random_entries(&mut prng, 20_000, 200);
-    let mut builder = TableBuilder::new(files.create_table(5, 0).unwrap(), 5, options(4096));
+    let mut builder =
+        TableBuilder::new(files.create_table(uid(5), 0).unwrap(), uid(5), options(4096));
     for (key, seq, kind, value) in &entries {
         builder.add(key, *seq, *kind, value).unwrap();
     }
     assert_eq!(builder.entries(), entries.len() as u64);
     assert_eq!(builder.last_key(), entries.last().unwrap().0);
     let meta = builder.finish().unwrap();
-    let mut abandoned = TableBuilder::new(files.create_table(6, 0).unwrap(), 6, options(4096));
+    let mut abandoned =
+        TableBuilder::new(files.create_table(uid(6), 0).unwrap(), uid(6), options(4096));
     abandoned.add(b"k", 1, Kind::Put, b"v").unwrap();
     abandoned.abandon();
-    assert_eq!(files.list_tables().unwrap(), [5]);
-    assert_eq!(read_meta(&*files.open_table(5).unwrap(), 5).unwrap(), meta);
+    assert_eq!(files.list_tables().unwrap(), [uid(5)]);
+    assert_eq!(read_meta(&*files.open_table(uid(5)).unwrap(), uid(5)).unwrap(), meta);
 
     let cache = Some(Arc::new(BlockCache::new(1 << 20)));
     let table = Table::new(files, meta, cache, SEED, None, None);

@@ -75,7 +75,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
     }
     let base_lsn = append(&counters_edit(root), true)?;
     // The root record names the last group; tables that are missing here would be orphans.
-    assert_eq!(base_lsn, edits, "each edit of a base is one group");
+    assert_eq!(base_lsn.get(), edits, "each edit of a base is one group");
     assert_eq!(tables, root.tables().count(), "tables in a base and in its root");
     writer.region().sync()?;
     let record =

@@ -22,7 +22,7 @@ use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, ref
 use super::run::{Run, Version};
 use super::shape::{PartKind, RunId};
 use crate::base::error::Result;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
@@ -87,7 +87,7 @@ pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
 fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()> {
     let fault = if meta.keyspace != keyspace {
         "the entries of another keyspace"
-    } else if meta.uid == 0 || meta.uid >= new.next_uid {
+    } else if meta.uid == TableUid::NONE || meta.uid >= new.next_uid {
         "a uid that was never assigned"
     } else if meta.entries == 0 || meta.deletes > meta.entries {
         "counts that contradict each other"

@@ -19,7 +19,7 @@ use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lsn};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lsn, TableUid};
 use crate::base::key::Seq;
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -36,7 +36,7 @@ pub(crate) struct VersionEdit {
     /// The changes of each keyspace.
     pub(crate) keyspaces: BTreeMap<KeyspaceId, KeyspaceEdit>,
     /// Uids below are used or reserved. Filled in by `VersionSet::apply`.
-    pub(crate) next_uid: Option<u64>,
+    pub(crate) next_uid: Option<TableUid>,
     /// Data epochs below are used or reserved. Filled in by `VersionSet::apply`.
     pub(crate) next_epoch: Option<DataEpoch>,
     /// Keyspace ids below are used. Filled in by `VersionSet::apply`.
@@ -92,7 +92,7 @@ pub(crate) struct RemovedTable {
     /// The part of the level.
     pub(crate) part: PartKind,
     /// The table.
-    pub(crate) uid: u64,
+    pub(crate) uid: TableUid,
 }
 
 /// A table that is added to a run.
@@ -141,12 +141,12 @@ impl KeyspaceEdit {
 
     /// Removes a table from the filling part of `level`.
     #[cfg(test)]
-    pub(crate) fn remove_table(&mut self, level: usize, uid: u64) {
+    pub(crate) fn remove_table(&mut self, level: usize, uid: TableUid) {
         self.remove_table_from(level, PartKind::Filling, uid);
     }
 
     /// Removes a table from a part of `level`.
-    pub(crate) fn remove_table_from(&mut self, level: usize, part: PartKind, uid: u64) {
+    pub(crate) fn remove_table_from(&mut self, level: usize, part: PartKind, uid: TableUid) {
         self.removed.push(RemovedTable { level, part, uid });
     }
 
@@ -221,7 +221,7 @@ impl VersionEdit {
     /// Appends the tagged form.
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
         let numbers = [
-            (TAG_NEXT_UID, self.next_uid),
+            (TAG_NEXT_UID, self.next_uid.map(TableUid::get)),
             (TAG_NEXT_EPOCH, self.next_epoch.map(DataEpoch::get)),
             (TAG_NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
             (TAG_LAST_SEQ, self.last_seq),
@@ -252,7 +252,7 @@ impl VersionEdit {
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = decoder.field(&mut reader)? {
             match tag {
-                TAG_NEXT_UID => edit.next_uid = Some(decoder.number(content)?),
+                TAG_NEXT_UID => edit.next_uid = Some(decoder.uid(content)?),
                 TAG_NEXT_EPOCH => edit.next_epoch = Some(decoder.epoch(content)?),
                 TAG_NEXT_KEYSPACE => {
                     edit.next_keyspace = Some(KeyspaceId::new(decoder.small(content)?))
@@ -300,7 +300,7 @@ impl KeyspaceEdit {
         for table in &self.removed {
             part.clear();
             put_level(&mut part, TAG_REMOVED_LEVEL, table.level);
-            put_number(&mut part, TAG_REMOVED_UID, table.uid);
+            put_number(&mut part, TAG_REMOVED_UID, table.uid.get());
             put_part(&mut part, TAG_REMOVED_PART, table.part);
             put_field(buf, TAG_REMOVED, &part);
         }
@@ -372,6 +372,10 @@ impl Decoder<'_> {
 
     fn epoch(&self, content: &[u8]) -> Result<DataEpoch> {
         self.number(content).map(DataEpoch::new)
+    }
+
+    fn uid(&self, content: &[u8]) -> Result<TableUid> {
+        self.number(content).map(TableUid::new)
     }
 
     fn lsn(&self, content: &[u8]) -> Result<Lsn> {
@@ -459,7 +463,7 @@ impl Decoder<'_> {
         while let Some((tag, content)) = self.field(&mut reader)? {
             match tag {
                 TAG_REMOVED_LEVEL => level = Some(self.level(content)?),
-                TAG_REMOVED_UID => uid = Some(self.number(content)?),
+                TAG_REMOVED_UID => uid = Some(self.uid(content)?),
                 TAG_REMOVED_PART => part = self.part(content)?,
                 _ => unknown(RECORD, tag)?,
             }

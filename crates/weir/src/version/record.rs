@@ -49,7 +49,8 @@ impl RootRecord {
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { version_log, base_lsn, .. } = *self;
-        assert!(version_log > 0 && base_lsn > 0, "log {version_log} with a base to {base_lsn}");
+        let has_base = version_log > SegmentNumber::ZERO && base_lsn > Lsn::ZERO;
+        assert!(has_base, "log {version_log} with a base to {base_lsn}");
         let mut buf = Vec::new();
         put_u32(&mut buf, LATEST);
         put_number(&mut buf, TAG_LINEAGE, self.lineage.get());

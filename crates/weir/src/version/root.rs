@@ -18,7 +18,7 @@ use super::run::{Level, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, TableUid};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -45,7 +45,7 @@ pub(crate) struct KeyspaceVersion {
 
 impl KeyspaceVersion {
     /// The shape that policies see of this keyspace.
-    pub(crate) fn shape(&self, busy: BTreeSet<u64>, snapshots: Vec<Seq>) -> Shape {
+    pub(crate) fn shape(&self, busy: BTreeSet<TableUid>, snapshots: Vec<Seq>) -> Shape {
         self.version.shape(Arc::clone(&self.options), busy, snapshots)
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct Root {
     /// The keyspaces by id.
     pub(crate) keyspaces: Keyspaces,
     /// Uids below are used or reserved.
-    pub(crate) next_uid: u64,
+    pub(crate) next_uid: TableUid,
     /// Data epochs below are used or reserved.
     pub(crate) next_epoch: DataEpoch,
     /// Keyspace ids below are used.
@@ -78,7 +78,7 @@ impl Root {
     pub(crate) fn empty(lineage: Lineage, hash_seed: u64) -> Self {
         Self {
             keyspaces: Keyspaces::default(),
-            next_uid: 1,
+            next_uid: TableUid::FIRST,
             next_epoch: DataEpoch::new(1),
             next_keyspace: KeyspaceId::DEFAULT,
             last_seq: 0,
@@ -137,7 +137,7 @@ pub(super) struct Place {
 }
 
 /// The place of every table of the newest root, so that an edit names tables by uid alone.
-pub(super) type Places = BTreeMap<u64, Place>;
+pub(super) type Places = BTreeMap<TableUid, Place>;
 
 /// The place of an added table.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl Root {
     /// Raises the counters to those of the tables and flushes of `edit`.
     fn raise_to_content(&mut self, edit: &VersionEdit, changes: &Changes) {
         for AddedPlace { place, .. } in &changes.added {
-            raise(&mut self.next_uid, Some(place.meta.uid.saturating_add(1)));
+            raise(&mut self.next_uid, Some(place.meta.uid.next()));
             raise(&mut self.next_epoch, Some(place.epoch.next()));
             raise(&mut self.last_seq, Some(place.meta.seq_max));
         }
@@ -388,7 +388,7 @@ fn run_changes(
     changes: &mut Changes,
 ) -> Result<BTreeMap<RunId, RunChange>> {
     let mut runs: BTreeMap<RunId, RunChange> = BTreeMap::new();
-    let mut removed_at: BTreeMap<u64, &Place> = BTreeMap::new();
+    let mut removed_at: BTreeMap<TableUid, &Place> = BTreeMap::new();
     for removed in &edit.removed {
         let place = places
             .get(&removed.uid)
@@ -407,7 +407,7 @@ fn run_changes(
         run.removed.push(Arc::clone(&place.meta));
     }
     // Those of keyspaces before this one too: their places are not installed yet.
-    let mut added_uids: BTreeSet<u64> =
+    let mut added_uids: BTreeSet<TableUid> =
         changes.added.iter().map(|added| added.place.meta.uid).collect();
     for AddedTable { run, meta } in &edit.added {
         if !added_uids.insert(meta.uid) {

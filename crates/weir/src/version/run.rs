@@ -21,7 +21,7 @@ use std::sync::Arc;
 use super::run_cursor::RunCursor;
 use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
 use super::tables::{TableList, Totals};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, TableUid};
 use crate::base::key::Seq;
 use crate::base::limits::LEVELS;
 use crate::options::Options;
@@ -204,7 +204,7 @@ impl Version {
     pub(crate) fn shape(
         &self,
         options: Arc<Options>,
-        busy: BTreeSet<u64>,
+        busy: BTreeSet<TableUid>,
         snapshots: Vec<Seq>,
     ) -> Shape {
         let run_shape = |run: &Arc<Run>| RunShape { epoch: run.epoch, tables: run.tables.metas() };

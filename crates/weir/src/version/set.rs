@@ -25,7 +25,7 @@ use super::edit::VersionEdit;
 use super::record::RootRecord;
 use super::root::{Changes, Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, SegmentNumber};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, SegmentNumber, TableUid};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
@@ -216,8 +216,8 @@ impl VersionSet {
         })?;
         // A table that no edit names was written after the last edit: its uid must not be reused.
         if let Some(&uid) = context.storage.list_tables()?.last() {
-            check_ahead(&*context.storage, Object::Table(uid), root.next_uid)?;
-            root.next_uid = root.next_uid.max(uid.saturating_add(1));
+            check_ahead(&*context.storage, Object::Table(uid), root.next_uid.get())?;
+            root.next_uid = root.next_uid.max(uid.next());
         }
         if let Some(&number) = context.storage.list_logs(LogKind::Versions)?.last() {
             let log = Object::Log(LogKind::Versions, number);
@@ -294,7 +294,7 @@ impl VersionSet {
     fn new(context: Context, root: Root, install: Install) -> Self {
         Self {
             context,
-            next_uid: AtomicU64::new(root.next_uid),
+            next_uid: AtomicU64::new(root.next_uid.get()),
             next_epoch: AtomicU64::new(root.next_epoch.get()),
             next_keyspace: AtomicU64::new(u64::from(root.next_keyspace)),
             log_bytes_written: AtomicU64::new(0),
@@ -315,8 +315,8 @@ impl VersionSet {
     }
 
     /// A table uid that was never assigned before, in this or an earlier opening.
-    pub(crate) fn new_uid(&self) -> u64 {
-        self.next_uid.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_uid(&self) -> TableUid {
+        TableUid::new(self.next_uid.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A data epoch above all drawn before. Drawn when a run's content is fixed (H22).
@@ -337,7 +337,7 @@ impl VersionSet {
     /// Uids of the tables that the newest root names. At opening every other table is an orphan;
     /// later it may belong to a job or to a reader of an older version.
     #[cfg(test)]
-    pub(crate) fn live_tables(&self) -> std::collections::BTreeSet<u64> {
+    pub(crate) fn live_tables(&self) -> std::collections::BTreeSet<TableUid> {
         self.install.lock().places.keys().copied().collect()
     }
 
@@ -395,7 +395,7 @@ impl VersionSet {
                 "the store was opened for reading only",
             )));
         };
-        edit.next_uid = Some(self.next_uid.load(Ordering::Relaxed));
+        edit.next_uid = Some(TableUid::new(self.next_uid.load(Ordering::Relaxed)));
         edit.next_epoch = Some(DataEpoch::new(self.next_epoch.load(Ordering::Relaxed)));
         edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
         let old = self.current();
@@ -426,7 +426,7 @@ impl VersionSet {
     }
 
     fn publish(&self, root: Root, changes: &Changes) -> Installed {
-        self.next_uid.fetch_max(root.next_uid, Ordering::Relaxed);
+        self.next_uid.fetch_max(root.next_uid.get(), Ordering::Relaxed);
         self.next_epoch.fetch_max(root.next_epoch.get(), Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
         let root = Arc::new(root);
@@ -531,7 +531,7 @@ impl VersionLog {
         let durable_lsn = self.writer.chain().lsn;
         let appended = self.writer.append(GroupType::Full, &[&self.buf], 1, true, durable_lsn);
         match appended {
-            Ok(lsn) => assert_eq!(lsn, durable_lsn + 1, "an edit is one group"),
+            Ok(lsn) => assert_eq!(lsn, durable_lsn.next(), "an edit is one group"),
             Err(error) => {
                 return match self.writer.rollback() {
                     Ok(()) => Err(ApplyError::from(error)),

@@ -15,7 +15,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, TableUid};
 use crate::base::key::{self, Seq};
 #[cfg(test)]
 use crate::base::limits::LEVELS;
@@ -29,9 +29,9 @@ pub(crate) struct Shape {
     /// The levels, level 0 first.
     pub(crate) levels: Vec<LevelShape>,
     /// Tables that are inputs of running jobs.
-    pub(crate) busy: BTreeSet<u64>,
+    pub(crate) busy: BTreeSet<TableUid>,
     /// Tables that cannot be read: busy too, for as long as the store is open.
-    pub(crate) damaged: BTreeSet<u64>,
+    pub(crate) damaged: BTreeSet<TableUid>,
     /// The running jobs.
     pub(crate) jobs: Vec<JobFootprint>,
     /// Sequence numbers of the live snapshots, ascending.

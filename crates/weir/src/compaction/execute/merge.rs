@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, TableUid};
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
@@ -61,7 +61,7 @@ impl BaseTest {
     fn new(version: &Version, task: &MergeTask) -> Self {
         let inputs = task.inputs.iter().map(|slice| slice.run);
         let newest = inputs.min().unwrap_or(RunId::filling(0, DataEpoch::MAX));
-        let is_input = |level: usize, uid: u64| {
+        let is_input = |level: usize, uid: TableUid| {
             task.inputs.iter().any(|slice| slice.run.level == level && slice.uids.contains(&uid))
         };
         let mut older = Vec::new();

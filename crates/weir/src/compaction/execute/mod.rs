@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::memory::Accountant;
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
@@ -69,9 +69,9 @@ pub(crate) struct JobContext {
     /// Whether every output is read back and compared with its description.
     pub(crate) verify_outputs: bool,
     /// Draws the uid of a new table, never the same one twice.
-    pub(crate) new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
     /// Called with the uid of an obsolete output whose removal failed, for a later retry.
-    pub(crate) left: Arc<dyn Fn(u64) + Send + Sync>,
+    pub(crate) left: Arc<dyn Fn(TableUid) + Send + Sync>,
 }
 
 /// The result of a step.

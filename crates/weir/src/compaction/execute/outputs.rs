@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::TableUid;
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
@@ -24,7 +25,7 @@ const WRITER_MEMORY_BYTES: u64 = 512 << 10;
 /// The table being written.
 struct Open {
     builder: TableBuilder,
-    uid: u64,
+    uid: TableUid,
     /// The entries added, hashed as they were read.
     meant: Tally,
     first_key: Vec<u8>,
@@ -137,7 +138,7 @@ impl Outputs {
 
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
         let uid = (self.context.new_uid)();
-        let before = self.finished.last().map_or(0, |meta| meta.uid);
+        let before = self.finished.last().map_or(TableUid::NONE, |meta| meta.uid);
         assert!(uid > before, "uid {uid} drawn for an output after {before}");
         let created = self.context.storage.create_table(uid, self.table_bytes);
         // The device may have created the file although it reports an error.
@@ -250,14 +251,14 @@ impl Outputs {
         }
     }
 
-    fn remove(&self, uid: u64) {
+    fn remove(&self, uid: TableUid) {
         match self.context.storage.remove_table(uid) {
             Err(error) if error.kind() != ErrorKind::NotFound => (self.context.left)(uid),
             _ => {}
         }
     }
 
-    fn name(&self, uid: u64) -> String {
+    fn name(&self, uid: TableUid) -> String {
         format!("{}, table {uid}", self.context.storage.path())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Lineage, SegmentNumber, TableUid};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
@@ -94,19 +94,19 @@ impl TableWriter for FailingWriter {
 }
 
 impl Storage for TestStorage {
-    fn create_table(&self, uid: u64, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
+    fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
         Self::write_call(&self.writes, &self.failing_write)?;
         let inner = self.tables.create_table(uid, bytes_hint)?;
         let (writes, failing) = (Arc::clone(&self.writes), Arc::clone(&self.failing_write));
         Ok(Box::new(FailingWriter { inner, writes, failing }))
     }
-    fn open_table(&self, uid: u64) -> Result<Arc<dyn TableSource>> {
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
         self.tables.open_table(uid)
     }
-    fn remove_table(&self, uid: u64) -> Result<()> {
+    fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.tables.remove_table(uid)
     }
-    fn list_tables(&self) -> Result<Vec<u64>> {
+    fn list_tables(&self) -> Result<Vec<TableUid>> {
         self.tables.list_tables()
     }
     fn create_log(
@@ -232,7 +232,7 @@ impl Store {
         Arc::clone(&self.set.current().keyspaces.get(KEYSPACE).unwrap().version)
     }
 
-    fn busy(&self) -> BTreeSet<u64> {
+    fn busy(&self) -> BTreeSet<TableUid> {
         self.jobs.iter().flat_map(|running| running.task.input_uids()).collect()
     }
 
@@ -455,7 +455,7 @@ fn random_trees_read_like_the_oracle_at_every_snapshot() {
         store.flush();
         store.settle();
         store.check();
-        let live: Vec<u64> = store.set.live_tables().into_iter().collect();
+        let live: Vec<_> = store.set.live_tables().into_iter().collect();
         assert_eq!(store.storage.list_tables().expect("a list"), live);
         assert_deletes_end(&mut store);
     }

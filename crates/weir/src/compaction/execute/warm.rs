@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use crate::base::buf::Buf;
+use crate::base::ids::TableUid;
 use crate::base::key;
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
@@ -29,7 +30,7 @@ pub(super) struct WarmUp {
     /// The tables of each slice, in key order.
     inputs: Vec<Vec<Arc<Table>>>,
     /// Table uid and number of every block inserted into the cache. Locks: a leaf.
-    warmed: Mutex<Vec<(u64, u32)>>,
+    warmed: Mutex<Vec<(TableUid, u32)>>,
 }
 
 impl WarmUp {

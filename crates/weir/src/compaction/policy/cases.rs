@@ -34,7 +34,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Policy, RangePick};
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
@@ -59,7 +59,7 @@ pub(super) fn empty_shape(options: Options) -> Shape {
 }
 
 /// A table as a policy sees it.
-pub(super) fn table(uid: u64, smallest: &[u8], largest: &[u8], bytes: u64) -> TableMeta {
+pub(super) fn table(uid: TableUid, smallest: &[u8], largest: &[u8], bytes: u64) -> TableMeta {
     TableMeta {
         uid,
         check_uid: uid,
@@ -113,12 +113,16 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
+fn parse_uids(text: &str) -> BTreeSet<TableUid> {
+    text.split(' ').map(|uid| TableUid::new(number(uid))).collect()
+}
+
 /// `12[a-m]*300!4/10@77`
 fn parse_table(text: &str) -> TableMeta {
     let (uid, rest) = text.split_once('[').unwrap_or_else(|| panic!("no bounds in {text:?}"));
     let (bounds, rest) = rest.split_once(']').unwrap_or_else(|| panic!("no ] in {text:?}"));
     let (smallest, largest) = bounds.split_once('-').unwrap_or((bounds, bounds));
-    let mut meta = table(number(uid), smallest.as_bytes(), largest.as_bytes(), 100);
+    let mut meta = table(TableUid::new(number(uid)), smallest.as_bytes(), largest.as_bytes(), 100);
     let (rest, seq) = rest.split_once('@').unwrap_or((rest, "1"));
     meta.seq_max = number(seq);
     if let Some((rest, deletes)) = rest.split_once('!') {
@@ -199,10 +203,10 @@ fn build_shape(lines: &[String]) -> Shape {
                 shape.options = Arc::new(options);
             }
             "damaged" => {
-                shape.damaged = rest.split(' ').map(number).collect::<BTreeSet<u64>>();
+                shape.damaged = parse_uids(rest);
                 shape.busy.extend(&shape.damaged);
             }
-            "busy" => shape.busy = rest.split(' ').map(number).collect::<BTreeSet<u64>>(),
+            "busy" => shape.busy = parse_uids(rest),
             "job" => shape.jobs.push(parse_job(rest)),
             "snapshots" => shape.snapshots = rest.split(' ').map(number).collect(),
             "cursor" => {

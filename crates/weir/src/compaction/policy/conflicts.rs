@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::ids::TableUid;
 use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, run_of};
 use crate::compaction::task::{MergeTask, RunSlice, Task};
 use crate::version::shape::{JobFootprint, RunId, Shape};
@@ -44,7 +45,7 @@ fn job_of(
 
 /// Whether a job has taken a table of this tree.
 pub(super) fn any_taken(shape: &Shape) -> bool {
-    let taken = |uid: u64| shape.busy.contains(&uid) && !shape.damaged.contains(&uid);
+    let taken = |uid: TableUid| shape.busy.contains(&uid) && !shape.damaged.contains(&uid);
     let mut runs = (0..shape.levels.len()).flat_map(|level| placed(shape, level));
     !shape.busy.is_empty() && runs.any(|place| place.tables().any(|table| taken(table.uid)))
 }
@@ -53,7 +54,7 @@ pub(super) fn any_taken(shape: &Shape) -> bool {
 pub(super) struct Picks<'a> {
     shape: &'a Shape,
     /// Tables that no job may read: inputs of jobs, and damaged ones.
-    busy: BTreeSet<u64>,
+    busy: BTreeSet<TableUid>,
     /// The running jobs and those of this pick.
     jobs: Vec<JobFootprint>,
     tasks: Vec<Task>,
@@ -66,12 +67,12 @@ impl<'a> Picks<'a> {
     }
 
     /// The tables that no job may read.
-    pub(super) fn busy(&self) -> &BTreeSet<u64> {
+    pub(super) fn busy(&self) -> &BTreeSet<TableUid> {
         &self.busy
     }
 
     /// Whether a job has this table, also one of this pick: what is damaged waits for nobody.
-    pub(super) fn is_taken(&self, uid: u64) -> bool {
+    pub(super) fn is_taken(&self, uid: TableUid) -> bool {
         self.busy.contains(&uid) && !self.shape.damaged.contains(&uid)
     }
 

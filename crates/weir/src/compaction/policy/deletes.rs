@@ -3,6 +3,7 @@
 //! Not here: which deletes a merge drops (`merge::Retain` and `execute`), whether a table that is
 //! full of them may be moved (`moves`).
 
+use crate::base::ids::TableUid;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{BOTTOM, Placed, placed};
 use crate::compaction::task::{Cause, MergeTask, RunSlice};
@@ -37,7 +38,7 @@ pub(super) fn rewrite_deletes_of_last_level(shape: &Shape) -> Option<MergeTask> 
 }
 
 /// A merge of tables of one run into themselves.
-pub(super) fn rewrite(place: Placed<'_>, uids: Vec<u64>, cause: Cause) -> MergeTask {
+pub(super) fn rewrite(place: Placed<'_>, uids: Vec<TableUid>, cause: Cause) -> MergeTask {
     let run = place.id();
     MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, cause }
 }

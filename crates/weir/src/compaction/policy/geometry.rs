@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, TableUid};
 use crate::base::key;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
@@ -100,7 +100,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Whether none of its tables is among `busy`.
-    pub(super) fn is_idle(&self, busy: &BTreeSet<u64>) -> bool {
+    pub(super) fn is_idle(&self, busy: &BTreeSet<TableUid>) -> bool {
         busy.is_empty() || self.tables().all(|table| !busy.contains(&table.uid))
     }
 }

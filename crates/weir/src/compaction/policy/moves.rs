@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::ids::TableUid;
 use crate::compaction::policy::filters::keeps_too_many_bits;
 use crate::compaction::policy::geometry::{
     Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
@@ -60,7 +61,7 @@ pub(super) fn take<'a>(
     place: Placed<'a>,
     within: Span,
     bytes: u64,
-    busy: &BTreeSet<u64>,
+    busy: &BTreeSet<TableUid>,
 ) -> Chosen<'a> {
     let limit = bytes.clamp(1, take_bytes_max(shape));
     let (mut end, mut taken) = (within.start, 0);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::ids::TableUid;
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{KeyBounds, Placed, in_use, placed, run_of};
@@ -45,7 +46,7 @@ pub(crate) struct Plan {
 fn inputs<'a>(shape: &'a Shape, merge: &MergeTask) -> Vec<&'a TableMeta> {
     let mut inputs = Vec::new();
     for slice in &merge.inputs {
-        let uids: BTreeSet<u64> = slice.uids.iter().copied().collect();
+        let uids: BTreeSet<TableUid> = slice.uids.iter().copied().collect();
         let tables = run_of(shape, slice).into_iter().flat_map(|run| run.tables());
         inputs.extend(tables.filter(|table| uids.contains(&table.uid)));
     }

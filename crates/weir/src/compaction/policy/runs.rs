@@ -12,7 +12,7 @@
 
 use std::ops::{Bound, Range};
 
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, TableUid};
 use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::conflicts::Picks;
@@ -234,7 +234,7 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     let is_useless = |table: &&TableMeta| deletes_hide_nothing(shape, table) && is_base(table);
     let in_range = place.in_range(lower, upper);
     let from_first = in_range.tables().skip_while(|table| !is_useless(table));
-    let uids: Vec<u64> = from_first.take_while(is_useless).map(|table| table.uid).collect();
+    let uids: Vec<TableUid> = from_first.take_while(is_useless).map(|table| table.uid).collect();
     if uids.is_empty() {
         return RangePick::Done;
     }

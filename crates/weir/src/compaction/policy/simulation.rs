@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cases::table;
 use super::cut::Cutter;
 use super::{Policy, RangePick, running_job};
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, TableUid};
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -46,9 +46,9 @@ pub(super) struct Tree {
     /// Bytes of the draining parts when they were rotated.
     pub(super) rotated: [u64; LEVELS],
     cursors: Vec<Option<Vec<u8>>>,
-    busy: BTreeSet<u64>,
+    busy: BTreeSet<TableUid>,
     in_flight: Vec<InFlight>,
-    next_uid: u64,
+    next_uid: TableUid,
     pub(super) next_epoch: DataEpoch,
     /// Whether some entries are deletes.
     deletes: bool,
@@ -73,7 +73,7 @@ impl Tree {
             cursors: vec![None; LEVELS],
             busy: BTreeSet::new(),
             in_flight: Vec::new(),
-            next_uid: 1,
+            next_uid: TableUid::FIRST,
             next_epoch: DataEpoch::new(1),
             deletes: false,
             flushed_bytes: 0,
@@ -106,7 +106,7 @@ impl Tree {
 
     fn make_table(&mut self, entries: Vec<Entry>) -> SimTable {
         let uid = self.next_uid;
-        self.next_uid += 1;
+        self.next_uid = uid.next();
         let (first, last) = (entries.first().expect("entries"), entries.last().expect("entries"));
         let bytes = entries.len() as u64 * ENTRY_BYTES;
         let mut meta = table(uid, &key_bytes(first.0), &key_bytes(last.0), bytes);
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    fn find(&self, slice: &RunSlice, uid: u64) -> SimTable {
+    fn find(&self, slice: &RunSlice, uid: TableUid) -> SimTable {
         let RunId { level, part, epoch } = slice.run;
         let run = self.levels[level][part as usize].get(&epoch).expect("the run exists");
         run.values().find(|table| table.meta.uid == uid).expect("the table exists").clone()
@@ -200,7 +200,7 @@ impl Tree {
     /// Whether no table outside the inputs may hold an older entry of a key than all of them: a
     /// delete of it hides nothing then.
     fn is_base(&self, merge: &MergeTask, key: u64) -> bool {
-        let uids: BTreeSet<u64> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
+        let uids: BTreeSet<TableUid> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
         let newest = merge.inputs.iter().map(|slice| slice.run).min();
         let older = self.ranked_runs().filter(|(rank, _)| Some(*rank) >= newest);
         let may_hold = |table: &SimTable| {
@@ -298,9 +298,9 @@ impl Tree {
 
     fn rotate(&mut self, rotate: &RotateTask) {
         let [filling, draining] = &mut self.levels[rotate.level];
-        let uids: BTreeSet<u64> = rotate.inputs.iter().flat_map(|s| s.uids.clone()).collect();
+        let uids: BTreeSet<TableUid> = rotate.inputs.iter().flat_map(|s| s.uids.clone()).collect();
         let metas = filling.values().flat_map(BTreeMap::values).map(|table| &table.meta);
-        assert_eq!(metas.clone().map(|meta| meta.uid).collect::<BTreeSet<u64>>(), uids);
+        assert_eq!(metas.clone().map(|meta| meta.uid).collect::<BTreeSet<TableUid>>(), uids);
         assert!(draining.is_empty() && !filling.is_empty(), "level {}", rotate.level);
         self.rotated[rotate.level] = metas.map(|meta| meta.bytes).sum();
         std::mem::swap(filling, draining);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::error::Error;
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, uid};
 use crate::db::compactions::{Due, Room};
 use crate::db::engine::Engine;
 use crate::db::retries::Work;
@@ -342,7 +342,11 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
         }
         {
             let mut state = engine.jobs.state.lock();
-            state.quarantine.add_table(id, 7, crate::Error::corruption("table 7", 0, "a test"));
+            state.quarantine.add_table(
+                id,
+                uid(7),
+                crate::Error::corruption("table 7", 0, "a test"),
+            );
             let keyspace = engine.set.current().keyspaces.get(id).cloned().unwrap();
             state.quarantine.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
             state.end(id);

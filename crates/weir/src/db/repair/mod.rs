@@ -42,7 +42,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, SegmentNumber};
+use crate::base::ids::{DataEpoch, KeyspaceId, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -110,7 +110,7 @@ const REACHED: u64 = 1 << 40;
 
 /// The greatest numbers that a store is known to have given out.
 struct Reached {
-    uid: u64,
+    uid: TableUid,
     version_log: SegmentNumber,
     segment: SegmentNumber,
 }
@@ -194,7 +194,7 @@ impl Repair {
     fn clear_unreached(&mut self, reached: Reached) -> Result<()> {
         let mut objects = Vec::new();
         for uid in self.storage.list_tables()? {
-            objects.push((Object::Table(uid), reached.uid));
+            objects.push((Object::Table(uid), reached.uid.get()));
         }
         let logs = [(LogKind::Versions, reached.version_log), (LogKind::Wal, reached.segment)];
         for (kind, known) in logs {
@@ -256,8 +256,8 @@ impl Repair {
         if salvage.log_fault.is_some() && log.damage.is_some() {
             return Ok(lost("the write-ahead log does not hold what they told"));
         }
-        let present: BTreeSet<u64> = self.storage.list_tables()?.into_iter().collect();
-        let named: BTreeSet<u64> = root.tables().map(|t| t.meta().uid).collect();
+        let present: BTreeSet<TableUid> = self.storage.list_tables()?.into_iter().collect();
+        let named: BTreeSet<TableUid> = root.tables().map(|t| t.meta().uid).collect();
         let missing = !named.is_subset(&present);
         let faulty = salvage.root_fault.is_some() || salvage.log_fault.is_some();
         if missing && faulty {
@@ -356,10 +356,10 @@ impl Repair {
     ) -> Result<()> {
         self.copy_structure(&salvage)?;
         let mut root = salvage.root;
-        let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?));
+        let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?.get()));
         let mut edit = VersionEdit::default();
         self.replace(&root, bad, &uids, &mut edit)?;
-        root.next_uid = uids.load(Ordering::Relaxed);
+        root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
         self.remove_replaced()?;
@@ -472,9 +472,9 @@ impl Repair {
 
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.
     /// A file whose number is out of reach does not count.
-    fn next_uid(&self, known: u64) -> Result<u64> {
+    fn next_uid(&self, known: TableUid) -> Result<TableUid> {
         // Without a version log nobody knows how far the store has come.
-        let reached = known.max(REACHED);
+        let reached = known.get().max(REACHED);
         let lost = self.aside.list_lost()?.into_iter().filter_map(|(_, object)| match object {
             Object::Table(uid) => Some(uid),
             _ => None,
@@ -482,7 +482,7 @@ impl Repair {
         let all = self.storage.list_tables()?.into_iter().chain(lost);
         let near =
             all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
-        Ok(near.max().map_or(known, |last| known.max(last + 1)))
+        Ok(near.max().map_or(known, |last| known.max(last.next())))
     }
 
     /// The number of this opening, above all that are known.
@@ -523,7 +523,7 @@ struct Output<'a> {
     options: &'a Options,
     run: RunId,
     hash_seed: u64,
-    new_uid: Arc<dyn Fn() -> u64 + Send + Sync>,
+    new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
 }
 
 fn log_source(root: &Root) -> LogSource {
@@ -535,12 +535,12 @@ fn log_source(root: &Root) -> LogSource {
 }
 
 /// The description of a table by its file alone, whose data blocks are not looked at.
-fn sound_meta(storage: &dyn Storage, uid: u64) -> Result<TableMeta> {
+fn sound_meta(storage: &dyn Storage, uid: TableUid) -> Result<TableMeta> {
     read_meta(&*storage.open_table(uid)?, uid)
 }
 
 /// The table in a file, if all of it is sound.
-fn sound_table(storage: &Arc<dyn Storage>, uid: u64) -> Result<Arc<Table>> {
+fn sound_table(storage: &Arc<dyn Storage>, uid: TableUid) -> Result<Arc<Table>> {
     let meta = sound_meta(&**storage, uid)?;
     let table = Table::without_seed(Arc::clone(storage), Arc::new(meta));
     table.verify()?;

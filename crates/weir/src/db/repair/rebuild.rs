@@ -20,7 +20,7 @@ use super::{
     LostLog, LostTable, Output, REACHED, Reached, Repair, damage, sound_meta, sound_table,
 };
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::key::compare;
 use crate::base::limits::{KEYSPACES_MAX, LEVELS};
 use crate::base::table_meta::TableMeta;
@@ -58,7 +58,7 @@ struct Collected {
 
 /// A file of a table that is not sound as a whole.
 struct BadFile {
-    uid: u64,
+    uid: TableUid,
     why: Error,
     /// Its description, if that can be read.
     meta: Option<TableMeta>,
@@ -68,14 +68,14 @@ struct BadFile {
 
 impl Collected {
     /// The uids of all files of tables, sound or not.
-    fn present(&self) -> impl Iterator<Item = u64> {
+    fn present(&self) -> impl Iterator<Item = TableUid> {
         let sound = self.tables.iter().map(|table| table.meta().uid);
         sound.chain(self.bad.iter().map(|file| file.uid))
     }
 
-    fn new_uid(&self) -> Arc<dyn Fn() -> u64 + Send + Sync> {
+    fn new_uid(&self) -> Arc<dyn Fn() -> TableUid + Send + Sync> {
         let next = Arc::clone(&self.next_uid);
-        Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
+        Arc::new(move || TableUid::new(next.fetch_add(1, Ordering::Relaxed)))
     }
 }
 
@@ -83,7 +83,7 @@ impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
         self.clear_unreached(Reached {
-            uid: salvage.root.next_uid.max(REACHED),
+            uid: salvage.root.next_uid.max(TableUid::new(REACHED)),
             version_log: salvage.log.max(SegmentNumber::new(REACHED)),
             segment: SegmentNumber::new(REACHED),
         })?;
@@ -110,7 +110,7 @@ impl Repair {
             let kept_as = self.copy_aside(Object::Table(bad.uid))?;
             let state = bad.meta.as_ref().and_then(|m| salvage.root.keyspaces.get(m.keyspace));
             self.report.lost_tables.push(LostTable {
-                uid: bad.uid,
+                uid: bad.uid.get(),
                 keyspace: state.map(|state| state.name.to_string()),
                 entries: bad.meta.as_ref().map(|meta| meta.entries),
                 entries_kept: bad.kept,
@@ -137,8 +137,8 @@ impl Repair {
     /// tables that it does not name and that may have been merged from them, which makes it an old
     /// one.
     fn note_missing(&mut self, root: &Root, collected: &Collected) {
-        let present: BTreeSet<u64> = collected.present().collect();
-        let named: BTreeSet<u64> = root.tables().map(|table| table.meta().uid).collect();
+        let present: BTreeSet<TableUid> = collected.present().collect();
+        let named: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
         let orphans = collected.tables.iter().map(|table| table.meta());
         let orphans: Vec<_> = orphans.filter(|meta| !named.contains(&meta.uid)).collect();
         for state in root.keyspaces.iter() {
@@ -152,7 +152,7 @@ impl Repair {
                 }
                 let path = self.storage.name_of(Object::Table(meta.uid));
                 self.report.lost_tables.push(LostTable {
-                    uid: meta.uid,
+                    uid: meta.uid.get(),
                     keyspace: Some(state.name.to_string()),
                     entries: Some(meta.entries),
                     entries_kept: 0,
@@ -179,13 +179,13 @@ impl Repair {
         self.report.tables_sound = tables.len() as u64;
         self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
         let next_uid = self.next_uid(salvage.root.next_uid)?;
-        let uids = tables.iter().map(|table| table.meta().check_uid.saturating_add(1));
-        let next_uid = uids.max().unwrap_or(1).max(next_uid);
+        let uids = tables.iter().map(|table| table.meta().check_uid.next());
+        let next_uid = uids.max().unwrap_or(TableUid::FIRST).max(next_uid);
         let known = salvage.seed_known.then_some(salvage.root.hash_seed);
         Ok(Collected {
             tables,
             bad,
-            next_uid: Arc::new(AtomicU64::new(next_uid)),
+            next_uid: Arc::new(AtomicU64::new(next_uid.get())),
             hash_seed: known.unwrap_or_else(|| self.prng.next_u64()),
             last_lsn: salvage.root.wal_durable_lsn,
             last_opening: 0,
@@ -410,7 +410,7 @@ impl Repair {
         let known = &salvage.root;
         let mut root = Root::empty(lineage, collected.hash_seed);
         root.opening = self.next_opening(known.opening, collected.last_opening)?;
-        root.next_uid = collected.next_uid.load(Ordering::Relaxed);
+        root.next_uid = TableUid::new(collected.next_uid.load(Ordering::Relaxed));
         root.next_epoch = known.next_epoch;
         root.next_keyspace = known.next_keyspace;
         root.wal_durable_lsn = collected.last_lsn;

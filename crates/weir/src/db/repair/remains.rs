@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{BadTable, LostTable, Output, Repair, damage, sound_table};
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
+use crate::base::ids::TableUid;
 use crate::base::key::{SEQ_MAX, Seq, compare};
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
@@ -60,7 +61,7 @@ impl Repair {
             changes.remove_table_from(bad.level, bad.part, meta.uid);
             changes.added.extend(remains.tables);
             self.report.lost_tables.push(LostTable {
-                uid: meta.uid,
+                uid: meta.uid.get(),
                 keyspace,
                 entries: Some(meta.entries),
                 entries_kept: remains.entries,
@@ -74,7 +75,7 @@ impl Repair {
 
     /// The sound tables that `root` does not name.
     fn orphans(&self, root: &Root) -> Result<Vec<Arc<Table>>> {
-        let named: BTreeSet<u64> = root.tables().map(|table| table.meta().uid).collect();
+        let named: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
         let mut orphans = Vec::new();
         for uid in self.storage.list_tables()?.into_iter().filter(|uid| !named.contains(uid)) {
             match sound_table(&self.storage, uid) {
@@ -112,7 +113,7 @@ impl Repair {
             options: &keyspace.options,
             run: RunId { level: bad.level, part: bad.part, epoch: bad.epoch },
             hash_seed: root.hash_seed,
-            new_uid: Arc::new(move || uids.fetch_add(1, Ordering::Relaxed)),
+            new_uid: Arc::new(move || TableUid::new(uids.fetch_add(1, Ordering::Relaxed))),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
         Ok(Remains { tables, entries, lost })

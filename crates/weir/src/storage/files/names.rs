@@ -3,7 +3,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use crate::base::ids::SegmentNumber;
+use crate::base::ids::{SegmentNumber, TableUid};
 use crate::device::FileClass;
 use crate::storage::{LogKind, Object};
 
@@ -23,7 +23,7 @@ pub(super) enum Name {
     Lock,
     Root,
     RootTmp,
-    Table(u64),
+    Table(TableUid),
     Log(LogKind, SegmentNumber),
     Lost(Object),
 }
@@ -41,7 +41,7 @@ pub(super) fn file_name(object: Object) -> String {
 pub(super) const LOST_PREFIX: &str = "lost-";
 
 /// The file of table `uid`.
-pub(super) fn table_name(uid: u64) -> String {
+pub(super) fn table_name(uid: TableUid) -> String {
     format!("{uid:06}.tbl")
 }
 
@@ -99,7 +99,7 @@ pub(super) fn parse_name(name: &str) -> Option<Name> {
         _ => {}
     }
     if let Some(digits) = name.strip_suffix(".tbl") {
-        return parse_number(digits).map(Name::Table);
+        return parse_number(digits).map(|uid| Name::Table(TableUid::new(uid)));
     }
     let stem = name.strip_suffix(".log")?;
     [LogKind::Wal, LogKind::Versions].into_iter().find_map(|kind| {

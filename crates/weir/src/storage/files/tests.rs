@@ -1,7 +1,7 @@
 //! Names, the root's frame, and which directories are opened.
 
 use super::*;
-use crate::base::ids::segment;
+use crate::base::ids::{segment, uid};
 use crate::device::real::RealDir;
 use crate::storage::files::names::NUMBERS_END;
 
@@ -14,9 +14,9 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
 #[test]
 fn names_have_one_spelling() {
     for number in [0, 7, 999_999, 1_000_000, NUMBERS_END - 1] {
-        assert_eq!(parse_name(&table_name(number)), Some(Name::Table(number)));
+        let (table, log) = (uid(number), segment(number));
+        assert_eq!(parse_name(&table_name(table)), Some(Name::Table(table)));
         for kind in [LogKind::Wal, LogKind::Versions] {
-            let log = segment(number);
             assert_eq!(parse_name(&log_name(kind, log)), Some(Name::Log(kind, log)));
         }
     }
@@ -42,7 +42,9 @@ fn names_have_one_spelling() {
     ] {
         assert_eq!(parse_name(name), None, "{name}");
     }
-    for object in [Object::Root, Object::Table(7), Object::Log(LogKind::Wal, segment(1_000_000))] {
+    for object in
+        [Object::Root, Object::Table(uid(7)), Object::Log(LogKind::Wal, segment(1_000_000))]
+    {
         for suffix in ["", ".2", ".10"] {
             let name = format!("lost-{}{suffix}", file_name(object));
             assert_eq!(parse_name(&name), Some(Name::Lost(object)), "{name}");
@@ -118,7 +120,7 @@ fn destroy_takes_only_ours() {
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::NotFound));
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
     files.write_root(b"r").expect("written");
-    files.create_table(3, 0).expect("created").finish().expect("durable");
+    files.create_table(uid(3), 0).expect("created").finish().expect("durable");
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
     drop(files);
     dir.create("notes.txt", FileClass::Other).expect("created");
@@ -151,6 +153,6 @@ fn crashed_creation_is_cleared() {
     let reader = Files::open(dir, OpenOptions { create: true, read_only: true }).expect("opened");
     assert_eq!(reader.read_root().expect("sound"), Some(b"r".to_vec()));
     assert_eq!(kind(reader.write_root(b"s")), Some(ErrorKind::ReadOnly));
-    assert_eq!(kind(reader.create_table(1, 0)), Some(ErrorKind::ReadOnly));
+    assert_eq!(kind(reader.create_table(uid(1), 0)), Some(ErrorKind::ReadOnly));
     assert_eq!(kind(reader.remove_log(LogKind::Versions, segment(1))), Some(ErrorKind::ReadOnly));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch, lsn, segment};
+use crate::base::ids::{KeyspaceId, epoch, lsn, segment, uid};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
@@ -58,19 +58,19 @@ fn refused(change: impl FnOnce(&mut KeyspaceEdit), why: &str) {
 fn sound_edits_pass() {
     // Level 0 to level 1, all of it.
     apply(&tree(), |part| {
-        part.remove_table(0, 3);
-        part.remove_table(0, 2);
-        part.remove_table(1, 10);
-        part.remove_table(1, 11);
+        part.remove_table(0, uid(3));
+        part.remove_table(0, uid(2));
+        part.remove_table(1, uid(10));
+        part.remove_table(1, uid(11));
         part.add_table(1, epoch(10), meta(40, "a", "g", (1, 300)));
         part.add_table(1, epoch(10), meta(41, "h", "z", (1, 300)));
     })
     .unwrap();
     // The oldest run of level 0 alone.
     apply(&tree(), |part| {
-        part.remove_table(0, 2);
-        part.remove_table(1, 10);
-        part.remove_table(1, 11);
+        part.remove_table(0, uid(2));
+        part.remove_table(1, uid(10));
+        part.remove_table(1, uid(11));
         part.add_table(1, epoch(10), meta(40, "a", "z", (1, 199)));
     })
     .unwrap();
@@ -84,7 +84,7 @@ fn sound_edits_pass() {
     );
     let moved = meta(11, "m", "p", (1, 99));
     let installed = apply(&set, |part| {
-        part.remove_table(1, 11);
+        part.remove_table(1, uid(11));
         part.add_table(2, epoch(10), moved);
     })
     .unwrap();
@@ -121,12 +121,12 @@ fn tables_must_make_sense() {
 #[test]
 fn tables_are_in_one_place() {
     refused(|p| p.add_table(2, epoch(9), meta(3, "a", "b", (1, 1))), "in use");
-    refused(|p| p.remove_table(1, 3), "not in level 1");
-    refused(|p| p.remove_table(0, 77), "not in level 0");
+    refused(|p| p.remove_table(1, uid(3)), "not in level 1");
+    refused(|p| p.remove_table(0, uid(77)), "not in level 0");
     refused(
         |p| {
-            p.remove_table(0, 3);
-            p.remove_table(0, 3);
+            p.remove_table(0, uid(3));
+            p.remove_table(0, uid(3));
         },
         "twice",
     );
@@ -140,7 +140,7 @@ fn tables_are_in_one_place() {
     // A table that moves must stay what it is.
     refused(
         |p| {
-            p.remove_table(1, 11);
+            p.remove_table(1, uid(11));
             p.add_table(2, epoch(10), meta(11, "m", "q", (1, 99)));
         },
         "in use",
@@ -182,8 +182,8 @@ fn data_does_not_overtake_older_data() {
     // The newer run of level 0 goes down and leaves the older one above its data.
     refused(
         |p| {
-            p.remove_table(0, 3);
-            p.remove_table(1, 10);
+            p.remove_table(0, uid(3));
+            p.remove_table(1, uid(10));
             p.add_table(1, epoch(10), meta(60, "a", "h", (1, 300)));
         },
         "would pass table 2",
@@ -191,7 +191,7 @@ fn data_does_not_overtake_older_data() {
     // The oldest run goes to level 2, past level 1.
     refused(
         |p| {
-            p.remove_table(0, 2);
+            p.remove_table(0, uid(2));
             p.add_table(2, epoch(9), meta(60, "e", "z", (100, 199)));
         },
         "would pass table 10",
@@ -199,7 +199,7 @@ fn data_does_not_overtake_older_data() {
     // A table moves past another level.
     refused(
         |p| {
-            p.remove_table(0, 2);
+            p.remove_table(0, uid(2));
             p.add_table(2, epoch(20), meta(2, "e", "z", (100, 199)));
         },
         "would pass table 10",
@@ -207,7 +207,7 @@ fn data_does_not_overtake_older_data() {
     // Old data moves up past newer data.
     refused(
         |p| {
-            p.remove_table(1, 10);
+            p.remove_table(1, uid(10));
             p.add_table(0, epoch(31), meta(60, "a", "f", (301, 302)));
         },
         "would pass table 3",
@@ -237,7 +237,7 @@ fn keyspaces_begin_and_end_once() {
     assert_eq!(set.apply(without_options).unwrap_err().error.kind(), ErrorKind::Conflict);
     let mut drop_and_change = VersionEdit::default();
     drop_and_change.keyspace(KeyspaceId::new(0)).drop = true;
-    drop_and_change.keyspace(KeyspaceId::new(0)).remove_table(0, 3);
+    drop_and_change.keyspace(KeyspaceId::new(0)).remove_table(0, uid(3));
     assert_eq!(set.apply(drop_and_change).unwrap_err().error.kind(), ErrorKind::Conflict);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap().removed.len(), 4);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap_err().error.kind(), ErrorKind::Closed);
@@ -265,9 +265,9 @@ fn edits_over_keyspaces_are_atomic() {
     let set = tree();
     let before = set.current();
     let mut edit = VersionEdit::default();
-    edit.keyspace(KeyspaceId::new(0)).remove_table(0, 3);
+    edit.keyspace(KeyspaceId::new(0)).remove_table(0, uid(3));
     edit.keyspace(KeyspaceId::new(1)).add_table(0, epoch(1), meta(70, "a", "b", (1, 1)));
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Closed);
     assert!(Arc::ptr_eq(&before, &set.current()));
-    assert!(set.live_tables().contains(&3));
+    assert!(set.live_tables().contains(&uid(3)));
 }

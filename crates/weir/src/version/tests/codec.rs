@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
@@ -49,14 +49,14 @@ fn worked_examples() {
     let page = include_str!("../../../../../docs/format/edit.md");
     let bytes = example(page, "## Example");
     let mut edit = VersionEdit {
-        next_uid: Some(9),
+        next_uid: Some(uid(9)),
         next_epoch: Some(epoch(5)),
         next_keyspace: Some(KeyspaceId::new(4)),
         last_seq: Some(1000),
         ..VersionEdit::default()
     };
     let part = edit.keyspace(KeyspaceId::new(3));
-    part.remove_table(0, 8);
+    part.remove_table(0, uid(8));
     part.set_cursor(1, Some(b"k".to_vec()));
     let (segment, offset, lsn, opening) = (segment(7), 4096, lsn(42), 3);
     let log_start = LogPosition { segment, offset, lsn, opening, prev_crc: 0xf3ad_bd42 };
@@ -70,7 +70,7 @@ fn worked_examples() {
     let mut edit = VersionEdit::default();
     let part = edit.keyspace(KeyspaceId::new(3));
     part.rotate(5, Rotation { bytes: 2_000_000, entries: 1000 });
-    part.remove_table_from(4, PartKind::Draining, 8);
+    part.remove_table_from(4, PartKind::Draining, uid(8));
     let mut encoded = Vec::new();
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
@@ -102,8 +102,8 @@ fn damaged_edits_are_refused_or_decoded() {
     part.create = Some("users".into());
     part.options = Some(Arc::new(Options::default()));
     part.add_table(1, epoch(5), meta(9, "a", "b", (1, 2)));
-    part.remove_table(1, 8);
-    part.remove_table_from(2, PartKind::Draining, 7);
+    part.remove_table(1, uid(8));
+    part.remove_table_from(2, PartKind::Draining, uid(7));
     part.added.push(AddedTable {
         run: RunId { level: 2, part: PartKind::Draining, epoch: epoch(4) },
         meta: meta(10, "c", "d", (1, 2)),
@@ -132,7 +132,7 @@ fn unknown_tags_are_refused_by_name_or_skipped() {
     let mut bytes = Vec::new();
     put_field(&mut bytes, 101, b"from the future");
     put_number(&mut bytes, 2, 77);
-    assert_eq!(decode(&bytes).unwrap().next_uid, Some(77));
+    assert_eq!(decode(&bytes).unwrap().next_uid, Some(uid(77)));
     put_field(&mut bytes, 102, b"");
     let error = decode(&bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

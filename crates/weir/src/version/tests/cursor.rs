@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
-use crate::base::ids::epoch;
+use crate::base::ids::{epoch, uid};
 use crate::base::key::{SEQ_MAX, Seq, compare_entries};
 use crate::base::prng::Prng;
 use crate::table::testing::{
@@ -20,7 +20,7 @@ fn run_of(storage: &Arc<MemoryTables>, prng: &mut Prng, entries: &[Entry]) -> Ar
     for end in 1..=entries.len() {
         let last = end == entries.len();
         if last || (entries[end].0 != entries[end - 1].0 && prng.chance(1, 6)) {
-            let uid = tables.len() as u64 + 1;
+            let uid = uid(tables.len() as u64 + 1);
             let meta = write_table(storage, uid, options(512), &entries[start..end]);
             let table = open_table(storage, meta.clone(), None);
             tables.push((Arc::new(meta), table));

@@ -17,7 +17,7 @@ use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
-use crate::base::ids::{KeyspaceId, Lineage, lsn, segment};
+use crate::base::ids::{KeyspaceId, Lineage, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -32,13 +32,13 @@ fn context(storage: Arc<dyn Storage>, version_log_bytes: u64) -> Context {
 }
 
 /// A table that holds keys from `smallest` to `largest` and sequences from `seqs.0` to `seqs.1`.
-fn meta(uid: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableMeta> {
+fn meta(number: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableMeta> {
     Arc::new(TableMeta {
-        uid,
-        check_uid: uid,
-        bytes: 1000 + uid,
+        uid: uid(number),
+        check_uid: uid(number),
+        bytes: 1000 + number,
         tail_bytes: 100,
-        tail_checksum: uid as u32,
+        tail_checksum: number as u32,
         raw_bytes: 800,
         entries: 10,
         deletes: 1,
@@ -47,7 +47,7 @@ fn meta(uid: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<TableM
         seq_max: seqs.1,
         smallest: smallest.as_bytes().to_vec(),
         largest: largest.as_bytes().to_vec(),
-        entry_hash: uid.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        entry_hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         keyspace: KeyspaceId::DEFAULT,
     })
 }
@@ -98,7 +98,7 @@ fn outputs(
     let mut low = range.0;
     while low <= range.1 && (tables.is_empty() || prng.chance(3, 4)) {
         let high = (low + prng.below(60)).min(range.1);
-        tables.push(meta(set.new_uid(), &key(low), &key(high), seqs));
+        tables.push(meta(set.new_uid().get(), &key(low), &key(high), seqs));
         low = high + 1 + prng.below(20);
     }
     tables
@@ -183,7 +183,7 @@ fn flush(
 ) -> KeyspaceEdit {
     let low = prng.below(900);
     let seqs = (root.last_seq + 1, root.last_seq + 1 + prng.below(10));
-    let table = meta(set.new_uid(), &key(low), &key(low + prng.below(99)), seqs);
+    let table = meta(set.new_uid().get(), &key(low), &key(low + prng.below(99)), seqs);
     let mut edit = KeyspaceEdit::default();
     edit.add_table(0, set.new_epoch(), table);
     let number = keyspace.log_start.lsn.get() + prng.below(5);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{dump, meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch, lsn, segment};
+use crate::base::ids::{KeyspaceId, epoch, lsn, segment, uid};
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
@@ -26,10 +26,10 @@ fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) 
     assert!(text.contains(why), "{text} does not say {why:?}");
 }
 
-fn added(level: usize, part: PartKind, number: u64, uid: u64, keys: (&str, &str)) -> AddedTable {
+fn added(level: usize, part: PartKind, number: u64, table: u64, keys: (&str, &str)) -> AddedTable {
     AddedTable {
         run: RunId { level, part, epoch: epoch(number) },
-        meta: meta(uid, keys.0, keys.1, (1, 99)),
+        meta: meta(table, keys.0, keys.1, (1, 99)),
     }
 }
 
@@ -57,7 +57,7 @@ fn tree(set: &VersionSet) {
 fn order(set: &VersionSet) -> Vec<u64> {
     let root = set.current();
     let version = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version;
-    version.tables().map(|table| table.meta().uid).collect()
+    version.tables().map(|table| table.meta().uid.get()).collect()
 }
 
 /// A rotation moves no table in the order of reading; tables added afterwards precede them.
@@ -83,10 +83,10 @@ fn rotations_are_refused() {
     refused(&set, |p| p.rotate(2, Rotation { bytes: 1002, entries: 9 }), "and 9 entries");
     // A draining part begins with a rotation.
     refused(&set, |p| p.added.push(added(2, PartKind::Draining, 1, 60, ("a", "b"))), "no draining");
-    refused(&set, |p| p.remove_table_from(2, PartKind::Draining, 2), "no draining");
+    refused(&set, |p| p.remove_table_from(2, PartKind::Draining, uid(2)), "no draining");
     // A table is where it is.
-    refused(&set, |p| p.remove_table(1, 3), "not in the run");
-    refused(&set, |p| p.remove_table_from(1, PartKind::Draining, 6), "not in the run");
+    refused(&set, |p| p.remove_table(1, uid(3)), "not in the run");
+    refused(&set, |p| p.remove_table_from(1, PartKind::Draining, uid(6)), "not in the run");
 }
 
 /// Goal: no data overtakes newer or older data of the same keys, parts included (H4, H23). Method:
@@ -97,27 +97,27 @@ fn data_keeps_its_order_through_a_round() {
     tree(&set);
     // Filling data does not move down past draining data.
     let past = |p: &mut KeyspaceEdit| {
-        p.remove_table(1, 6);
-        p.remove_table(2, 2);
+        p.remove_table(1, uid(6));
+        p.remove_table(2, uid(2));
         p.add_table(2, epoch(9), meta(60, "a", "z", (1, 200)));
     };
     refused(&set, past, "would pass table 3");
     // Draining data does not move up past filling data.
     let up = |p: &mut KeyspaceEdit| {
-        p.remove_table_from(1, PartKind::Draining, 3);
+        p.remove_table_from(1, PartKind::Draining, uid(3));
         p.added.push(added(1, PartKind::Filling, 13, 3, ("a", "f")));
     };
     refused(&set, up, "would pass table 6");
     // A draining table moves down, beside a filling one over the same keys.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, 3);
-        p.remove_table(2, 2);
+        p.remove_table_from(1, PartKind::Draining, uid(3));
+        p.remove_table(2, uid(2));
         p.add_table(2, epoch(9), meta(61, "a", "z", (1, 99)));
     })
     .unwrap();
     // The draining part is rewritten, and keeps the size that it was rotated with.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, 4);
+        p.remove_table_from(1, PartKind::Draining, uid(4));
         p.added.push(added(1, PartKind::Draining, 10, 62, ("m", "o")));
     })
     .unwrap();
@@ -132,7 +132,7 @@ fn data_keeps_its_order_through_a_round() {
     // Its last table moves back to the filling part, below the tables there: the round is over, and
     // the next may begin.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, 62);
+        p.remove_table_from(1, PartKind::Draining, uid(62));
         p.added.push(added(1, PartKind::Filling, 10, 62, ("m", "o")));
     })
     .unwrap();
@@ -150,7 +150,7 @@ fn rotations_come_first() {
     tree(&set);
     apply(&set, |p| {
         p.rotate(2, Rotation { bytes: 1002, entries: 10 });
-        p.remove_table_from(1, PartKind::Draining, 3);
+        p.remove_table_from(1, PartKind::Draining, uid(3));
         p.added.push(added(2, PartKind::Filling, 10, 3, ("a", "f")));
     })
     .unwrap();
@@ -193,7 +193,7 @@ fn a_base_keeps_the_parts() {
     for version_log_bytes in [1, 1 << 20] {
         let (set, storage) = set::fresh(version_log_bytes);
         tree(&set);
-        apply(&set, |p| p.remove_table_from(1, PartKind::Draining, 3)).unwrap();
+        apply(&set, |p| p.remove_table_from(1, PartKind::Draining, uid(3))).unwrap();
         let before = dump(&set.current());
         assert!(before.contains("rotated (2007, 20)"), "{before}");
         drop(set);

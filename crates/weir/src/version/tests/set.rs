@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{HASH_SEED, LINEAGE, context, dump, meta, random_edit};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, segment};
+use crate::base::ids::{KeyspaceId, Lineage, segment, uid};
 use crate::base::prng::Prng;
 use crate::log::test_storage::{Effect, Fault, MemStorage};
 use crate::options::Options;
@@ -191,9 +191,9 @@ fn a_lost_root_is_not_an_empty_store() {
     storage.create_log(LogKind::Wal, segment(1), 0).unwrap();
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
     storage.remove_log(LogKind::Wal, segment(1)).unwrap();
-    storage.add_table(7);
+    storage.add_table(uid(7));
     assert_eq!(create(&storage).unwrap_err().kind(), ErrorKind::Corruption);
-    storage.remove_table(7).unwrap();
+    storage.remove_table(uid(7)).unwrap();
     // Files of a crashed creation do not prevent the next one.
     storage.create_log(LogKind::Versions, segment(1), 0).unwrap();
     create(&storage).unwrap();
@@ -216,17 +216,22 @@ fn numbers_are_never_used_twice() {
     edit.keyspace(id).drop = true;
     let installed = set.apply(edit).unwrap();
     assert!(!installed.root.keyspaces.contains(id));
-    let (uid, epoch, keyspace) = (set.new_uid(), set.new_epoch(), set.new_keyspace_id().unwrap());
+    let (drawn, epoch, keyspace) = (set.new_uid(), set.new_epoch(), set.new_keyspace_id().unwrap());
     // The next edit states the reserved uids; an orphan's uid is not reused either.
     set.apply(random_edit(&set, &mut prng)).unwrap();
-    storage.add_table(uid + 50);
+    let orphan = uid(drawn.get() + 50);
+    storage.add_table(orphan);
     let again = recover(&storage, 1 << 20);
-    assert!(again.new_uid() > uid + 50);
+    assert!(again.new_uid() > orphan);
     assert!(again.new_epoch() > epoch);
     assert!(again.new_keyspace_id().unwrap() > keyspace);
     // A flush that ends after its keyspace was dropped.
     let mut edit = VersionEdit::default();
-    edit.keyspace(id).add_table(0, again.new_epoch(), meta(again.new_uid(), "a", "b", (1, 1)));
+    edit.keyspace(id).add_table(
+        0,
+        again.new_epoch(),
+        meta(again.new_uid().get(), "a", "b", (1, 1)),
+    );
     let failed = again.apply(edit).unwrap_err();
     assert_eq!((failed.error.kind(), failed.maybe_persisted), (ErrorKind::Closed, false));
 }
@@ -262,7 +267,7 @@ fn flips_in_the_version_log_are_noticed() {
     for i in 1..4 {
         previous = dump(&set.current());
         let mut edit = VersionEdit::default();
-        let uid = set.new_uid();
+        let uid = set.new_uid().get();
         edit.keyspace(KeyspaceId::new(0)).add_table(
             0,
             set.new_epoch(),

@@ -5,16 +5,17 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{key, meta};
+use crate::base::ids::TableUid;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::version::tables::{CHUNK_TABLES_MAX, TableList};
 
 type Oracle = BTreeMap<String, Arc<TableMeta>>;
 
-fn compare(list: &TableList<u64>, oracle: &Oracle, prng: &mut Prng) {
+fn compare(list: &TableList<TableUid>, oracle: &Oracle, prng: &mut Prng) {
     let all: Vec<_> = oracle.values().collect();
     assert_eq!(list.len(), all.len());
-    let uids: Vec<u64> = list.iter().map(|(_, uid)| *uid).collect();
+    let uids: Vec<TableUid> = list.iter().map(|(_, uid)| *uid).collect();
     assert_eq!(uids, all.iter().map(|m| m.uid).collect::<Vec<_>>());
     assert_eq!(list.totals().bytes, all.iter().map(|m| m.bytes).sum::<u64>());
     assert_eq!(list.totals().seq_max, all.iter().map(|m| m.seq_max).max().unwrap_or(0));
@@ -29,7 +30,7 @@ fn compare(list: &TableList<u64>, oracle: &Oracle, prng: &mut Prng) {
         let (low, high) = (a.min(b), a.max(b));
         for lower in [Bound::Unbounded, Bound::Included(low), Bound::Excluded(low)] {
             for upper in [Bound::Unbounded, Bound::Included(high), Bound::Excluded(high)] {
-                let expected: Vec<u64> = all
+                let expected: Vec<TableUid> = all
                     .iter()
                     .filter(|m| match lower {
                         Bound::Unbounded => true,
@@ -43,7 +44,7 @@ fn compare(list: &TableList<u64>, oracle: &Oracle, prng: &mut Prng) {
                     })
                     .map(|m| m.uid)
                     .collect();
-                let got: Vec<u64> =
+                let got: Vec<TableUid> =
                     list.range(list.overlapping(lower, upper)).map(|(_, uid)| *uid).collect();
                 assert_eq!(got, expected, "{lower:?} {upper:?}");
             }
@@ -57,7 +58,7 @@ fn compare(list: &TableList<u64>, oracle: &Oracle, prng: &mut Prng) {
 fn random_edits_agree_with_a_sorted_map() {
     for seed in 0..30 {
         let mut prng = Prng::new(seed);
-        let mut list = TableList::<u64>::default();
+        let mut list = TableList::<TableUid>::default();
         let mut oracle = Oracle::new();
         let mut uid = 0;
         for _ in 0..40 {
