@@ -12,7 +12,7 @@ use crate::base::ids::KeyspaceId;
 use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
-use crate::state::tree::{Flushable, SuperVersion, Tree};
+use crate::state::tree::{Flushable, Tree};
 use crate::version::edit::VersionEdit;
 use crate::version::set::{ApplyError, Installed};
 
@@ -59,8 +59,11 @@ impl Engine {
         flushed: Option<(&Arc<Tree>, &Arc<Flushable>)>,
     ) {
         // Before the memtable goes: from then on the row cache answers for its keys (H53).
-        let generation = flushed.map(|(of, flushable)| of.forget_rows(&self.shared, flushable));
-        let of_flush = flushed.map(|(of, _)| of.id);
+        let flushed = flushed.map(|(of, flushable)| {
+            let generation = of.forget_rows(&self.shared, flushable);
+            (of, flushable, generation)
+        });
+        let of_flush = flushed.map(|(of, ..)| of.id);
         let ids: BTreeSet<KeyspaceId> = touched.iter().copied().chain(of_flush).collect();
         let changed: Vec<Arc<Tree>> = {
             let trees = self.trees.lock();
@@ -70,20 +73,13 @@ impl Engine {
             tree.update(|current| {
                 let newest = self.set.current();
                 let Some(state) = newest.keyspaces.get(tree.id) else { return current.clone() };
-                let mut immutables = current.immutables.clone();
-                let mut disk_generation = current.disk_generation;
-                if let Some((of, flushable)) = flushed
-                    && Arc::ptr_eq(of, &tree)
-                {
-                    immutables.retain(|b| !Arc::ptr_eq(b, flushable));
-                    disk_generation = generation.unwrap_or(disk_generation);
-                }
-                SuperVersion {
-                    active: Arc::clone(&current.active),
-                    immutables,
-                    version: Arc::clone(&state.version),
-                    options: self.effective(&state.options),
-                    disk_generation,
+                let next = current.clone().with_version(Arc::clone(&state.version));
+                let next = next.with_options(self.effective(&state.options));
+                match flushed {
+                    Some((of, flushable, generation)) if Arc::ptr_eq(of, &tree) => {
+                        next.without_memtable(flushable, generation)
+                    }
+                    _ => next,
                 }
             });
         }

@@ -131,19 +131,10 @@ impl Engine {
             Error::new(ErrorKind::Corruption, "a created keyspace is missing from the root")
         })?;
         let options = self.effective(&state.options);
-        let flushable =
+        let active =
             Flushable::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
-        let tree = Arc::new(Tree::new(
-            id,
-            name.to_owned(),
-            SuperVersion {
-                active: Arc::new(flushable),
-                immutables: Vec::new(),
-                version: Arc::clone(&state.version),
-                options,
-                disk_generation: 0,
-            },
-        ));
+        let first = SuperVersion::new(active, Arc::clone(&state.version), options);
+        let tree = Arc::new(Tree::new(id, name.to_owned(), first));
         self.trees.lock().insert(id, Arc::clone(&tree));
         drop(pin);
         Ok(tree)

@@ -193,13 +193,7 @@ impl Opening {
             let options = effective_options(&self.options, &state.options);
             let active =
                 Flushable::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);
-            let first = SuperVersion {
-                active: Arc::new(active),
-                immutables: Vec::new(),
-                version: Arc::clone(&state.version),
-                options,
-                disk_generation: 0,
-            };
+            let first = SuperVersion::new(active, Arc::clone(&state.version), options);
             Arc::new(Tree::new(state.id, state.name.to_string(), first))
         };
         root.keyspaces.iter().map(|state| (state.id, tree(state))).collect()
@@ -335,12 +329,9 @@ impl Opening {
         });
         let root = self.set.apply(edit)?.root;
         let Some(state) = root.keyspaces.get(tree.id) else { return Ok(()) };
-        tree.update(|current| SuperVersion {
-            active: Arc::clone(&current.active),
-            immutables: Vec::new(),
-            version: Arc::clone(&state.version),
-            options: Arc::clone(&current.options),
-            disk_generation: current.disk_generation,
+        tree.update(|current| {
+            let next = current.clone().with_version(Arc::clone(&state.version));
+            next.without_memtable(&flushable, current.disk_generation)
         });
         Ok(())
     }

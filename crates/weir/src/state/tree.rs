@@ -104,6 +104,37 @@ pub(crate) struct SuperVersion {
 }
 
 impl SuperVersion {
+    /// Of a keyspace that is opened: nothing waits for a flush.
+    pub(crate) fn new(active: Flushable, version: Arc<Version>, options: Arc<Options>) -> Self {
+        let active = Arc::new(active);
+        Self { active, immutables: Vec::new(), version, options, disk_generation: 0 }
+    }
+
+    /// With `fresh` for the writes to come: the memtable that took them until now is frozen.
+    fn with_memtable(self, fresh: Flushable) -> Self {
+        let mut immutables = Vec::with_capacity(self.immutables.len() + 1);
+        immutables.push(self.active);
+        immutables.extend(self.immutables);
+        Self { active: Arc::new(fresh), immutables, ..self }
+    }
+
+    /// With the tables of a newer version.
+    pub(crate) fn with_version(self, version: Arc<Version>) -> Self {
+        Self { version, ..self }
+    }
+
+    /// With new options.
+    pub(crate) fn with_options(self, options: Arc<Options>) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Without the frozen memtable `flushed`, which the version has as tables. `generation` is that
+    /// of the disk part from now on (H53).
+    pub(crate) fn without_memtable(mut self, flushed: &Arc<Flushable>, generation: u64) -> Self {
+        self.immutables.retain(|frozen| !Arc::ptr_eq(frozen, flushed));
+        Self { disk_generation: generation, ..self }
+    }
+
     /// That this one may replace `older`: memtables newest first, and no row of an older generation
     /// becomes valid again (H53).
     fn assert_follows(&self, older: &Self) {
@@ -273,7 +304,7 @@ impl Tree {
         hint: u64,
         pool: &Arc<ChunkPool>,
     ) {
-        let fresh = Arc::new(Flushable::new(hint, log_start, pool));
+        let fresh = Flushable::new(hint, log_start, pool);
         self.update(|current| {
             let active = &current.active;
             assert_eq!(active.epoch(), DataEpoch::ZERO, "frozen again under epoch {epoch}");
@@ -285,16 +316,7 @@ impl Tree {
             }
             active.epoch.store(epoch.get(), Ordering::Release);
             current.active.update_charge();
-            let mut immutables = Vec::with_capacity(current.immutables.len() + 1);
-            immutables.push(Arc::clone(&current.active));
-            immutables.extend(current.immutables.iter().cloned());
-            SuperVersion {
-                active: fresh,
-                immutables,
-                version: Arc::clone(&current.version),
-                options: Arc::clone(&current.options),
-                disk_generation: current.disk_generation,
-            }
+            current.clone().with_memtable(fresh)
         });
     }
 
@@ -330,16 +352,11 @@ impl Tree {
             rows.erase_keyspace(self.id);
             generation
         });
-        self.update(|current| SuperVersion {
-            active: Arc::new(Flushable::new(
-                0,
-                current.active.log_start(),
-                &shared.memtable_memory,
-            )),
-            immutables: Vec::new(),
-            version: Arc::new(Version::default()),
-            options: Arc::clone(&current.options),
-            disk_generation: generation,
+        self.update(|current| {
+            let empty = Flushable::new(0, current.active.log_start(), &shared.memtable_memory);
+            let options = Arc::clone(&current.options);
+            let cleared = SuperVersion::new(empty, Arc::default(), options);
+            SuperVersion { disk_generation: generation, ..cleared }
         });
     }
 
