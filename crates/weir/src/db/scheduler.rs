@@ -230,7 +230,7 @@ impl Engine {
         let is_merge = job.stats().tables_read > 0;
         loop {
             let progress = job.step()?;
-            spending.iter().for_each(|spending| spending.note(&job.stats()));
+            spending.iter().for_each(|spending| spending.note(job.stats()));
             match progress {
                 Progress::Done(finished) => return Ok(*finished),
                 Progress::Continue if give_up() => {

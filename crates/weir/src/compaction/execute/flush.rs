@@ -12,7 +12,7 @@ use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    Finished, Job, JobContext, JobStats, Progress, Stopwatch, check_conservation, tally_of,
+    Finished, Job, JobContext, JobStats, Progress, check_conservation, tally_of,
 };
 use crate::compaction::policy::{Placement, Plan};
 use crate::merge::Retain;
@@ -92,13 +92,6 @@ impl<C: Cursor> FlushJob<C> {
         }
     }
 
-    fn advance(&mut self) -> Result<Progress> {
-        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
-            return self.finish();
-        }
-        Ok(Progress::Continue)
-    }
-
     fn finish(&mut self) -> Result<Progress> {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
@@ -120,21 +113,18 @@ impl<C: Cursor> FlushJob<C> {
 }
 
 impl<C: Cursor + Send> Job for FlushJob<C> {
-    fn step(&mut self) -> Result<Progress> {
-        let watch = Stopwatch::start();
-        let result = self.advance();
-        self.stats.nanos += watch.nanos();
-        if result.is_err() {
-            self.abandon();
+    fn advance(&mut self) -> Result<Progress> {
+        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
+            return self.finish();
         }
-        result.map(|progress| progress.with_nanos(self.stats.nanos))
+        Ok(Progress::Continue)
     }
 
     fn abandon(&mut self) {
         self.outputs.abandon();
     }
 
-    fn stats(&self) -> JobStats {
-        self.stats
+    fn stats(&mut self) -> &mut JobStats {
+        &mut self.stats
     }
 }

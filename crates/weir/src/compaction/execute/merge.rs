@@ -13,8 +13,7 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    self, Finished, Job, JobContext, JobStats, Progress, Stopwatch, check_conservation, set_cursor,
-    tally_of,
+    self, Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
 };
 use crate::compaction::policy::Plan;
 use crate::compaction::task::{MergeTask, Task};
@@ -199,14 +198,6 @@ impl CompactionJob {
         }
     }
 
-    fn advance(&mut self) -> Result<Progress> {
-        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
-            return self.finish();
-        }
-        (self.stats.bytes_written, self.stats.tables_written) = self.outputs.so_far();
-        Ok(Progress::Continue)
-    }
-
     fn finish(&mut self) -> Result<Progress> {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
@@ -255,21 +246,19 @@ fn bounds_of<'a>(tables: impl Iterator<Item = &'a TableMeta>) -> Option<(Vec<u8>
 }
 
 impl Job for CompactionJob {
-    fn step(&mut self) -> Result<Progress> {
-        let watch = Stopwatch::start();
-        let result = self.advance();
-        self.stats.nanos += watch.nanos();
-        if result.is_err() {
-            self.abandon();
+    fn advance(&mut self) -> Result<Progress> {
+        if self.outputs.take_from(&mut self.retain, &mut self.started)? {
+            return self.finish();
         }
-        result.map(|progress| progress.with_nanos(self.stats.nanos))
+        (self.stats.bytes_written, self.stats.tables_written) = self.outputs.so_far();
+        Ok(Progress::Continue)
     }
 
     fn abandon(&mut self) {
         self.outputs.abandon();
     }
 
-    fn stats(&self) -> JobStats {
-        self.stats
+    fn stats(&mut self) -> &mut JobStats {
+        &mut self.stats
     }
 }

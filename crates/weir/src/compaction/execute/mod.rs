@@ -107,16 +107,32 @@ impl Progress {
 
 /// A flush or a compaction.
 pub(crate) trait Job: Send {
+    /// Runs one step without counting its time.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), but the outputs stay.
+    fn advance(&mut self) -> Result<Progress>;
+    /// Ends the job and removes its outputs.
+    fn abandon(&mut self);
+    /// Its counters so far.
+    fn stats(&mut self) -> &mut JobStats;
+
     /// Runs one step, of some milliseconds.
     ///
     /// # Errors
     /// The inputs', the device's, or `Corruption` if entries were lost or changed. The outputs are
     /// then removed, the tree is unchanged, and the job has ended.
-    fn step(&mut self) -> Result<Progress>;
-    /// Ends the job and removes its outputs.
-    fn abandon(&mut self);
-    /// Its counters so far.
-    fn stats(&self) -> JobStats;
+    fn step(&mut self) -> Result<Progress> {
+        let begin = clock::now_nanos();
+        let result = self.advance();
+        let stats = self.stats();
+        stats.nanos += clock::now_nanos().saturating_sub(begin);
+        let nanos = stats.nanos;
+        if result.is_err() {
+            self.abandon();
+        }
+        result.map(|progress| progress.with_nanos(nanos))
+    }
 }
 
 /// Runs a job to completion.
@@ -229,17 +245,4 @@ fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
     let accountant = context.accountant.clone();
     let table = Table::new(storage, meta.clone(), None, context.hash_seed, accountant, None);
     table.verify().map(|_| ())
-}
-
-/// Measures the duration of a step.
-struct Stopwatch(u64);
-
-impl Stopwatch {
-    fn start() -> Self {
-        Self(clock::now_nanos())
-    }
-
-    fn nanos(&self) -> u64 {
-        clock::now_nanos().saturating_sub(self.0)
-    }
 }
