@@ -12,11 +12,10 @@
 //! see [`BlockCache`] only, so that the cache behind it can be replaced.
 
 use crate::base::atomic::{AtomicU64, Ordering};
-use std::cell::Cell;
 use std::sync::Arc;
 
+use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
@@ -24,7 +23,12 @@ use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
 
+mod counters;
 pub(crate) mod row;
+mod shards;
+
+use counters::LookupCounters;
+use shards::{ACCOUNT_EVERY, LINK_BYTES, options_for};
 
 /// On whose behalf a block is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +63,6 @@ struct BlockKey {
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
 
 const _: () = assert!(size_of::<BlockKey>() + size_of::<Cached>() + LINK_BYTES <= 48);
-
-/// Bytes of a slot of `quick_cache` besides key and value: two links of 32 bits, state, padding.
-const LINK_BYTES: usize = 16;
 
 /// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
 /// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
@@ -104,57 +105,10 @@ impl Weighter<BlockKey, Cached> for ByBytes {
 /// 14 MiB of 117 with glibc).
 const FRAGMENTATION_SHARE: u64 = 16;
 
-/// Most shards: enough that two threads rarely contend for one.
-const SHARDS_MAX: u64 = 16;
-/// A shard is not made smaller than this, because it cannot hold a block larger than itself.
-const SHARD_BYTES_MIN: u64 = 1 << 20;
-/// The cache's size is reported to the accountant once per this many inserts.
-const ACCOUNT_EVERY: u64 = 16;
-const _: () = assert!(SHARDS_MAX.is_power_of_two());
-/// Independent groups of counters, so that threads on two cores do not share a line.
-const STRIPES: usize = 8;
-
-#[derive(Default)]
-#[repr(align(128))]
-struct Stripe {
-    hits: [AtomicU64; 2],
-    misses: [AtomicU64; 2],
-}
-
-thread_local! {
-    /// Its address identifies the thread; its content is not used.
-    static THREAD_MARK: Cell<u8> = const { Cell::new(0) };
-}
-
-/// The calling thread's group of counters: the storage of threads lies pages apart, so that the
-/// address of a thread-local spreads them well enough.
-#[inline]
-fn stripe_index() -> usize {
-    let address = THREAD_MARK.with(|mark| std::ptr::from_ref(mark).addr());
-    (address >> 12 ^ address >> 21) % STRIPES
-}
-
-/// Layout of a cache of `capacity_bytes` for items of about `item_bytes` each.
-fn options_for(capacity_bytes: u64, item_bytes: u64) -> quick_cache::Options {
-    let items = usize::try_from(capacity_bytes / item_bytes).unwrap_or(usize::MAX);
-    let options = OptionsBuilder::new()
-        .shards(shards_for(capacity_bytes))
-        .estimated_items_capacity(items.clamp(32, 1 << 22))
-        .weight_capacity(capacity_bytes)
-        .build();
-    options.expect("all required options of the cache are set just above")
-}
-
-/// Number of shards of a cache of this capacity.
-fn shards_for(capacity_bytes: u64) -> usize {
-    let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-    1usize << shards.ilog2()
-}
-
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Cached, ByBytes, FixedState, DefaultLifecycle<BlockKey, Cached>>,
-    stripes: [Stripe; STRIPES],
+    lookups: LookupCounters,
     inserts: AtomicU64,
     /// High-water mark of `bytes`.
     bytes_peak: AtomicU64,
@@ -176,13 +130,12 @@ impl BlockCache {
     }
 
     fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
-        /// Blocks are 4 KiB by default; a wrong guess costs the growth of a hash table, nothing
-        /// else.
+        /// Blocks are 4 KiB by default.
         const BLOCK_BYTES_GUESS: u64 = 4096;
         let options = options_for(capacity_bytes, BLOCK_BYTES_GUESS);
         Self {
             blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
-            stripes: Default::default(),
+            lookups: LookupCounters::default(),
             inserts: AtomicU64::new(0),
             bytes_peak: AtomicU64::new(0),
             accountant,
@@ -198,9 +151,7 @@ impl BlockCache {
             Purpose::Foreground => self.blocks.get(&key),
             Purpose::Background => self.blocks.peek(&key),
         };
-        let stripe = &self.stripes[stripe_index()];
-        let counters = if found.is_some() { &stripe.hits } else { &stripe.misses };
-        counters[purpose as usize].fetch_add(1, Ordering::Relaxed);
+        self.lookups.count(purpose, found.is_some());
         found.map(|block| block.buf)
     }
 
@@ -209,8 +160,7 @@ impl BlockCache {
     #[inline]
     pub(crate) fn probe(&self, uid: TableUid, ordinal: u32) -> Option<Buf> {
         let found = self.blocks.get(&BlockKey { uid, ordinal })?;
-        self.stripes[stripe_index()].hits[Purpose::Foreground as usize]
-            .fetch_add(1, Ordering::Relaxed);
+        self.lookups.count(Purpose::Foreground, true);
         Some(found.buf)
     }
 
@@ -265,14 +215,9 @@ impl BlockCache {
 
     /// The counters, summed over all threads. No snapshot: they are read one after the other.
     pub(crate) fn counters(&self) -> CacheCounters {
-        let sum = |pick: fn(&Stripe, usize) -> &AtomicU64| {
-            std::array::from_fn(|purpose| {
-                self.stripes.iter().map(|s| pick(s, purpose).load(Ordering::Relaxed)).sum()
-            })
-        };
         CacheCounters {
-            hits: sum(|s, purpose| &s.hits[purpose]),
-            misses: sum(|s, purpose| &s.misses[purpose]),
+            hits: self.lookups.hits(),
+            misses: self.lookups.misses(),
             inserts: self.inserts.load(Ordering::Relaxed),
         }
     }

@@ -32,7 +32,9 @@ use crate::base::checksum::FixedState;
 use crate::base::ids::KeyspaceId;
 use crate::base::memory::{Accountant, Category};
 use crate::base::sched::Mutex;
-use crate::cache::{ACCOUNT_EVERY, LINK_BYTES, STRIPES, Stripe, options_for, stripe_index};
+use crate::cache::Purpose;
+use crate::cache::counters::LookupCounters;
+use crate::cache::shards::{ACCOUNT_EVERY, LINK_BYTES, options_for};
 
 /// A row's key: borrowed, for a lookup.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,7 @@ pub(crate) struct RowCounters {
 pub(crate) struct RowCache {
     rows: Cache<OwnedKey, Row, ByBytes, FixedState, DefaultLifecycle<OwnedKey, Row>>,
     gates: [Mutex<()>; GATES],
-    stripes: [Stripe; STRIPES],
+    lookups: LookupCounters,
     inserts: AtomicU64,
     refused: AtomicU64,
     accountant: Arc<Accountant>,
@@ -127,14 +129,13 @@ impl RowCache {
     /// A cache for `capacity_bytes` of rows, overhead included. Reports its size to `accountant` as
     /// `Category::RowCache`.
     pub(crate) fn new(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
-        /// A short key with a value of some hundred bytes; a wrong guess costs the growth of a hash
-        /// table.
+        /// A short key with a value of some hundred bytes.
         const ROW_BYTES_GUESS: u64 = 512;
         let options = options_for(capacity_bytes, ROW_BYTES_GUESS);
         Self {
             rows: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
             gates: Default::default(),
-            stripes: Default::default(),
+            lookups: LookupCounters::default(),
             inserts: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             accountant,
@@ -146,9 +147,7 @@ impl RowCache {
     #[inline]
     pub(crate) fn get(&self, key: RowKey<'_>, generation: u64) -> Option<Option<Buf>> {
         let row = self.rows.get(&key).filter(|row| row.generation <= generation);
-        let stripe = &self.stripes[stripe_index()];
-        let counters = if row.is_some() { &stripe.hits } else { &stripe.misses };
-        counters[0].fetch_add(1, Ordering::Relaxed);
+        self.lookups.count(Purpose::Foreground, row.is_some());
         row.map(|row| row.value)
     }
 
@@ -224,12 +223,9 @@ impl RowCache {
 
     /// The counters, summed over all threads. No snapshot: they are read one after the other.
     pub(crate) fn counters(&self) -> RowCounters {
-        let sum = |pick: fn(&Stripe) -> &AtomicU64| {
-            self.stripes.iter().map(|stripe| pick(stripe).load(Ordering::Relaxed)).sum()
-        };
         RowCounters {
-            hits: sum(|stripe| &stripe.hits[0]),
-            misses: sum(|stripe| &stripe.misses[0]),
+            hits: self.lookups.hits()[Purpose::Foreground as usize],
+            misses: self.lookups.misses()[Purpose::Foreground as usize],
             refused: self.refused.load(Ordering::Relaxed),
         }
     }
