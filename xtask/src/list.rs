@@ -8,6 +8,8 @@
 pub struct Entry<'a> {
     /// The words of the line.
     pub words: Vec<&'a str>,
+    /// What stands behind its `#`; empty without one.
+    pub comment: &'a str,
     /// Its number, from 1.
     pub line: usize,
 }
@@ -18,6 +20,7 @@ pub fn entries(text: &str) -> Vec<Entry<'_>> {
         .enumerate()
         .map(|(i, line)| Entry {
             words: without_comment(line).split_whitespace().collect(),
+            comment: line.split_once('#').map_or("", |(_, comment)| comment.trim()),
             line: i + 1,
         })
         .filter(|entry| !entry.words.is_empty())
@@ -89,6 +92,6 @@ mod tests {
     #[test]
     fn entries_keep_their_lines() {
         let entries = entries("# head\n\na.rs lines=900 # why\n");
-        assert_eq!(entries, [Entry { words: vec!["a.rs", "lines=900"], line: 3 }]);
+        assert_eq!(entries, [Entry { words: vec!["a.rs", "lines=900"], comment: "why", line: 3 }]);
     }
 }

@@ -4,6 +4,9 @@
 //! stands (`use`, expression, type, visibility excepted) and however it starts (`crate::`,
 //! `super::`, `self::`, groups). Code under `#[cfg(test)]` is free, so that a module can be tested
 //! on the real lower layers. The entry with the longest matching name holds for a module, alone.
+//! The law lists no module that does not exist, and allows no import that nobody makes.
+
+use std::collections::BTreeSet;
 
 use super::Violation;
 use crate::list;
@@ -35,6 +38,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             return violations;
         }
     };
+    let mut used = BTreeSet::new();
     for (path, text) in tree.files_ending(".rs") {
         let Some(inside) = path.strip_prefix(ENGINE) else { continue };
         let module = module_of(inside);
@@ -49,13 +53,37 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             violations.push(Violation::new(path, 0, format!("module `{top}` is not in {LAW}")));
             continue;
         };
+        used.insert((allowed.0.to_owned(), None));
         for import in imports(text, &module) {
+            let names = allowed.1.iter().filter(|name| is_in(&import.path, name));
+            used.extend(names.map(|name| (allowed.0.to_owned(), Some(name.clone()))));
             if let Some(what) = judge(&law, &module, allowed, &import.path) {
                 violations.push(Violation::new(path, import.line, what));
             }
         }
     }
+    let unused = unused(&law, &used).into_iter();
+    violations.extend(unused.map(|what| Violation::new(LAW, 0, what)));
     violations
+}
+
+/// A module of the law that has files, and a module that the law allows it and that it imports.
+type Used = BTreeSet<(String, Option<String>)>;
+
+/// What of the law is about nothing.
+fn unused(law: &Law, used: &Used) -> Vec<String> {
+    let is_used = |name: &String, target| used.contains(&(name.clone(), target));
+    let mut found = Vec::new();
+    for (name, allowed) in law {
+        if !is_used(name, None) {
+            found.push(format!("there is no module `{name}`: remove it here"));
+            continue;
+        }
+        let dead = allowed.iter().filter(|target| *target != "*");
+        let dead = dead.filter(|target| !is_used(name, Some((*target).clone())));
+        found.extend(dead.map(|target| format!("`{name}` imports nothing of `{target}`")));
+    }
+    found
 }
 
 /// `table/block.rs` is module `table::block`, `lib.rs` the root.
@@ -219,8 +247,15 @@ mod tests {
     const SAMPLE_LAW: &str = "base = []\ntable = [\"base\"]\nversion = [\"base\", \"table\"]\n\
                               \"version::shape\" = [\"base\"]\ndb = [\"*\"]\n";
 
+    /// What is said of one file; of a law, most of which is unused, nothing.
     fn said_of(path: &str, text: &str) -> Vec<String> {
-        said(&check(&Tree::of(&[(LAW, SAMPLE_LAW), (path, text)])))
+        said_of_files(&[(LAW, SAMPLE_LAW), (path, text)])
+    }
+
+    fn said_of_files(files: &[(&str, &str)]) -> Vec<String> {
+        let mut violations = check(&Tree::of(files));
+        violations.retain(|violation| violation.path != LAW);
+        said(&violations)
     }
 
     /// Goal: what the law allows passes, in every form a path can have.
@@ -274,13 +309,35 @@ mod tests {
     /// Goal: a file that its parent declares for tests only is free.
     #[test]
     fn test_files_are_free() {
-        let tree = Tree::of(&[
+        let said = said_of_files(&[
             (LAW, SAMPLE_LAW),
             ("crates/weir/src/table/mod.rs", "#[cfg(test)]\nmod oracle;\nmod block;\n"),
             ("crates/weir/src/table/oracle.rs", "use crate::db::Db;"),
             ("crates/weir/src/table/tests.rs", "use crate::db::Db;"),
         ]);
-        assert_eq!(said(&check(&tree)), [""; 0]);
+        assert_eq!(said, [""; 0]);
+    }
+
+    /// Goal: the law stays as small as the code: an entry for a module that does not exist, and one
+    /// that allows what no file outside tests imports, are named.
+    #[test]
+    fn entries_about_nothing_are_found() {
+        let tree = Tree::of(&[
+            (LAW, "base = []\nheat = [\"base\"]\ntable = [\"base\", \"device\"]\ndb = [\"*\"]\n"),
+            ("crates/weir/src/base/key.rs", ""),
+            (
+                "crates/weir/src/table/mod.rs",
+                "use crate::base::key;\n#[cfg(test)] mod tests { use crate::device::Dir; }",
+            ),
+            ("crates/weir/src/db/mod.rs", ""),
+        ]);
+        assert_eq!(
+            said(&check(&tree)),
+            [
+                "xtask/layers.toml: there is no module `heat`: remove it here",
+                "xtask/layers.toml: `table` imports nothing of `device`",
+            ]
+        );
     }
 
     /// Goal: a program that switches the simulation on is named.

@@ -1,6 +1,7 @@
 //! Words that may not stand in the tree, or only where a list allows them.
 //!
-//! * `unsafe` stands only in the files of `xtask/unsafe.allow`, and each of them needs it.
+//! * `unsafe` stands only in the files of `xtask/unsafe.allow`, each of them needs it, and behind
+//!   each stands the reason: `PATH # reason`.
 //! * Unfinished code does not merge: no stub macros, no ignored tests, no fix-me notes; a to-do
 //!   note names its issue, as in `TO`+`DO(#12)`.
 
@@ -18,6 +19,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut allowed: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
     for entry in list::entries(tree.text(UNSAFE).unwrap_or_default()) {
+        if entry.comment.is_empty() {
+            violations.push(Violation::new(UNSAFE, entry.line, "no reason: `PATH # reason`"));
+        }
         for path in &entry.words {
             allowed.insert(path, (entry.line, false));
         }
@@ -101,11 +105,13 @@ mod tests {
             ["a.rs:2: `unsafe` in a file that xtask/unsafe.allow does not list"]
         );
         assert!(check(&Tree::of(&[("a.rs", text), (UNSAFE, "a.rs # why\n")])).is_empty());
-        let stale = Tree::of(&[("a.rs", "fn f() {}"), (UNSAFE, "# list\na.rs\n")]);
+        let stale = Tree::of(&[("a.rs", "fn f() {}"), (UNSAFE, "# list\na.rs # why\n")]);
         assert_eq!(
             said(&check(&stale)),
             ["xtask/unsafe.allow:2: a.rs has no `unsafe` (any more): remove it here"]
         );
+        let silent = Tree::of(&[("a.rs", text), (UNSAFE, "# why\na.rs #\n")]);
+        assert_eq!(said(&check(&silent)), ["xtask/unsafe.allow:2: no reason: `PATH # reason`"]);
     }
 
     /// Goal: each form of unfinished code is found, and the same words in strings are not.
