@@ -39,7 +39,7 @@ use crate::log::wal::{Wal, WalOptions};
 use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::DbOptions;
-use crate::state::shared::Shared;
+use crate::state::shared::{Opened, Shared};
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 
 use crate::storage::io::{Cause, IoCounters, on_behalf_of};
@@ -134,8 +134,9 @@ impl Opening {
         let root = self.set.current();
         let last_seq = root.last_seq.max(replayed.last_seq);
         let memory = Arc::clone(&self.memtable_memory);
-        let rows = self.options.row_cache_bytes;
-        let shared = Arc::new(Shared::new(memory, root.hash_seed, last_seq, rows));
+        let row_cache_bytes = self.options.row_cache_bytes;
+        let opened = Opened { last_seq, hash_seed: root.hash_seed, row_cache_bytes };
+        let shared = Arc::new(Shared::new(memory, opened));
         let writer = if self.options.read_only {
             None
         } else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::Error;
 use crate::base::ids::KeyspaceId;
-use crate::base::key::SEQ_MAX;
+use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
@@ -44,6 +44,16 @@ pub(crate) struct Shared {
     progress: Signal,
 }
 
+/// What a store's shared state begins with.
+pub(crate) struct Opened {
+    /// Sequence number of its last entry.
+    pub(crate) last_seq: Seq,
+    /// Seed of its key hashes.
+    pub(crate) hash_seed: u64,
+    /// Bytes of its row cache; 0: none.
+    pub(crate) row_cache_bytes: u64,
+}
+
 /// A generation counter with a condition variable.
 #[derive(Default)]
 struct Signal {
@@ -59,20 +69,15 @@ impl Signal {
 }
 
 impl Shared {
-    /// Shared state of a store whose last sequence number is `visible`, with a row cache of
-    /// `row_cache_bytes` unless that is 0.
-    pub(crate) fn new(
-        memtable_memory: Arc<ChunkPool>,
-        hash_seed: u64,
-        visible: u64,
-        row_cache_bytes: u64,
-    ) -> Self {
+    /// Shared state of a store that has just been opened.
+    pub(crate) fn new(memtable_memory: Arc<ChunkPool>, opened: Opened) -> Self {
+        let Opened { last_seq, hash_seed, row_cache_bytes } = opened;
         let accountant = Arc::clone(memtable_memory.accountant());
         let rows =
             (row_cache_bytes > 0).then(|| RowCache::new(row_cache_bytes, Arc::clone(&accountant)));
         Self {
             rows,
-            visible: AtomicU64::new(visible),
+            visible: AtomicU64::new(last_seq),
             snapshots: SnapshotList::default(),
             health: Health::default(),
             counters: Counters::default(),
