@@ -13,7 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::sched;
 use crate::compaction;
-use crate::compaction::execute::{self, CompactionJob, FlushSpec, MergeSpec};
+use crate::compaction::execute::{self, CompactionJob, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
@@ -23,6 +23,7 @@ use crate::db::space::{Fit, Space, Spending};
 use crate::db::space_checks::Room;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
+use crate::table::TableOptions;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
 
@@ -384,8 +385,7 @@ impl Engine {
         let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
-        let mut table =
-            FlushSpec::table_options(id, &state.options, level, reserved.root.hash_seed);
+        let mut table = TableOptions::of_level(id, &state.options, level, reserved.root.hash_seed);
         table.bloom_bits = policy.filter_bits(&reserved.shape, level, entries);
         let spec = MergeSpec {
             keyspace: id,

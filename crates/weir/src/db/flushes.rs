@@ -23,6 +23,7 @@ use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
 use crate::state::tree::{Flushable, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
+use crate::table::TableOptions;
 use crate::version::edit::Flushed;
 use crate::version::set::VersionSet;
 
@@ -41,7 +42,7 @@ pub(crate) fn flush_job(
     let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
     let level = placement.level;
     let entries = flushable.memtable.entries();
-    let mut table = FlushSpec::table_options(tree.id, &current.options, level, context.hash_seed);
+    let mut table = TableOptions::of_level(tree.id, &current.options, level, context.hash_seed);
     if let Some(shape) = &shape {
         table.bloom_bits = policy.filter_bits(shape, level, entries);
     }

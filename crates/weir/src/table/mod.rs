@@ -42,7 +42,7 @@ use crate::base::ids::KeyspaceId;
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;
-use crate::options::Compression;
+use crate::options::{Compression, Options};
 
 /// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +57,24 @@ pub(crate) struct TableOptions {
     pub(crate) hash_seed: u64,
     /// Id of the keyspace that the entries belong to.
     pub(crate) keyspace: KeyspaceId,
+}
+
+impl TableOptions {
+    /// Those of the tables of `level` in a keyspace with `options`; `hash_seed` is the store's.
+    pub(crate) fn of_level(
+        keyspace: KeyspaceId,
+        options: &Options,
+        level: usize,
+        hash_seed: u64,
+    ) -> Self {
+        Self {
+            block_bytes: options.block_bytes,
+            bloom_bits: options.bloom_bits_at(level),
+            compression: options.compression_at(level),
+            hash_seed,
+            keyspace,
+        }
+    }
 }
 
 /// What a point lookup found: the newest entry of the key at the snapshot.

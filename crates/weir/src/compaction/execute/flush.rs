@@ -16,7 +16,6 @@ use crate::compaction::execute::{
 };
 use crate::compaction::policy::{Placement, Plan};
 use crate::merge::Retain;
-use crate::options::Options;
 use crate::table::TableOptions;
 use crate::version::edit::VersionEdit;
 
@@ -36,24 +35,6 @@ pub(crate) struct FlushSpec {
     pub(crate) table_bytes: u64,
     /// The table options of the run's level.
     pub(crate) table: TableOptions,
-}
-
-impl FlushSpec {
-    /// The table options of `level` in a keyspace.
-    pub(crate) fn table_options(
-        keyspace: KeyspaceId,
-        options: &Options,
-        level: usize,
-        hash_seed: u64,
-    ) -> TableOptions {
-        TableOptions {
-            block_bytes: options.block_bytes,
-            bloom_bits: options.bloom_bits_at(level),
-            compression: options.compression_at(level),
-            hash_seed,
-            keyspace,
-        }
-    }
 }
 
 /// A flush in steps.

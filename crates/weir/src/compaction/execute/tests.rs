@@ -26,7 +26,7 @@ use crate::storage::OpenOptions;
 use crate::storage::files::Files;
 use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
 use crate::table::testing::MemoryTables;
-use crate::table::{CursorOptions, ReadAhead};
+use crate::table::{CursorOptions, ReadAhead, TableOptions};
 use crate::version::run::{Level, Run};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{JobFootprint, Shape};
@@ -257,7 +257,7 @@ impl Store {
             entries: self.memtable.entries(),
             snapshots: self.snapshots.clone(),
             table_bytes: self.options.table_bytes,
-            table: FlushSpec::table_options(KEYSPACE, &self.options, 0, HASH_SEED),
+            table: TableOptions::of_level(KEYSPACE, &self.options, 0, HASH_SEED),
         };
         FlushJob::new(self.context.clone(), spec, self.memtable.cursor())
     }
@@ -286,7 +286,7 @@ impl Store {
             task: task.clone(),
             plan: Leveled.plan(shape, task),
             snapshots: self.snapshots.clone(),
-            table: FlushSpec::table_options(KEYSPACE, &self.options, task.output.level, HASH_SEED),
+            table: TableOptions::of_level(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
@@ -527,7 +527,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         task: task.clone(),
         plan: Leveled.plan(&store.shape(), task),
         snapshots: Vec::new(),
-        table: FlushSpec::table_options(KEYSPACE, &store.options, task.output.level, HASH_SEED),
+        table: TableOptions::of_level(KEYSPACE, &store.options, task.output.level, HASH_SEED),
         warm_up: WarmUp::None,
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
@@ -657,7 +657,7 @@ fn a_flush_that_loses_an_entry_fails() {
         entries: store.memtable.entries() + 1,
         snapshots: Vec::new(),
         table_bytes: 4096,
-        table: FlushSpec::table_options(KEYSPACE, &store.options, 0, HASH_SEED),
+        table: TableOptions::of_level(KEYSPACE, &store.options, 0, HASH_SEED),
     };
     let before = store.storage.list_tables().expect("a list");
     let mut job = FlushJob::new(store.context.clone(), spec, store.memtable.cursor());
@@ -677,7 +677,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         plan: Leveled.plan(&store.shape(), &task),
         task,
         snapshots: Vec::new(),
-        table: FlushSpec::table_options(KEYSPACE, &store.options, 6, HASH_SEED),
+        table: TableOptions::of_level(KEYSPACE, &store.options, 6, HASH_SEED),
         warm_up: WarmUp::None,
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);

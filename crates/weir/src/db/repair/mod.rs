@@ -53,7 +53,7 @@ use crate::log::{LogPosition, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
-use crate::table::{Table, read_meta};
+use crate::table::{Table, TableOptions, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
@@ -462,7 +462,7 @@ impl Repair {
             entries,
             snapshots: Vec::new(),
             table_bytes: options.table_bytes,
-            table: FlushSpec::table_options(keyspace, options, level, hash_seed),
+            table: TableOptions::of_level(keyspace, options, level, hash_seed),
         };
         let mut job = FlushJob::new(context, spec, cursor);
         let finished = execute::run(&mut job)?;
