@@ -6,6 +6,8 @@
 //! A stored CRC is *masked*: rotated and offset, so that a CRC of bytes which contain CRCs stays
 //! meaningful, and so that a region of zeros never carries a valid checksum.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use xxhash_rust::xxh3;
 
 use crate::base::ids::TableUid;

@@ -3,7 +3,7 @@
 //! Writing appends to a `Vec<u8>`; reading goes through [`Reader`], which never panics on any
 //! bytes: a read past the end is `None`, and the caller names file and offset in the error.
 
-#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 /// Appends `value` as 2 little-endian bytes.
 pub(crate) fn put_u16(buf: &mut Vec<u8>, value: u16) {
@@ -20,8 +20,17 @@ pub(crate) fn put_u64(buf: &mut Vec<u8>, value: u64) {
     buf.extend_from_slice(&value.to_le_bytes());
 }
 
+/// `number` as a length or an offset in memory. The engine is for 64-bit targets only (`lib.rs`),
+/// so nothing is cut off.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits")]
+pub(crate) const fn to_usize(number: u64) -> usize {
+    number as usize
+}
+
 /// Appends `value` as an unsigned LEB128 varint of 1 to 10 bytes.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(crate) fn put_varint(buf: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         buf.push(value as u8 | 0x80);
@@ -35,6 +44,7 @@ pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
 /// The bytes that [`put_varint`] appends, and their number, for a caller without a buffer.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(crate) fn varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
     let mut bytes = [0; VARINT_BYTES_MAX];
     let mut len = 0;

@@ -9,6 +9,8 @@
 //! Reserved entry kinds (docs/format/block.md): 0 invalid, 3 range_delete, 4 merge,
 //! 5 value_pointer, 6 put_with_expiry, 7 single_delete (refused for good: H11).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -63,6 +65,7 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
 /// [`prefix`] of a key of less than 8 bytes, from a few overlapping loads: copying a variable
 /// number of bytes costs more than the rest of a search.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a length of less than 8")]
 fn short_prefix(key: &[u8]) -> u64 {
     let len = key.len() as u32;
     if let (Some(head), Some(tail)) = (key.first_chunk::<4>(), key.last_chunk::<4>()) {
@@ -83,7 +86,7 @@ pub(crate) fn head(key: &[u8]) -> u128 {
         return u128::from_be_bytes(*head);
     }
     let mut bytes = [0u8; 16];
-    bytes[..key.len()].copy_from_slice(key);
+    bytes.split_at_mut(key.len()).0.copy_from_slice(key);
     u128::from_be_bytes(bytes)
 }
 

@@ -28,17 +28,21 @@
 //! section 3; probes by repeated multiplication as in RocksDB `util/bloom_impl.h`,
 //! `FastLocalBloomImpl`.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 pub(crate) mod monkey;
 #[cfg(test)]
 mod tests;
 
+use crate::base::coding::to_usize;
 use crate::base::pages::PageVec;
 
 /// Bytes of a block: one cache line.
 const BLOCK_BYTES: usize = 64;
 
 /// Bits of a block.
-const BLOCK_BITS: u32 = 8 * BLOCK_BYTES as u32;
+const BLOCK_BITS: u32 = 512;
+const _: () = assert!(BLOCK_BITS as usize == 8 * BLOCK_BYTES);
 
 /// Bytes after the blocks: form, number of probes.
 const TRAILER_BYTES: usize = 2;
@@ -62,6 +66,8 @@ const PROBE_BITS: [f32; 14] =
 /// The filter of the keys with these hashes (`base::checksum::hash_key`), with `bits_per_key` bits
 /// for each; may be fractional; the whole is rounded up to blocks. Empty, which means "no filter",
 /// if there are no keys or less than [`BITS_PER_KEY_MIN`]. Costs about 10 ns a key.
+#[expect(clippy::cast_possible_truncation, reason = "a number of blocks, from one of hashes")]
+#[expect(clippy::indexing_slicing, reason = "block_of and bits_of stay below their bounds")]
 pub(crate) fn build(hashes: &[u64], bits_per_key: f32) -> PageVec<u8> {
     if hashes.is_empty() || !bits_per_key.is_finite() || bits_per_key < BITS_PER_KEY_MIN {
         return PageVec::new();
@@ -85,6 +91,7 @@ pub(crate) fn build(hashes: &[u64], bits_per_key: f32) -> PageVec<u8> {
 /// Whether a key with this hash may be among those the filter was built from. Always true for an
 /// empty filter and for bytes that are no filter of a known form.
 #[inline]
+#[expect(clippy::indexing_slicing, reason = "bits_of stays below 512")]
 pub(crate) fn may_contain(filter: &[u8], hash: u64) -> bool {
     let Some((body, &[form, probes])) = filter.split_last_chunk::<TRAILER_BYTES>() else {
         return true;
@@ -100,11 +107,12 @@ pub(crate) fn may_contain(filter: &[u8], hash: u64) -> bool {
 /// The block of a hash: its upper half, scaled.
 #[inline]
 fn block_of(hash: u64, blocks: usize) -> usize {
-    (((hash >> 32) * blocks as u64) >> 32) as usize
+    to_usize(((hash >> 32) * blocks as u64) >> 32)
 }
 
 /// The bits inside the block: from the lower half of the hash, 9 bits for each probe.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half of the hash is meant")]
 fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
     // 2^32 divided by the golden ratio: its successive multiples spread over the whole range.
     const STEP: u32 = 0x9e37_79b9;
@@ -119,5 +127,5 @@ fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
 
 /// Number of probes that lets the fewest absent keys pass.
 fn probes_for(bits_per_key: f32) -> u8 {
-    1 + PROBE_BITS.iter().filter(|&&bits| bits <= bits_per_key).count() as u8
+    PROBE_BITS.iter().fold(1, |probes, &bits| probes + u8::from(bits <= bits_per_key))
 }

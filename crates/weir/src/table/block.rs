@@ -22,11 +22,13 @@
 //! | 18 common, 20 digits | 116.0 / 118.7 | 72.7 / 72.2 | 27 / 125 ns | 2.9 / 6.2 ns | 3.5 / 42 ns|
 //! | 16 random bytes | 122.5 / 126.5 | 80.2 / 83.5 | 32 / 126 ns | 4.2 / 6.1 ns | 4.8 / 40 ns |
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::base::checksum::hash_entry;
-use crate::base::coding::{put_u16, put_u32, put_u64};
+use crate::base::coding::{put_u16, put_u32, put_u64, to_usize};
 use crate::base::key::{self, Kind, SEQ_MAX, Seq};
 
 /// Bytes of the fixed header.
@@ -45,6 +47,7 @@ pub(super) fn overhead_bytes_max(entries: u64) -> u64 {
 }
 
 /// Mask of the bytes of a number in 8 loaded ones, by its width.
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler")]
 const MASKS: [u64; 9] = {
     let mut masks = [u64::MAX; 9];
     let mut width = 0;
@@ -65,12 +68,14 @@ struct Column {
 
 impl Column {
     /// Requires: `start` below the length of a block that `Layout::parse` takes.
+    #[expect(clippy::cast_possible_truncation, reason = "a block has less than 2^32 bytes")]
     fn new(start: usize, width: usize) -> Self {
         Self { start: start as u32, width: width as u8 }
     }
 
     /// Entry `i`; 0 outside the block. One load for every width, thanks to the trailer.
     #[inline(always)]
+    #[expect(clippy::indexing_slicing, reason = "there are masks up to 8")]
     fn get(self, block: &[u8], i: usize) -> u64 {
         let width = usize::from(self.width);
         let at = self.start as usize + i * width;
@@ -141,6 +146,7 @@ impl Layout {
     ///
     /// # Errors
     /// What is wrong with the block.
+    #[expect(clippy::cast_possible_truncation, reason = "the block has less than 2^32 bytes")]
     #[inline]
     pub(super) fn parse(block: &[u8]) -> Result<Self, Flaw> {
         let header = block.first_chunk::<HEADER_BYTES>();
@@ -250,15 +256,16 @@ impl Layout {
     }
 
     fn rows_end(&self, block: &[u8]) -> usize {
-        self.rows_start() + self.offsets.get(block, self.count()) as usize
+        self.rows_start() + to_usize(self.offsets.get(block, self.count()))
     }
 
     #[inline(always)]
     fn suffix_len(&self, block: &[u8], i: usize) -> usize {
-        usize::from(self.key_len_base) + self.key_lens.get(block, i) as usize
+        usize::from(self.key_len_base) + to_usize(self.key_lens.get(block, i))
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a column of one byte")]
     fn kind_byte(&self, block: &[u8], i: usize) -> u8 {
         self.kind_base.wrapping_add(self.kinds.get(block, i) as u8)
     }
@@ -273,8 +280,8 @@ impl Layout {
     #[inline(always)]
     pub(super) fn row(&self, block: &[u8], i: usize) -> Row {
         debug_assert!(i < self.count(), "row {i} of {}", self.count());
-        let start = self.rows_start() + self.offsets.get(block, i) as usize;
-        let end = self.rows_start() + self.offsets.get(block, i + 1) as usize;
+        let start = self.rows_start() + to_usize(self.offsets.get(block, i));
+        let end = self.rows_start() + to_usize(self.offsets.get(block, i + 1));
         let suffix_len = self.suffix_len(block, i);
         Row {
             seq: self.seq(block, i),
@@ -340,7 +347,7 @@ impl Layout {
             // slice is slow (measured: 75 ns).
             return suffix_len.cmp(&suffix.len());
         }
-        let start = self.rows_start() + self.offsets.get(block, i) as usize;
+        let start = self.rows_start() + to_usize(self.offsets.get(block, i));
         let rest = block.get(start..start + (suffix_len - PREFIX_BYTES)).unwrap_or(&[]);
         key::compare(rest, suffix.get(PREFIX_BYTES..).unwrap_or(&[]))
     }
@@ -525,7 +532,7 @@ impl BlockBuilder {
 
     /// Bytes of the block if it were finished now, an upper bound.
     pub(super) fn bytes_max(&self) -> usize {
-        let columns = overhead_bytes_max(self.entries.len() as u64) as usize;
+        let columns = to_usize(overhead_bytes_max(self.entries.len() as u64));
         self.keys.len() + self.values.len() + if self.is_empty() { 0 } else { columns }
     }
 
@@ -618,7 +625,7 @@ impl BlockBuilder {
         for entry in &self.entries {
             let (key, keys_rest) = keys.split_at(entry.key_end - key_start);
             let (value, values_rest) = values.split_at(entry.value_end - value_start);
-            out.extend_from_slice(&key[rest_starts(key.len())..]);
+            out.extend_from_slice(key.split_at(rest_starts(key.len())).1);
             out.extend_from_slice(value);
             (keys, values) = (keys_rest, values_rest);
             (key_start, value_start) = (entry.key_end, entry.value_end);
@@ -626,6 +633,7 @@ impl BlockBuilder {
         assert_eq!(out.len() - start + TRAILER_BYTES, bytes, "bytes of a block and of its layout");
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "what `shape` and `size_with` allow")]
     fn encode_header(&self, shape: &Shape, out: &mut Vec<u8>) {
         put_u32(out, self.entries.len() as u32);
         put_u16(out, shape.common_len as u16);
@@ -636,6 +644,7 @@ impl BlockBuilder {
         out.extend([self.kinds.min, 0, 0, 0]);
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "the widths are those of the greatest")]
     fn encode_columns(&self, shape: &Shape, out: &mut Vec<u8>) {
         let mut key_start = 0;
         for entry in &self.entries {
@@ -682,7 +691,7 @@ impl BlockBuilder {
         let start = out.len();
         self.encode_body(out);
         out.extend_from_slice(&[0; TRAILER_BYTES]);
-        let block = &out[start..];
+        let block = out.split_at(start).1;
         let layout = Layout::parse(block).and_then(|l| l.validate(block).map(|()| l));
         let layout = match layout {
             Ok(layout) => layout,

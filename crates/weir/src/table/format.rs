@@ -15,7 +15,7 @@
 //! not pass; (3) a checksum is verified before any length inside the checked bytes is used, and no
 //! length may exceed the file's own.
 
-#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use crate::base::buf::Buf;
 use crate::base::checksum;
@@ -115,6 +115,7 @@ pub(super) fn section_checksum(content: &[u8], check_uid: TableUid, kind: u8) ->
 
 impl Footer {
     /// Appends the footer to `out` and sets `self.checksum`.
+    #[expect(clippy::cast_possible_truncation, reason = "a footer of 88 bytes")]
     pub(super) fn encode(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
         put_u64(out, self.check_uid.get());
@@ -308,16 +309,17 @@ pub(super) fn store_block(
 /// Appends the compressed form of `block`, its length first; `None` if `compression` is none.
 fn compress(block: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result<Option<u8>> {
     compression.available()?;
-    assert!(u32::try_from(block.len()).is_ok(), "a block of {} bytes", block.len());
+    let len = u32::try_from(block.len());
+    let len = len.unwrap_or_else(|_| panic!("a block of {} bytes", block.len()));
     match compression {
         Compression::None => Ok(None),
         Compression::Lz4 => {
-            put_u32(out, block.len() as u32);
+            put_u32(out, len);
             lz4_compress(block, out)?;
             Ok(Some(COMPRESSION_LZ4))
         }
         Compression::Zstd => {
-            put_u32(out, block.len() as u32);
+            put_u32(out, len);
             zstd_compress(block, out)?;
             Ok(Some(COMPRESSION_ZSTD))
         }

@@ -13,8 +13,11 @@
 //! Invariants: (1) separators ascend strictly in the order of `base::key`; (2) block ends ascend
 //! strictly and the last one is the end of the data; both are checked before an index is used.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::cmp::Ordering;
 
+use crate::base::coding::to_usize;
 use crate::base::key::{self, SEQ_MAX, Seq};
 use crate::base::pages::PageVec;
 use crate::table::block::shared_prefix_len;
@@ -160,10 +163,10 @@ impl Index {
 
     #[inline]
     fn separator(&self, b: usize) -> Separator<'_> {
-        let start = if b == 0 { 0 } else { self.key_end(b - 1).0 as usize };
+        let start = if b == 0 { 0 } else { to_usize(self.key_end(b - 1).0) };
         let (end, continued) = self.key_end(b);
         let heap = self.bytes.get(self.heap_start..).unwrap_or(&[]);
-        let stored = heap.get(start..end as usize).unwrap_or(&[]);
+        let stored = heap.get(start..to_usize(end)).unwrap_or(&[]);
         match (continued, stored.split_last_chunk::<SEQ_BYTES>()) {
             (true, Some((suffix, seq))) => {
                 Separator { suffix, seq: u64::from_le_bytes(*seq), continued }
@@ -242,7 +245,7 @@ impl Index {
         debug_assert!(b < self.blocks(), "block {b} of {}", self.blocks());
         let offset = if b == 0 { 0 } else { self.number(self.ends_start, b - 1) };
         let end = self.number(self.ends_start, b);
-        Extent { offset, bytes: end.saturating_sub(offset) as usize }
+        Extent { offset, bytes: to_usize(end.saturating_sub(offset)) }
     }
 
     /// The whole separator of block `b`: key and sequence number.
@@ -322,6 +325,8 @@ impl IndexBuilder {
     }
 
     /// The section's bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "a table's blocks; keys are below 2^16")]
+    #[expect(clippy::indexing_slicing, reason = "offsets that `push` counted")]
     pub(super) fn finish(&self) -> PageVec<u8> {
         let separator = |row: &IndexRow| &self.heap[row.key_start..row.key_end];
         let seq = |row: &IndexRow| {
