@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=640e8eff46a3
+// FORMAT: docs/format/edit.md sha=68c98edd1c1b
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=640e8eff46a3
+// FORMAT: docs/format/edit.md sha=68c98edd1c1b
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

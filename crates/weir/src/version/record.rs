@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=9444f8a24305
+// FORMAT: docs/format/root.md sha=3ade5b62d5ea
 //! The root record (LevelDB's CURRENT): the only file of a store that is replaced in place; it
 //! names the version log.
 //!
