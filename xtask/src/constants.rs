@@ -120,15 +120,17 @@ fn constant<'a, 't>(tokens: &'t [Token<'a>], at: usize) -> Option<(&'a str, &'t 
     Some((name, &tokens[equals + 1..end]))
 }
 
-/// `Enum::Variant => NUMBER`, a match arm, at `at`.
+/// `Enum::Variant => NUMBER`, a match arm, at `at`; the variant may have a field: `Variant(_)`.
 fn arm<'a, 't>(tokens: &'t [Token<'a>], at: usize) -> Option<(String, &'t [Token<'a>])> {
-    let window = tokens.get(at..at + 7)?;
-    let [name, colons, variant, equals, greater, number, end] = window else { return None };
+    let [name, colons, variant] = tokens.get(at..at + 3)? else { return None };
+    let field = tokens.get(at + 3..at + 6)?.iter().map(|token| token.text);
+    let at = if field.eq(["(", "_", ")"]) { at + 6 } else { at + 3 };
+    let [equals, greater, number, end] = tokens.get(at..at + 4)? else { return None };
     let is_arm = colons.text == "::" && equals.text == "=" && greater.text == ">";
     let is_number = number.text.starts_with(|c: char| c.is_ascii_digit());
     let ends = matches!(end.text, "," | "}");
     (is_arm && is_number && ends)
-        .then(|| (format!("{}::{}", name.text, variant.text), &tokens[at + 5..at + 6]))
+        .then(|| (format!("{}::{}", name.text, variant.text), &tokens[at + 2..at + 3]))
 }
 
 /// The variants with a number of the enum whose name is at `at`.
@@ -316,8 +318,9 @@ mod tests {
         is_number(text, "K::Delete", 2);
         assert_eq!(of(text).len(), 2);
         assert_eq!(of(text)["K::Delete"].line, 5);
-        let text = "fn f(p: P) -> u64 { match p { P::A => 1, P::B => 2 } }";
+        let text = "fn f(p: P) -> u64 { match p { P::A => 1, P::B => 2, P::C(_) => 3 } }";
         is_number(text, "P::B", 2);
+        is_number(text, "P::C", 3);
         let twice = "fn f() { match p { P::A => 1, P::B => 2 } } fn g() { match p { P::A => 3, } }";
         assert_eq!(value(twice, "P::A"), None);
         assert!(of("#[cfg(test)] mod tests { const A: u8 = 1; }").is_empty());

@@ -101,8 +101,9 @@ pub(crate) struct BenchArgs {
     background_threads: usize,
     /// Leave the store's own settings at their defaults
     #[arg(long, conflicts_with_all = [
-        "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "runs_per_level",
-        "filters", "write_buffer_entries", "immutables",
+        "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "level_ratio",
+        "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters",
+        "write_buffer_entries", "immutables",
     ])]
     defaults: bool,
     /// Directory of the store, kept; must be missing or empty unless --reuse is given. Default: a
@@ -126,23 +127,21 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
     let workloads = workloads(&args.workloads)?;
     let config = config(args)?;
-    let (mut settings, mut kind) = with_options(args, &new_options());
+    // A store that is used again may have any policy.
+    let new = new_options();
+    let fitting = if args.reuse { new.compaction(args.tree.fitting_policy()) } else { new };
+    let (settings, kind) = with_options(args, &fitting)?;
     kind.validate(&settings).map_err(|e| Failure::options(&e))?;
     let temporary;
     let mut loaded = false;
+    let mut base = None;
     let dir = match &args.dir {
         Some(dir) => {
             let there = stored(dir, args.reuse)?;
             loaded = there.is_some();
             // What begins with a fill begins with a new store.
             let used = !workloads.first().is_some_and(|workload| workload.starts_empty());
-            if let Some(stored) = there.filter(|_| used && !args.defaults) {
-                (settings, kind) = with_options(args, &stored);
-                kind.validate(&settings).map_err(|e| Failure::options(&e))?;
-                if kind.tree != stored {
-                    say_set(&given(args), args.json, out)?;
-                }
-            }
+            base = there.filter(|_| used && !args.defaults);
             dir.clone()
         }
         None => {
@@ -153,6 +152,11 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
             temporary.path().join("store")
         }
     };
+    let (settings, kind) = with_options(args, &base.clone().unwrap_or_else(new_options))?;
+    kind.validate(&settings).map_err(|e| Failure::options(&e))?;
+    if base.is_some_and(|stored| kind.tree != stored) {
+        say_set(&given(args), args.json, out)?;
+    }
     let mut session = Session::new(&kind, &dir, settings, config, loaded)?;
     let mut results = Vec::new();
     let progress = Progress::default();
@@ -240,7 +244,10 @@ fn new_options() -> Options {
 }
 
 /// What to measure with: options `base`, but for what the command line says.
-fn with_options(args: &BenchArgs, base: &Options) -> (Settings, WeirKind) {
+///
+/// # Errors
+/// An option that the policy does not have.
+fn with_options(args: &BenchArgs, base: &Options) -> Result<(Settings, WeirKind)> {
     let mut tree = base.clone();
     if let Some(bytes) = args.write_buffer {
         tree.write_buffer_bytes = bytes;
@@ -251,7 +258,7 @@ fn with_options(args: &BenchArgs, base: &Options) -> (Settings, WeirKind) {
     if let Some(buffers) = args.immutables {
         tree.immutables_max = buffers;
     }
-    args.tree.apply(&mut tree);
+    args.tree.apply(&mut tree)?;
     let settings = Settings {
         engine_defaults: args.defaults,
         write_buffer_bytes: tree.write_buffer_bytes,
@@ -261,7 +268,7 @@ fn with_options(args: &BenchArgs, base: &Options) -> (Settings, WeirKind) {
         background_threads: args.background_threads,
     };
     let immutables_max = Some(tree.immutables_max);
-    (settings, WeirKind { tree, immutables_max, durability: args.durability })
+    Ok((settings, WeirKind { tree, immutables_max, durability: args.durability }))
 }
 
 /// What the command line says about the options of the store, as it is typed.

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use weir::{Db, Options};
+use weir::{Db, LeveledOptions, Options};
 use weir_bench::{
     Latency, Permutation, Prng, ScrambledZipfian, Stopwatch, directory_bytes, latency_histogram,
 };
@@ -136,13 +136,11 @@ fn show(db: &Db, args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) ->
 
 /// Opens the demo's store, or makes it; refuses a store that is somebody else's.
 fn open(args: &DemoArgs) -> Result<Db> {
-    let options = Options {
-        write_buffer_bytes: 8 << 20,
-        immutables_max: 2,
-        table_bytes: 4 << 20,
-        base_level_bytes: 16 << 20,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(8 << 20)
+        .immutables_max(2)
+        .table_bytes(4 << 20)
+        .compaction(LeveledOptions::default().base_level_bytes(16 << 20));
     #[expect(
         clippy::disallowed_methods,
         reason = "whether a list is empty does not depend on order"

@@ -23,12 +23,15 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   3  verification found damage or a difference";
 
 /// The engine's options that the command line sets.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 11] = [
     ("write_buffer_bytes", "--write-buffer"),
     ("write_buffer_entries", "--write-buffer-entries"),
     ("immutables_max", "--immutables"),
     ("bloom_bits", "--bloom-bits"),
     ("background_threads", "--background-threads"),
+    ("level_ratio", "--level-ratio"),
+    ("base_level_bytes", "--base-level-bytes"),
+    ("l0_trigger", "--l0-trigger"),
     ("runs_per_level", "--runs-per-level"),
     ("block_cache_bytes", "--cache"),
     ("memory_budget", "the memory of --cache and --write-buffer"),

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir::{Db, Description, ErrorKind, KeyspaceDescription, TableDescription};
+use weir::{CompactionPolicy, Db, Description, ErrorKind, KeyspaceDescription, TableDescription};
 
 /// Options of `weir inspect`.
 #[derive(Args, Debug)]
@@ -95,18 +95,28 @@ pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     Ok(logs)
 }
 
+/// The options that a policy has, for people, with a comma behind each.
+fn policy_options(policy: CompactionPolicy) -> String {
+    let mut text = String::new();
+    if let (Some(ratio), Some(bytes)) = (policy.level_ratio(), policy.base_level_bytes()) {
+        text = format!("level 1 of {}, ratio {ratio}, ", Bytes(bytes));
+    }
+    if let Some(runs) = policy.runs_per_level() {
+        text = format!("{runs} runs a level, ");
+    }
+    text
+}
+
 fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Write) -> Result<()> {
     let o = &keyspace.options;
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, level 1 of {}, ratio {}, {} runs a level, filters {}",
+        "  {}, write buffer {}, tables of {}, {}filters {}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
-        Bytes(o.base_level_bytes),
-        o.level_ratio,
-        o.runs_per_level,
+        policy_options(o.compaction),
         o.filters
     )?;
     writeln!(
@@ -208,10 +218,11 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "policy": k.options.compaction.name(),
             "write_buffer_bytes": k.options.write_buffer_bytes,
             "table_bytes": k.options.table_bytes,
-            "base_level_bytes": k.options.base_level_bytes,
-            "expected_bytes": k.options.expected_bytes,
-            "level_ratio": k.options.level_ratio,
-            "runs_per_level": k.options.runs_per_level,
+            "base_level_bytes": k.options.compaction.base_level_bytes(),
+            "expected_bytes": k.options.compaction.expected_bytes(),
+            "level_ratio": k.options.compaction.level_ratio(),
+            "l0_trigger": k.options.compaction.l0_trigger(),
+            "runs_per_level": k.options.compaction.runs_per_level(),
             "filters": k.options.filters.name(),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,

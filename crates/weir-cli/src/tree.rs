@@ -3,7 +3,8 @@
 //! They are stored in a store. One that is there keeps those that it has, but for what the command
 //! line names: that is set, and said.
 
-use crate::failure::{Result, parse};
+use crate::failure::{Failure, Result, parse};
+use crate::show::parse_size;
 use clap::Args;
 use std::fmt::Display;
 use std::io::Write;
@@ -16,6 +17,18 @@ pub(crate) struct TreeArgs {
     /// two_phase
     #[arg(long, value_name = "NAME", value_parser = parse::<CompactionPolicy>)]
     compaction: Option<CompactionPolicy>,
+    /// How many times larger each level is than the one above, where levels have sizes
+    #[arg(long, value_name = "RATIO")]
+    level_ratio: Option<u32>,
+    /// Bytes of the smallest level below level 0 (k, m, g), where levels have sizes
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    base_level_bytes: Option<u64>,
+    /// Bytes for which levels are sized from the start (k, m, g), where levels have sizes
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    expected_bytes: Option<u64>,
+    /// Runs in level 0 that start a compaction, where levels have sizes
+    #[arg(long, value_name = "RUNS")]
+    l0_trigger: Option<usize>,
     /// Runs that make a level full, where levels hold several runs
     #[arg(long, value_name = "RUNS")]
     runs_per_level: Option<usize>,
@@ -27,25 +40,109 @@ pub(crate) struct TreeArgs {
     write_buffer_entries: Option<u64>,
 }
 
+/// An option that some policies have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PolicyOption {
+    LevelRatio(u32),
+    BaseLevelBytes(u64),
+    ExpectedBytes(u64),
+    L0Trigger(usize),
+    RunsPerLevel(usize),
+}
+
+impl PolicyOption {
+    /// Its flag and the value given.
+    fn typed(self) -> (&'static str, u64) {
+        match self {
+            Self::LevelRatio(ratio) => ("--level-ratio", ratio.into()),
+            Self::BaseLevelBytes(bytes) => ("--base-level-bytes", bytes),
+            Self::ExpectedBytes(bytes) => ("--expected-bytes", bytes),
+            Self::L0Trigger(runs) => ("--l0-trigger", runs as u64),
+            Self::RunsPerLevel(runs) => ("--runs-per-level", runs as u64),
+        }
+    }
+
+    /// Sets it in `policy`, if that has it. Whether it has.
+    pub(crate) fn set(self, policy: &mut CompactionPolicy) -> bool {
+        use CompactionPolicy as P;
+        match (policy, self) {
+            (P::Leveled(o), Self::LevelRatio(ratio)) => o.level_ratio = ratio,
+            (P::Leveled(o), Self::BaseLevelBytes(bytes)) => o.base_level_bytes = bytes,
+            (P::Leveled(o), Self::ExpectedBytes(bytes)) => o.expected_bytes = bytes,
+            (P::Leveled(o), Self::L0Trigger(runs)) => o.l0_trigger = runs,
+            (P::Gear(o) | P::TwoPhase(o), Self::LevelRatio(ratio)) => o.level_ratio = ratio,
+            (P::Gear(o) | P::TwoPhase(o), Self::BaseLevelBytes(bytes)) => {
+                o.base_level_bytes = bytes;
+            }
+            (P::Gear(o) | P::TwoPhase(o), Self::ExpectedBytes(bytes)) => o.expected_bytes = bytes,
+            (P::Gear(o) | P::TwoPhase(o), Self::L0Trigger(runs)) => o.l0_trigger = runs,
+            (
+                P::Tiered(o) | P::LazyLeveled(o) | P::SizeTiered(o) | P::SteppedMerge(o),
+                Self::RunsPerLevel(runs),
+            ) => o.runs_per_level = runs,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The policies that have it.
+    fn policies(self) -> impl Iterator<Item = CompactionPolicy> {
+        CompactionPolicy::ALL.into_iter().filter(move |policy| self.set(&mut { *policy }))
+    }
+}
+
 impl TreeArgs {
     /// What was given, as it is typed.
     pub(crate) fn given(&self) -> Vec<String> {
-        let flags = [
-            flag("--compaction", self.compaction),
-            flag("--runs-per-level", self.runs_per_level),
+        let compaction = flag("--compaction", self.compaction);
+        let of_policy = self.policy_options().map(|option| {
+            let (name, value) = option.typed();
+            format!("{name} {value}")
+        });
+        let others = [
             flag("--filters", self.filters),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
-        flags.into_iter().flatten().collect()
+        compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
+    }
+
+    /// The options given that some policies have.
+    fn policy_options(&self) -> impl Iterator<Item = PolicyOption> {
+        [
+            self.level_ratio.map(PolicyOption::LevelRatio),
+            self.base_level_bytes.map(PolicyOption::BaseLevelBytes),
+            self.expected_bytes.map(PolicyOption::ExpectedBytes),
+            self.l0_trigger.map(PolicyOption::L0Trigger),
+            self.runs_per_level.map(PolicyOption::RunsPerLevel),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The policy that is named; else one that has the first of the options given, to check the
+    /// command line before it is known which policy a store has.
+    pub(crate) fn fitting_policy(&self) -> CompactionPolicy {
+        let fitting = || self.policy_options().next()?.policies().next();
+        self.compaction.or_else(fitting).unwrap_or_default()
+    }
+
+    /// Gives `options` the policy that is named; what it shares with the one before stays.
+    pub(crate) fn choose_policy(&self, options: &mut Options) {
+        if let Some(compaction) = self.compaction {
+            options.compaction = compaction.with_options_of(options.compaction);
+        }
     }
 
     /// Sets what was given.
-    pub(crate) fn apply(&self, options: &mut Options) {
-        if let Some(compaction) = self.compaction {
-            options.compaction = compaction;
-        }
-        if let Some(runs) = self.runs_per_level {
-            options.runs_per_level = runs;
+    ///
+    /// # Errors
+    /// An option that the policy does not have.
+    pub(crate) fn apply(&self, options: &mut Options) -> Result<()> {
+        self.choose_policy(options);
+        for option in self.policy_options() {
+            if !option.set(&mut options.compaction) {
+                return Err(misplaced(option, options.compaction));
+            }
         }
         if let Some(filters) = self.filters {
             options.filters = filters;
@@ -53,7 +150,18 @@ impl TreeArgs {
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
         }
+        Ok(())
     }
+}
+
+/// The refusal of an option that `policy` does not have.
+fn misplaced(option: PolicyOption, policy: CompactionPolicy) -> Failure {
+    let (flag, _) = option.typed();
+    let names: Vec<_> = option.policies().map(CompactionPolicy::name).collect();
+    Failure::usage(format_args!(
+        "{flag} is an option of {}, not of {policy}; choose one of those with --compaction",
+        names.join(", ")
+    ))
 }
 
 /// An option of the command line with its value, if it was given.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
 use weir::{
-    CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters, Options,
-    WarmUp,
+    CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters,
+    LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
 };
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
-use crate::policies::Tree;
+use crate::policies::{self, Tree};
 use crate::settings::{self, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
@@ -93,26 +93,30 @@ pub fn durability(settings: &Settings) -> Durability {
 /// The engine's options for `settings`: the only place that knows both.
 fn engine_options(settings: &Settings) -> Result<Options, String> {
     let store = &settings.store;
-    // What a policy does not look at stays as it is.
-    let mut options = Options::default();
-    let (compaction, levels, runs) = match settings.policies.tree(store.policy)? {
-        Tree::Leveled(levels) => (CompactionPolicy::Leveled, Some(levels), None),
-        Tree::Gear(levels) => (CompactionPolicy::Gear, Some(levels), None),
-        Tree::TwoPhase(levels) => (CompactionPolicy::TwoPhase, Some(levels), None),
-        Tree::Tiered(runs) => (CompactionPolicy::Tiered, None, Some(runs)),
-        Tree::LazyLeveled(runs) => (CompactionPolicy::LazyLeveled, None, Some(runs)),
-        Tree::SizeTiered(runs) => (CompactionPolicy::SizeTiered, None, Some(runs)),
-        Tree::SteppedMerge(runs) => (CompactionPolicy::SteppedMerge, None, Some(runs)),
+    let leveled = |of: policies::LevelOptions| {
+        LeveledOptions::default()
+            .level_ratio(of.level_ratio)
+            .base_level_bytes(of.base_level_bytes)
+            .expected_bytes(of.expected_bytes)
+            .l0_trigger(of.l0_trigger)
     };
-    if let Some(levels) = levels {
-        options.level_ratio = levels.level_ratio;
-        options.base_level_bytes = levels.base_level_bytes;
-        options.expected_bytes = levels.expected_bytes;
-        options.l0_trigger = levels.l0_trigger;
-    }
-    if let Some(runs) = runs {
-        options.runs_per_level = runs.runs_per_level;
-    }
+    let parts = |of: policies::LevelOptions| {
+        PartsOptions::default()
+            .level_ratio(of.level_ratio)
+            .base_level_bytes(of.base_level_bytes)
+            .expected_bytes(of.expected_bytes)
+            .l0_trigger(of.l0_trigger)
+    };
+    let runs = |of: policies::RunsOptions| RunsOptions::default().runs_per_level(of.runs_per_level);
+    let compaction = match settings.policies.tree(store.policy)? {
+        Tree::Leveled(options) => CompactionPolicy::Leveled(leveled(options)),
+        Tree::Gear(options) => CompactionPolicy::Gear(parts(options)),
+        Tree::TwoPhase(options) => CompactionPolicy::TwoPhase(parts(options)),
+        Tree::Tiered(options) => CompactionPolicy::Tiered(runs(options)),
+        Tree::LazyLeveled(options) => CompactionPolicy::LazyLeveled(runs(options)),
+        Tree::SizeTiered(options) => CompactionPolicy::SizeTiered(runs(options)),
+        Tree::SteppedMerge(options) => CompactionPolicy::SteppedMerge(runs(options)),
+    };
     let filters = match store.filters {
         settings::Filters::Uniform => Filters::Uniform,
         settings::Filters::Monkey => Filters::Monkey,
@@ -124,20 +128,18 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
         settings::WarmUp::None => WarmUp::None,
         settings::WarmUp::Incremental => WarmUp::Incremental,
     };
-    Ok(Options {
-        write_buffer_bytes: store.write_buffer_bytes,
-        debug: DebugOptions::default()
-            .write_buffer_entries(Some(store.write_buffer_entries).filter(|&entries| entries > 0)),
-        immutables_max: store.immutables_max,
-        compaction,
-        block_bytes: store.block_bytes,
-        table_bytes: store.table_bytes,
-        bloom_bits: vec![store.bloom_bits],
-        filters,
-        compression: vec![compression],
-        warm_up,
-        ..options
-    })
+    let entries = Some(store.write_buffer_entries).filter(|&entries| entries > 0);
+    Ok(Options::default()
+        .write_buffer_bytes(store.write_buffer_bytes)
+        .debug(DebugOptions::default().write_buffer_entries(entries))
+        .immutables_max(store.immutables_max)
+        .compaction(compaction)
+        .block_bytes(store.block_bytes)
+        .table_bytes(store.table_bytes)
+        .bloom_bits([store.bloom_bits])
+        .filters(filters)
+        .compression([compression])
+        .warm_up(warm_up))
 }
 
 /// Opens the store in `dir`.
@@ -233,14 +235,17 @@ mod tests {
         settings.store.warm_up = settings::WarmUp::Incremental;
         settings.store.durability = settings::Durability::Sync;
         let options = engine_options(&settings).expect("complete");
-        assert_eq!(options.compaction, CompactionPolicy::SteppedMerge);
+        let runs = RunsOptions::default().runs_per_level(10);
+        assert_eq!(options.compaction, CompactionPolicy::SteppedMerge(runs));
         assert_eq!((options.filters, options.warm_up), (Filters::Monkey, WarmUp::Incremental));
-        assert_eq!((options.runs_per_level, options.level_ratio), (10, 10));
         assert_eq!(durability(&settings), Durability::Sync);
         let options = engine_options(&settings_of("LevelDB").scaled(2)).expect("complete");
-        assert_eq!(options.compaction, CompactionPolicy::Leveled);
-        assert_eq!((options.l0_trigger, options.runs_per_level), (4, 4));
-        assert_eq!((options.base_level_bytes, options.expected_bytes), (512 << 20, 50 << 30));
+        let levels = LeveledOptions::default()
+            .level_ratio(10)
+            .base_level_bytes(512 << 20)
+            .expected_bytes(50 << 30)
+            .l0_trigger(4);
+        assert_eq!(options.compaction, CompactionPolicy::Leveled(levels));
         settings.store.policy = crate::policies::Policy::LazyLeveled;
         let error = engine_options(&settings).expect_err("no such table");
         assert!(error.contains("[settings.policies.lazy_leveled]"), "{error}");

@@ -15,7 +15,7 @@ use std::path::Path;
 use weir::sim::Prng;
 use weir::{
     CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability,
-    Filters, Keyspace, Options, Result, WriteBatch,
+    Filters, Keyspace, LeveledOptions, Options, Result, RunsOptions, WriteBatch,
 };
 
 use crate::op::{Val, key_bytes};
@@ -170,21 +170,17 @@ fn db_options() -> DbOptions {
 
 /// Options of a keyspace: a few dozen writes make several levels.
 fn keyspace_options(policy: CompactionPolicy, filters: Filters, codec: Compression) -> Options {
-    Options {
-        compaction: policy,
-        filters,
-        compression: vec![Compression::None, codec],
-        write_buffer_bytes: 4 << 10,
-        debug: DebugOptions::default().write_buffer_entries(16),
-        block_bytes: 512,
-        table_bytes: 1 << 10,
-        bloom_bits: vec![10.0, 4.5],
-        level_ratio: 2,
-        base_level_bytes: 1 << 10,
-        l0_trigger: 2,
-        runs_per_level: 2,
-        ..Options::default()
-    }
+    let sizes = LeveledOptions::default().level_ratio(2).base_level_bytes(1 << 10).l0_trigger(2);
+    let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(2));
+    Options::default()
+        .compaction(policy.with_options_of(sizes.into()).with_options_of(runs))
+        .filters(filters)
+        .compression([Compression::None, codec])
+        .write_buffer_bytes(4 << 10)
+        .debug(DebugOptions::default().write_buffer_entries(16))
+        .block_bytes(512)
+        .table_bytes(1 << 10)
+        .bloom_bits([10.0, 4.5])
 }
 
 fn open(disk: &Disk) -> Result<Db> {
@@ -228,7 +224,7 @@ fn policies(disk: &Disk) -> Result<()> {
 /// flush in between; nothing closed it.
 fn unclosed(disk: &Disk) -> Result<Db> {
     let db = open(disk)?;
-    let options = keyspace_options(CompactionPolicy::Leveled, Filters::Uniform, Compression::Lz4);
+    let options = keyspace_options(CompactionPolicy::leveled(), Filters::Uniform, Compression::Lz4);
     let mut rng = Prng::new(2);
     let second = db.keyspace_with("second", options.clone())?;
     let gone = db.keyspace_with("gone", options)?;
@@ -283,7 +279,7 @@ pub fn build(name: &str) -> std::result::Result<(Disk, String), String> {
                 lost
             }
             _ => {
-                let leveled = CompactionPolicy::Leveled;
+                let leveled = CompactionPolicy::leveled();
                 let options = keyspace_options(leveled, Filters::Uniform, Compression::Zstd);
                 let db = open(&disk)?;
                 let space = db.keyspace_with("compressed", options)?;

@@ -21,7 +21,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir::sim::Prng;
-use weir::{Db, DbOptions, DebugDbOptions, Durability, Keyspace, Options, WriteBatch};
+use weir::{
+    Db, DbOptions, DebugDbOptions, Durability, Keyspace, LeveledOptions, Options, WriteBatch,
+};
 
 use crate::model::show;
 
@@ -89,13 +91,10 @@ fn open(dir: &Path) -> weir::Result<(Db, [Keyspace; 2])> {
         debug: DebugDbOptions::default().version_log_bytes(16 << 10),
         ..DbOptions::default()
     };
-    let small = Options {
-        write_buffer_bytes: 64 << 10,
-        table_bytes: 32 << 10,
-        base_level_bytes: 64 << 10,
-        level_ratio: 4,
-        ..Options::default()
-    };
+    let small = Options::default()
+        .write_buffer_bytes(64 << 10)
+        .table_bytes(32 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(64 << 10).level_ratio(4));
     let db = Db::builder(dir).options(options).default_options(small.clone()).open()?;
     let second = db.keyspace_with("second", small)?;
     let first = db.default_keyspace().clone();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir::sim::Prng;
-use weir::{Db, DbOptions, Durability, Keyspace, Options, WriteBatch};
+use weir::{Db, DbOptions, Durability, Keyspace, LeveledOptions, Options, WriteBatch};
 
 use crate::model::show;
 
@@ -36,13 +36,10 @@ fn open(dir: &Path) -> Result<(Db, [Keyspace; 2]), String> {
         open_files_max: Some(12),
         ..DbOptions::default()
     };
-    let small = Options {
-        write_buffer_bytes: 4 << 10,
-        table_bytes: 64 << 10,
-        base_level_bytes: 256 << 10,
-        l0_trigger: 8,
-        ..Options::default()
-    };
+    let small = Options::default()
+        .write_buffer_bytes(4 << 10)
+        .table_bytes(64 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(256 << 10).l0_trigger(8));
     let db = Db::builder(dir).options(options).default_options(small.clone()).open();
     let db = db.map_err(|e| format!("open: {e}"))?;
     let second = db.keyspace_with("second", small).map_err(|e| format!("open: {e}"))?;

@@ -86,7 +86,7 @@ pub use db::{Builder, Db};
 pub use options::defaults;
 pub use options::{
     CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions, Durability, Filters,
-    Options, WarmUp,
+    LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
 };
 pub use storage::io::{IoByCause, IoMetrics};
 

@@ -22,8 +22,10 @@ macro_rules! setters {
     )*};
 }
 
+pub(crate) mod compaction;
 pub mod defaults;
 
+pub use compaction::{CompactionPolicy, LeveledOptions, PartsOptions, RunsOptions};
 use defaults::*;
 
 /// How much a write must survive before it is acknowledged.
@@ -65,80 +67,6 @@ pub enum Compression {
     Lz4,
     /// Zstandard at level 3; needs the cargo feature `zstd`, which links a C library.
     Zstd,
-}
-
-/// The shape that compaction keeps a tree in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CompactionPolicy {
-    /// Level 0 holds flushed runs, every other level one run, each level `level_ratio` times larger
-    /// than the one above (LevelDB).
-    #[default]
-    Leveled,
-    /// Every level collects `runs_per_level` runs, which are merged into one run of the next level.
-    /// Each entry is written once per level; reads look at more runs (Merfeld and Karatsiolis,
-    /// Monkey).
-    Tiered,
-    /// Tiered above, one run in the last level: writes nearly as `Tiered`, space and long scans
-    /// nearly as `Leveled` (Dostoevsky).
-    LazyLeveled,
-    /// Neighbours in age of similar size are merged, `runs_per_level` or more at a time (Bigtable,
-    /// Cassandra).
-    SizeTiered,
-    /// Like `Tiered`, but the last level piles up until it is full and is then merged in place (the
-    /// stepped-merge tree that LSbM is compared with).
-    SteppedMerge,
-    /// Every level but the last has a part that fills and one that drains, at the same pace byte
-    /// for byte: about half the rewriting of evenly full levels, half a run more to read per level,
-    /// and writers who never wait for a deep level (bLSM, as LSbM uses it).
-    Gear,
-    /// The same parts; the level with most too much works next, so sizes float (dLSM).
-    TwoPhase,
-}
-
-impl CompactionPolicy {
-    /// All of them, the default first.
-    pub const ALL: [Self; 7] = [
-        Self::Leveled,
-        Self::Tiered,
-        Self::LazyLeveled,
-        Self::SizeTiered,
-        Self::SteppedMerge,
-        Self::Gear,
-        Self::TwoPhase,
-    ];
-
-    /// The name that people write: `leveled`, `tiered`, ...
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Leveled => "leveled",
-            Self::Tiered => "tiered",
-            Self::LazyLeveled => "lazy_leveled",
-            Self::SizeTiered => "size_tiered",
-            Self::SteppedMerge => "stepped_merge",
-            Self::Gear => "gear",
-            Self::TwoPhase => "two_phase",
-        }
-    }
-}
-
-impl fmt::Display for CompactionPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for CompactionPolicy {
-    type Err = Error;
-
-    /// The policy of a [`name`](CompactionPolicy::name).
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid(format!("there is no compaction policy {name:?}; choose one of {names}"))
-        })
-    }
 }
 
 /// How filter bits are divided over the runs of a tree.
@@ -325,7 +253,7 @@ pub struct Options {
     /// [`DEFAULT_IMMUTABLES_MAX`].
     /// RocksDB: `max_write_buffer_number`.
     pub immutables_max: usize,
-    /// The shape of the tree. Default: leveled.
+    /// The shape of the tree, with the options of the policy that keeps it. Default: leveled.
     /// RocksDB: `compaction_style`.
     pub compaction: CompactionPolicy,
     /// Bytes of a data block before compression. Larger: smaller indexes, more bytes read per miss.
@@ -345,38 +273,6 @@ pub struct Options {
     /// Compression, one entry per level, the last repeats. Default: none.
     /// RocksDB: `compression_per_level`.
     pub compression: Vec<Compression>,
-    /// How many times larger each level is than the one above, in `leveled`, `gear` and
-    /// `two_phase`; the others do not look at it. Range: [`LEVEL_RATIO_RANGE`]. Default:
-    /// [`DEFAULT_LEVEL_RATIO`].
-    /// RocksDB: `max_bytes_for_level_multiplier`.
-    pub level_ratio: u32,
-    /// Smallest target of the level that level 0 is merged into, in bytes. In `leveled` a batch of
-    /// level 0 (`l0_trigger` write buffers) counts if it is larger, and a store of up to
-    /// `level_ratio` times as much has one level below level 0. In `gear` and `two_phase`, whose
-    /// levels are fed by one write buffer at a time, the target is an `l0_trigger`-th of it, or one
-    /// write buffer if that is larger. The policies that keep several runs a level do not look at
-    /// it. Larger: fewer levels to read and fewer rewrites, longer single compactions. Range:
-    /// [`BASE_LEVEL_BYTES_RANGE`]. Default: [`DEFAULT_BASE_LEVEL_BYTES`].
-    /// RocksDB: `max_bytes_for_level_base`.
-    pub base_level_bytes: u64,
-    /// Bytes that the keyspace is expected to reach, any number, in `leveled`, `gear` and
-    /// `two_phase`: levels are sized as if the keyspace already held this many bytes; 0 sizes them
-    /// by what it holds. Larger: fewer rewrites while the store grows, more overwritten data in
-    /// the levels above the last. Default: 0.
-    pub expected_bytes: u64,
-    /// Runs in level 0 that start a compaction, in `leveled` and `two_phase`; in `gear` level 0
-    /// drains from the first on. Writers are slowed from four times as many on and wait at nine
-    /// times as many. The policies that keep several runs a level have `runs_per_level` for both.
-    /// Range: [`L0_TRIGGER_RANGE`]. Default: [`DEFAULT_L0_TRIGGER`].
-    /// RocksDB: `level0_file_num_compaction_trigger`.
-    pub l0_trigger: usize,
-    /// Runs that make a level full, in `tiered`, `lazy_leveled`, `size_tiered` and
-    /// `stepped_merge`; the others do not look at it. Writers are slowed when a level has four
-    /// times as many and wait at nine times as many (`size_tiered`: slowed when the tree has more
-    /// than a full level for each level there is). Larger: fewer rewrites, more runs to read and
-    /// more space for overwritten data. Range: [`RUNS_PER_LEVEL_RANGE`]. Default:
-    /// [`DEFAULT_RUNS_PER_LEVEL`].
-    pub runs_per_level: usize,
     /// What of a compaction's output goes into the block cache. Default: none of it.
     pub warm_up: WarmUp,
     /// What tests and experiments set. Default: as no test needs it.
@@ -403,17 +299,12 @@ impl Default for Options {
         Self {
             write_buffer_bytes: DEFAULT_WRITE_BUFFER_BYTES,
             immutables_max: DEFAULT_IMMUTABLES_MAX,
-            compaction: CompactionPolicy::Leveled,
+            compaction: CompactionPolicy::default(),
             block_bytes: DEFAULT_BLOCK_BYTES,
             table_bytes: DEFAULT_TABLE_BYTES,
             bloom_bits: vec![DEFAULT_BLOOM_BITS],
             filters: Filters::Uniform,
             compression: vec![Compression::None],
-            level_ratio: DEFAULT_LEVEL_RATIO,
-            base_level_bytes: DEFAULT_BASE_LEVEL_BYTES,
-            expected_bytes: 0,
-            l0_trigger: DEFAULT_L0_TRIGGER,
-            runs_per_level: DEFAULT_RUNS_PER_LEVEL,
             warm_up: WarmUp::None,
             debug: DebugOptions::default(),
         }
@@ -429,17 +320,12 @@ impl Options {
     setters! {
         write_buffer_bytes: u64,
         immutables_max: usize,
-        compaction: CompactionPolicy,
+        compaction: impl Into<CompactionPolicy>,
         block_bytes: u32,
         table_bytes: u64,
         bloom_bits: impl Into<Vec<f32>>,
         filters: Filters,
         compression: impl Into<Vec<Compression>>,
-        level_ratio: u32,
-        base_level_bytes: u64,
-        expected_bytes: u64,
-        l0_trigger: usize,
-        runs_per_level: usize,
         warm_up: WarmUp,
         debug: DebugOptions,
     }
@@ -474,10 +360,7 @@ impl Options {
         in_range("immutables_max", self.immutables_max, &IMMUTABLES_MAX_RANGE)?;
         in_range("block_bytes", self.block_bytes, &BLOCK_BYTES_RANGE)?;
         in_range("table_bytes", self.table_bytes, &TABLE_BYTES_RANGE)?;
-        in_range("level_ratio", self.level_ratio, &LEVEL_RATIO_RANGE)?;
-        in_range("base_level_bytes", self.base_level_bytes, &BASE_LEVEL_BYTES_RANGE)?;
-        in_range("l0_trigger", self.l0_trigger, &L0_TRIGGER_RANGE)?;
-        in_range("runs_per_level", self.runs_per_level, &RUNS_PER_LEVEL_RANGE)?;
+        self.compaction.validate()?;
         in_range("number of bloom_bits", self.bloom_bits.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         in_range("number of compressions", self.compression.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         for &bits in &self.bloom_bits {

@@ -20,7 +20,10 @@ use crate::base::sched::sim::{Settings, Simulation};
 use crate::base::sched::{Thread, spawn};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::memtable::Memtable;
-use crate::{Db, DbOptions, DebugOptions, Durability, Keyspace, Options, WriteBatch};
+use crate::{
+    CompactionPolicy, Db, DbOptions, DebugOptions, Durability, Keyspace, LeveledOptions, Options,
+    WriteBatch,
+};
 
 /// Seeds per test unless `WEIR_SCHEDULES` says otherwise: enough for each bug of the museum that
 /// names one of these tests.
@@ -221,11 +224,9 @@ fn version(value: Option<crate::Value>) -> u64 {
 /// reclaiming go on all the time.
 fn small_store(seed: u64, row_cache_bytes: u64) -> Db {
     let disk = SimDisk::new(SimOptions::default());
-    let options = Options {
-        debug: DebugOptions::default().write_buffer_entries(5),
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .debug(DebugOptions::default().write_buffer_entries(5))
+        .compaction(LeveledOptions::default().l0_trigger(2));
     open_small_store(&disk, seed, DbOptions { row_cache_bytes, ..DbOptions::default() }, options)
 }
 
@@ -236,8 +237,10 @@ fn open_small_store(disk: &SimDisk, seed: u64, store: DbOptions, keyspace: Optio
         log_segment_bytes: 8 << 10,
         ..store
     };
-    let keyspace =
-        Options { block_bytes: 512, table_bytes: 1 << 10, base_level_bytes: 1 << 10, ..keyspace };
+    let mut keyspace = keyspace.block_bytes(512).table_bytes(1 << 10);
+    if let CompactionPolicy::Leveled(leveled) = &mut keyspace.compaction {
+        leveled.base_level_bytes = 1 << 10;
+    }
     let builder = Db::builder("schedules").device(disk.dir()).seed(seed);
     builder.options(store).default_options(keyspace).open().expect("a new store opens")
 }
@@ -439,22 +442,17 @@ fn write_once(db: &Db, writer: u64, turn: u64, answered: &Arc<AtomicU64>, how: u
 fn stopped_writers_go_on() {
     explore(|mut prng| {
         let disk = SimDisk::new(SimOptions::default());
-        let fill = Options {
-            debug: DebugOptions::default().write_buffer_entries(1),
-            ..Options::default()
+        let fill = |l0_trigger| {
+            Options::default()
+                .debug(DebugOptions::default().write_buffer_entries(1))
+                .compaction(LeveledOptions::default().l0_trigger(l0_trigger))
         };
-        let db = open_small_store(
-            &disk,
-            0,
-            DbOptions::default(),
-            Options { l0_trigger: 1000, ..fill.clone() },
-        );
+        let db = open_small_store(&disk, 0, DbOptions::default(), fill(1000));
         for turn in 0..RUNS {
             db.put(key_of(prng.below(20)), turn.to_le_bytes()).expect("a sound store takes writes");
         }
         db.close().expect("a sound store closes");
-        let db =
-            open_small_store(&disk, 0, DbOptions::default(), Options { l0_trigger: 1, ..fill });
+        let db = open_small_store(&disk, 0, DbOptions::default(), fill(1));
         let weighers = [(); WEIGHERS].map(|()| {
             let (engine, other) = (Arc::clone(&db.handle.engine), Arc::clone(&db.handle.engine));
             let is_deep = move || {
@@ -529,11 +527,9 @@ fn lookups_beside_closings() {
             block_cache_bytes: Some(0),
             ..DbOptions::default()
         };
-        let options = Options {
-            debug: DebugOptions::default().write_buffer_entries(5),
-            l0_trigger: 2,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .debug(DebugOptions::default().write_buffer_entries(5))
+            .compaction(LeveledOptions::default().l0_trigger(2));
         let db = open_small_store(&disk, prng.next_u64(), store, options);
         for n in 0..STILL {
             db.put(key_of(n), long_value(n, 1100)).expect("a put");

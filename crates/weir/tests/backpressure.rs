@@ -8,13 +8,15 @@ use std::time::Duration;
 use weir::sim::{
     Effect, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation, Times,
 };
-use weir::{Commit, Db, Durability, Options, WriteBatch};
+use weir::{Commit, Db, Durability, LeveledOptions, Options, WriteBatch};
 
 /// A store whose every log write takes `stall_millis` of virtual time.
 fn open(write_buffer_bytes: u64, stall_millis: u64) -> Db {
     let faulty = FaultyDir::over_disk(&SimDisk::new(SimOptions::default()));
     let faults = faulty.faults();
-    let options = Options { write_buffer_bytes, l0_trigger: 1000, ..Options::default() };
+    let options = Options::default()
+        .write_buffer_bytes(write_buffer_bytes)
+        .compaction(LeveledOptions::default().l0_trigger(1000));
     let db = Db::builder("sim")
         .default_options(options)
         .memory_budget(64 << 20)

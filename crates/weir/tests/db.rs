@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weir::{Db, DebugDbOptions, Durability, ErrorKind, Options, WriteBatch};
+use weir::{Db, DebugDbOptions, Durability, ErrorKind, LeveledOptions, Options, WriteBatch};
 
 fn dir() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
@@ -15,15 +15,9 @@ fn dir() -> tempfile::TempDir {
 
 /// Options that make a small store go through many flushes and compactions.
 fn tiny() -> Options {
-    Options {
-        write_buffer_bytes: 4 << 10,
-        table_bytes: 2 << 10,
-        block_bytes: 512,
-        base_level_bytes: 8 << 10,
-        level_ratio: 4,
-        l0_trigger: 2,
-        ..Options::default()
-    }
+    Options::default().write_buffer_bytes(4 << 10).table_bytes(2 << 10).block_bytes(512).compaction(
+        LeveledOptions::default().base_level_bytes(8 << 10).level_ratio(4).l0_trigger(2),
+    )
 }
 
 fn tiny_db(path: &std::path::Path) -> Db {

@@ -11,7 +11,9 @@ use weir::sim::{
     Dir, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation,
     Times,
 };
-use weir::{Builder, Db, Durability, ErrorKind, Keyspace, Options, Result, WriteBatch};
+use weir::{
+    Builder, Db, Durability, ErrorKind, Keyspace, LeveledOptions, Options, Result, WriteBatch,
+};
 
 use hooked::Hooked;
 
@@ -19,7 +21,9 @@ use hooked::Hooked;
 const LONG: Duration = Duration::from_secs(30);
 
 fn builder(dir: Arc<dyn Dir>) -> Builder {
-    let options = Options { write_buffer_bytes: 4 << 10, l0_trigger: 100, ..Options::default() };
+    let options = Options::default()
+        .write_buffer_bytes(4 << 10)
+        .compaction(LeveledOptions::default().l0_trigger(100));
     Db::builder("sim")
         .default_options(options)
         .memory_budget(8 << 20)

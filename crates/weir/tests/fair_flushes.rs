@@ -9,19 +9,17 @@ use std::time::Duration;
 use weir::sim::{
     Effect, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation, Times,
 };
-use weir::{Db, Durability, Options};
+use weir::{Db, Durability, LeveledOptions, Options};
 
 const AREA: u64 = 1 << 20;
 const BUFFER: u64 = 32 << 10;
 const IMMUTABLES_MAX: usize = 4;
 
 fn options() -> Options {
-    Options {
-        write_buffer_bytes: BUFFER,
-        immutables_max: IMMUTABLES_MAX,
-        l0_trigger: 1000,
-        ..Options::default()
-    }
+    Options::default()
+        .write_buffer_bytes(BUFFER)
+        .immutables_max(IMMUTABLES_MAX)
+        .compaction(LeveledOptions::default().l0_trigger(1000))
 }
 
 /// A store whose tables take 5 ms of virtual time to sync, so that the log is always faster.

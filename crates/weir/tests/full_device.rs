@@ -9,16 +9,16 @@ use weir::sim::{
     Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, Prng, SimDisk, SimOptions,
     Simulation, Times,
 };
-use weir::{CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, Options};
+use weir::{
+    CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, LeveledOptions, Options,
+    RunsOptions,
+};
 
 fn open(disk: &SimDisk) -> Db {
-    let options = Options {
-        write_buffer_bytes: 16 << 10,
-        table_bytes: 16 << 10,
-        base_level_bytes: 32 << 10,
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(16 << 10)
+        .table_bytes(16 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(32 << 10).l0_trigger(2));
     Db::builder("sim")
         .default_options(options)
         .memory_budget(1 << 20)
@@ -104,17 +104,13 @@ struct Crowd {
 
 impl Crowd {
     fn open(sim: &Simulation, policy: CompactionPolicy, table_bytes: u64) -> Self {
-        let options = Options {
-            compaction: policy,
-            write_buffer_bytes: 16 << 10,
-            block_bytes: 1 << 10,
-            table_bytes,
-            base_level_bytes: 64 << 10,
-            level_ratio: 4,
-            l0_trigger: 2,
-            runs_per_level: 3,
-            ..Options::default()
-        };
+        let sizes = LeveledOptions::default().base_level_bytes(64 << 10).level_ratio(4);
+        let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(3));
+        let options = Options::default()
+            .compaction(policy.with_options_of(sizes.l0_trigger(2).into()).with_options_of(runs))
+            .write_buffer_bytes(16 << 10)
+            .block_bytes(1 << 10)
+            .table_bytes(table_bytes);
         Self::open_with(sim, options)
     }
 
@@ -378,14 +374,13 @@ fn what_is_due_runs_on_a_full_device() {
     for seed in 0..40 {
         println!("seed {seed}");
         Simulation::run(seed, move |sim| {
-            let options = Options {
-                write_buffer_bytes: 16 << 10,
-                table_bytes: 1 << 20,
-                base_level_bytes: 128 << 10,
-                level_ratio: 20,
-                l0_trigger: 2,
-                ..Options::default()
-            };
+            let options =
+                Options::default().write_buffer_bytes(16 << 10).table_bytes(1 << 20).compaction(
+                    LeveledOptions::default()
+                        .base_level_bytes(128 << 10)
+                        .level_ratio(20)
+                        .l0_trigger(2),
+                );
             let mut crowd = Crowd::open_with(sim, options);
             (0..800).for_each(|_| crowd.put().unwrap());
             crowd.disk.set_capacity(Some(crowd.disk.used_bytes() + (700 << 10)));
@@ -407,13 +402,12 @@ fn what_is_due_runs_on_a_full_device() {
 /// Writes that are refused on a device on which either of two merges fits, but not both together,
 /// with so many background threads.
 fn refused_beside_two_merges(seed: u64, threads: usize, room: u64) -> usize {
-    let options = |l0_trigger| Options {
-        write_buffer_bytes: 64 << 10,
-        table_bytes: 64 << 10,
-        base_level_bytes: 64 << 10,
-        l0_trigger,
-        compression: vec![weir::Compression::None],
-        ..Options::default()
+    let options = |l0_trigger| {
+        Options::default()
+            .write_buffer_bytes(64 << 10)
+            .table_bytes(64 << 10)
+            .compaction(LeveledOptions::default().base_level_bytes(64 << 10).l0_trigger(l0_trigger))
+            .compression([weir::Compression::None])
     };
     Simulation::run(seed, move |sim| {
         let disk = SimDisk::new(SimOptions::default());
@@ -470,12 +464,10 @@ fn a_flush_beside_a_merge_ends_full() {
             let disk = SimDisk::new(SimOptions::default());
             let dir = FaultyDir::over_disk(&disk);
             let faults = dir.faults();
-            let options = Options {
-                write_buffer_bytes: 64 << 10,
-                table_bytes: 64 << 20,
-                l0_trigger: 1000,
-                ..Options::default()
-            };
+            let options = Options::default()
+                .write_buffer_bytes(64 << 10)
+                .table_bytes(64 << 20)
+                .compaction(LeveledOptions::default().l0_trigger(1000));
             let builder = Db::builder("sim").default_options(options.clone()).seed(seed);
             let builder = builder.memory_budget(8 << 20).log_segment_bytes(256 << 10);
             let db = builder.background_threads(1).device(Arc::new(dir)).open().unwrap();
@@ -489,7 +481,8 @@ fn a_flush_beside_a_merge_ends_full() {
             };
             arm(OpKind::Write, Times::Forever, Effect::Stall(300));
             let merge_from = disk.used_bytes();
-            other.set_options(Options { l0_trigger: 2, ..options }).unwrap();
+            let busy = options.compaction(LeveledOptions::default().l0_trigger(2));
+            other.set_options(busy).unwrap();
             while disk.used_bytes() < merge_from + (1 << 20) {
                 sim.delay(Duration::from_millis(1));
             }

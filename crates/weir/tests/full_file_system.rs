@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use weir::{Db, ErrorKind, Options};
+use weir::{Db, ErrorKind, LeveledOptions, Options};
 
 /// Longer than the store takes to notice that space is back.
 /// What a store with default options holds at least on a device of 1 GiB.
@@ -79,12 +79,10 @@ impl Drop for Mounted {
 }
 
 fn open(dir: &Path) -> Db {
-    let options = Options {
-        write_buffer_bytes: 256 << 10,
-        table_bytes: 256 << 10,
-        base_level_bytes: 1 << 20,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(256 << 10)
+        .table_bytes(256 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(1 << 20));
     Db::builder(dir.join("db"))
         .default_options(options)
         .memory_budget(8 << 20)
@@ -184,12 +182,10 @@ fn a_file_system_without_inodes() {
     };
     let foreign = |n: u64| mounted.at.join(format!("foreign.{n}"));
     let mut files = (0..60).inspect(|&n| std::fs::write(foreign(n), b"").unwrap()).count() as u64;
-    let options = Options {
-        write_buffer_bytes: 128 << 10,
-        table_bytes: 32 << 10,
-        base_level_bytes: 256 << 10,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(128 << 10)
+        .table_bytes(32 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(256 << 10));
     let db = Db::builder(mounted.at.join("db"))
         .default_options(options)
         .memory_budget(8 << 20)

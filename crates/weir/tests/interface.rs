@@ -8,10 +8,14 @@ use std::ops::Bound;
 
 use weir::{
     BatchIter, Commit, Compression, Cursor, Db, Durability, ErrorKind, Iter, KeyRange, Keys,
-    Keyspace, Options, Result, Snapshot, Value, WriteBatch,
+    Keyspace, LeveledOptions, Options, Result, Snapshot, Value, WriteBatch,
 };
 
 type Pair = (Vec<u8>, Vec<u8>);
+
+fn trigger(runs: usize) -> LeveledOptions {
+    LeveledOptions::default().l0_trigger(runs)
+}
 
 /// Goal: handles and readers may be sent to other threads and shared by them; iterators stay at
 /// their end; everything can be shown.
@@ -204,7 +208,7 @@ fn check(reader: &impl Reader, expected: &BTreeMap<Vec<u8>, Vec<u8>>, what: &str
 fn every_handle_answers_alike() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let builder = Db::builder(dir.path().join("db")).row_cache_bytes(1 << 20);
-    let options = Options { l0_trigger: 100, block_bytes: 512, ..Options::default() };
+    let options = Options::default().compaction(trigger(100)).block_bytes(512);
     let db = builder.default_options(options).open().expect("opened");
     let keyspace = db.default_keyspace().clone();
     let mut model = BTreeMap::new();
@@ -487,7 +491,7 @@ fn a_store_for_reading_refuses_changes() {
     db.keyspace("k").expect("created");
     db.close().expect("closed");
     let builder = Db::builder(dir.path().join("db")).read_only(true);
-    let db = builder.default_options(Options { l0_trigger: 9, ..Options::default() });
+    let db = builder.default_options(Options::default().compaction(trigger(9)));
     let db = db.open().expect("opened");
     let mut batch = WriteBatch::new();
     batch.put(db.default_keyspace(), "a", "2");

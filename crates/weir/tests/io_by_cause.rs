@@ -1,13 +1,16 @@
 //! Requests to the device, told apart by their cause.
 
-use weir::{Db, Durability, IoMetrics, Options};
+use weir::{Db, Durability, IoMetrics, LeveledOptions, Options};
 
 const KEYS: u32 = 20_000;
 
 fn open(path: &std::path::Path) -> Db {
     // No cache, so that every block that is looked at is a request.
     let builder = Db::builder(path).memory_budget(64 << 20).block_cache_bytes(0);
-    builder.default_options(Options { l0_trigger: 8, ..Options::default() }).open().expect("open")
+    builder
+        .default_options(Options::default().compaction(LeveledOptions::default().l0_trigger(8)))
+        .open()
+        .expect("open")
 }
 
 fn fill(db: &Db, round: u8) {

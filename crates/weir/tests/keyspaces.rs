@@ -2,10 +2,16 @@
 #![cfg(feature = "sim")]
 
 use weir::sim::{CrashPolicy, SimDisk, SimOptions, Simulation};
-use weir::{Builder, Db, Durability, ErrorKind, Keyspace, Options, Result, Snapshot};
+use weir::{
+    Builder, Db, Durability, ErrorKind, Keyspace, LeveledOptions, Options, Result, Snapshot,
+};
 
 fn options() -> Options {
     Options { write_buffer_bytes: 4 << 10, immutables_max: 64, ..Options::default() }
+}
+
+fn trigger(runs: usize) -> LeveledOptions {
+    LeveledOptions::default().l0_trigger(runs)
 }
 
 fn builder() -> Builder {
@@ -124,7 +130,7 @@ fn a_read_beside_a_drop_never_finds_nothing() {
 /// all get it, with options that one of them asked for. Both creators got it.
 #[test]
 fn one_of_two_creators_succeeds() {
-    let with = |l0_trigger: usize| Options { l0_trigger, ..options() };
+    let with = |immutables_max: usize| options().immutables_max(immutables_max);
     for seed in 0..30 {
         Simulation::run(seed, move |sim| {
             sim.set_switch_every(1 + seed % 4);
@@ -137,7 +143,7 @@ fn one_of_two_creators_succeeds() {
                     let kind = created.as_ref().err().map(weir::Error::kind);
                     assert!(kind.is_none_or(|k| k == ErrorKind::Conflict), "{created:?}");
                     let options = db.keyspace_with("shared", with(number)).unwrap().options();
-                    assert!([5, 6].contains(&options.l0_trigger), "{options:?}");
+                    assert!([5, 6].contains(&options.immutables_max), "{options:?}");
                     let lost = u64::from(created.is_err());
                     db.put(number.to_be_bytes(), lost.to_be_bytes()).unwrap();
                 })
@@ -157,7 +163,7 @@ fn one_of_two_creators_succeeds() {
 fn opening_changes_no_options() {
     let disk = SimDisk::new(SimOptions::default());
     let open = || builder().device(disk.dir()).open().unwrap();
-    let tuned = Options { l0_trigger: 9, block_bytes: 8 << 10, ..options() };
+    let tuned = options().compaction(trigger(9)).block_bytes(8 << 10);
     let db = open();
     assert_eq!(db.default_keyspace().options(), options(), "the store is new");
     assert_eq!(db.keyspace("plain").unwrap().options(), Options::default());
@@ -167,7 +173,7 @@ fn opening_changes_no_options() {
     assert_eq!(set.options(), tuned);
     db.default_keyspace().set_options(tuned.clone()).unwrap();
     db.close().unwrap();
-    let other = Options { l0_trigger: 3, ..Options::default() };
+    let other = Options::default().compaction(trigger(3));
     for round in 0..2 {
         let db = open();
         for name in ["default", "given", "set"] {
@@ -235,7 +241,7 @@ fn options_that_cannot_be_set_are_refused() {
 #[test]
 fn new_options_hold_when_it_is_said() {
     let disk = SimDisk::new(SimOptions::default());
-    let large = Options { write_buffer_bytes: 1 << 20, l0_trigger: 100, ..options() };
+    let large = options().write_buffer_bytes(1 << 20).compaction(trigger(100));
     let db = builder().default_options(large.clone()).device(disk.dir()).open().unwrap();
     let keyspace = db.default_keyspace();
     let fill = || (0..100_u32).for_each(|n| db.put(n.to_be_bytes(), [7; 100]).unwrap());
@@ -256,7 +262,7 @@ fn new_options_hold_when_it_is_said() {
     db.flush().unwrap();
     assert!(tables()[0].blocks < small_blocks, "{} blocks", tables()[0].blocks);
     assert_eq!(db.metrics().compactions, 0);
-    keyspace.set_options(Options { l0_trigger: 2, ..large }).unwrap();
+    keyspace.set_options(large.compaction(trigger(2))).unwrap();
     db.wait_idle().unwrap();
     assert_eq!((db.metrics().compactions, tables().len()), (1, 1));
     db.close().unwrap();
@@ -274,7 +280,7 @@ fn opening_beside_a_drop_succeeds() {
             drop(db.create_keyspace("x", options()).unwrap());
             let other = db.clone();
             let opener = sim.spawn("opener", move || {
-                let wanted = Options { l0_trigger: 7, ..options() };
+                let wanted = options().immutables_max(7);
                 let opened = other.keyspace_with("x", wanted).map(drop);
                 assert!(opened.is_ok(), "seed {seed}: {opened:?}");
             });

@@ -8,7 +8,7 @@ use weir::sim::{
     CrashPolicy, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
     Simulation, Times, Torn,
 };
-use weir::{Builder, Db, Durability, ErrorKind, Options, WriteBatch};
+use weir::{Builder, Db, Durability, ErrorKind, LeveledOptions, Options, WriteBatch};
 
 fn options() -> Options {
     Options { write_buffer_bytes: 4 << 10, immutables_max: 64, ..Options::default() }
@@ -89,7 +89,7 @@ fn create_beside_flushes(seed: u64, switch_every: u64, broken: Option<u64>) -> S
         }
         let (first, second) = (db.clone(), db.clone());
         let change = sim.spawn("change", move || {
-            let options = Options { l0_trigger: 100, ..options() };
+            let options = options().compaction(LeveledOptions::default().l0_trigger(100));
             first.default_keyspace().set_options(options).unwrap();
         });
         sim.delay(Duration::from_millis(10));

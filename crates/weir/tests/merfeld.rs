@@ -7,18 +7,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use weir::{CompactionPolicy, Db, DebugDbOptions, DebugOptions, Options};
+use weir::{CompactionPolicy, Db, DebugDbOptions, DebugOptions, Options, RunsOptions};
 
 /// Their settings, with a memory run of `entries` and `runs` runs a level.
 fn options(entries: u64, runs: usize) -> Options {
-    Options {
-        compaction: CompactionPolicy::Tiered,
-        debug: DebugOptions::default().write_buffer_entries(entries),
-        runs_per_level: runs,
-        bloom_bits: vec![5.0],
-        block_bytes: 512,
-        ..Options::default()
-    }
+    Options::default()
+        .compaction(CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(runs)))
+        .debug(DebugOptions::default().write_buffer_entries(entries))
+        .bloom_bits([5.0])
+        .block_bytes(512)
 }
 
 fn open(path: &Path, options: Options) -> Db {
@@ -283,7 +280,7 @@ fn bug_9_the_newest_entry_survives_a_merge() {
 #[test]
 fn deletes_leave_with_the_last_level() {
     for compaction in CompactionPolicy::ALL {
-        let mut pair = Pair::new(Options { compaction, ..options(50, 2) });
+        let mut pair = Pair::new(options(50, 2).compaction(compaction));
         (0..1000).for_each(|i| pair.put(i, i));
         (0..1000).for_each(|i| pair.delete(i));
         pair.settle();

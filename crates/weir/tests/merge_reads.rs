@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir::sim::{FaultyDir, FileClass, OpKind, SimDisk, SimOptions};
-use weir::{Db, Options};
+use weir::{Db, LeveledOptions, Options};
 
 const KEYS: u32 = 40_000;
 
@@ -22,7 +22,7 @@ fn half_cached_tables_are_read_in_large_pieces() {
     let faults = faulty.faults();
     let builder = Db::builder("sim").device(Arc::new(faulty)).seed(1);
     let builder = builder.memory_budget(256 << 20).block_cache_bytes(32 << 20);
-    let options = Options { l0_trigger: 8, ..Options::default() };
+    let options = Options::default().compaction(LeveledOptions::default().l0_trigger(8));
     let db = builder.default_options(options).open().expect("open");
     for round in 0..2 {
         (0..KEYS).for_each(|i| db.put(key(i), format!("{round:04}{i:092}")).expect("put"));

@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-use weir::{Db, Keyspace, Options};
+use weir::{Db, Keyspace, LeveledOptions, Options};
 
 /// Set in the process that has the low limit.
 const CHILD: &str = "WEIR_OPEN_FILES_CHILD";
@@ -37,13 +37,11 @@ fn under(limit: &str, test: &str) -> bool {
 }
 
 fn options() -> Options {
-    Options {
-        write_buffer_bytes: 64 << 10,
-        table_bytes: 1 << 10,
-        block_bytes: 512,
-        base_level_bytes: 64 << 10,
-        ..Options::default()
-    }
+    Options::default()
+        .write_buffer_bytes(64 << 10)
+        .table_bytes(1 << 10)
+        .block_bytes(512)
+        .compaction(LeveledOptions::default().base_level_bytes(64 << 10))
 }
 
 fn open(path: &std::path::Path) -> Db {

@@ -3,15 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir::{Db, Options};
+use weir::{Db, LeveledOptions, Options};
 
 fn small() -> Options {
-    Options {
-        write_buffer_bytes: 64 << 10,
-        table_bytes: 64 << 10,
-        base_level_bytes: 1 << 20,
-        ..Options::default()
-    }
+    Options::default()
+        .write_buffer_bytes(64 << 10)
+        .table_bytes(64 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(1 << 20))
 }
 
 /// Goal: a keyspace that is never written to does not keep the log of the others alive (H38), also

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use weir::{Db, Durability, ErrorKind, Options, RepairReport};
+use weir::{Db, Durability, ErrorKind, LeveledOptions, Options, RepairReport};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 /// All values that each key ever had, and whether it was ever deleted.
@@ -16,15 +16,9 @@ type History = BTreeMap<Vec<u8>, BTreeSet<Option<Vec<u8>>>>;
 
 /// Options that give a small store many tables in three levels.
 fn tiny() -> Options {
-    Options {
-        write_buffer_bytes: 4 << 10,
-        table_bytes: 4 << 10,
-        block_bytes: 512,
-        base_level_bytes: 8 << 10,
-        level_ratio: 3,
-        l0_trigger: 2,
-        ..Options::default()
-    }
+    Options::default().write_buffer_bytes(4 << 10).table_bytes(4 << 10).block_bytes(512).compaction(
+        LeveledOptions::default().base_level_bytes(8 << 10).level_ratio(3).l0_trigger(2),
+    )
 }
 
 fn open(path: &Path) -> weir::Result<Db> {

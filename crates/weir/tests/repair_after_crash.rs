@@ -4,18 +4,16 @@
 use std::collections::BTreeMap;
 
 use weir::sim::{CrashPolicy, SimDisk, SimOptions, Simulation};
-use weir::{Builder, Db, Durability, Options, RepairReport};
+use weir::{Builder, Db, Durability, LeveledOptions, Options, RepairReport};
 
 const POLICIES: [CrashPolicy; 3] = [CrashPolicy::Nothing, CrashPolicy::All, CrashPolicy::Random(3)];
 
 fn builder(disk: &SimDisk) -> Builder {
-    let options = Options {
-        write_buffer_bytes: 4 << 10,
-        table_bytes: 2 << 10,
-        block_bytes: 512,
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(4 << 10)
+        .table_bytes(2 << 10)
+        .block_bytes(512)
+        .compaction(LeveledOptions::default().l0_trigger(2));
     Db::builder("sim")
         .device(disk.dir())
         .default_options(options)

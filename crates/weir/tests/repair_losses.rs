@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weir::{Builder, Db, Durability, Options, RepairReport};
+use weir::{Builder, Db, Durability, LeveledOptions, Options, RepairReport};
 
 fn builder(path: &Path) -> Builder {
     Db::builder(path).memory_budget(8 << 20).log_segment_bytes(4 << 10).log_area_bytes(1 << 20)
@@ -216,7 +216,7 @@ fn a_rebuild_reports_what_the_log_lacks() {
 fn nothing_is_taken_for_a_table_that_is_whole() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path();
-    let calm = Options { l0_trigger: 100, ..Options::default() };
+    let calm = Options::default().compaction(LeveledOptions::default().l0_trigger(100));
     let db = builder(path).default_options(calm).open().expect("opened");
     // With a sequence number between those of what stays.
     db.put(b"zz", b"stays").expect("put");

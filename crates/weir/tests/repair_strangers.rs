@@ -19,7 +19,7 @@ fn open(path: &Path) -> Db {
 }
 
 fn options() -> Options {
-    Options { compaction: CompactionPolicy::Tiered, ..Options::default() }
+    Options::default().compaction(CompactionPolicy::tiered())
 }
 
 /// A store with two keyspaces, two openings, keys in tables and in the log, and a deleted key.
@@ -52,7 +52,7 @@ fn check(path: &Path, what: &str) {
     assert_eq!(pairs(db.default_keyspace()), expected, "{what}");
     let two = db.open_keyspace("two").expect("not renamed");
     assert_eq!(pairs(&two), [b"a", b"b", b"c"].map(|key| pair(key, b"of two")), "{what}");
-    assert_eq!(two.options().compaction, CompactionPolicy::Tiered, "{what}");
+    assert_eq!(two.options().compaction, CompactionPolicy::tiered(), "{what}");
     db.close().expect("closed");
 }
 

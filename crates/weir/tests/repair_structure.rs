@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weir::{Db, DbOptions, DebugDbOptions, Durability, Options, RepairReport};
+use weir::{Db, DbOptions, DebugDbOptions, Durability, LeveledOptions, Options, RepairReport};
 
 fn open(path: &Path) -> Db {
     Db::builder(path).memory_budget(8 << 20).open().expect("opened")
@@ -97,7 +97,7 @@ fn the_log_of_an_earlier_opening_is_not_believed() {
         let options =
             DbOptions::default().debug(DebugDbOptions::default().version_log_bytes(4 << 10));
         // The table of the first opening stays: its log is sound.
-        let keyspace = Options { l0_trigger: 100, ..Options::default() };
+        let keyspace = Options::default().compaction(LeveledOptions::default().l0_trigger(100));
         let builder = Db::builder(path).options(options).default_options(keyspace);
         builder.memory_budget(8 << 20).open().expect("opened")
     };

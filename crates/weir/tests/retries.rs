@@ -8,20 +8,17 @@ use std::time::Duration;
 use weir::sim::{
     Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, SimDisk, Simulation, Times,
 };
-use weir::{Db, DbOptions, DebugDbOptions, Durability, ErrorKind, Options};
+use weir::{Db, DbOptions, DebugDbOptions, Durability, ErrorKind, LeveledOptions, Options};
 
 fn open(disk: &SimDisk) -> (Db, Faults) {
     open_with(disk, true)
 }
 
 fn open_with(disk: &SimDisk, verify_outputs: bool) -> (Db, Faults) {
-    let options = Options {
-        write_buffer_bytes: 16 << 10,
-        table_bytes: 16 << 10,
-        base_level_bytes: 32 << 10,
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .write_buffer_bytes(16 << 10)
+        .table_bytes(16 << 10)
+        .compaction(LeveledOptions::default().base_level_bytes(32 << 10).l0_trigger(2));
     let dir = FaultyDir::over_disk(disk);
     let faults = dir.faults();
     let db = DbOptions {

@@ -2,19 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use weir::{Db, Keyspace, Options, Snapshot};
+use weir::{Db, Keyspace, LeveledOptions, Options, Snapshot};
 
 /// Options that make a small store go through many flushes and compactions.
 fn tiny() -> Options {
-    Options {
-        write_buffer_bytes: 4 << 10,
-        table_bytes: 2 << 10,
-        block_bytes: 512,
-        base_level_bytes: 8 << 10,
-        level_ratio: 4,
-        l0_trigger: 2,
-        ..Options::default()
-    }
+    Options::default().write_buffer_bytes(4 << 10).table_bytes(2 << 10).block_bytes(512).compaction(
+        LeveledOptions::default().base_level_bytes(8 << 10).level_ratio(4).l0_trigger(2),
+    )
 }
 
 /// A fixed sequence of numbers.

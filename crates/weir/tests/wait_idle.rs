@@ -2,7 +2,7 @@
 #![cfg(feature = "sim")]
 
 use weir::sim::{Settings, SimDisk, Simulation};
-use weir::{CompactionPolicy, Db, DbOptions, Options};
+use weir::{CompactionPolicy, Db, DbOptions, Options, PartsOptions};
 
 /// Goal: what the last job has made due is waited for. Method: `gear` leaves nothing in level 0,
 /// so every flush makes a merge due; writes, then `wait_idle` while flushes run, under many
@@ -11,13 +11,12 @@ use weir::{CompactionPolicy, Db, DbOptions, Options};
 fn what_the_last_job_made_due_is_waited_for() {
     for seed in 0..300 {
         Simulation::run(seed, move |_| {
-            let options = Options {
-                compaction: CompactionPolicy::Gear,
-                write_buffer_bytes: 16 << 10,
-                table_bytes: 16 << 10,
-                base_level_bytes: 32 << 10,
-                ..Options::default()
-            };
+            let options = Options::default()
+                .compaction(CompactionPolicy::Gear(
+                    PartsOptions::default().base_level_bytes(32 << 10),
+                ))
+                .write_buffer_bytes(16 << 10)
+                .table_bytes(16 << 10);
             let db = DbOptions { background_threads: 2, ..DbOptions::default() };
             let db = Db::builder("sim")
                 .options(db)

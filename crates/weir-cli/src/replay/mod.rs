@@ -10,14 +10,14 @@ mod model;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, parse_size};
-use crate::tree::{TreeArgs, flag, say_set};
+use crate::tree::{PolicyOption, TreeArgs, flag, say_set};
 use clap::Args;
 use model::Model;
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weir::{Db, Durability, Options};
+use weir::{Db, Durability, ErrorKind, Options};
 use weir_bench::Stopwatch;
 use weir_bench::lines::{LineError, Lines, Operation, encode};
 
@@ -81,8 +81,10 @@ struct Summary {
 
 /// Runs `weir replay`.
 pub(crate) fn run(args: &ReplayArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
-    let mut asked = Options::default();
-    apply(args, &mut asked);
+    // A store that is there may have any policy.
+    let policy = if args.dir.is_some() { args.tree.fitting_policy() } else { Default::default() };
+    let mut asked = Options::default().compaction(policy);
+    apply(args, &mut asked)?;
     asked.validate().map_err(|e| Failure::options(&e))?;
     let input = open_input(&args.file)?;
     // Declared before the replay, so that it is removed after the store was closed.
@@ -147,12 +149,18 @@ fn open_input(path: &Path) -> Result<Box<dyn BufRead>> {
 /// Opens the store and gives it what the command line asks for; a store that was there keeps the
 /// other options that it has. Whether that one was changed.
 fn open_store(dir: &Path, args: &ReplayArgs) -> Result<(Db, bool)> {
-    let mut new = Options::default();
-    apply(args, &mut new);
-    let db = Db::builder(dir).default_options(new).open()?;
+    let db = match Db::builder(dir).create_if_missing(false).open() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Nothing is created for a command line that is wrong.
+            let mut new = Options::default();
+            apply(args, &mut new)?;
+            return Ok((Db::builder(dir).default_options(new).open()?, false));
+        }
+        opened => opened?,
+    };
     let stored = db.default_keyspace().options();
     let mut wanted = stored.clone();
-    apply(args, &mut wanted);
+    apply(args, &mut wanted)?;
     let changes = wanted != stored;
     if changes {
         db.default_keyspace().set_options(wanted)?;
@@ -171,11 +179,15 @@ fn given(args: &ReplayArgs) -> Vec<String> {
 }
 
 /// Sets what the command line asks for.
-fn apply(args: &ReplayArgs, options: &mut Options) {
+///
+/// # Errors
+/// An option that the policy does not have.
+fn apply(args: &ReplayArgs, options: &mut Options) -> Result<()> {
     if args.tiny {
         options.write_buffer_bytes = 32 << 10;
         options.table_bytes = 16 << 10;
-        options.base_level_bytes = 128 << 10;
+        args.tree.choose_policy(options);
+        PolicyOption::BaseLevelBytes(128 << 10).set(&mut options.compaction);
     }
     if let Some(bytes) = args.write_buffer {
         options.write_buffer_bytes = bytes;
@@ -183,7 +195,7 @@ fn apply(args: &ReplayArgs, options: &mut Options) {
     if let Some(bits) = args.bloom_bits {
         options.bloom_bits = vec![bits as f32];
     }
-    args.tree.apply(options);
+    args.tree.apply(options)
 }
 
 /// A replay under way.

@@ -118,6 +118,9 @@ fn a_store_that_is_used_again_keeps_its_options() {
     let changed = run(&["readrandom", "--reuse", "--runs-per-level", "2"]);
     assert!(changed.ok().starts_with(&format!("note      {note}\n")), "{}", changed.out);
     assert!(options().contains("tiered") && options().contains("2 runs a level"), "{}", options());
+    run(&["readrandom", "--reuse", "--level-ratio", "5"])
+        .fails(2, &["--level-ratio is an option of leveled, gear, two_phase, not of tiered"]);
+    assert!(options().contains("2 runs a level"), "{}", options());
     let json = run(&["readrandom", "--reuse", "--immutables", "3", "--json"]);
     assert_eq!(
         (json.code, json.err.as_str()),
@@ -126,6 +129,14 @@ fn a_store_that_is_used_again_keeps_its_options() {
     let new = run(&["fillseq", "--reuse"]);
     assert!(!new.ok().contains("note"), "{}", new.out);
     assert!(options().contains("leveled"), "{}", options());
+    let leveled = ["--level-ratio", "5", "--base-level-bytes", "1m", "--l0-trigger", "2"];
+    let changed = run(&[&["readrandom", "--reuse"], &leveled[..]].concat());
+    let note = "--level-ratio 5 --base-level-bytes 1048576 --l0-trigger 2\n";
+    assert!(changed.ok().contains(note), "{}", changed.out);
+    assert!(options().contains("level 1 of 1.0 MiB, ratio 5"), "{}", options());
+    run(&["readrandom", "--reuse", "--compaction", "gear", "--expected-bytes", "1g"]).ok();
+    let made = options();
+    assert!(made.contains("gear") && made.contains("ratio 5"), "kept by the new policy: {made}");
 }
 
 /// Goal: no table without rows. Method: reads of what is in memory ask nothing of the device.

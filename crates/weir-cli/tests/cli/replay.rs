@@ -104,25 +104,36 @@ fn every_shape_of_tree() {
         let (seed, file) = (seed.to_string(), format!("{policy}.csv"));
         let args = ["generate", "--lines", "4000", "--keys", "800", "--seed", &seed, "-o", &file];
         weir(dir.path(), &args).ok();
-        let tree = ["--compaction", policy, "--runs-per-level", "2", "--filters", "monkey"];
-        let args = [&tree[..], &["--write-buffer-entries", "100"]].concat();
+        let of_policy = match policy {
+            "leveled" | "gear" | "two_phase" => ["--level-ratio", "3"],
+            _ => ["--runs-per-level", "2"],
+        };
+        let others = ["--filters", "monkey", "--write-buffer-entries", "100"];
+        let args = [&["--compaction", policy], &of_policy[..], &others].concat();
         // The first one makes the store.
         let set = if seed == "0" { String::new() } else { args.join(" ") };
         replay_setting(dir.path(), &set, &[&args[..], &["--dir", "store", &file]].concat());
         weir(dir.path(), &["verify", "store"]).ok();
     }
     let inspected = weir(dir.path(), &["inspect", "store"]);
-    assert!(inspected.ok().contains("2 runs a level, filters monkey"), "{}", inspected.out);
+    assert!(inspected.ok().contains("ratio 3, filters monkey"), "{}", inspected.out);
+    // An option of another policy than the store's is refused.
+    let misplaced = ["replay", "--runs-per-level", "3", "--dir", "store", "tiered.csv"];
+    weir(dir.path(), &misplaced)
+        .fails(2, &["--runs-per-level is an option of tiered,", "not of leveled"]);
+    weir(dir.path(), &["replay", "--runs-per-level", "3", "--dir", "new", "tiered.csv"])
+        .fails(2, &["--runs-per-level is an option of tiered,", "not of leveled"]);
+    assert!(!dir.path().join("new").exists());
     // A replay that names no option leaves the store those that it has.
-    let three = ["--runs-per-level", "3", "--dir", "store", "tiered.csv"];
-    replay_setting(dir.path(), "--runs-per-level 3", &three);
+    let three = ["--level-ratio", "4", "--dir", "store", "tiered.csv"];
+    replay_setting(dir.path(), "--level-ratio 4", &three);
     replay(dir.path(), &three);
     replay(dir.path(), &["--dir", "store", "tiered.csv"]);
     let text = weir(dir.path(), &["replay", "--bloom-bits", "5", "--dir", "store", "tiered.csv"]);
     let note = "note      set in the store, where it stays: --bloom-bits 5\n";
     assert!(text.ok().starts_with(note), "{}", text.out);
     let inspected = weir(dir.path(), &["inspect", "store"]);
-    assert!(inspected.ok().contains("3 runs a level, filters monkey"), "{}", inspected.out);
+    assert!(inspected.ok().contains("ratio 4, filters monkey"), "{}", inspected.out);
 }
 
 /// Goal: the older form of remove is understood where it cannot be a range. Method: a file of it.

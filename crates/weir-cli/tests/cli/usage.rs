@@ -11,7 +11,7 @@ const LIBRARY: [&str; 6] =
 type Case = (&'static [&'static str], &'static [&'static str]);
 
 #[rustfmt::skip]
-const CASES: [Case; 65] = [
+const CASES: [Case; 78] = [
     // No command, or none that there is.
     (&[], &["Usage: weir <COMMAND>"]),
     (&["nonsense"], &["nonsense"]),
@@ -39,6 +39,27 @@ const CASES: [Case; 65] = [
     (&["bench", "fillseq", "--defaults", "--cache", "1m"], &["--defaults", "--cache"]),
     (&["bench", "fillseq", "--defaults", "--immutables", "2"], &["--defaults", "--immutables"]),
     (&["bench", "fillseq", "--reuse"], &["--dir"]),
+    (&["bench", "fillseq", "--defaults", "--l0-trigger", "2"], &["--defaults", "--l0-trigger"]),
+    // Options of another policy.
+    (&["bench", "fillseq", "--runs-per-level", "3"],
+     &["weir: --runs-per-level is an option of tiered, lazy_leveled, size_tiered, stepped_merge, \
+        not of leveled; choose one of those with --compaction\n"]),
+    (&["bench", "fillseq", "--reuse", "--dir", "store", "--runs-per-level", "3"],
+     &["weir: --runs-per-level is an option of tiered,", "not of leveled"]),
+    (&["bench", "readrandom", "--compaction", "tiered", "--level-ratio", "8"],
+     &["weir: --level-ratio is an option of leveled, gear, two_phase, not of tiered"]),
+    (&["bench", "fillseq", "--compaction", "size_tiered", "--base-level-bytes", "1m"],
+     &["weir: --base-level-bytes is an option of leveled,", "not of size_tiered"]),
+    (&["bench", "fillseq", "--compaction", "stepped_merge", "--l0-trigger", "2"],
+     &["weir: --l0-trigger is an option of leveled,", "not of stepped_merge"]),
+    (&["bench", "fillseq", "--level-ratio", "8", "--runs-per-level", "3"],
+     &["weir: --runs-per-level is an option of tiered,", "not of leveled"]),
+    (&["replay", "file", "--runs-per-level", "3"],
+     &["weir: --runs-per-level is an option of tiered,", "not of leveled"]),
+    (&["replay", "file", "--compaction", "gear", "--runs-per-level", "3"],
+     &["weir: --runs-per-level is an option of tiered,", "not of gear"]),
+    (&["replay", "file", "--compaction", "lazy_leveled", "--expected-bytes", "1g"],
+     &["weir: --expected-bytes is an option of leveled,", "not of lazy_leveled"]),
     // Names.
     (&["bench", "fillsequ"], &["\"fillsequ\"", "fillseq", "all"]),
     (&["bench", "fillseq", "all", "x"], &["\"x\"", "readrandom"]),
@@ -81,13 +102,18 @@ const CASES: [Case; 65] = [
      &["weir: --background-threads is 0; choose a value from 1 to 64"]),
     (&["bench", "fillseq", "--immutables", "0"],
      &["weir: --immutables is 0; choose a value from 1 to 64"]),
-    (&["bench", "fillseq", "--runs-per-level", "0"],
+    (&["bench", "fillseq", "--compaction", "tiered", "--runs-per-level", "0"],
      &["weir: --runs-per-level is 0; choose a value from 2 to 100"]),
+    (&["bench", "fillseq", "--level-ratio", "1"],
+     &["weir: --level-ratio is 1; choose a value from 2 to 100"]),
+    (&["bench", "fillseq", "--l0-trigger", "0"], &["weir: --l0-trigger is 0; choose"]),
+    (&["bench", "fillseq", "--base-level-bytes", "1"], &["weir: --base-level-bytes is 1; choose"]),
     (&["bench", "readrandom", "--reuse", "--dir", "store", "--immutables", "65"],
      &["weir: --immutables is 65; choose a value from 1 to 64"]),
     (&["replay", "file", "--write-buffer", "3"], &["weir: --write-buffer is 3; choose"]),
     (&["replay", "file", "--bloom-bits", "33"], &["weir: --bloom-bits is 33; choose", "32"]),
-    (&["replay", "file", "--runs-per-level", "101"], &["weir: --runs-per-level is 101; choose"]),
+    (&["replay", "file", "--compaction", "tiered", "--runs-per-level", "101"],
+     &["weir: --runs-per-level is 101; choose"]),
     (&["replay", "file", "--write-buffer-entries", "0"], &["weir: --write-buffer-entries is 0"]),
     (&["replay", "file", "--dir", "store", "--write-buffer", "1"], &["weir: --write-buffer is 1"]),
     (&["replay", "file", "--write-buffer", "-1"], &["-1"]),

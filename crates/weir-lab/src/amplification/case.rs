@@ -35,20 +35,19 @@ impl Case {
 /// The cases that the documentation shows.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    use CompactionPolicy::{
-        Gear, LazyLeveled, Leveled, SizeTiered, SteppedMerge, Tiered, TwoPhase,
-    };
+    let [leveled, tiered, lazy_leveled, size_tiered, stepped_merge, gear, two_phase] =
+        CompactionPolicy::ALL;
     let mut cases = Vec::new();
     let mut add = |policies: &[CompactionPolicy], t, buffers, overwrites| {
         cases.extend(policies.iter().map(|&policy| Case { policy, t, buffers, overwrites }));
     };
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 4, 1024, 0);
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 10, 1000, 0);
-    add(&[Tiered, SteppedMerge, SizeTiered, LazyLeveled], 4, 256, 1024);
+    add(&[tiered, stepped_merge, size_tiered, lazy_leveled], 4, 1024, 0);
+    add(&[tiered, stepped_merge, size_tiered, lazy_leveled], 10, 1000, 0);
+    add(&[tiered, stepped_merge, size_tiered, lazy_leveled], 4, 256, 1024);
     // No powers of T.
-    add(&[Tiered], 4, 600, 0);
-    add(&[LazyLeveled], 4, 384, 1024);
-    add(&[Leveled, Gear, TwoPhase], 4, 256, 512);
-    add(&[Leveled, Gear, TwoPhase], 10, 250, 500);
+    add(&[tiered], 4, 600, 0);
+    add(&[lazy_leveled], 4, 384, 1024);
+    add(&[leveled, gear, two_phase], 4, 256, 512);
+    add(&[leveled, gear, two_phase], 10, 250, 500);
     cases
 }

@@ -134,17 +134,17 @@ impl Row {
 
 fn shape(policy: CompactionPolicy) -> Shape {
     match policy {
-        CompactionPolicy::Leveled => Shape::Leveled,
-        CompactionPolicy::LazyLeveled => Shape::LazyLeveled,
+        CompactionPolicy::Leveled(_) => Shape::Leveled,
+        CompactionPolicy::LazyLeveled(_) => Shape::LazyLeveled,
         // (T + 1)/2 for both; dLSM counts 1 + T/2.
-        CompactionPolicy::Gear | CompactionPolicy::TwoPhase => Shape::Gear,
+        CompactionPolicy::Gear(_) | CompactionPolicy::TwoPhase(_) => Shape::Gear,
         _ => Shape::Tiered,
     }
 }
 
 /// Whether levels have a filling and a draining part.
 fn has_parts(policy: CompactionPolicy) -> bool {
-    matches!(policy, CompactionPolicy::Gear | CompactionPolicy::TwoPhase)
+    matches!(policy, CompactionPolicy::Gear(_) | CompactionPolicy::TwoPhase(_))
 }
 
 /// All numbers of a case.
@@ -191,9 +191,9 @@ fn writes(case: &Case) -> (f64, f64) {
     let most = formulas::cost(shape(case.policy), n, t).write_amplification;
     match case.policy {
         // An inner level: 0.6 T as others have observed, to T + 1.
-        CompactionPolicy::Leveled => (most - (l - 1.0) * (0.4 * t + 1.0), most),
+        CompactionPolicy::Leveled(_) => (most - (l - 1.0) * (0.4 * t + 1.0), most),
         // The last level: (T + 1)/2 while it grows, to T.
-        CompactionPolicy::LazyLeveled => (most - t + f64::midpoint(t, 1.0), most),
+        CompactionPolicy::LazyLeveled(_) => (most - t + f64::midpoint(t, 1.0), most),
         _ => (most, most),
     }
 }
@@ -202,12 +202,14 @@ fn writes(case: &Case) -> (f64, f64) {
 fn merges(case: &Case, part: Part, phase: &Phase) -> Option<((f64, f64), String)> {
     let (n, t) = (case.buffers, u64::from(case.t));
     match case.policy {
-        CompactionPolicy::Leveled | CompactionPolicy::Gear | CompactionPolicy::TwoPhase => {
+        CompactionPolicy::Leveled(_)
+        | CompactionPolicy::Gear(_)
+        | CompactionPolicy::TwoPhase(_) => {
             let met = merges_between_levels(case, part, phase);
             let why = "the levels' sizes and densities as counted at every rest";
             Some(((met, met), why.into()))
         }
-        CompactionPolicy::LazyLeveled => {
+        CompactionPolicy::LazyLeveled(_) => {
             let last = phase.levels.len() - 1;
             let upper = phase.levels.iter().take(last).filter(|level| level.written > 0.0).count();
             let why = format!("merges wrote into {upper} levels above the last");
@@ -238,7 +240,7 @@ fn merges(case: &Case, part: Part, phase: &Phase) -> Option<((f64, f64), String)
 fn merges_between_levels(case: &Case, part: Part, phase: &Phase) -> f64 {
     let in_use = |level: &&Level| level.over_flush.count() + level.over_level.count() > 0;
     let levels: Vec<&Level> = phase.levels.iter().filter(in_use).collect();
-    let leveled = case.policy == CompactionPolicy::Leveled;
+    let leveled = matches!(case.policy, CompactionPolicy::Leveled(_));
     let (mut sum, mut kept_above, mut peak) = (0.0, 0.0, 1.0);
     for (i, level) in levels.iter().enumerate() {
         let last = i + 1 == levels.len();

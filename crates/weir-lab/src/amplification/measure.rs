@@ -7,7 +7,10 @@
 //! What a read sees is counted by the engine: without filters, every run that may have the key
 //! costs a look into the block cache, and nothing else does.
 
-use weir::{Builder, Compression, Db, DbOptions, Durability, LevelMetrics, Metrics, Options};
+use weir::{
+    Builder, CompactionPolicy, Compression, Db, DbOptions, Durability, LevelMetrics,
+    LeveledOptions, Metrics, Options, RunsOptions,
+};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
 use super::case::Case;
@@ -142,19 +145,15 @@ fn text(error: weir::Error) -> String {
 
 fn options(case: &Case, entries: u64) -> Options {
     let buffer_bytes = entries * (KEY_BYTES + VALUE_BYTES) as u64;
-    Options {
-        write_buffer_bytes: ROOM * buffer_bytes,
-        compaction: case.policy,
-        table_bytes: (buffer_bytes / TABLES_PER_BUFFER).max(1 << 10),
-        bloom_bits: vec![0.0],
-        compression: vec![Compression::None],
-        level_ratio: case.t,
-        // Levels begin at one write buffer, as in the formulas.
-        base_level_bytes: 1 << 10,
-        l0_trigger: 1,
-        runs_per_level: case.t as usize,
-        ..Options::default()
-    }
+    // Levels begin at one write buffer, as in the formulas.
+    let sizes = LeveledOptions::default().level_ratio(case.t).base_level_bytes(1 << 10);
+    let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(case.t as usize));
+    Options::default()
+        .write_buffer_bytes(ROOM * buffer_bytes)
+        .compaction(case.policy.with_options_of(sizes.l0_trigger(1).into()).with_options_of(runs))
+        .table_bytes((buffer_bytes / TABLES_PER_BUFFER).max(1 << 10))
+        .bloom_bits([0.0])
+        .compression([Compression::None])
 }
 
 impl Bench {

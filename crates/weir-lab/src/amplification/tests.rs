@@ -30,7 +30,7 @@ fn every_policy_is_near_its_formulas_or_explained() {
 /// Goal: a seed fixes every number, whatever the threads do.
 #[test]
 fn the_same_seed_counts_the_same() {
-    for policy in [CompactionPolicy::Leveled, CompactionPolicy::Gear] {
+    for policy in [CompactionPolicy::leveled(), CompactionPolicy::gear()] {
         let case = Case { policy, t: 3, buffers: 20, overwrites: 20 };
         assert_eq!(measured(&case), measured(&case));
     }
@@ -40,7 +40,7 @@ fn the_same_seed_counts_the_same() {
 /// description, in a tree of whole runs.
 #[test]
 fn reads_see_the_runs_that_are_there() {
-    let policy = CompactionPolicy::Tiered;
+    let policy = CompactionPolicy::tiered();
     let fill = measured(&Case { policy, t: 4, buffers: 63, overwrites: 0 }).fill;
     assert_eq!(fill.runs.max, 9.0);
     // A key may lie between two tables of a run, or behind the last key of a block.
@@ -53,7 +53,7 @@ fn reads_see_the_runs_that_are_there() {
 #[test]
 fn verdicts() {
     let row = |measured, counted: Option<(f64, f64)>| Row {
-        case: Case { policy: CompactionPolicy::Tiered, t: 4, buffers: 64, overwrites: 0 },
+        case: Case { policy: CompactionPolicy::tiered(), t: 4, buffers: 64, overwrites: 0 },
         part: Part::Fill,
         what: Quantity::Writes,
         measured,

@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 
 use weir::sim::Prng;
-use weir::{CompactionPolicy, DbOptions, DebugOptions, Durability, LevelDescription, Options};
+use weir::{
+    CompactionPolicy, DbOptions, DebugOptions, Durability, LevelDescription, Options, PartsOptions,
+};
 
 use crate::world::{self, Disk, Schedule};
 
@@ -26,18 +28,17 @@ pub struct Report {
 /// Entries of a memtable: tables are flushed by count, far below the write buffer's bytes.
 const MEMTABLE_ENTRIES: u64 = 20;
 
+fn sizes() -> PartsOptions {
+    PartsOptions::default().base_level_bytes(16 << 10).level_ratio(3).l0_trigger(2)
+}
+
 fn options() -> Options {
-    Options {
-        compaction: CompactionPolicy::Gear,
-        write_buffer_bytes: 4 << 10,
-        debug: DebugOptions::default().write_buffer_entries(MEMTABLE_ENTRIES),
-        block_bytes: 512,
-        table_bytes: 1 << 10,
-        base_level_bytes: 16 << 10,
-        level_ratio: 3,
-        l0_trigger: 2,
-        ..Options::default()
-    }
+    Options::default()
+        .compaction(CompactionPolicy::Gear(sizes()))
+        .write_buffer_bytes(4 << 10)
+        .debug(DebugOptions::default().write_buffer_entries(MEMTABLE_ENTRIES))
+        .block_bytes(512)
+        .table_bytes(1 << 10)
 }
 
 fn bytes(level: &LevelDescription, draining: bool) -> u64 {
@@ -51,11 +52,12 @@ fn violation(
     levels: &[LevelDescription],
     rounds: &mut BTreeSet<(usize, u64)>,
 ) -> Option<String> {
-    let unit = options.write_buffer_bytes.max(options.base_level_bytes / options.l0_trigger as u64);
+    let sizes = sizes();
+    let unit = options.write_buffer_bytes.max(sizes.base_level_bytes / sizes.l0_trigger as u64);
     let largest = levels.iter().skip(1).map(|l| bytes(l, false) + bytes(l, true)).max()?;
     let mut target = largest;
     for (number, level) in levels.iter().enumerate().skip(1).rev().skip(1) {
-        target = (target / u64::from(options.level_ratio)).max(unit);
+        target = (target / u64::from(sizes.level_ratio)).max(unit);
         let Some(epoch) = level.runs.iter().filter(|run| run.draining).map(|run| run.epoch).max()
         else {
             continue;

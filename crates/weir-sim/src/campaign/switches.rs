@@ -24,8 +24,11 @@ const MIDWAY_PUTS: u32 = 1_500;
 fn is_busy(options: &weir::Options) -> bool {
     let small = options.write_buffer_bytes <= 8 << 10
         || options.debug.write_buffer_entries.is_some_and(|entries| entries <= 100);
-    let deep = options.base_level_bytes <= 16 << 10 && options.level_ratio < 10;
-    small && deep && options.l0_trigger <= 4 && options.runs_per_level <= 4
+    let policy = options.compaction;
+    let deep = policy.base_level_bytes().is_none_or(|bytes| bytes <= 16 << 10)
+        && policy.level_ratio().is_none_or(|ratio| ratio < 10)
+        && policy.l0_trigger().is_none_or(|runs| runs <= 4);
+    small && deep && policy.runs_per_level().is_none_or(|runs| runs <= 4)
 }
 
 /// The operations of sequence `number`. Every pair of policies has its turn.
@@ -38,7 +41,7 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
     let to = (from + 1 + number / count % (count - 1)) % count;
     let mut policy = all[to as usize];
     let seed = metamorphic::seed_where(&mut rng, |options| {
-        options.compaction == all[from as usize] && is_busy(options)
+        options.compaction.name() == all[from as usize].name() && is_busy(options)
     });
     let schedule = Schedule::new(seed, [1, 4, 16][rng.below(3) as usize]);
     let keyspaces = 1 + rng.below(2) as u8;
@@ -63,7 +66,7 @@ pub fn sequence(root: u64, number: u64) -> (Schedule, Vec<Op>) {
         ops.push(generator.midway(MIDWAY_PUTS));
         let fit = |n| {
             let drawn = options::reopened(n);
-            drawn.compaction == policy && is_busy(&drawn)
+            drawn.compaction.name() == policy.name() && is_busy(&drawn)
         };
         let options = options::number_where(|| rng.next_u64() as u32, fit);
         ops.push(Op::Reopen { leave: generator.leave(), options });

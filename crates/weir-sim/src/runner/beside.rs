@@ -154,7 +154,9 @@ impl Runner {
     /// next is the seed's choice. The actor, and the options as they were.
     fn hold_the_set(&self, db: &Db) -> Checked<(ActorHandle, Options)> {
         let before = db.default_keyspace().options();
-        let changed = Options { expected_bytes: before.expected_bytes ^ 1, ..before.clone() };
+        let mut changed = before.clone();
+        // The last entry repeats: written out, it changes nothing but the stored options.
+        changed.compression.extend(before.compression.last());
         self.faults.arm(Fault {
             op: Some(OpKind::Sync),
             class: Some(FileClass::Versions),

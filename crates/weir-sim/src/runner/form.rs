@@ -41,30 +41,30 @@ fn violations(options: &Options, levels: &[LevelDescription]) -> Vec<String> {
             found.push(format!("level {level} has {count} {what}, {policy} allows {most}"));
         }
     };
-    let full = options.runs_per_level.max(2);
     let mut all = 0;
     for (level, described) in levels.iter().enumerate() {
         let draining = described.runs.iter().filter(|run| run.draining).count();
         let filling = described.runs.len() - draining;
         all += filling;
         let (filling_max, draining_max) = match policy {
-            P::Leveled if level == 0 => (options.l0_trigger - 1, 0),
-            P::Leveled => (1, 0),
-            P::Tiered | P::SteppedMerge => (full - 1, 0),
-            P::LazyLeveled if level == last => (1, 0),
-            P::LazyLeveled => (full - 1, 0),
-            P::SizeTiered => (usize::MAX, 0),
-            P::Gear if level == 0 => (0, 0),
-            P::TwoPhase if level == 0 => (options.l0_trigger - 1, 0),
-            P::Gear | P::TwoPhase if level == last => (1, 0),
-            P::Gear | P::TwoPhase => (1, 1),
+            P::Leveled(sizes) if level == 0 => (sizes.l0_trigger - 1, 0),
+            P::Leveled(_) => (1, 0),
+            P::LazyLeveled(_) if level == last => (1, 0),
+            P::Tiered(runs) | P::SteppedMerge(runs) | P::LazyLeveled(runs) => {
+                (runs.runs_per_level - 1, 0)
+            }
+            P::SizeTiered(_) => (usize::MAX, 0),
+            P::Gear(_) if level == 0 => (0, 0),
+            P::TwoPhase(sizes) if level == 0 => (sizes.l0_trigger - 1, 0),
+            P::Gear(_) | P::TwoPhase(_) if level == last => (1, 0),
+            P::Gear(_) | P::TwoPhase(_) => (1, 1),
             _ => (usize::MAX, usize::MAX),
         };
         complain(level, filling, filling_max, "runs that receive");
         complain(level, draining, draining_max, "runs that drain");
     }
-    if policy == P::SizeTiered {
-        complain(0, all, full * levels.len(), "runs with those of all levels");
+    if let P::SizeTiered(runs) = policy {
+        complain(0, all, runs.runs_per_level * levels.len(), "runs with those of all levels");
     }
     found
 }
@@ -105,7 +105,7 @@ impl Runner {
     /// Counts a reopening that gave the default keyspace another policy than it had with `form`.
     pub(super) fn count_switch(&mut self, form: &Form) -> Checked {
         let options = self.form()?.options;
-        if options.compaction != form.options.compaction {
+        if options.compaction.name() != form.options.compaction.name() {
             let counts = &mut self.counters.switches;
             counts.all += 1;
             counts.merging += u64::from(form.merging);
@@ -156,6 +156,8 @@ impl Runner {
 
 #[cfg(test)]
 mod tests {
+    use weir::{CompactionPolicy as P, LeveledOptions, RunsOptions};
+
     use super::*;
 
     fn level(filling: u64, draining: u64) -> LevelDescription {
@@ -173,19 +175,17 @@ mod tests {
     #[test]
     fn the_oracle_knows_every_form() {
         let allowing = |levels: [LevelDescription; 3]| -> Vec<String> {
-            let fits = |policy: &CompactionPolicy| {
-                let options = Options {
-                    compaction: *policy,
-                    runs_per_level: 3,
-                    l0_trigger: 2,
-                    ..Options::default()
-                };
+            let fits = |policy: &P| {
+                let sizes = LeveledOptions::default().l0_trigger(2).into();
+                let runs = P::Tiered(RunsOptions::default().runs_per_level(3));
+                let policy = policy.with_options_of(sizes).with_options_of(runs);
+                let options = Options::default().compaction(policy);
                 violations(&options, &levels).is_empty()
             };
-            CompactionPolicy::ALL.into_iter().filter(fits).map(|p| p.to_string()).collect()
+            P::ALL.into_iter().filter(fits).map(|p| p.to_string()).collect()
         };
         let none = || level(0, 0);
-        let every = CompactionPolicy::ALL.map(|p| p.to_string());
+        let every = P::ALL.map(|p| p.to_string());
         assert_eq!(allowing([none(), level(1, 0), level(1, 0)]), every);
         assert_eq!(allowing([none(), level(1, 1), level(1, 0)]), ["gear", "two_phase"]);
         let stacked = ["tiered", "lazy_leveled", "size_tiered", "stepped_merge"];

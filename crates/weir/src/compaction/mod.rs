@@ -30,15 +30,15 @@ use policy::Policy;
 use policy::parts::OfParts;
 use policy::runs::OfRuns;
 
-/// The policy that an option names.
+/// The policy that an option names. It finds its options in the shapes that it looks at.
 pub(crate) fn policy_of(option: CompactionPolicy) -> &'static dyn Policy {
     match option {
-        CompactionPolicy::Leveled => &policy::leveled::Leveled,
-        CompactionPolicy::Tiered => &OfRuns(policy::tiered::Tiered),
-        CompactionPolicy::LazyLeveled => &OfRuns(policy::lazy_leveled::LazyLeveled),
-        CompactionPolicy::SizeTiered => &OfRuns(policy::size_tiered::SizeTiered),
-        CompactionPolicy::SteppedMerge => &OfRuns(policy::stepped_merge::SteppedMerge),
-        CompactionPolicy::Gear => &OfParts(policy::gear::Gear),
-        CompactionPolicy::TwoPhase => &OfParts(policy::two_phase::TwoPhase),
+        CompactionPolicy::Leveled(_) => &policy::leveled::Leveled,
+        CompactionPolicy::Tiered(_) => &OfRuns(policy::tiered::Tiered),
+        CompactionPolicy::LazyLeveled(_) => &OfRuns(policy::lazy_leveled::LazyLeveled),
+        CompactionPolicy::SizeTiered(_) => &OfRuns(policy::size_tiered::SizeTiered),
+        CompactionPolicy::SteppedMerge(_) => &OfRuns(policy::stepped_merge::SteppedMerge),
+        CompactionPolicy::Gear(_) => &OfParts(policy::gear::Gear),
+        CompactionPolicy::TwoPhase(_) => &OfParts(policy::two_phase::TwoPhase),
     }
 }

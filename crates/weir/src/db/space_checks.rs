@@ -30,6 +30,7 @@ use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{Fit, Free, Space, Spending, merge_need, tables_of, whole};
+use crate::options::Options;
 use crate::version::root::{KeyspaceVersion, Root};
 use crate::version::shape::Shape;
 
@@ -51,6 +52,17 @@ const BASE_BYTES_PER_TABLE: u64 = 400;
 /// Files that a new base of the version log takes: the log, and the root before it replaces the old
 /// one.
 const BASE_FILES: u64 = 2;
+
+/// Bytes of a merge of a full level 0 in a small tree: with the smallest base level, or where
+/// levels collect runs, with as much again, because what lies below comes along if it is smaller.
+fn full_level_0_bytes(options: &Options) -> u64 {
+    let (runs, below) = match options.compaction.sizes_if_any() {
+        Some(sizes) => (sizes.l0_trigger, Some(sizes.base_level_bytes)),
+        None => (options.compaction.runs().runs_per_level, None),
+    };
+    let batch = options.write_buffer_bytes.saturating_mul(runs as u64);
+    batch.saturating_add(below.unwrap_or(batch))
+}
 
 /// What the refusal of a log segment is about.
 const SEGMENT: &str = "the next log segment, its flush and the compaction that is due";
@@ -140,9 +152,8 @@ impl Engine {
     /// full level 0 into the smallest base level: whichever needs most.
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
-        let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
         let of_bytes = |bytes| Space { bytes, files: tables_of(bytes, options.table_bytes) };
-        let full_level_0 = of_bytes(batch.saturating_add(options.base_level_bytes));
+        let full_level_0 = of_bytes(full_level_0_bytes(options));
         if state.quarantine.blocked_reason(keyspace).is_some() {
             return full_level_0;
         }

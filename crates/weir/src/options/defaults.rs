@@ -58,19 +58,21 @@ pub const BLOOM_BITS_RANGE: RangeInclusive<f32> = 0.0..=32.0;
 /// [`Options::compression`](super::Options::compression) may have: one for each level.
 pub const PER_LEVEL_ENTRIES_RANGE: RangeInclusive<usize> = 0..=LEVELS;
 
-/// Default of [`Options::level_ratio`](super::Options::level_ratio).
+/// Default of [`LeveledOptions::level_ratio`](super::LeveledOptions::level_ratio).
 pub const DEFAULT_LEVEL_RATIO: u32 = 10;
-/// Range of [`Options::level_ratio`](super::Options::level_ratio).
+/// Range of [`LeveledOptions::level_ratio`](super::LeveledOptions::level_ratio).
 pub const LEVEL_RATIO_RANGE: RangeInclusive<u32> = 2..=100;
-/// Default of [`Options::base_level_bytes`](super::Options::base_level_bytes): 256 MiB.
+/// Default of [`LeveledOptions::base_level_bytes`](super::LeveledOptions::base_level_bytes): 256
+/// MiB.
 pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 256 << 20;
-/// Range of [`Options::base_level_bytes`](super::Options::base_level_bytes): 1 KiB and more.
+/// Range of [`LeveledOptions::base_level_bytes`](super::LeveledOptions::base_level_bytes): 1 KiB
+/// and more.
 pub const BASE_LEVEL_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=u64::MAX;
-/// Default of [`Options::l0_trigger`](super::Options::l0_trigger).
+/// Default of [`LeveledOptions::l0_trigger`](super::LeveledOptions::l0_trigger).
 pub const DEFAULT_L0_TRIGGER: usize = 4;
-/// Range of [`Options::l0_trigger`](super::Options::l0_trigger).
+/// Range of [`LeveledOptions::l0_trigger`](super::LeveledOptions::l0_trigger).
 pub const L0_TRIGGER_RANGE: RangeInclusive<usize> = 1..=1000;
-/// Default of [`Options::runs_per_level`](super::Options::runs_per_level).
+/// Default of [`RunsOptions::runs_per_level`](super::RunsOptions::runs_per_level).
 pub const DEFAULT_RUNS_PER_LEVEL: usize = 4;
-/// Range of [`Options::runs_per_level`](super::Options::runs_per_level).
+/// Range of [`RunsOptions::runs_per_level`](super::RunsOptions::runs_per_level).
 pub const RUNS_PER_LEVEL_RANGE: RangeInclusive<usize> = 2..=100;

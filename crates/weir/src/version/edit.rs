@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=68c98edd1c1b
+// FORMAT: docs/format/edit.md sha=861d5da7216d
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

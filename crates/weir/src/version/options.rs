@@ -1,15 +1,18 @@
-// FORMAT: docs/format/edit.md sha=68c98edd1c1b
+// FORMAT: docs/format/edit.md sha=861d5da7216d
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
-//! safely ignore has an odd tag. The page is docs/format/edit.md, "Options".
+//! safely ignore has an odd tag. The options of a policy are fields beside it, in any order; those
+//! that the policy does not have are not written, and are ignored where an earlier version wrote
+//! them. The page is docs/format/edit.md, "Options".
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
-use crate::options::{CompactionPolicy, Compression, Filters, Options, WarmUp};
+use crate::options::compaction::LevelSizes;
+use crate::options::{CompactionPolicy, Compression, Filters, Options, RunsOptions, WarmUp};
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
 const TAG_WRITE_BUFFER_ENTRIES: u64 = 3;
@@ -31,13 +34,13 @@ const RECORD: &str = "keyspace option";
 
 fn policy_number(policy: CompactionPolicy) -> u64 {
     match policy {
-        CompactionPolicy::Leveled => 1,
-        CompactionPolicy::Tiered => 2,
-        CompactionPolicy::LazyLeveled => 3,
-        CompactionPolicy::SizeTiered => 4,
-        CompactionPolicy::SteppedMerge => 5,
-        CompactionPolicy::Gear => 6,
-        CompactionPolicy::TwoPhase => 7,
+        CompactionPolicy::Leveled(_) => 1,
+        CompactionPolicy::Tiered(_) => 2,
+        CompactionPolicy::LazyLeveled(_) => 3,
+        CompactionPolicy::SizeTiered(_) => 4,
+        CompactionPolicy::SteppedMerge(_) => 5,
+        CompactionPolicy::Gear(_) => 6,
+        CompactionPolicy::TwoPhase(_) => 7,
     }
 }
 
@@ -70,13 +73,20 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     put_field(buf, TAG_BLOOM_BITS, &bits);
     let numbers: Vec<u8> = options.compression.iter().map(|&c| compression_number(c)).collect();
     put_field(buf, TAG_COMPRESSION, &numbers);
-    put_number(buf, TAG_LEVEL_RATIO, u64::from(options.level_ratio));
-    put_number(buf, TAG_BASE_LEVEL_BYTES, options.base_level_bytes);
-    put_number(buf, TAG_L0_TRIGGER, options.l0_trigger as u64);
-    put_number(buf, TAG_RUNS_PER_LEVEL, options.runs_per_level as u64);
+    let sizes = options.compaction.sizes_if_any();
+    if let Some(sizes) = sizes {
+        put_number(buf, TAG_LEVEL_RATIO, u64::from(sizes.level_ratio));
+        put_number(buf, TAG_BASE_LEVEL_BYTES, sizes.base_level_bytes);
+        put_number(buf, TAG_L0_TRIGGER, sizes.l0_trigger as u64);
+    }
+    if let Some(runs) = options.compaction.runs_if_any() {
+        put_number(buf, TAG_RUNS_PER_LEVEL, runs.runs_per_level as u64);
+    }
     put_number(buf, TAG_FILTERS, filters_number(options.filters));
     put_number(buf, TAG_WARM_UP, warm_up_number(options.warm_up));
-    put_number(buf, TAG_EXPECTED_BYTES, options.expected_bytes);
+    if let Some(sizes) = sizes {
+        put_number(buf, TAG_EXPECTED_BYTES, sizes.expected_bytes);
+    }
 }
 
 /// Decodes the tagged form: all of `bytes`, which lie in a record at `offset` of `file`.
@@ -87,6 +97,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
 pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Options> {
     let damaged = |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
     let mut options = Options::default();
+    let (mut sizes, mut runs) = (LevelSizes::DEFAULT, RunsOptions::DEFAULT);
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let (tag, content) = next_field(&mut reader).ok_or_else(|| damaged("is cut off"))?;
@@ -111,17 +122,18 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
                 options.compression =
                     content.iter().map(|&n| decode_compression(n)).collect::<Result<_>>()?;
             }
-            TAG_LEVEL_RATIO => options.level_ratio = small()?,
-            TAG_BASE_LEVEL_BYTES => options.base_level_bytes = wide()?,
-            TAG_L0_TRIGGER => options.l0_trigger = size()?,
-            TAG_RUNS_PER_LEVEL => options.runs_per_level = size()?,
+            TAG_LEVEL_RATIO => sizes.level_ratio = small()?,
+            TAG_BASE_LEVEL_BYTES => sizes.base_level_bytes = wide()?,
+            TAG_L0_TRIGGER => sizes.l0_trigger = size()?,
+            TAG_RUNS_PER_LEVEL => runs.runs_per_level = size()?,
             // An unknown division becomes the default.
             TAG_FILTERS => options.filters = decode_filters(wide()?),
             TAG_WARM_UP => options.warm_up = decode_warm_up(wide()?),
-            TAG_EXPECTED_BYTES => options.expected_bytes = wide()?,
+            TAG_EXPECTED_BYTES => sizes.expected_bytes = wide()?,
             _ => unknown(RECORD, tag)?,
         }
     }
+    options.compaction = options.compaction.assembled(sizes, runs);
     Ok(options)
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use weir::sim::Prng;
-use weir::{Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, Options};
+use weir::{
+    Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, LeveledOptions, Options,
+};
 
 use crate::history::Content;
 use crate::op::{Val, key_bytes};
@@ -36,18 +38,15 @@ pub(super) fn options() -> (DbOptions, Options) {
         debug: DebugDbOptions::default().version_log_bytes(64 << 10),
         ..DbOptions::default()
     };
-    let ks = Options {
-        write_buffer_bytes: 4 << 10,
-        debug: DebugOptions::default().write_buffer_entries(40),
-        block_bytes: 512,
-        table_bytes: 1 << 10,
-        bloom_bits: vec![10.0],
-        compression: vec![Compression::None, Compression::None, Compression::Lz4],
-        level_ratio: 2,
-        base_level_bytes: 3 << 10,
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let levels = LeveledOptions::default().level_ratio(2).base_level_bytes(3 << 10).l0_trigger(2);
+    let ks = Options::default()
+        .write_buffer_bytes(4 << 10)
+        .debug(DebugOptions::default().write_buffer_entries(40))
+        .block_bytes(512)
+        .table_bytes(1 << 10)
+        .bloom_bits([10.0])
+        .compression([Compression::None, Compression::None, Compression::Lz4])
+        .compaction(levels);
     (db, ks)
 }
 

@@ -1,10 +1,10 @@
 //! The scenarios: a prepared store and an action.
 
-use weir::{Db, Durability, Options};
+use weir::{Db, Durability};
 
 use super::callbacks::{self, Reaction};
 use super::caught::{Outcome, caught};
-use super::scene::{Scene, options};
+use super::scene::{Scene, levels, options};
 use crate::history::{Content, read_all};
 use crate::ledger::{Entry, Ledger};
 use crate::op::key_bytes;
@@ -156,7 +156,7 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         Scenario::BaseRewrite => {
             let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
             for n in 0..60u64 {
-                let changed = Options { level_ratio: 2 + (n % 8) as u32, ..options().1 };
+                let changed = options().1.compaction(levels(2 + (n % 8) as u32));
                 let result = caught(|| second.set_options(changed));
                 scene.tolerate("set options", result)?;
             }

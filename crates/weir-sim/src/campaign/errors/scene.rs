@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use weir::sim::{Faults, FaultyDir};
 use weir::{
-    Db, DbOptions, DebugDbOptions, DebugOptions, Durability, ErrorKind, Keyspace, Options,
-    WriteBatch,
+    Db, DbOptions, DebugDbOptions, DebugOptions, Durability, ErrorKind, Keyspace, LeveledOptions,
+    Options, WriteBatch,
 };
 
 use super::beside::{Beside, Known};
@@ -27,17 +27,18 @@ pub(super) fn options() -> (DbOptions, Options) {
         debug: DebugDbOptions::default().version_log_bytes(4 << 10).verify_outputs(true),
         ..DbOptions::default()
     };
-    let ks = Options {
-        write_buffer_bytes: 4 << 10,
-        debug: DebugOptions::default().write_buffer_entries(30),
-        block_bytes: 512,
-        table_bytes: 2 << 10,
-        base_level_bytes: 4 << 10,
-        level_ratio: 2,
-        l0_trigger: 2,
-        ..Options::default()
-    };
+    let ks = Options::default()
+        .write_buffer_bytes(4 << 10)
+        .debug(DebugOptions::default().write_buffer_entries(30))
+        .block_bytes(512)
+        .table_bytes(2 << 10)
+        .compaction(levels(2));
     (db, ks)
+}
+
+/// The levels of the keyspaces, each `ratio` times larger than the one above.
+pub(super) fn levels(ratio: u32) -> LeveledOptions {
+    LeveledOptions::default().base_level_bytes(4 << 10).level_ratio(ratio).l0_trigger(2)
 }
 
 /// A run: the store, the device and the ledger.

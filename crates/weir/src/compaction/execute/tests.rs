@@ -21,7 +21,7 @@ use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
 use crate::merge::{MergingCursor, Visible};
-use crate::options::{Options, WarmUp};
+use crate::options::{LeveledOptions, Options, WarmUp};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
 use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
@@ -385,16 +385,17 @@ fn cursor_of(run: &Arc<Run>) -> impl Cursor + use<> {
 }
 
 fn small_options(prng: &mut Prng) -> Options {
-    Options {
-        write_buffer_bytes: 1,
-        block_bytes: 512,
-        table_bytes: 1024 << prng.below(3),
-        base_level_bytes: 2048 << prng.below(3),
-        level_ratio: 2 + prng.below(4) as u32,
-        l0_trigger: 1 + prng.below(4) as usize,
-        bloom_bits: vec![prng.below(12) as f32],
-        ..Options::default()
-    }
+    Options::default()
+        .write_buffer_bytes(1)
+        .block_bytes(512)
+        .table_bytes(1024 << prng.below(3))
+        .compaction(
+            LeveledOptions::default()
+                .base_level_bytes(2048 << prng.below(3))
+                .level_ratio(2 + prng.below(4) as u32)
+                .l0_trigger(1 + prng.below(4) as usize),
+        )
+        .bloom_bits([prng.below(12) as f32])
 }
 
 fn random_write(store: &mut Store, prng: &mut Prng, keys: u64) {
@@ -482,14 +483,13 @@ fn assert_deletes_end(store: &mut Store) {
 /// A store with three overlapping runs in level 0, at its trigger.
 fn store_with_level0(seed: u64) -> Store {
     let mut prng = Prng::new(seed);
-    let mut store = Store::new(Options {
-        write_buffer_bytes: 1,
-        block_bytes: 512,
-        table_bytes: 4096,
-        base_level_bytes: 1 << 20,
-        l0_trigger: 3,
-        ..Options::default()
-    });
+    let mut store = Store::new(
+        Options::default()
+            .write_buffer_bytes(1)
+            .block_bytes(512)
+            .table_bytes(4096)
+            .compaction(LeveledOptions::default().base_level_bytes(1 << 20).l0_trigger(3)),
+    );
     for _ in 0..3 {
         (0..120).for_each(|_| random_write(&mut store, &mut prng, 150));
         store.flush();

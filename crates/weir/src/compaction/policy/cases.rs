@@ -38,23 +38,20 @@ use crate::base::ids::{DataEpoch, KeyspaceId, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
-use crate::options::{Compression, Options};
+use crate::options::{CompactionPolicy, Compression, LeveledOptions, Options};
 use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
-pub(super) fn small_options() -> Options {
-    Options {
-        write_buffer_bytes: 1,
-        table_bytes: 100,
-        base_level_bytes: 400,
-        level_ratio: 10,
-        l0_trigger: 4,
-        ..Options::default()
-    }
+fn small_options(policy: CompactionPolicy) -> Options {
+    let sizes = LeveledOptions::default().base_level_bytes(400).level_ratio(10).l0_trigger(4);
+    Options::default()
+        .write_buffer_bytes(1)
+        .table_bytes(100)
+        .compaction(policy.with_options_of(sizes.into()))
 }
 
 /// A shape without tables.
-pub(super) fn empty_shape(options: Options) -> Shape {
+fn empty_shape(options: Options) -> Shape {
     Shape::empty(Arc::new(options))
 }
 
@@ -137,13 +134,15 @@ fn parse_table(text: &str) -> TableMeta {
 
 fn set_option(options: &mut Options, text: &str) {
     let (name, value) = text.split_once('=').unwrap_or_else(|| panic!("no = in {text:?}"));
+    let policy = options.compaction;
+    let (mut sizes, mut runs) = (policy.level_sizes(), policy.runs());
     match name {
-        "runs_per_level" => options.runs_per_level = number(value) as usize,
-        "l0_trigger" => options.l0_trigger = number(value) as usize,
-        "level_ratio" => options.level_ratio = number(value) as u32,
+        "runs_per_level" => runs.runs_per_level = number(value) as usize,
+        "l0_trigger" => sizes.l0_trigger = number(value) as usize,
+        "level_ratio" => sizes.level_ratio = number(value) as u32,
+        "expected_bytes" => sizes.expected_bytes = number(value),
+        "base_level_bytes" => sizes.base_level_bytes = number(value),
         "table_bytes" => options.table_bytes = number(value),
-        "expected_bytes" => options.expected_bytes = number(value),
-        "base_level_bytes" => options.base_level_bytes = number(value),
         "write_buffer_bytes" => options.write_buffer_bytes = number(value),
         "filters" => options.filters = value.parse().expect("a division of filter bits"),
         "compression" if value == "lz4_below_0" => {
@@ -151,6 +150,9 @@ fn set_option(options: &mut Options, text: &str) {
         }
         _ => panic!("unknown option {text:?}"),
     }
+    options.compaction = policy.assembled(sizes, runs);
+    let is_set = (sizes, runs) == (options.compaction.level_sizes(), options.compaction.runs());
+    assert!(is_set, "{policy} has no option {name}");
 }
 
 fn level_of(text: &str) -> usize {
@@ -191,14 +193,14 @@ fn parse_job(text: &str) -> JobFootprint {
     JobFootprint { smallest, largest, newest, oldest: output, output }
 }
 
-fn build_shape(lines: &[String]) -> Shape {
-    let mut shape = empty_shape(small_options());
+fn build_shape(policy: CompactionPolicy, lines: &[String]) -> Shape {
+    let mut shape = empty_shape(small_options(policy));
     for line in lines {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let rest = rest.trim();
         match word {
             "options" => {
-                let mut options = small_options();
+                let mut options = small_options(policy);
                 rest.split_whitespace().for_each(|option| set_option(&mut options, option));
                 shape.options = Arc::new(options);
             }
@@ -288,12 +290,13 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
 /// Runs all cases of a file for a policy, and reports every one that fails, with what was printed
 /// instead.
 fn run_file(policy: &str, file: &str, text: &str) {
-    let policy = policy_of(policy.parse().expect("the name of a policy"));
+    let option: CompactionPolicy = policy.parse().expect("the name of a policy");
+    let policy = policy_of(option);
     let cases = parse(file, text);
     assert!(!cases.is_empty(), "{file} has no case");
     let mut failures = String::new();
     for case in cases {
-        let shape = build_shape(&case.shape);
+        let shape = build_shape(option, &case.shape);
         let got = run_command(policy, &shape, &case.command);
         if got != case.expected {
             writeln!(

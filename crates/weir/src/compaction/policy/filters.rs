@@ -46,7 +46,7 @@ pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, form: TreeF
 /// entries make. Levels have `runs` runs each on average.
 pub(super) fn filter_bits_of_levels(shape: &Shape, level: usize, entries: u64, runs: f64) -> f32 {
     let run = if level == 0 { 0 } else { level_entries(shape, level) };
-    let ratio = f64::from(shape.options.level_ratio.max(2));
+    let ratio = f64::from(shape.options.compaction.level_sizes().level_ratio.max(2));
     filter_bits(shape, level, entries.max(run), TreeForm { ratio, above: runs, last: runs })
 }
 

@@ -116,7 +116,8 @@ struct Rooms {
 
 impl Rooms {
     fn of(shape: &Shape) -> Self {
-        let patience = PATIENCE.saturating_mul(shape.options.l0_trigger.max(1));
+        let patience =
+            PATIENCE.saturating_mul(shape.options.compaction.level_sizes().l0_trigger.max(1));
         Self { bottom: true, urgent: shape.l0_flushed_runs() >= patience }
     }
 

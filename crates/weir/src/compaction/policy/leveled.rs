@@ -87,12 +87,12 @@ impl Policy for Leveled {
     }
 
     fn pressure(&self, shape: &Shape) -> Pressure {
-        let unit = unit_bytes(shape);
+        let (unit, sizes) = (unit_bytes(shape), shape.options.compaction.level_sizes());
         Pressure {
             l0_runs: shape.l0_flushed_runs(),
-            l0_trigger: shape.options.l0_trigger.max(1),
+            l0_trigger: sizes.l0_trigger.max(1),
             debt_bytes: debt_bytes(shape),
-            debt_unit_bytes: unit.saturating_mul(u64::from(shape.options.level_ratio) + 1),
+            debt_unit_bytes: unit.saturating_mul(u64::from(sizes.level_ratio) + 1),
         }
     }
 
@@ -115,9 +115,9 @@ impl Policy for Leveled {
 /// Bytes of the smallest base level worth having: one batch of level 0, or the user's number if
 /// that is larger.
 fn unit_bytes(shape: &Shape) -> u64 {
-    let options = &shape.options;
-    let batch = options.write_buffer_bytes.saturating_mul(options.l0_trigger as u64);
-    options.base_level_bytes.max(batch).max(1)
+    let sizes = shape.options.compaction.level_sizes();
+    let batch = shape.options.write_buffer_bytes.saturating_mul(sizes.l0_trigger as u64);
+    sizes.base_level_bytes.max(batch).max(1)
 }
 
 /// The targets of a leveled tree.
@@ -166,7 +166,7 @@ fn debt_bytes(shape: &Shape) -> u64 {
     let targets = targets_of(shape);
     let mut debt = 0u64;
     let mut incoming = 0u64;
-    if shape.l0_flushed_runs() >= shape.options.l0_trigger.max(1) {
+    if shape.l0_flushed_runs() >= shape.options.compaction.level_sizes().l0_trigger.max(1) {
         incoming = level_bytes(shape, 0);
         debt = incoming.saturating_add(level_bytes(shape, targets.next_level(shape, 0)));
     }

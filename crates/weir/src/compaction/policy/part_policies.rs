@@ -6,22 +6,18 @@ use super::geometry::{BOTTOM, draining_bytes, filling_bytes};
 use super::parts::{bytes_written_below, targets_of};
 use super::simulation::{ENTRY_BYTES, Tree};
 use crate::base::prng::Prng;
-use crate::options::{CompactionPolicy, Options};
+use crate::options::{CompactionPolicy, LeveledOptions, Options};
 
 /// Entries of a write buffer.
 const BUFFER: u64 = 128;
 
 /// Small tables, so that few are only half covered by a merge; levels down to one write buffer.
 fn options(compaction: CompactionPolicy) -> Options {
-    Options {
-        compaction,
-        write_buffer_bytes: BUFFER * ENTRY_BYTES,
-        table_bytes: 8 * ENTRY_BYTES,
-        base_level_bytes: BUFFER * ENTRY_BYTES,
-        level_ratio: 10,
-        l0_trigger: 1,
-        ..Options::default()
-    }
+    let sizes = LeveledOptions::default().base_level_bytes(BUFFER * ENTRY_BYTES).l0_trigger(1);
+    Options::default()
+        .compaction(compaction.with_options_of(sizes.level_ratio(10).into()))
+        .write_buffer_bytes(BUFFER * ENTRY_BYTES)
+        .table_bytes(8 * ENTRY_BYTES)
 }
 
 /// Flushes one write buffer of new keys.
@@ -71,9 +67,9 @@ fn inner_level_cost(compaction: CompactionPolicy, evenly: bool) -> f64 {
 #[test]
 fn two_phase_halves_the_merges_of_evenly_full_levels() {
     let r = 10.0;
-    let two_phase = inner_level_cost(CompactionPolicy::TwoPhase, false);
-    let full = inner_level_cost(CompactionPolicy::Leveled, true);
-    let round_robin = inner_level_cost(CompactionPolicy::Leveled, false);
+    let two_phase = inner_level_cost(CompactionPolicy::two_phase(), false);
+    let full = inner_level_cost(CompactionPolicy::leveled(), true);
+    let round_robin = inner_level_cost(CompactionPolicy::leveled(), false);
     let expected = (r + 2.0) / (2.0 * (r + 1.0));
     println!("{:.3} of full levels, expected {expected:.3}", two_phase / full);
     println!("{:.3} of round-robin levels", two_phase / round_robin);
@@ -86,7 +82,7 @@ fn two_phase_halves_the_merges_of_evenly_full_levels() {
 /// whenever it is rotated.
 #[test]
 fn gear_writes_half_a_level() {
-    let gear = inner_level_cost(CompactionPolicy::Gear, false);
+    let gear = inner_level_cost(CompactionPolicy::gear(), false);
     assert!((gear / 5.5 - 1.0).abs() <= 0.1, "{gear:.2}");
 }
 
@@ -95,7 +91,7 @@ fn gear_writes_half_a_level() {
 #[test]
 fn the_formula_is_what_a_fill_costs() {
     const FLUSHES: u64 = 250;
-    for compaction in [CompactionPolicy::Gear, CompactionPolicy::TwoPhase] {
+    for compaction in [CompactionPolicy::gear(), CompactionPolicy::two_phase()] {
         let mut prng = Prng::new(0xf111);
         let mut tree = Tree::new(options(compaction));
         let (mut seq, mut formula) = (0, 0.0);
@@ -117,7 +113,7 @@ fn the_formula_is_what_a_fill_costs() {
 #[test]
 fn gear_keeps_pace_all_the_time() {
     let mut prng = Prng::new(0x9ea5);
-    let mut tree = Tree::new(options(CompactionPolicy::Gear));
+    let mut tree = Tree::new(options(CompactionPolicy::gear()));
     let mut seq = 0;
     let mut rounds = 0;
     let job = 8 * 8 * ENTRY_BYTES;

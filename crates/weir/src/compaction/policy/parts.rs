@@ -92,9 +92,9 @@ impl<P: PartsPolicy> Policy for OfParts<P> {
 /// time, or a leveled tree's smallest base level (which is fed by `l0_trigger` runs at a time)
 /// divided by these.
 fn unit_bytes(shape: &Shape) -> u64 {
-    let options = &shape.options;
-    let share = options.base_level_bytes / options.l0_trigger.max(1) as u64;
-    options.write_buffer_bytes.max(share).max(1)
+    let sizes = shape.options.compaction.level_sizes();
+    let share = sizes.base_level_bytes / sizes.l0_trigger.max(1) as u64;
+    shape.options.write_buffer_bytes.max(share).max(1)
 }
 
 /// The targets of a tree with parts.
@@ -298,7 +298,7 @@ pub(super) fn bytes_written_below(shape: &Shape, targets: &Targets, level: usize
 fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, usize) -> u64) -> Pressure {
     let targets = targets_of(shape);
     let per_flushed_byte = bytes_written_below(shape, &targets, 0);
-    let l0_trigger = shape.options.l0_trigger.max(1);
+    let l0_trigger = shape.options.compaction.level_sizes().l0_trigger.max(1);
     let batch = shape.options.write_buffer_bytes.saturating_mul(l0_trigger as u64);
     let late = (1..BOTTOM).map(|level| {
         bytes_late(&targets, level) as f64 * bytes_written_below(shape, &targets, level)

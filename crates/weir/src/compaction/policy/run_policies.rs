@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::simulation::{ENTRY_BYTES, Tree};
+use super::simulation::{ENTRY_BYTES, Tree, with_options};
 use crate::base::ids::DataEpoch;
 use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::filter::monkey::false_positives;
-use crate::options::{CompactionPolicy, Filters, Options};
+use crate::options::{CompactionPolicy, Filters, LeveledOptions, Options, RunsOptions};
 use crate::version::shape::PartKind;
 
 /// A tree of random runs in random levels and parts: runs over parts of the key space, gaps
@@ -49,16 +49,16 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
 }
 
 fn random_options(prng: &mut Prng, compaction: CompactionPolicy) -> Options {
-    Options {
-        compaction,
-        write_buffer_bytes: 1,
-        table_bytes: ENTRY_BYTES * (1 + prng.below(8)),
-        base_level_bytes: ENTRY_BYTES * (4 + prng.below(40)),
-        level_ratio: 2 + prng.below(4) as u32,
-        l0_trigger: 1 + prng.below(4) as usize,
-        runs_per_level: 2 + prng.below(5) as usize,
-        ..Options::default()
-    }
+    let table_bytes = ENTRY_BYTES * (1 + prng.below(8));
+    let sizes = LeveledOptions::default()
+        .base_level_bytes(ENTRY_BYTES * (4 + prng.below(40)))
+        .level_ratio(2 + prng.below(4) as u32)
+        .l0_trigger(1 + prng.below(4) as usize);
+    let runs = RunsOptions::default().runs_per_level(2 + prng.below(5) as usize);
+    Options::default()
+        .compaction(with_options(compaction, sizes, runs))
+        .write_buffer_bytes(1)
+        .table_bytes(table_bytes)
 }
 
 /// Goal: every policy takes over every valid tree: it comes to rest in finitely many picks, loses
@@ -105,13 +105,11 @@ struct Cost {
 }
 
 fn fill(compaction: CompactionPolicy, runs_per_level: usize, flushes: u64, keys: u64) -> Cost {
-    let options = Options {
-        compaction,
-        runs_per_level,
-        write_buffer_bytes: 64 * ENTRY_BYTES,
-        table_bytes: 32 * ENTRY_BYTES,
-        ..Options::default()
-    };
+    let runs = RunsOptions::default().runs_per_level(runs_per_level);
+    let options = Options::default()
+        .compaction(with_options(compaction, LeveledOptions::default(), runs))
+        .write_buffer_bytes(64 * ENTRY_BYTES)
+        .table_bytes(32 * ENTRY_BYTES);
     let mut prng = Prng::new(0x7153);
     let mut tree = Tree::new(options);
     let mut cost = Cost { writes: 0.0, runs_most: 0, space_most: 0.0 };
@@ -156,14 +154,14 @@ fn unique_keys_cost_what_the_formulas_say() {
         let (t, n) = (runs_per_level as f64, flushes as f64);
         let levels = (n.ln() / t.ln() - 1e-9).ceil();
         for compaction in [
-            CompactionPolicy::Tiered,
-            CompactionPolicy::SteppedMerge,
-            CompactionPolicy::SizeTiered,
-            CompactionPolicy::LazyLeveled,
+            CompactionPolicy::tiered(),
+            CompactionPolicy::stepped_merge(),
+            CompactionPolicy::size_tiered(),
+            CompactionPolicy::lazy_leveled(),
         ] {
             let cost = fill(compaction, runs_per_level, flushes, u64::MAX);
             let (least, most) = match compaction {
-                CompactionPolicy::LazyLeveled => (levels - 1.0, levels - 1.0 + t),
+                CompactionPolicy::LazyLeveled(_) => (levels - 1.0, levels - 1.0 + t),
                 _ => (levels - 1.0, levels),
             };
             println!("formula {least:.2} to {most:.2}");
@@ -186,17 +184,14 @@ fn monkey_beats_uniform_filters_in_every_tree() {
         for (flushes, t) in
             [37, 150, 333, 800].into_iter().flat_map(|f| [2, 4, 8, 10].map(|t| (f, t)))
         {
-            let options = Options {
-                compaction,
-                runs_per_level: t as usize,
-                filters: Filters::Monkey,
-                bloom_bits: vec![8.0],
-                write_buffer_bytes: 64 * ENTRY_BYTES,
-                table_bytes: 32 * ENTRY_BYTES,
-                base_level_bytes: 256 * ENTRY_BYTES,
-                level_ratio: t,
-                ..Options::default()
-            };
+            let sizes = LeveledOptions::default().base_level_bytes(256 * ENTRY_BYTES);
+            let runs = RunsOptions::default().runs_per_level(t as usize);
+            let options = Options::default()
+                .compaction(with_options(compaction, sizes.level_ratio(t), runs))
+                .filters(Filters::Monkey)
+                .bloom_bits([8.0])
+                .write_buffer_bytes(64 * ENTRY_BYTES)
+                .table_bytes(32 * ENTRY_BYTES);
             let mut tree = Tree::new(options);
             let mut prng = Prng::new(flushes);
             for flush in 0..flushes {
@@ -228,10 +223,10 @@ fn monkey_beats_uniform_filters_in_every_tree() {
 #[test]
 fn overwriting_keeps_space_bounded() {
     for (compaction, space, writes) in [
-        (CompactionPolicy::Tiered, 6.0, 5.0),
-        (CompactionPolicy::SteppedMerge, 6.0, 5.0),
-        (CompactionPolicy::SizeTiered, 6.0, 5.0),
-        (CompactionPolicy::LazyLeveled, 1.25 * 1.15, 6.0 * 1.15),
+        (CompactionPolicy::tiered(), 6.0, 5.0),
+        (CompactionPolicy::stepped_merge(), 6.0, 5.0),
+        (CompactionPolicy::size_tiered(), 6.0, 5.0),
+        (CompactionPolicy::lazy_leveled(), 1.25 * 1.15, 6.0 * 1.15),
     ] {
         let cost = fill(compaction, 4, 1500, 4000);
         assert!(cost.space_most <= space, "{compaction}: space {:.2}", cost.space_most);

@@ -116,7 +116,7 @@ pub(super) fn count_all(shape: &Shape) -> usize {
 
 /// How many runs make a level full.
 pub(super) fn runs_max(shape: &Shape) -> usize {
-    shape.options.runs_per_level.max(2)
+    shape.options.compaction.runs().runs_per_level.max(2)
 }
 
 /// Whether a level has as many runs as it may, or more.

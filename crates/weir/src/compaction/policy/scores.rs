@@ -17,7 +17,8 @@ pub(super) struct Work {
 impl Work {
     /// Rule: level 0 works from `l0_trigger` runs on, and is as urgent as it has multiples of it.
     pub(super) fn of_level_0(shape: &Shape, excess: u64) -> Option<Self> {
-        let score = shape.l0_flushed_runs() as f64 / shape.options.l0_trigger.max(1) as f64;
+        let trigger = shape.options.compaction.level_sizes().l0_trigger.max(1);
+        let score = shape.l0_flushed_runs() as f64 / trigger as f64;
         let work = Self { level: 0, score, excess, cause: Cause::RunCount };
         (score >= 1.0).then_some(work)
     }

@@ -12,11 +12,20 @@ use crate::base::limits::LEVELS;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, MergeTask, RotateTask, RunSlice, Task};
-use crate::options::{CompactionPolicy, Options};
+use crate::options::{CompactionPolicy, LeveledOptions, Options, RunsOptions};
 use crate::version::shape::{JobFootprint, PartKind, PartShape, RunId, RunShape, Shape, TableList};
 
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
+
+/// A policy with those of these options that it has.
+pub(super) fn with_options(
+    policy: CompactionPolicy,
+    sizes: LeveledOptions,
+    runs: RunsOptions,
+) -> CompactionPolicy {
+    policy.with_options_of(sizes.into()).with_options_of(CompactionPolicy::Tiered(runs))
+}
 
 /// Key and sequence number.
 pub(super) type Entry = (u64, u64);
@@ -428,16 +437,16 @@ enum Writes {
 
 impl Writes {
     fn tree(self, compaction: CompactionPolicy, prng: &mut Prng) -> Tree {
-        let options = Options {
-            compaction,
-            runs_per_level: 2 + prng.below(4) as usize,
-            write_buffer_bytes: 1,
-            table_bytes: ENTRY_BYTES * (1 + prng.below(8)),
-            base_level_bytes: ENTRY_BYTES * (4 + prng.below(40)),
-            level_ratio: 2 + prng.below(4) as u32,
-            l0_trigger: 1 + prng.below(4) as usize,
-            ..Options::default()
-        };
+        let runs = RunsOptions::default().runs_per_level(2 + prng.below(4) as usize);
+        let table_bytes = ENTRY_BYTES * (1 + prng.below(8));
+        let sizes = LeveledOptions::default()
+            .base_level_bytes(ENTRY_BYTES * (4 + prng.below(40)))
+            .level_ratio(2 + prng.below(4) as u32)
+            .l0_trigger(1 + prng.below(4) as usize);
+        let options = Options::default()
+            .compaction(with_options(compaction, sizes, runs))
+            .write_buffer_bytes(1)
+            .table_bytes(table_bytes);
         let mut tree = Tree::new(options);
         tree.deletes = matches!(self, Self::Narrow);
         tree
@@ -527,12 +536,11 @@ fn jobs_in_flight_keep_the_tree_sound() {
 /// had taken, the others when nothing stood for the gaps.
 #[test]
 fn no_job_conflicts_with_another() {
-    use CompactionPolicy::{Gear, Leveled, TwoPhase};
     let seen = [
-        (Writes::Wide, Leveled, &[163][..]),
-        (Writes::Narrow, Leveled, &[260, 75, 183, 232, 291]),
-        (Writes::Narrow, Gear, &[332, 863, 157]),
-        (Writes::Narrow, TwoPhase, &[863, 994, 183]),
+        (Writes::Wide, CompactionPolicy::leveled(), &[163][..]),
+        (Writes::Narrow, CompactionPolicy::leveled(), &[260, 75, 183, 232, 291]),
+        (Writes::Narrow, CompactionPolicy::gear(), &[332, 863, 157]),
+        (Writes::Narrow, CompactionPolicy::two_phase(), &[863, 994, 183]),
     ];
     for (writes, compaction, seeds) in seen {
         seeds.iter().for_each(|&seed| writes.run(seed, compaction));
@@ -544,13 +552,12 @@ fn no_job_conflicts_with_another() {
 #[test]
 fn a_full_range_ends_in_one_run() {
     let mut prng = Prng::new(7);
-    let mut tree = Tree::new(Options {
-        write_buffer_bytes: 1,
-        table_bytes: 1000,
-        base_level_bytes: 2000,
-        level_ratio: 3,
-        ..Options::default()
-    });
+    let mut tree = Tree::new(
+        Options::default()
+            .write_buffer_bytes(1)
+            .table_bytes(1000)
+            .compaction(LeveledOptions::default().base_level_bytes(2000).level_ratio(3)),
+    );
     for seq in 0..60u64 {
         tree.flush((0..20).map(|i| (prng.below(3000), seq * 20 + i)).collect());
         tree.settle();
@@ -593,14 +600,15 @@ fn write_amplification(
 /// The proportions of the default options, each table 1,000 times smaller: a write buffer of two
 /// tables, a level-0 batch of four write buffers, which is one base unit.
 fn scaled_options(level_ratio: u32) -> Options {
-    Options {
-        write_buffer_bytes: 64 * ENTRY_BYTES,
-        table_bytes: 32 * ENTRY_BYTES,
-        base_level_bytes: 256 * ENTRY_BYTES,
-        level_ratio,
-        l0_trigger: 4,
-        ..Options::default()
-    }
+    Options::default()
+        .write_buffer_bytes(64 * ENTRY_BYTES)
+        .table_bytes(32 * ENTRY_BYTES)
+        .compaction(
+            LeveledOptions::default()
+                .base_level_bytes(256 * ENTRY_BYTES)
+                .level_ratio(level_ratio)
+                .l0_trigger(4),
+        )
 }
 
 /// Goal: write amplification of a random fill stays below the formula of docs/benchmarks.md: (T+1)

@@ -5,7 +5,7 @@
 //! level with a target is the *base level*: level 0 is merged straight into it, and the levels
 //! above it stay empty. A tree that grows gets a new level above its base level, not below its
 //! last: nothing has to be moved for it. Source: RocksDB's dynamic level bytes. We differ: the last
-//! level counts as what is expected of it (`Options::expected_bytes`) if that is more.
+//! level counts as what is expected of it (the option `expected_bytes`) if that is more.
 
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::{BOTTOM, in_use, level_bytes};
@@ -25,12 +25,13 @@ impl Targets {
     /// `level_ratio`-th, down to one unit. A level in use stays in use until its target falls below
     /// half a unit, so that a tree at the border does not change its form back and forth.
     pub(super) fn of(shape: &Shape, unit: u64) -> Self {
-        let ratio = u64::from(shape.options.level_ratio.max(2));
+        let sizes = shape.options.compaction.level_sizes();
+        let ratio = u64::from(sizes.level_ratio.max(2));
         let mut bytes = [0; LEVELS];
         bytes[BOTTOM] = u64::MAX;
         let mut base = BOTTOM;
         let largest = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
-        let mut target = largest.max(shape.options.expected_bytes);
+        let mut target = largest.max(sizes.expected_bytes);
         while base > 1 {
             target /= ratio;
             let needed = if in_use(shape, base - 1) { unit / 2 } else { unit };

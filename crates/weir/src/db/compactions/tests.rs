@@ -11,11 +11,11 @@ use crate::base::ids::{KeyspaceId, uid};
 use crate::db::compactions::{Due, Room};
 use crate::db::engine::Engine;
 use crate::db::retries::Work;
-use crate::{Db, ErrorKind, Options};
+use crate::{Db, ErrorKind, LeveledOptions, Options};
 
 /// Level 0 is merged at two runs, and writers wait at ten.
 fn open(dir: &std::path::Path) -> Db {
-    let options = Options { l0_trigger: 2, ..Options::default() };
+    let options = Options::default().compaction(LeveledOptions::default().l0_trigger(2));
     Db::builder(dir.join("db")).default_options(options).open().unwrap()
 }
 
@@ -199,13 +199,10 @@ fn check(db: &Db, model: &Model) -> usize {
 #[test]
 fn a_damaged_table_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        l0_trigger: 2,
-        table_bytes: 4 << 10,
-        base_level_bytes: 16 << 10,
-        block_bytes: 512,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .compaction(LeveledOptions::default().l0_trigger(2).base_level_bytes(16 << 10))
+        .table_bytes(4 << 10)
+        .block_bytes(512);
     let builder = Db::builder(dir.path().join("db")).default_options(options.clone());
     let db = builder.block_cache_bytes(0).open().unwrap();
     let other = db.keyspace_with("other", options).unwrap();
@@ -306,7 +303,7 @@ fn a_failed_read_is_no_damage() {
     let disk = SimDisk::new(crate::sim::SimOptions::default());
     let faulty = FaultyDir::over_disk(&disk);
     let faults = faulty.faults();
-    let options = Options { l0_trigger: 2, ..Options::default() };
+    let options = Options::default().compaction(LeveledOptions::default().l0_trigger(2));
     let builder = Db::builder("sim").default_options(options).block_cache_bytes(0);
     let db = builder.device(std::sync::Arc::new(faulty)).open().unwrap();
     add_run(&db, 0).unwrap();

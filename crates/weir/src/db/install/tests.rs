@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::db::Db;
-use crate::options::Options;
+use crate::options::{LeveledOptions, Options};
 use crate::state::tree::SuperVersion;
 
 const KEYSPACES: usize = 100;
@@ -16,7 +16,7 @@ const KEYSPACES: usize = 100;
 fn an_edit_costs_what_it_changes() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).background_threads(1).open().unwrap();
-    let options = Options { l0_trigger: 2, ..Options::default() };
+    let options = Options::default().compaction(LeveledOptions::default().l0_trigger(2));
     let name = |i: usize| format!("keyspace {i}");
     let keyspaces: Vec<_> =
         (0..KEYSPACES).map(|i| db.keyspace_with(&name(i), options.clone()).unwrap()).collect();
@@ -54,10 +54,11 @@ fn an_edit_costs_what_it_changes() {
         one.compact_range(..).unwrap();
     });
     check("a change of options", 1, &|| {
-        let other = Options { level_ratio: 5, ..options.clone() };
+        let other = options.clone().compaction(LeveledOptions::default().level_ratio(5));
         one.set_options(other).unwrap();
     });
-    assert_eq!(one.tree.peek().options.level_ratio, 5, "readers see the new options");
+    let sizes = one.tree.peek().options.compaction.level_sizes();
+    assert_eq!(sizes.level_ratio, 5, "readers see the new options");
     db.close().unwrap();
 }
 
@@ -71,7 +72,7 @@ fn a_change_of_options_is_told_to_who_waits() {
     // Nothing else is told meanwhile.
     engine.jobs.state.lock().rest_until = Some(u64::MAX);
     let seen = engine.shared.progress_generation();
-    let other = Options { l0_trigger: 100, ..Options::default() };
+    let other = Options::default().compaction(LeveledOptions::default().l0_trigger(100));
     db.default_keyspace().set_options(other).unwrap();
     assert_ne!(engine.shared.progress_generation(), seen);
     engine.note_job(Ok(()));

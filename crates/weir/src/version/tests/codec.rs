@@ -8,7 +8,10 @@ use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
-use crate::options::{CompactionPolicy, Compression, DebugOptions, Filters, Options, WarmUp};
+use crate::options::{
+    CompactionPolicy, Compression, DebugOptions, Filters, LeveledOptions, Options, RunsOptions,
+    WarmUp,
+};
 use crate::version::edit::{AddedTable, Flushed, Rotation, VersionEdit};
 use crate::version::options::{decode_options, encode_options};
 use crate::version::record::RootRecord;
@@ -156,19 +159,18 @@ fn unknown_tags_are_refused_by_name_or_skipped() {
 
 #[test]
 fn options_round_trip() {
-    let options = Options {
-        debug: DebugOptions::default().write_buffer_entries(12),
-        bloom_bits: vec![10.0, 0.5, 0.0],
-        compression: vec![Compression::None, Compression::Lz4, Compression::Zstd],
-        l0_trigger: 9,
-        runs_per_level: 7,
-        expected_bytes: 1 << 40,
-        filters: Filters::Monkey,
-        warm_up: WarmUp::Incremental,
-        ..Options::default()
-    };
-    let policies =
-        CompactionPolicy::ALL.map(|compaction| Options { compaction, ..options.clone() });
+    let options = Options::default()
+        .debug(DebugOptions::default().write_buffer_entries(12))
+        .bloom_bits([10.0, 0.5, 0.0])
+        .compression([Compression::None, Compression::Lz4, Compression::Zstd])
+        .compaction(LeveledOptions::default().l0_trigger(9).expected_bytes(1 << 40))
+        .filters(Filters::Monkey)
+        .warm_up(WarmUp::Incremental);
+    let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(7));
+    let policies = CompactionPolicy::ALL.map(|policy| {
+        let policy = policy.with_options_of(options.compaction).with_options_of(runs);
+        options.clone().compaction(policy)
+    });
     for options in policies.into_iter().chain([Options::default()]) {
         let mut bytes = Vec::new();
         encode_options(&options, &mut bytes);
@@ -180,6 +182,55 @@ fn options_round_trip() {
     let mut bytes = Vec::new();
     put_field(&mut bytes, 4, &[0, 9]);
     assert_eq!(decode_options(&bytes, "file", 0).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+/// Goal: stores that were written when every option stood beside the policy are read: of the
+/// options, the policy gets those that it has, in whatever order they come, and no others are
+/// written again. Method: the bytes of that time.
+#[test]
+fn options_of_other_policies_are_dropped() {
+    let fields: [&[u8]; 14] = [
+        &[1, 4, 0x80, 0x80, 0x80, 0x20],
+        &[5, 1, 4],
+        &[2, 1, 2], // tiered
+        &[7, 2, 0x80, 0x20],
+        &[9, 4, 0x80, 0x80, 0x80, 0x10],
+        &[11, 4, 0, 0, 0x20, 0x41],
+        &[4, 1, 0],
+        &[13, 1, 7],                            // level_ratio
+        &[15, 5, 0x80, 0x80, 0x80, 0x80, 0x01], // base_level_bytes
+        &[17, 1, 9],                            // l0_trigger
+        &[19, 1, 6],                            // runs_per_level
+        &[21, 1, 1],
+        &[23, 1, 0],
+        &[25, 1, 0], // expected_bytes
+    ];
+    let decode = |fields: &[&[u8]]| decode_options(&fields.concat(), "file", 0).unwrap();
+    let without = |tags: &[u8]| -> Vec<&[u8]> {
+        fields.into_iter().filter(|field| !tags.contains(&field[0])).collect()
+    };
+    let tiered = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(6));
+    let options = Options::default().compaction(tiered);
+    let backwards: Vec<&[u8]> = fields.into_iter().rev().collect();
+    assert_eq!(decode(&fields), options);
+    assert_eq!(decode(&backwards), options);
+    let mut bytes = Vec::new();
+    encode_options(&options, &mut bytes);
+    assert_eq!(bytes, without(&[13, 15, 17, 25]).concat());
+
+    let leveled = |fields: &[&[u8]]| -> Vec<u8> {
+        let policy: &[u8] = &[2, 1, 1];
+        let field = |field: &&[u8]| if field[0] == 2 { policy } else { *field }.to_vec();
+        fields.iter().flat_map(field).collect()
+    };
+    let sizes = LeveledOptions::default().level_ratio(7).l0_trigger(9);
+    let options = Options::default().compaction(sizes);
+    for fields in [&fields[..], &backwards] {
+        assert_eq!(decode_options(&leveled(fields), "file", 0).unwrap(), options);
+    }
+    let mut bytes = Vec::new();
+    encode_options(&options, &mut bytes);
+    assert_eq!(bytes, leveled(&without(&[19])));
 }
 
 #[test]

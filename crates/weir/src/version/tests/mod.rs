@@ -21,7 +21,7 @@ use crate::base::ids::{KeyspaceId, Lineage, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
-use crate::options::Options;
+use crate::options::{LeveledOptions, Options};
 use crate::storage::Storage;
 
 const LINEAGE: Lineage = Lineage::new(0xabcd);
@@ -67,7 +67,10 @@ fn dump(root: &Root) -> String {
         writeln!(
             text,
             "keyspace {id} {:?} trigger {} log_start {:?} flushed {}",
-            keyspace.name, keyspace.options.l0_trigger, keyspace.log_start, keyspace.flushed_seq
+            keyspace.name,
+            keyspace.options.compaction.level_sizes().l0_trigger,
+            keyspace.log_start,
+            keyspace.flushed_seq
         )
         .unwrap();
         for (number, level) in keyspace.version.levels().iter().enumerate() {
@@ -201,7 +204,8 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let choice = prng.below(20);
     if ids.is_empty() || (choice == 0 && ids.len() < 4) {
         let id = set.new_keyspace_id().unwrap();
-        let options = Options { l0_trigger: prng.below(50) as usize, ..Options::default() };
+        let options = Options::default()
+            .compaction(LeveledOptions::default().l0_trigger(prng.below(50) as usize));
         let part = edit.keyspace(id);
         part.create = Some(format!("keyspace {id}"));
         part.options = Some(Arc::new(options));
@@ -212,7 +216,8 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let part = match choice {
         1 => KeyspaceEdit { drop: ids.len() > 1, ..KeyspaceEdit::default() },
         2 => {
-            let options = Options { l0_trigger: prng.below(50) as usize, ..Options::default() };
+            let options = Options::default()
+                .compaction(LeveledOptions::default().l0_trigger(prng.below(50) as usize));
             KeyspaceEdit { options: Some(Arc::new(options)), ..KeyspaceEdit::default() }
         }
         3..9 => {
