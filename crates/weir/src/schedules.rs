@@ -442,17 +442,18 @@ fn write_once(db: &Db, writer: u64, turn: u64, answered: &Arc<AtomicU64>, how: u
 fn stopped_writers_go_on() {
     explore(|mut prng| {
         let disk = SimDisk::new(SimOptions::default());
-        let fill = |l0_trigger| {
-            Options::default()
-                .debug(DebugOptions::default().write_buffer_entries(1))
-                .compaction(LeveledOptions::default().l0_trigger(l0_trigger))
-        };
-        let db = open_small_store(&disk, 0, DbOptions::default(), fill(1000));
+        let fill = Options::default()
+            .debug(DebugOptions::default().write_buffer_entries(1))
+            .compaction(LeveledOptions::default().l0_trigger(1000));
+        let db = open_small_store(&disk, 0, DbOptions::default(), fill.clone());
         for turn in 0..RUNS {
             db.put(key_of(prng.below(20)), turn.to_le_bytes()).expect("a sound store takes writes");
         }
         db.close().expect("a sound store closes");
-        let db = open_small_store(&disk, 0, DbOptions::default(), fill(1));
+        let db = open_small_store(&disk, 0, DbOptions::default(), fill);
+        let merge = LeveledOptions::default().base_level_bytes(1 << 10).l0_trigger(1);
+        let options = db.default_keyspace().options().compaction(merge);
+        db.default_keyspace().set_options(options).expect("a sound store takes options");
         let weighers = [(); WEIGHERS].map(|()| {
             let (engine, other) = (Arc::clone(&db.handle.engine), Arc::clone(&db.handle.engine));
             let is_deep = move || {
