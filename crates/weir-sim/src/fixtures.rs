@@ -21,7 +21,7 @@ use weir::{
 use crate::op::{Val, key_bytes};
 use crate::world::{self, Disk, Schedule};
 
-/// The stores that [`write`] makes.
+/// The stores that [`write()`] makes.
 pub const NAMES: [&str; 5] = ["new", "policies", "killed", "power-loss", "zstd"];
 
 /// Fewest equal bytes that are packed as a run.

@@ -15,7 +15,7 @@ pub struct Counters {
     pub levels: u64,
     /// Reads through snapshots that are older than a merge.
     pub old_reads: u64,
-    /// Stores opened again, by [`Leave`].
+    /// Stores opened again, by [`Leave`](crate::op::Leave).
     pub reopens: [u64; 4],
     /// Values refused because they exceed the limit of the options.
     pub refused: u64,
