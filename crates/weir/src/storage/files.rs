@@ -6,19 +6,19 @@
 //! | name | holds |
 //! |---|---|
 //! | `LOCK` | nothing; locked while the store is open |
-//! | `ROOT` | the root, framed with magic and checksum |
-//! | `ROOT.tmp` | a root being written; worthless |
+//! | `ROOT` | the root, framed with magic and checksum (LevelDB's `CURRENT`) |
+//! | `ROOT.tmp` | a root being written; ignored after a crash |
 //! | `000123.tbl` | table 123 |
 //! | `wal-000123.log`, `versions-000123.log` | logs by number |
-//! | `lost-NAME`, `lost-NAME.2` | what a repair could not read; only `destroy` removes it |
+//! | `lost-NAME`, `lost-NAME.2` | a file that a repair could not read; only `destroy` removes it |
 //!
 //! Invariants: (1) every file is created exclusively, and no uid or number is used twice; (2) when
 //! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable; (3)
 //! the root is replaced by rename of a synced file, so that it is the old or the new one, and its
-//! checksum turns anything else into `Corruption`; (4) a directory that is not a store's is left
-//! untouched.
+//! checksum turns anything else into `Corruption`; (4) a directory with foreign files and no root
+//! is left untouched.
 //!
-//! Thread-safety: all methods may be called at once; `write_root` calls are put in a row.
+//! Thread-safety: any thread may call any method; calls of `write_root` are serialized.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -53,14 +53,13 @@ const ROOT_BYTES_MAX: usize = 1 << 20;
 /// The largest file that a root can be in.
 const ROOT_FILE_BYTES_MAX: u64 = (ROOT_BYTES_MAX + ROOT_HEADER_BYTES + ROOT_CRC_BYTES) as u64;
 
-/// Bytes that a table writer collects before it writes: one request per 512 KiB costs about 1 % of
-/// the time that the copy takes, and a job with two open writers holds 1 MiB.
+/// Write buffer of a table writer: with one request per 512 KiB the system calls take about 1 % of
+/// the time of the copy, and a job with two open writers holds 1 MiB.
 const TABLE_BUFFER_BYTES: usize = 512 << 10;
-/// Bytes after which the device is told to start writing, so that the sync at the end finds little
-/// to do.
+/// Bytes after which write-back is started, so that little is left for the sync at the end.
 const WRITE_BACK_BYTES: u64 = 1 << 20;
 
-/// Tables that are open at once at least, however few descriptors there are.
+/// Tables that may always be open at once, however few file descriptors there are.
 const OPEN_TABLES_MIN: usize = 4;
 
 /// A store in a directory.
@@ -76,8 +75,8 @@ impl Files {
     /// Opens or creates the store in `dir` and locks it.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is somebody else's, `NotFound` if there is no store and
-    /// none may be made, `Locked`, `Corruption` if there are tables but no root, `Io`.
+    /// `InvalidArgument` if the directory holds foreign files, `NotFound` if there is no store and
+    /// none may be created, `Locked`, `Corruption` if there are tables but no root, `Io`.
     pub fn open(dir: Arc<dyn Dir>, options: OpenOptions) -> Result<Self> {
         let absent = |dir: &dyn Dir| {
             Error::new(
@@ -86,7 +85,7 @@ impl Files {
             )
         };
         let may_create = options.create && !options.read_only;
-        // Before the lock file is made: a foreign directory is left as it is.
+        // Before the lock file is created: a foreign directory is left untouched.
         if matches!(inspect(&*dir)?, Found::Vacant(_)) && !may_create {
             return Err(absent(&*dir));
         }
@@ -94,7 +93,7 @@ impl Files {
             check_root_tmp(&*dir)?;
         }
         let lock = dir.lock(LOCK)?;
-        // Again, now that nobody else changes it.
+        // Again, now that the lock is held.
         match inspect(&*dir)? {
             Found::Store => {}
             Found::Vacant(_) if !may_create => return Err(absent(&*dir)),
@@ -113,10 +112,10 @@ impl Files {
         Self { dir, read_only, root_in_work, lock: Mutex::new(Some(lock)), removals }
     }
 
-    /// Opens what is left of a store in `dir`, with or without a root, and locks it.
+    /// Opens a damaged store in `dir`, with or without a root, and locks it.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is somebody else's, `NotFound` if it holds nothing of a
+    /// `InvalidArgument` if the directory holds foreign files, `NotFound` if it holds no files of a
     /// store, `Locked`, `Io`. Nothing is changed then.
     pub(crate) fn open_damaged(dir: Arc<dyn Dir>) -> Result<Self> {
         let is_log = |name: &String| matches!(parse_name(name), Some(Name::Log(..)));
@@ -133,25 +132,26 @@ impl Files {
         Ok(Self::holding(dir, false, lock))
     }
 
-    /// The names that are taken. A directory takes one as a file does.
+    /// The names in use, those of subdirectories included.
     fn names(&self) -> Result<Vec<String>> {
         let bare = |name: String| name.strip_suffix('/').map(str::to_owned).unwrap_or(name);
         Ok(self.dir.list()?.into_iter().map(bare).collect())
     }
 
-    /// Removes the store in `dir`, damaged or not: every file with a name of ours, and no other.
+    /// Removes the store in `dir`, damaged or not: every file with a name of a store's, and no
+    /// other.
     ///
-    /// The root goes first, so that a crash in between leaves a store that is refused, not one that
-    /// lacks tables.
+    /// The root is removed first, so that a crash in between leaves a store that is refused, not
+    /// one that lacks tables.
     ///
     /// # Errors
-    /// `NotFound` if the directory is empty, `InvalidArgument` if it holds other files but nothing
-    /// of a store's, `Locked` if the store is open, `Io`.
+    /// `NotFound` if the directory is empty, `InvalidArgument` if it holds foreign files only,
+    /// `Locked` if the store is open, `Io`.
     pub fn destroy(dir: &dyn Dir) -> Result<()> {
         let ours = |names: Vec<String>| names.into_iter().filter(|n| parse_name(n).is_some());
         let names = dir.list()?;
         let foreign = names.iter().find(|n| parse_name(n).is_none() && *n != LOST_AND_FOUND);
-        // Other programs have files of that name too.
+        // A LOCK alone proves nothing: other programs have files of that name.
         if ours(names.clone()).all(|name| name == LOCK) {
             if let Some(name) = foreign {
                 return Err(Error::invalid(format!(
@@ -178,7 +178,7 @@ impl Files {
         dir.sync()
     }
 
-    /// Refuses changes of a store that was opened for reading, or that others may have open by now.
+    /// Refuses changes of a store that was opened for reading only, or whose lock is released.
     fn writable(&self) -> Result<()> {
         let (kind, why) = if self.read_only {
             (ErrorKind::ReadOnly, "was opened for reading only")
@@ -190,13 +190,14 @@ impl Files {
         Err(Error::new(kind, format!("the store {} {why}", self.dir.path())))
     }
 
-    /// Directories are among them: they are refused when they are opened, as pipes are, and no new
-    /// file gets their number.
+    /// The objects that `pick` selects, ascending. Subdirectories with such names count: opening
+    /// one fails, as opening a pipe does, and no new file gets its number.
     fn list_names<T: Ord>(&self, pick: impl Fn(Name) -> Option<T>) -> Result<Vec<T>> {
         let names = self.names().map_err(Error::leaving_nothing_unknown)?;
         let mut found: Vec<T> =
             names.iter().filter_map(|n| parse_name(n)).filter_map(pick).collect();
         found.sort_unstable();
+        debug_assert!(found.is_sorted_by(|a, b| a < b), "a directory lists a name twice");
         Ok(found)
     }
 
@@ -209,7 +210,7 @@ impl Files {
         self.dir.open(name, class_of(name), mode)
     }
 
-    /// Creates a file. One that was made although the device reports an error does not stay.
+    /// Creates a file, and removes it again if the device created it but reports an error.
     fn create_new(&self, name: &str) -> Result<Arc<dyn File>> {
         self.removals.give_name(name);
         self.dir.create(name, class_of(name)).map_err(|error| {
@@ -220,30 +221,35 @@ impl Files {
         })
     }
 
-    /// Fills a file that was just created under `name`; on an error it is removed again.
+    /// Fills the new file `name`; removes it on an error.
     fn fill_new(&self, name: &str, fill: impl FnOnce() -> Result<()>) -> Result<()> {
         fill().inspect_err(|_| self.give_up(name))
     }
 
-    /// Removes what an error has left under `name`, if there is something.
+    /// Removes the file that an error has left under `name`, if there is one.
     fn give_up(&self, name: &str) {
         let removed = self.removals.remove(&*self.dir, name);
-        removed.ignore_error("the first error tells more, and this is tried again");
+        removed.ignore_error("the first error is reported, and the removal is retried");
     }
 }
 
+/// The file's content for a root record.
 fn encode_root(root: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(ROOT_HEADER_BYTES + root.len() + ROOT_CRC_BYTES);
+    let len = u32::try_from(root.len()).ok().filter(|_| root.len() <= ROOT_BYTES_MAX);
+    let len = len.unwrap_or_else(|| panic!("a root of {} > {ROOT_BYTES_MAX} bytes", root.len()));
+    let bytes = ROOT_HEADER_BYTES + root.len() + ROOT_CRC_BYTES;
+    let mut frame = Vec::with_capacity(bytes);
     frame.extend_from_slice(&ROOT_MAGIC);
     coding::put_u32(&mut frame, ROOT_FRAME_VERSION);
-    coding::put_u32(&mut frame, root.len() as u32);
+    coding::put_u32(&mut frame, len);
     frame.extend_from_slice(root);
     let crc = checksum::mask(checksum::crc(&frame));
     coding::put_u32(&mut frame, crc);
+    assert_eq!(frame.len(), bytes, "bytes of a root's frame and of its layout");
     frame
 }
 
-/// The root in a frame; `Err` says what is wrong with it.
+/// The root record in the file's content. Errors name `path`.
 fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
     let bad = |what: &str| Error::corruption(path, 0, what);
     let mut reader = coding::Reader::new(frame);
@@ -276,7 +282,7 @@ fn decode_root(path: &str, frame: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl Files {
-    /// Creates a log and has `fill` give it its length, `bytes`; durable under its name before this
+    /// Creates a log of `bytes` bytes, which `fill` allocates; durable under its name before this
     /// returns.
     fn make_log(
         &self,
@@ -286,6 +292,7 @@ impl Files {
         fill: impl FnOnce(&Arc<dyn File>) -> Result<()>,
     ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
+        assert!(number > SegmentNumber::ZERO, "segment 0 of {kind:?}: numbers begin with 1");
         let name = log_name(kind, number);
         let file = self.create_new(&name)?;
         self.fill_new(&name, || {
@@ -302,6 +309,7 @@ impl Storage for Files {
         // File systems allocate at write-back, when the size is known: the hint adds nothing.
         let _ = bytes_hint;
         self.writable()?;
+        assert!(uid > TableUid::NONE, "table 0: uids begin with 1");
         let name = table_name(uid);
         let file = self.create_new(&name)?;
         Ok(Box::new(FileTableWriter {
@@ -366,8 +374,9 @@ impl Storage for Files {
         new: SegmentNumber,
     ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
+        assert_ne!(old, new, "a segment of {kind:?} is recycled under its own number");
         let (from, to) = (log_name(kind, old), log_name(kind, new));
-        // A rename would silently replace it. The store is locked: nobody creates it in between.
+        // A rename would replace it silently. The store is locked: it cannot be created in between.
         if self.list_logs(kind)?.contains(&new) {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -408,17 +417,16 @@ impl Storage for Files {
         if bytes > ROOT_FILE_BYTES_MAX {
             return Err(Error::corruption(file.path(), 0, "a root larger than any root"));
         }
-        let mut frame = vec![0; bytes as usize];
+        let mut frame = vec![0; coding::to_usize(bytes)];
         file.read_exact_at(&mut frame, 0)?;
         decode_root(&file.path(), &frame).map(Some)
     }
 
     fn write_root(&self, root: &[u8]) -> Result<()> {
         self.writable()?;
-        assert!(root.len() <= ROOT_BYTES_MAX, "a root of {} > {ROOT_BYTES_MAX} bytes", root.len());
         let _one_at_a_time = self.root_in_work.lock();
         let file = match self.create_new(ROOT_TMP) {
-            // Left behind by a crash, or by a write that failed.
+            // A crash or a failed write has left it.
             Err(e) if e.kind() == ErrorKind::Conflict => {
                 let removed = self.removals.remove(&*self.dir, ROOT_TMP);
                 removed.map_err(Error::leaving_nothing_unknown)?;
@@ -452,13 +460,13 @@ impl Storage for Files {
     }
 
     fn open_tables_max(&self) -> Option<usize> {
-        // The other half is for logs, for what jobs write and what is read just when it is closed,
-        // and for the rest of the process.
+        // The other half is for logs, for tables that jobs write, for those that are read while
+        // they are being closed, and for the rest of the process.
         self.dir.open_files_max().map(|files| (files / 2).max(OPEN_TABLES_MIN))
     }
 
     fn unlock(&self) {
-        // It goes at the end, also if the device panics.
+        // Dropped at the end, also if the device panics.
         let lock = self.lock.lock().take();
         self.removals.end(&*self.dir);
         drop(lock);
@@ -511,7 +519,7 @@ impl RepairStorage for Files {
             return Ok(None);
         }
         let source = match self.open_file(&from, Mode::Read) {
-            // A pipe, a directory or the like, of which there is no copy.
+            // A pipe, a directory or the like: it cannot be copied.
             Err(error) if error.kind() == ErrorKind::Corruption => return self.set_aside(object),
             opened => opened?,
         };
@@ -548,7 +556,7 @@ impl RepairStorage for Files {
 /// A log in a file of its own.
 struct FileLog {
     file: Arc<dyn File>,
-    /// The file's length, if it was made with it; `None` asks the device.
+    /// The file's length, if it was allocated at creation; `None`: the device knows it.
     allocated: Option<u64>,
 }
 
@@ -574,7 +582,7 @@ impl LogRegion for FileLog {
 
     fn cut(&self, end: u64) -> Result<()> {
         if self.allocated.is_some() {
-            let what = format!("{} is of a fixed size and cannot be cut", self.file.path());
+            let what = format!("{} has a fixed size and cannot be truncated", self.file.path());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.file.set_len(end)
@@ -602,7 +610,7 @@ struct FileTableWriter {
     buffer: PageVec<u8>,
     /// Bytes written to the file; `buffer` follows them.
     written: u64,
-    /// Bytes whose write-back was asked for.
+    /// Bytes whose write-back was started.
     handed_to_device: u64,
 }
 
@@ -611,6 +619,7 @@ impl FileTableWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
+        debug_assert!(self.handed_to_device <= self.written, "write-back ahead of the writes");
         let known = Error::leaving_nothing_unknown;
         self.file.write_at(&self.buffer, self.written).map_err(known)?;
         self.written += self.buffer.len() as u64;
@@ -628,6 +637,7 @@ impl TableWriter for FileTableWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
+            debug_assert!(self.buffer.len() < TABLE_BUFFER_BYTES, "a full buffer was kept");
             let room = TABLE_BUFFER_BYTES - self.buffer.len();
             let (head, tail) = rest.split_at(room.min(rest.len()));
             self.buffer.extend_from_slice(head);
@@ -645,13 +655,14 @@ impl TableWriter for FileTableWriter {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.write_out()?;
+        assert!(self.buffer.is_empty(), "{} is synced before all of it is written", self.name);
         self.file.sync()?;
         self.dir.sync()
     }
 
     fn abandon(self: Box<Self>) {
         let removed = self.removals.remove(&*self.dir, &self.name);
-        removed.ignore_error("it is tried again; no version names it");
+        removed.ignore_error("it is retried; no version refers to the table");
     }
 }
 

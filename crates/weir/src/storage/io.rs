@@ -1,15 +1,15 @@
-//! Requests to the device, counted by cause.
+//! I/O statistics by cause.
 //!
-//! A directory in front of the real one counts what passes: reads, writes and syncs, with their
-//! bytes. Whose they are is told by the file's name for the logs, and for tables by what the
-//! calling thread has said it works on ([`on_behalf_of`]); a thread that has said nothing reads for
-//! users. An opening takes all that it does for itself, the logs included.
+//! A decorator around the directory counts reads, writes and syncs, with their bytes. The cause of
+//! a request is that of the file's class for the logs and the root, and for tables that of the
+//! calling thread ([`on_behalf_of`]; users if it has none). All requests of an opening count as
+//! `Open`, those to logs included.
 //!
-//! Not here: requests that the operating system makes of these (its cache answers some, and puts
-//! others together), hints (`advise`, `write_back`), and names that are created, renamed, removed
-//! or synced.
+//! Not counted: hints (`advise`, `write_back`), operations on names (create, rename, unlink, sync
+//! of the directory), failed requests. The counts are those of system calls: the page cache answers
+//! some reads, and the kernel merges requests.
 //!
-//! Any thread. A counter is touched once a request, and never when a cache answers.
+//! Thread-safe; one counter update per request.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::error::Result;
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
-/// Why the device is asked.
+/// The activity that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Cause {
@@ -46,7 +46,7 @@ const CAUSES: usize = 7;
 pub struct IoMetrics {
     /// Reads.
     pub reads: u64,
-    /// Bytes that they gave.
+    /// Bytes read.
     pub bytes_read: u64,
     /// Writes.
     pub writes: u64,
@@ -68,29 +68,29 @@ impl IoMetrics {
     }
 }
 
-/// Requests of a store to its device since it was opened, by cause: calls of the operating system,
-/// which answers some reads from its own cache.
+/// Requests of a store to its device since it was opened, by cause: system calls, so that reads
+/// which the page cache answers count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoByCause {
-    /// Gets and scans: blocks that no cache held, indexes and filters of tables used first.
+    /// Gets and scans: block cache misses, and indexes and filters of tables that are opened.
     pub users: IoMetrics,
     /// Flushes: the tables that they write.
     pub flush: IoMetrics,
     /// Compactions: the tables that they read and write.
     pub compaction: IoMetrics,
-    /// The write-ahead log, with the zeros that are written ahead of it.
+    /// The write-ahead log, with the zeros that preallocate it.
     pub log: IoMetrics,
     /// The version log and the root record.
     pub versions: IoMetrics,
-    /// Opening the store: recovery, with all that it reads and writes.
+    /// Opening the store: recovery, with all of its reads and writes.
     pub open: IoMetrics,
     /// [`Db::verify`](crate::Db::verify).
     pub verify: IoMetrics,
 }
 
 impl IoByCause {
-    /// Each cause by the name that programs print.
+    /// All causes with their names, as metrics print them.
     #[must_use]
     pub fn named(&self) -> [(&'static str, IoMetrics); CAUSES] {
         [
@@ -115,8 +115,8 @@ thread_local! {
     static CAUSE: Cell<Cause> = const { Cell::new(Cause::Users) };
 }
 
-/// What the calling thread asks of the device has this cause until the value is dropped; then it
-/// has the earlier one again.
+/// Sets the cause of the calling thread's requests until the value is dropped, which restores the
+/// earlier one.
 #[must_use]
 pub(crate) fn on_behalf_of(cause: Cause) -> OnBehalf {
     OnBehalf { earlier: CAUSE.replace(cause) }
@@ -142,7 +142,7 @@ fn cause_of(class_cause: Option<Cause>) -> Cause {
     }
 }
 
-/// The cause that a file's class tells alone.
+/// The cause of all requests to files of a class; `None`: the thread's.
 fn class_cause(class: FileClass) -> Option<Cause> {
     match class {
         FileClass::Wal => Some(Cause::Log),
@@ -187,7 +187,7 @@ impl IoCounters {
         self.at(class_cause).syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// The counters, summed by cause.
     pub(crate) fn by_cause(&self) -> IoByCause {
         let io = |cause: Cause| {
             let counts = &self.counts[cause as usize];
@@ -218,7 +218,7 @@ pub(crate) struct CountedDir {
 }
 
 impl CountedDir {
-    /// `inner`, counted by `counters`.
+    /// A view of `inner` whose requests `counters` counts.
     pub(crate) fn over(inner: Arc<dyn Dir>, counters: Arc<IoCounters>) -> Arc<dyn Dir> {
         Arc::new(Self { inner, counters })
     }

@@ -1,16 +1,17 @@
 // FORMAT: docs/format/log.md sha=3d033e360fd7
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
-//! Storage never sees an edit or a key order. Two forms: `files` (a directory) and, later, `slots`
-//! (LDS: a raw device or one pre-allocated file). Both pass the tests in `contract`.
+//! Not here: version edits, key order. The form is a directory (`files`); a raw device or one
+//! pre-allocated file (LDS) is to be a second one behind the same traits. Every form passes the
+//! tests in `contract`.
 //!
 //! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a
 //! table whose writer `finish`ed is durable under its name; (3) `write_root` is atomic: after a
-//! crash the root is the old one or the new one; (4) nothing is removed but through `remove_*`; (5)
-//! an error says whether it leaves anything unknown (`Error::leaves_unknown`). A failed read,
-//! opening, creation or listing does not, nor does a failed write of a table or a failed allocation
-//! of a log, which nothing names before they are there. A failed sync does (H43), and so does a
-//! failed write of a log or of the root.
+//! crash the root is the old one or the new one; (4) objects are removed through `remove_*` only;
+//! (5) an error states whether it leaves the device's content unknown (`Error::leaves_unknown`). A
+//! failed read, open, creation or listing does not, nor does a failed write of a table or a failed
+//! allocation of a log, because no version refers to them yet. A failed sync does (H43), and so
+//! does a failed write of a log or of the root.
 
 use std::sync::Arc;
 
@@ -28,13 +29,13 @@ mod removals;
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// Make a store where there is none. Otherwise its absence is `NotFound`.
+    /// Create the store if it does not exist; otherwise its absence is `NotFound`.
     pub create: bool,
-    /// Change nothing, but for what keeps others from opening it.
+    /// Write nothing but the lock.
     pub read_only: bool,
 }
 
-/// Which log a log file belongs to. The numbers are on disk.
+/// The kinds of logs. Their numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LogKind {
@@ -44,7 +45,7 @@ pub enum LogKind {
     Versions = 2,
 }
 
-/// What a store consists of.
+/// A part of a store that storage names, creates and removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// The root.
@@ -55,13 +56,12 @@ pub enum Object {
     Log(LogKind, SegmentNumber),
 }
 
-/// How far an object's number may be ahead of what a store records: by what openings that failed
-/// have used up. An object further ahead was not written by the store, and its number must not
-/// become the one that the store counts on from.
+/// How far an object's number may be ahead of the store's recorded counter: failed openings use up
+/// numbers without recording them. An object further ahead is another store's, and the counter must
+/// not continue from its number.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
 
-/// Refuses an object under a number that a store which has recorded numbers up to `known` cannot
-/// have given out.
+/// Refuses an object whose number a store with the recorded counter `known` cannot have assigned.
 ///
 /// # Errors
 /// `Corruption` that names the object.
@@ -78,21 +78,22 @@ pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> 
         storage.name_of(object),
         0,
         format_args!(
-            "a file under a number that the store has not reached, it is at {known}: it belongs to \
-             somebody else; move it away"
+            "its number is beyond the store's counter, which is at {known}: it belongs to another \
+             store; move it away"
         ),
     ))
 }
 
 /// The objects of one store.
 pub trait Storage: Send + Sync {
-    /// Starts table `uid`. `bytes_hint` is the expected size, for allocation; 0 if unknown.
+    /// Creates table `uid`, exclusively. `bytes_hint` is the expected size for allocation, 0 if
+    /// unknown.
     fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>>;
     /// Opens a finished table.
     fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>>;
     /// Frees a table's bytes. Called by the reclaimer and by recovery only (H14, H30).
     fn remove_table(&self, uid: TableUid) -> Result<()>;
-    /// All tables with a name, finished or not, ascending.
+    /// The uids of all tables, finished or not, ascending.
     fn list_tables(&self) -> Result<Vec<TableUid>>;
 
     /// Creates a log of at least `bytes` zeroed and allocated bytes (0: it grows as it is written),
@@ -103,8 +104,8 @@ pub trait Storage: Send + Sync {
         number: SegmentNumber,
         bytes: u64,
     ) -> Result<Arc<dyn LogRegion>>;
-    /// As [`create_log`](Self::create_log), without writing the zeros: quick, and right for a log
-    /// that is not synced often.
+    /// As [`create_log`](Self::create_log), without writing the zeros: faster, for logs that are
+    /// rarely synced.
     fn reserve_log(
         &self,
         kind: LogKind,
@@ -113,7 +114,7 @@ pub trait Storage: Send + Sync {
     ) -> Result<Arc<dyn LogRegion>> {
         self.create_log(kind, number, bytes)
     }
-    /// Gives an unused log a new number, keeping its (stale) bytes and their allocation; durable
+    /// Renumbers an obsolete log for reuse, with its stale bytes and their allocation; durable
     /// before this returns.
     fn recycle_log(
         &self,
@@ -135,25 +136,25 @@ pub trait Storage: Send + Sync {
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
-    /// Has the device give back what removed tables and logs took, if it keeps that until their
-    /// removal is durable.
+    /// Frees the space of removed tables and logs on a device that keeps it until the removal is
+    /// durable. Retries removals that failed.
     fn settle_removals(&self) -> Result<()> {
         Ok(())
     }
-    /// Bytes that new tables and logs may take; `None` if nobody knows.
+    /// Free space in bytes for new tables and logs; `None` if unknown.
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Tables and logs that may still be created; `None` if nobody knows, or there is no limit.
+    /// Number of tables and logs that can still be created (free inodes); `None` if unknown or
+    /// unlimited.
     fn free_files(&self) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Tables that may be open at once beside everything else; `None` if nobody knows.
+    /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
         None
     }
-    /// Lets others open the store. Nothing is written afterwards; what is open can still be read. A
-    /// storage that nothing locks has nothing to do.
+    /// Releases the store's lock. No write succeeds afterwards; open tables and logs stay readable.
     fn unlock(&self) {}
     /// Where the store is, for messages.
     fn path(&self) -> String;
@@ -161,8 +162,8 @@ pub trait Storage: Send + Sync {
     fn name_of(&self, object: Object) -> String;
 }
 
-/// The place of one log: bytes that are written and read at any offset. Regions are handed out with
-/// a capacity or, for logs whose length nobody knows beforehand, as ones that grow.
+/// The bytes of one log, written and read at any offset. A region has a fixed capacity or, for logs
+/// of unknown length, grows as it is written.
 pub trait LogRegion: Send + Sync {
     /// Reads at `offset` until `buf` is full or the region ends; the number of bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
@@ -171,49 +172,48 @@ pub trait LogRegion: Send + Sync {
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
     /// Makes written bytes durable, and with them the region's size.
     fn sync(&self) -> Result<()>;
-    /// Bytes that the region takes, where reading ends; in one that grows, those written so far.
-    /// Unwritten bytes are zeros or, in a recycled region, what it held before.
+    /// Its size in bytes, where reads end; of one that grows, the bytes written so far. Unwritten
+    /// bytes are zeros or, in a recycled region, stale.
     fn capacity(&self) -> Result<u64>;
-    /// Gives up what was written from `end` on, in a region that grows: durable after the next
-    /// `sync`, reading ends there. A region of a fixed capacity refuses it with `Unsupported`.
+    /// Truncates a region that grows to `end` bytes; durable after the next `sync`. `Unsupported`
+    /// for a region of fixed capacity.
     fn cut(&self, end: u64) -> Result<()>;
-    /// The first offset from `offset` on that may hold anything but zeros; the end of the region,
-    /// or more, if there is none.
+    /// The first offset at or after `offset` whose byte may be other than zero (holes are skipped);
+    /// at least the capacity if there is none.
     fn next_data(&self, offset: u64) -> Result<u64> {
         Ok(offset)
     }
-    /// Says that all of the region will be read, from its start to its end.
+    /// Hint that the whole region will be read sequentially.
     fn will_be_read(&self) {}
-    /// Where it is, for messages.
+    /// Its path, for messages.
     fn name(&self) -> String;
 }
 
 /// What a repair needs beyond [`Storage`]: objects that cannot be read, or are about to be
-/// replaced, are kept under other names, where nothing opens or removes them but the store's
-/// destruction.
+/// replaced, are kept under `lost` names, which only the store's destruction removes.
 pub trait RepairStorage: Storage {
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;
-    /// Keeps a durable copy of an object that is about to be replaced: what
-    /// [`set_aside`](Self::set_aside) is for those that may go at once. The name of the copy;
-    /// `None` if there is no such object. A copy with the same bytes, which an interrupted repair
-    /// left, is not made again. What could not be the object is set aside.
+    /// Keeps a durable copy of an object that is about to be replaced and must stay in place until
+    /// then. The name of the copy; `None` if there is no such object. An identical copy that an
+    /// interrupted repair left is reused. What is not a regular file, or too large to be the
+    /// object, is renamed as by [`set_aside`](Self::set_aside).
     fn copy_aside(&self, object: Object) -> Result<Option<String>>;
-    /// The name that `object` would get if it was set aside now.
+    /// The name that [`set_aside`](Self::set_aside) would use for `object` now.
     fn free_lost_name(&self, object: Object) -> Result<String>;
-    /// What earlier repairs have kept, with the names that it has now.
+    /// The objects that earlier repairs have kept, with their `lost` names, sorted by name.
     fn list_lost(&self) -> Result<Vec<(String, Object)>>;
 }
 
 /// A table being written: append only.
 pub trait TableWriter: Send {
-    /// Appends bytes. May buffer; on an error the table must be dropped.
+    /// Appends bytes. May buffer; after an error the writer must be abandoned.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Bytes appended so far.
     fn len(&self) -> u64;
     /// Makes the table's bytes and its name durable.
     fn finish(self: Box<Self>) -> Result<()>;
-    /// Gives up: removes what was written.
+    /// Removes the unfinished table.
     fn abandon(self: Box<Self>);
 }
 
@@ -221,7 +221,7 @@ pub trait TableWriter: Send {
 pub trait TableSource: Send + Sync {
     /// Reads exactly `buf.len()` bytes at `offset`; a table that ends before is `Corruption`.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
-    /// Hints at the access pattern of a range.
+    /// Hints at how `bytes` bytes at `offset` will be accessed; 0 bytes: all from `offset` on.
     fn advise(&self, offset: u64, bytes: u64, advice: Advice);
     /// Length in bytes.
     fn len(&self) -> u64;

@@ -1,6 +1,6 @@
-//! Where a store is, and the form that its storage has there: the one place that chooses it.
+//! The location of a store, and the choice of its storage's form: a directory (`files`).
 //!
-//! Today every store is in a directory (`files`). Not here: what is in it (`db::open`).
+//! Not here: recovery of what the storage holds (`db::open`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) enum Location {
     Dir(Arc<dyn Dir>),
 }
 
-/// What to do where no store is and none may be made.
+/// Advice of the error for a store that does not exist and may not be created.
 pub(super) fn absent_advice(options: OpenOptions) -> &'static str {
     if options.read_only {
         "an opening for reading only makes none; correct the path"
@@ -33,8 +33,8 @@ impl Location {
     /// Opens or creates the store and locks it; its requests are counted in `io`.
     ///
     /// # Errors
-    /// `NotFound` if there is no store and none may be made; `InvalidArgument` if the place is
-    /// taken by something else, `Locked`, `Corruption` if there is a part of a store only, the
+    /// `NotFound` if there is no store and none may be created; `InvalidArgument` if the directory
+    /// holds foreign files, `Locked`, `Corruption` if there are tables or logs but no root, the
     /// device's.
     pub(crate) fn open(
         self,
@@ -44,7 +44,7 @@ impl Location {
         let dir = match self {
             Self::Dir(dir) => dir,
             Self::Path(path) => RealDir::open(&path, options.create).map_err(|error| {
-                // Where it may be made, the error says why it cannot be.
+                // If it may be created, the error says why that failed.
                 if error.kind() != ErrorKind::NotFound || options.create {
                     return error;
                 }
@@ -57,11 +57,11 @@ impl Location {
         Ok(Arc::new(Files::open(dir, options)?))
     }
 
-    /// Opens what is left of a store and locks it.
+    /// Opens a damaged store for a repair, with or without a root, and locks it.
     ///
     /// # Errors
-    /// `NotFound` if there is nothing of a store, `InvalidArgument` if the place is taken by
-    /// something else, `Locked`, the device's. Nothing is changed then.
+    /// `NotFound` if there are no files of a store, `InvalidArgument` if the directory holds
+    /// foreign files, `Locked`, the device's. Nothing is changed then.
     pub(crate) fn open_damaged(self) -> Result<Arc<dyn RepairStorage>> {
         let dir = match self {
             Self::Dir(dir) => dir,
@@ -70,10 +70,10 @@ impl Location {
         Ok(Arc::new(Files::open_damaged(dir)?))
     }
 
-    /// Removes the store. That there is none is no error.
+    /// Removes the store; a store that does not exist is no error.
     ///
     /// # Errors
-    /// `InvalidArgument` if the place is taken by something else, `Locked`, the device's.
+    /// `InvalidArgument` if the directory holds foreign files, `Locked`, the device's.
     pub(crate) fn destroy(self) -> Result<()> {
         let destroyed = match self {
             Self::Dir(dir) => Files::destroy(&*dir),

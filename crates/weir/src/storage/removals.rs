@@ -1,10 +1,9 @@
-//! Files that nobody needs: their removal, also if the device does not let go of one at once, and
-//! the space that it keeps until the removal is durable.
+//! Removal of obsolete files: retries of removals that failed, and the sync that frees the space.
 //!
-//! Invariants: (1) a file whose removal was decided and failed is tried again with every removal
-//! that succeeds, when space is asked for, and when the store is closed; (2) a name is not removed
-//! any more once it is given to a new file, nor once the lock of the store was given up. Requires:
-//! a name is given only when no removal of it is under way (its file is there until then).
+//! Invariants: (1) a failed removal is retried with every removal that succeeds, when the store
+//! runs out of space, and when it is closed; (2) a name is no longer removed once a new file has
+//! it, nor once the store's lock is released. Requires: a name is reused only while no removal of
+//! it is running.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,38 +13,41 @@ use crate::base::sched::{Condvar, Mutex};
 use crate::device::Dir;
 use crate::storage::files::names::class_of;
 
-/// What was removed from a directory, and what is still to be. Locks: `state`, over requests to the
-/// device that remove what is left.
+/// The removals of a directory. Locks: `state`, held during the device requests that retry failed
+/// removals.
 #[derive(Default)]
 pub(crate) struct Removals {
-    /// Something was removed whose space the device may not have given back yet.
-    unsettled: AtomicBool,
+    /// Whether a removal is not durable yet, so that the device may still hold its space.
+    unsynced: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Names that the device did not let go of.
+    /// Names whose removal failed.
     left: BTreeSet<String>,
-    /// Removals that are under way.
+    /// Number of running removals.
     running: usize,
-    /// The store may be somebody else's soon, or is.
+    /// The store's lock is about to be released, or is.
     ended: bool,
 }
 
-/// A removal under way.
+/// A running removal.
 struct Running<'a>(&'a Removals);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().running -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.running > 0, "a removal ends that did not begin");
+        state.running -= 1;
+        drop(state);
         self.0.changed.notify_all();
     }
 }
 
 impl Removals {
-    /// Removes `name`. If the device does not let go of it, it is tried again with another removal.
+    /// Removes `name`. A removal that fails is retried later.
     ///
     /// # Errors
     /// The device's; `NotFound`; `Closed` after [`end`](Self::end).
@@ -62,8 +64,8 @@ impl Removals {
         let removed = dir.unlink(name, class_of(name));
         match &removed {
             Ok(()) => {
-                self.note();
-                self.try_again(dir);
+                self.note_removed();
+                self.retry(dir);
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(_) => {
@@ -74,27 +76,27 @@ impl Removals {
         removed
     }
 
-    /// Tries again to remove what is left.
-    fn try_again(&self, dir: &dyn Dir) {
+    /// Retries the removals that failed.
+    fn retry(&self, dir: &dyn Dir) {
         let mut state = self.state.lock();
         if !state.ended {
             state.left.retain(|name| self.stays(dir, name));
         }
     }
 
-    /// Tries to remove a name that is left; whether it stays.
+    /// Retries one removal; whether the file is still there.
     fn stays(&self, dir: &dyn Dir, name: &str) -> bool {
         match dir.unlink(name, class_of(name)) {
             Ok(()) => {
-                self.note();
+                self.note_removed();
                 false
             }
             Err(error) => error.kind() != ErrorKind::NotFound,
         }
     }
 
-    /// Tries a last time, after those that are under way. When it returns, nothing is removed here
-    /// any more.
+    /// Waits for running removals and retries those that failed, a last time. Nothing is removed
+    /// after it returns.
     pub(crate) fn end(&self, dir: &dyn Dir) {
         let left = {
             let mut state = self.state.lock();
@@ -102,6 +104,7 @@ impl Removals {
             while state.running > 0 {
                 self.changed.wait(&mut state);
             }
+            assert_eq!(state.running, 0, "no removal begins after the end");
             std::mem::take(&mut state.left)
         };
         for name in left {
@@ -109,25 +112,26 @@ impl Removals {
         }
     }
 
-    /// Lets a new file have `name`. Called before it is made.
+    /// Cancels the retry of a removal of `name`, which a new file is about to get.
     pub(crate) fn give_name(&self, name: &str) {
         self.state.lock().left.remove(name);
     }
 
-    /// Makes what was removed so far durable, if anything was, after trying again what was not.
+    /// Retries the removals that failed, then makes the removals so far durable with one sync, if
+    /// there were any.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn settle(&self, dir: &dyn Dir) -> Result<()> {
-        self.try_again(dir);
-        if !self.unsettled.swap(false, Ordering::AcqRel) {
+        self.retry(dir);
+        if !self.unsynced.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        dir.sync().inspect_err(|_| self.note())
+        dir.sync().inspect_err(|_| self.note_removed())
     }
 
-    fn note(&self) {
-        self.unsettled.store(true, Ordering::Release);
+    fn note_removed(&self) {
+        self.unsynced.store(true, Ordering::Release);
     }
 }
 

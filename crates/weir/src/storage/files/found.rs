@@ -1,4 +1,4 @@
-//! Whether a directory is a store, vacant, or somebody else's.
+//! Whether a directory holds a store, nothing, or foreign files.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -7,14 +7,19 @@ use crate::device::Dir;
 use crate::storage::LogKind;
 use crate::storage::files::names::{LOST_AND_FOUND, Name, ROOT, ROOT_TMP, parse_name};
 
-/// What a directory looks like before it is opened.
+/// The state of a directory before it is opened.
 pub(super) enum Found {
     /// It has a root.
     Store,
-    /// Nothing, or what a creation that crashed leaves behind.
+    /// It has no root and no data: the names of files that a crashed creation has left.
     Vacant(Vec<String>),
 }
 
+/// Inspects `dir` without changing it.
+///
+/// # Errors
+/// `InvalidArgument` if it holds foreign files and no root, `Corruption` if it holds data but no
+/// root, the device's.
 pub(super) fn inspect(dir: &dyn Dir) -> Result<Found> {
     let names = dir.list()?;
     if names.iter().any(|n| n == ROOT) {
@@ -59,8 +64,8 @@ fn in_the_way(dir: &dyn Dir, name: &str) -> Error {
     Error::misplaced(format!("{}/{name}", dir.path()), "a directory")
 }
 
-/// Refuses a directory where the next root is to be written: no root could replace this one, and
-/// what is in the directory is not ours to remove.
+/// Refuses a subdirectory called `ROOT.tmp`: no root could be written, and the files in it are not
+/// the store's to remove.
 ///
 /// # Errors
 /// `Corruption` that names it; the device's.

@@ -1,5 +1,5 @@
 // FORMAT: docs/format/directory.md sha=aba3844b5b20
-//! The names of a store's files in its directory, and what each is for.
+//! The names of a store's files in its directory, and the class of file that each stands for.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -17,7 +17,7 @@ pub(super) const LOST_AND_FOUND: &str = "lost+found/";
 /// Fewest digits of a number in a name, so that lists sort by number for the first million files.
 const DIGITS_MIN: usize = 6;
 
-/// What a name in the directory stands for.
+/// A name in the directory, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Name {
     Lock,
@@ -37,7 +37,7 @@ pub(super) fn file_name(object: Object) -> String {
     }
 }
 
-/// What a repair puts before the name of a file that it moves aside.
+/// Prefix of the names of files that a repair sets aside.
 pub(super) const LOST_PREFIX: &str = "lost-";
 
 /// The file of table `uid`.
@@ -45,7 +45,7 @@ pub(super) fn table_name(uid: TableUid) -> String {
     format!("{uid:06}.tbl")
 }
 
-/// How the names of logs of `kind` begin.
+/// Prefix of the names of logs of `kind`.
 pub(super) fn log_prefix(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Wal => "wal-",
@@ -58,8 +58,8 @@ pub(super) fn log_name(kind: LogKind, number: SegmentNumber) -> String {
     format!("{}{number:06}.log", log_prefix(kind))
 }
 
-/// Numbers from here on are no store's: names with them are foreign. At a million files a second,
-/// 2,000 years do not get there.
+/// Names with numbers from here on are foreign: a store that creates a million files a second gets
+/// here after 2,000 years.
 pub(super) const NUMBERS_END: u64 = 1 << 56;
 
 /// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
@@ -87,7 +87,7 @@ fn parse_lost(rest: &str) -> Option<Object> {
     })
 }
 
-/// What `name` stands for; `None` for the name of somebody else's file.
+/// Parses `name`; `None` for a foreign file's.
 pub(super) fn parse_name(name: &str) -> Option<Name> {
     if let Some(rest) = name.strip_prefix(LOST_PREFIX) {
         return parse_lost(rest).map(Name::Lost);
@@ -108,7 +108,7 @@ pub(super) fn parse_name(name: &str) -> Option<Name> {
     })
 }
 
-/// What the file called `name` is for.
+/// The class of the file `name`.
 #[must_use]
 pub fn class_of(name: &str) -> FileClass {
     match parse_name(name) {

@@ -1,11 +1,13 @@
-//! What a file holds, in pieces that fit into memory.
+//! Reading a whole file in pieces of bounded memory.
 
 use std::sync::Arc;
 
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, Result};
 use crate::device::File;
 
-/// Hands over what a file holds, in pieces of at most 1 MiB, without its holes.
+/// Calls `take` with the offset and the bytes of each piece of a file, at most 1 MiB each, without
+/// its holes.
 pub(super) fn each_piece(
     file: &Arc<dyn File>,
     mut take: impl FnMut(u64, &[u8]) -> Result<()>,
@@ -15,7 +17,7 @@ pub(super) fn each_piece(
     let mut piece = Vec::new();
     let mut offset = file.next_data(0)?;
     while offset < len {
-        piece.resize(PIECE_BYTES.min(len - offset) as usize, 0);
+        piece.resize(to_usize(PIECE_BYTES.min(len - offset)), 0);
         file.read_exact_at(&mut piece, offset)?;
         take(offset, &piece)?;
         offset = file.next_data(offset + piece.len() as u64)?;
@@ -23,7 +25,7 @@ pub(super) fn each_piece(
     Ok(())
 }
 
-/// Whether two files hold the same; false if one of them cannot be read.
+/// Whether two files have the same bytes; false if one of them cannot be read.
 pub(super) fn same_bytes(a: &Arc<dyn File>, b: &Arc<dyn File>) -> bool {
     let covers = |a: &Arc<dyn File>, b: &Arc<dyn File>| {
         let mut other = Vec::new();
@@ -38,6 +40,6 @@ pub(super) fn same_bytes(a: &Arc<dyn File>, b: &Arc<dyn File>) -> bool {
         pieces.is_ok()
     };
     let lens = (a.len(), b.len());
-    // Both ways: what is a hole here may hold something there.
+    // Both ways: a hole of one may be data in the other.
     matches!(lens, (Ok(a), Ok(b)) if a == b) && covers(a, b) && covers(b, a)
 }
