@@ -33,23 +33,21 @@ impl WeirKind {
         if settings.engine_defaults {
             return None;
         }
-        let tree = Options {
-            write_buffer_bytes: settings.write_buffer_bytes,
-            immutables_max: self.immutables_max.unwrap_or(1),
-            block_bytes: settings.block_bytes,
-            bloom_bits: vec![settings.bloom_bits as f32],
-            ..self.tree.clone()
-        };
+        let tree = self
+            .tree
+            .clone()
+            .write_buffer_bytes(settings.write_buffer_bytes)
+            .immutables_max(self.immutables_max.unwrap_or(1))
+            .block_bytes(settings.block_bytes)
+            .bloom_bits(vec![settings.bloom_bits as f32]);
         let budget = settings
             .cache_bytes
             .saturating_add(settings.write_buffer_bytes.saturating_mul(2))
             .saturating_add(REST_BYTES);
-        let store = DbOptions {
-            memory_budget: budget,
-            block_cache_bytes: Some(settings.cache_bytes),
-            background_threads: settings.background_threads,
-            ..DbOptions::default()
-        };
+        let store = DbOptions::default()
+            .memory_budget(budget)
+            .block_cache_bytes(Some(settings.cache_bytes))
+            .background_threads(settings.background_threads);
         Some((store, tree))
     }
 
@@ -96,7 +94,7 @@ impl EngineKind for WeirKind {
         };
         if !is_marked(&db) {
             // What its memtable may take is taken from the cache: next to nothing.
-            let options = Options { write_buffer_bytes: 4 << 10, ..Options::default() };
+            let options = Options::default().write_buffer_bytes(4 << 10);
             db.create_keyspace(MARK, options)?;
         }
         Ok(Box::new(Weir { db, durability: self.durability }))

@@ -240,7 +240,11 @@ fn stored(dir: &Path, reuse: bool) -> Result<Option<Options>> {
 fn new_options() -> Options {
     let Settings { write_buffer_bytes, block_bytes, bloom_bits, .. } = Settings::default();
     let bloom_bits = vec![bloom_bits as f32];
-    Options { write_buffer_bytes, block_bytes, bloom_bits, immutables_max: 1, ..Options::default() }
+    Options::default()
+        .write_buffer_bytes(write_buffer_bytes)
+        .block_bytes(block_bytes)
+        .bloom_bits(bloom_bits)
+        .immutables_max(1)
 }
 
 /// What to measure with: options `base`, but for what the command line says.

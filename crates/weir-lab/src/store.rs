@@ -151,18 +151,18 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
     let store = &settings.store;
     // Enough that nothing but the cache's own size bounds the cache.
     let memtables = store.write_buffer_bytes * (store.immutables_max as u64 + 4);
-    let store_options = DbOptions {
-        memory_budget: store.block_cache_bytes
-            + 2 * store.row_cache_bytes
-            + memtables
-            + settings.loaded_bytes()
-            + (1 << 30),
-        block_cache_bytes: Some(store.block_cache_bytes),
-        row_cache_bytes: store.row_cache_bytes,
-        background_threads: store.background_threads,
-        log_segment_bytes: store.write_buffer_bytes.clamp(64 << 10, 64 << 20),
-        ..DbOptions::default()
-    };
+    let store_options = DbOptions::default()
+        .memory_budget(
+            store.block_cache_bytes
+                + 2 * store.row_cache_bytes
+                + memtables
+                + settings.loaded_bytes()
+                + (1 << 30),
+        )
+        .block_cache_bytes(Some(store.block_cache_bytes))
+        .row_cache_bytes(store.row_cache_bytes)
+        .background_threads(store.background_threads)
+        .log_segment_bytes(store.write_buffer_bytes.clamp(64 << 10, 64 << 20));
     let builder = Db::builder("lab").device(dir).seed(seed).options(store_options);
     let db = builder.default_options(options.clone()).open();
     let db = db.map_err(|e| format!("opening the store: {e}"))?;

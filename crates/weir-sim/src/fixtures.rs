@@ -158,14 +158,12 @@ pub fn listing(db: &Db) -> Result<String> {
 
 /// Options of the store: everything small, so that little data makes many files.
 fn db_options() -> DbOptions {
-    DbOptions {
-        memory_budget: 1 << 20,
-        background_threads: 1,
-        log_segment_bytes: 4 << 10,
-        log_area_bytes: 64 << 10,
-        debug: DebugDbOptions::default().version_log_bytes(16 << 10),
-        ..DbOptions::default()
-    }
+    DbOptions::default()
+        .memory_budget(1 << 20)
+        .background_threads(1)
+        .log_segment_bytes(4 << 10)
+        .log_area_bytes(64 << 10)
+        .debug(DebugDbOptions::default().version_log_bytes(16 << 10))
 }
 
 /// Options of a keyspace: a few dozen writes make several levels.
@@ -345,7 +343,7 @@ pub fn check(packed: &[u8], expected: &str) -> std::result::Result<(), String> {
             })
         };
         let before = disk.fingerprint();
-        let read_only = DbOptions { read_only: true, ..db_options() };
+        let read_only = db_options().read_only(true);
         let db = disk.builder(1).options(read_only).open()?;
         let outcome = same("read-only", &db)?;
         db.close()?;

@@ -84,13 +84,11 @@ fn commit(seed: u64, writer: usize, number: u64) -> (Items, Durability) {
 }
 
 fn open(dir: &Path) -> weir::Result<(Db, [Keyspace; 2])> {
-    let options = DbOptions {
-        memory_budget: 4 << 20,
-        log_segment_bytes: 64 << 10,
-        log_area_bytes: 1 << 20,
-        debug: DebugDbOptions::default().version_log_bytes(16 << 10),
-        ..DbOptions::default()
-    };
+    let options = DbOptions::default()
+        .memory_budget(4 << 20)
+        .log_segment_bytes(64 << 10)
+        .log_area_bytes(1 << 20)
+        .debug(DebugDbOptions::default().version_log_bytes(16 << 10));
     let small = Options::default()
         .write_buffer_bytes(64 << 10)
         .table_bytes(32 << 10)

@@ -384,11 +384,7 @@ impl fmt::Display for Show<'_, Option<u8>> {
 
 impl fmt::Display for Show<'_, Durability> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Durability::None => "none",
-            Durability::Buffered => "buffered",
-            Durability::Sync => "sync",
-        })
+        f.write_str(self.0.name())
     }
 }
 

@@ -503,7 +503,7 @@ impl Runner {
                 expect(self.disk.builder(self.seed).open().map(drop), ErrorKind::Locked)
             }
             Misuse::BadOption => {
-                let bad = weir::Options { block_bytes: 1, ..weir::Options::default() };
+                let bad = weir::Options::default().block_bytes(1);
                 let set = db.default_keyspace().set_options(bad.clone());
                 expect(set, ErrorKind::InvalidArgument)?;
                 expect(db.keyspace_with("bad", bad).map(drop), ErrorKind::InvalidArgument)
@@ -615,7 +615,7 @@ impl Runner {
         if again.err().is_none_or(|e| e.kind() != ErrorKind::Conflict) {
             return Err("error_if_exists did not stop the opening".into());
         }
-        let options = weir::DbOptions { read_only: true, ..self.db_options.clone() };
+        let options = self.db_options.clone().read_only(true);
         let db = self.disk.builder(self.seed).options(options).open();
         let db = db.map_err(|e| format!("open: {e}"))?;
         let mut allowed = Prefixes::between(lower, self.last);

@@ -28,14 +28,12 @@ pub struct Settings {
 }
 
 fn open(dir: &Path) -> Result<(Db, [Keyspace; 2]), String> {
-    let options = DbOptions {
-        memory_budget: 2 << 20,
-        log_segment_bytes: 64 << 10,
-        log_area_bytes: 2 << 20,
+    let options = DbOptions::default()
+        .memory_budget(2 << 20)
+        .log_segment_bytes(64 << 10)
+        .log_area_bytes(2 << 20)
         // Less than there are tables: they are closed under those who read, and opened again.
-        open_files_max: Some(12),
-        ..DbOptions::default()
-    };
+        .open_files_max(Some(12));
     let small = Options::default()
         .write_buffer_bytes(4 << 10)
         .table_bytes(64 << 10)

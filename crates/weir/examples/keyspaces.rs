@@ -9,13 +9,13 @@ fn main() -> weir::Result<()> {
     let users = db.keyspace("users")?;
     // Uncompressed at the top, LZ4 from level 2 on: the last entry repeats. These are the options
     // of a new keyspace; one that exists keeps its own, until `set_options` changes them.
-    let documents = Options {
-        block_bytes: 16 << 10,
-        compression: vec![Compression::None, Compression::None, Compression::Lz4],
-        ..Options::default()
-    };
+    let documents = Options::default().block_bytes(16 << 10).compression(vec![
+        Compression::None,
+        Compression::None,
+        Compression::Lz4,
+    ]);
     let documents = db.keyspace_with("documents", documents)?;
-    users.set_options(Options { write_buffer_bytes: 8 << 20, ..users.options() })?;
+    users.set_options(users.options().write_buffer_bytes(8 << 20))?;
 
     let mut batch = WriteBatch::new();
     batch.put(&users, "ada", "analyst");

@@ -22,6 +22,43 @@ macro_rules! setters {
     )*};
 }
 
+/// The names that people write for the variants of an option, and back.
+macro_rules! names {
+    ($option:ident, $what:literal: $($variant:ident $name:literal),+) => {
+        impl $option {
+            /// All of them.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// The name that people write.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $option {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $option {
+            type Err = Error;
+
+            /// The variant with a [`name`](Self::name).
+            fn from_str(name: &str) -> Result<Self> {
+                Self::ALL.into_iter().find(|option| option.name() == name).ok_or_else(|| {
+                    let names = Self::ALL.map(Self::name).join(", ");
+                    let what = $what;
+                    Error::invalid(format!("there is no {what} {name:?}; choose one of {names}"))
+                })
+            }
+        }
+    };
+}
+
 pub(crate) mod compaction;
 pub mod defaults;
 
@@ -30,6 +67,7 @@ use defaults::*;
 
 /// How much a write must survive before it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Durability {
     /// Memtable only: lost at a process crash unless flushed before. Outside the prefix promise; a
     /// batch over several keyspaces is refused (H52).
@@ -41,24 +79,11 @@ pub enum Durability {
     Sync,
 }
 
-impl FromStr for Durability {
-    type Err = Error;
-
-    /// The durability that people call `none`, `buffered` or `sync`.
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "none" => Ok(Self::None),
-            "buffered" => Ok(Self::Buffered),
-            "sync" => Ok(Self::Sync),
-            _ => Err(Error::invalid(format!(
-                "there is no durability {name:?}; choose one of none, buffered, sync"
-            ))),
-        }
-    }
-}
+names! { Durability, "durability": None "none", Buffered "buffered", Sync "sync" }
 
 /// Compression of data blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Compression {
     /// Blocks are stored as they are.
     #[default]
@@ -68,6 +93,8 @@ pub enum Compression {
     /// Zstandard at level 3; needs the cargo feature `zstd`, which links a C library.
     Zstd,
 }
+
+names! { Compression, "compression": None "none", Lz4 "lz4", Zstd "zstd" }
 
 /// How filter bits are divided over the runs of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,37 +111,7 @@ pub enum Filters {
     Monkey,
 }
 
-impl Filters {
-    /// All of them, the default first.
-    pub const ALL: [Self; 2] = [Self::Uniform, Self::Monkey];
-
-    /// The name that people write: `uniform` or `monkey`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uniform => "uniform",
-            Self::Monkey => "monkey",
-        }
-    }
-}
-
-impl fmt::Display for Filters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Filters {
-    type Err = Error;
-
-    /// The division of a [`name`](Filters::name).
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|filters| filters.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(" or ");
-            Error::invalid(format!("filters cannot be {name:?}; choose {names}"))
-        })
-    }
-}
+names! { Filters, "division of filter bits": Uniform "uniform", Monkey "monkey" }
 
 /// What becomes of cached blocks when a compaction replaces their tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,8 +126,11 @@ pub enum WarmUp {
     Incremental,
 }
 
+names! { WarmUp, "warm-up": None "none", Incremental "incremental" }
+
 /// Options of a whole store.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DbOptions {
     /// Create the store if there is none. Default: true.
     /// RocksDB: `create_if_missing`.
@@ -243,6 +243,7 @@ impl DbOptions {
 
 /// Options of one keyspace.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Options {
     /// Bytes of one memtable before it is flushed. Larger: fewer, larger level-0 tables, more
     /// memory. Range: [`WRITE_BUFFER_BYTES_RANGE`]. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].

@@ -394,7 +394,7 @@ fn options_are_what_was_given() {
     let temp = dir();
     let open =
         |budget: u64| Db::builder(temp.path().join("db")).memory_budget(budget).open().unwrap();
-    let given = Options { write_buffer_bytes: 64 << 20, ..Options::default() };
+    let given = Options::default().write_buffer_bytes(64 << 20);
     let db = open(16 << 20);
     let keyspace = db.keyspace_with("k", given.clone()).unwrap();
     assert_eq!(keyspace.options(), given);

@@ -88,9 +88,7 @@ const CALLS: [Call; 9] = [
     ("flush", |db, _| db.flush()),
     ("compact_range", |db, _| db.compact_range(..)),
     ("a new keyspace", |db, _| db.create_keyspace("new", Options::default()).map(drop)),
-    ("new options", |_, other| {
-        other.set_options(Options { table_bytes: 1 << 20, ..Options::default() })
-    }),
+    ("new options", |_, other| other.set_options(Options::default().table_bytes(1 << 20))),
     ("dropping a keyspace", |db, _| db.drop_keyspace("other")),
 ];
 

@@ -273,7 +273,7 @@ fn writes_resume_when_the_files_that_are_named_are_free() {
 fn open_for_spares(disk: &SimDisk, segment_bytes: u64) -> (Db, Faults) {
     let dir = FaultyDir::over_disk(disk);
     let faults = dir.faults();
-    let options = Options { write_buffer_bytes: 16 << 20, ..Options::default() };
+    let options = Options::default().write_buffer_bytes(16 << 20);
     let builder = Db::builder("sim").default_options(options).memory_budget(128 << 20);
     let builder = builder.log_segment_bytes(segment_bytes).log_area_bytes(64 << 20).seed(1);
     (builder.background_threads(1).device(Arc::new(dir)).open().unwrap(), faults)

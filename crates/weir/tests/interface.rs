@@ -272,7 +272,7 @@ fn containing_a_key_copies_no_value() {
 fn estimates_are_near() {
     const KEYS: u32 = 20_000;
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let options = Options { compression: vec![Compression::None], ..Options::default() };
+    let options = Options::default().compression(vec![Compression::None]);
     let builder = Db::builder(dir.path().join("db")).default_options(options);
     let db = builder.open().expect("opened");
     let fill = || (0..KEYS).for_each(|n| db.put(n.to_be_bytes(), [7; 50]).expect("put"));
@@ -381,7 +381,7 @@ const MISTAKES: [Mistake; 61] = [
     ("a key that is too long", |c| kind(c.db.put(vec![0; 1 << 16], "")), INVALID),
     ("asking for such a key", |c| kind(c.db.get(vec![0; 1 << 16])), None),
     ("options out of their range", |c| {
-        let options = Options { block_bytes: 0, ..Options::default() };
+        let options = Options::default().block_bytes(0);
         kind(c.db.default_keyspace().set_options(options))
     }, INVALID),
     ("a path that is a file", |c| kind(Db::open(format!("{}/ROOT", c.db.path()))), INVALID),

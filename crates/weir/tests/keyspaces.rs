@@ -7,7 +7,7 @@ use weir::{
 };
 
 fn options() -> Options {
-    Options { write_buffer_bytes: 4 << 10, immutables_max: 64, ..Options::default() }
+    Options::default().write_buffer_bytes(4 << 10).immutables_max(64)
 }
 
 fn trigger(runs: usize) -> LeveledOptions {
@@ -201,7 +201,7 @@ fn options_that_cannot_be_set_are_refused() {
     let disk = SimDisk::new(SimOptions::default());
     let db = builder().device(disk.dir()).open().unwrap();
     let keyspace = db.keyspace_with("k", options()).unwrap();
-    let bad = Options { block_bytes: 1, ..options() };
+    let bad = options().block_bytes(1);
     for refused in [
         keyspace.set_options(bad.clone()),
         db.keyspace_with("k", bad.clone()).map(drop),
@@ -251,12 +251,12 @@ fn new_options_hold_when_it_is_said() {
     };
     fill();
     assert_eq!(db.metrics().flushes, 0);
-    keyspace.set_options(Options { write_buffer_bytes: 4 << 10, ..large.clone() }).unwrap();
+    keyspace.set_options(large.clone().write_buffer_bytes(4 << 10)).unwrap();
     db.put(b"one", b"more").unwrap();
     db.wait_idle().unwrap();
     assert_eq!((db.metrics().flushes, tables().len()), (1, 1));
     let small_blocks = tables()[0].blocks;
-    keyspace.set_options(Options { block_bytes: 64 << 10, ..large.clone() }).unwrap();
+    keyspace.set_options(large.clone().block_bytes(64 << 10)).unwrap();
     assert_eq!(tables()[0].blocks, small_blocks, "a table that is there keeps its form");
     fill();
     db.flush().unwrap();

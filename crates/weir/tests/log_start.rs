@@ -11,7 +11,7 @@ use weir::sim::{
 use weir::{Builder, Db, Durability, ErrorKind, LeveledOptions, Options, WriteBatch};
 
 fn options() -> Options {
-    Options { write_buffer_bytes: 4 << 10, immutables_max: 64, ..Options::default() }
+    Options::default().write_buffer_bytes(4 << 10).immutables_max(64)
 }
 
 fn builder() -> Builder {
@@ -73,7 +73,7 @@ fn create_beside_flushes(seed: u64, switch_every: u64, broken: Option<u64>) -> S
     Simulation::run(seed, move |sim| {
         sim.set_switch_every(switch_every);
         // A flush lets go of more segments than are kept to be used again.
-        let options = || Options { write_buffer_bytes: 16 << 10, ..options() };
+        let options = || options().write_buffer_bytes(16 << 10);
         let builder = builder().default_options(options()).background_threads(2);
         let db = builder.device(std::sync::Arc::new(faulty)).open().unwrap();
         let fault = |after: u64, effect: Effect| Fault {
@@ -354,7 +354,7 @@ fn a_drop_does_not_leave_the_log_to_grow() {
     const AREA: u64 = 1 << 20;
     let longest = Simulation::run(1, |_| {
         let disk = SimDisk::new(SimOptions::default());
-        let large = Options { write_buffer_bytes: 1 << 20, ..Options::default() };
+        let large = Options::default().write_buffer_bytes(1 << 20);
         let builder = builder().default_options(large.clone()).memory_budget(64 << 20);
         let builder = builder.log_segment_bytes(16 << 10).log_area_bytes(AREA);
         let db = builder.device(disk.dir()).open().unwrap();

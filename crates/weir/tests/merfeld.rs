@@ -166,7 +166,7 @@ fn bug_3_one_past_the_memory_run() {
 /// Here: a filter that excludes nothing shows as a read of a block for every absent key.
 #[test]
 fn bug_4_filters_that_are_not_empty_at_first() {
-    let mut pair = Pair::new(Options { bloom_bits: vec![10.0], ..options(2000, 4) });
+    let mut pair = Pair::new((options(2000, 4)).bloom_bits(vec![10.0]));
     (0..8000).for_each(|i| pair.put(scatter(i) * 2, i));
     pair.settle();
     pair.same((0..100).map(|i| scatter(i) * 2));

@@ -62,7 +62,7 @@ fn a_batch_answers_as_single_lookups_do() {
 #[test]
 fn versions_that_go_on_in_the_next_block_are_found() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let options = Options { block_bytes: 512, ..Options::default() };
+    let options = Options::default().block_bytes(512);
     let builder = Db::builder(dir.path().join("db")).default_options(options);
     let db = builder.open().expect("open");
     let snapshots: Vec<_> = (0..200)

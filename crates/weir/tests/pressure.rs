@@ -68,7 +68,7 @@ fn half_full_memtables_stay_within_the_budget() {
     const LIMIT: u64 = BUDGET / 2 + BUDGET / 8 + 12 * (256 << 10);
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_budget(BUDGET).open().unwrap();
-    let options = || Options { write_buffer_bytes: BUDGET / 4, ..Options::default() };
+    let options = || Options::default().write_buffer_bytes(BUDGET / 4);
     let keyspaces: Vec<_> =
         (0..12).map(|i| db.keyspace_with(&format!("keyspace {i}"), options()).unwrap()).collect();
     let mut worst = 0;

@@ -81,7 +81,7 @@ impl Store {
         let levels: Vec<usize> = db.describe().keyspaces.iter().map(|k| used(&k.levels)).collect();
         assert!(levels.len() == 2 && levels.iter().any(|&used| used >= 3), "levels {levels:?}");
         // Large write buffers: what follows stays in the log.
-        let calm = Options { write_buffer_bytes: 1 << 20, ..tiny() };
+        let calm = tiny().write_buffer_bytes(1 << 20);
         users.set_options(calm.clone()).expect("changed");
         db.default_keyspace().set_options(calm).expect("changed");
         for i in 0..1500u64 {

@@ -154,7 +154,7 @@ fn bytes_behind_a_table_cost_nothing() {
 fn versions_of_the_empty_key_in_two_blocks_are_kept() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path();
-    let options = Options { block_bytes: 512, ..Options::default() };
+    let options = Options::default().block_bytes(512);
     let db = builder(path).default_options(options).open().expect("opened");
     db.put(b"", b"old").expect("put");
     let snapshot = db.snapshot();

@@ -21,11 +21,9 @@ fn open_with(disk: &SimDisk, verify_outputs: bool) -> (Db, Faults) {
         .compaction(LeveledOptions::default().base_level_bytes(32 << 10).l0_trigger(2));
     let dir = FaultyDir::over_disk(disk);
     let faults = dir.faults();
-    let db = DbOptions {
-        background_threads: 1,
-        debug: DebugDbOptions::default().verify_outputs(verify_outputs),
-        ..DbOptions::default()
-    };
+    let db = DbOptions::default()
+        .background_threads(1)
+        .debug(DebugDbOptions::default().verify_outputs(verify_outputs));
     let db = Db::builder("sim")
         .options(db)
         .default_options(options)

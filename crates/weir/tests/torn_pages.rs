@@ -18,8 +18,7 @@ type State = BTreeMap<(u8, u8), Vec<u8>>;
 const NAMES: [&str; 3] = ["default", "a", "b"];
 
 fn builder(segment_bytes: u64) -> Builder {
-    let options =
-        Options { write_buffer_bytes: 16 << 10, immutables_max: 64, ..Options::default() };
+    let options = Options::default().write_buffer_bytes(16 << 10).immutables_max(64);
     Db::builder("sim")
         .default_options(options)
         .memory_budget(8 << 20)

@@ -17,7 +17,7 @@ fn what_the_last_job_made_due_is_waited_for() {
                 ))
                 .write_buffer_bytes(16 << 10)
                 .table_bytes(16 << 10);
-            let db = DbOptions { background_threads: 2, ..DbOptions::default() };
+            let db = DbOptions::default().background_threads(2);
             let db = Db::builder("sim")
                 .options(db)
                 .default_options(options)

@@ -15,7 +15,7 @@ fn value(i: u32, round: u32) -> Vec<u8> {
 }
 
 fn options(warm_up: WarmUp) -> Options {
-    Options { warm_up, table_bytes: 64 << 10, ..Options::default() }
+    Options::default().warm_up(warm_up).table_bytes(64 << 10)
 }
 
 /// A store with two runs over the same keys, whose first tenth is in the cache; returns it merged.

@@ -158,7 +158,7 @@ fn options(case: &Case, entries: u64) -> Options {
 
 impl Bench {
     fn open(builder: Builder, case: &Case, entries: u64, seed: u64) -> Result<Self, String> {
-        let store = DbOptions { background_threads: 1, ..DbOptions::default() };
+        let store = DbOptions::default().background_threads(1);
         let builder = builder.seed(seed).options(store).default_options(options(case, entries));
         let db = builder.open().map_err(text)?;
         let all = case.buffers * entries;

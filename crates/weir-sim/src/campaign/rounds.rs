@@ -92,8 +92,7 @@ pub fn run(seed: u64, puts: u64) -> Result<Report, String> {
     world::simulate(schedule, move || {
         let disk = Disk::new();
         let text = |error: weir::Error| error.to_string();
-        let store =
-            DbOptions { memory_budget: 1 << 20, background_threads: 1, ..DbOptions::default() };
+        let store = DbOptions::default().memory_budget(1 << 20).background_threads(1);
         let builder = disk.builder(seed).options(store);
         let db = builder.default_options(options()).open().map_err(text)?;
         let mut prng = Prng::new(seed);

@@ -277,7 +277,7 @@ impl Db {
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = weir::Db::open(dir.path().join("db"))?;
-    /// let wanted = weir::Options { write_buffer_bytes: 16 << 20, ..Default::default() };
+    /// let wanted = weir::Options::default().write_buffer_bytes(16 << 20);
     /// let users = db.keyspace_with("users", wanted.clone())?;
     /// if users.options() != wanted {
     ///     users.set_options(wanted)?;

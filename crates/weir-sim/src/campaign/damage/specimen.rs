@@ -29,15 +29,13 @@ pub(super) struct Specimen {
 }
 
 pub(super) fn options() -> (DbOptions, Options) {
-    let db = DbOptions {
-        memory_budget: 1 << 20,
-        block_cache_bytes: Some(0),
-        background_threads: 1,
-        log_segment_bytes: 4 << 10,
-        log_area_bytes: 64 << 10,
-        debug: DebugDbOptions::default().version_log_bytes(64 << 10),
-        ..DbOptions::default()
-    };
+    let db = DbOptions::default()
+        .memory_budget(1 << 20)
+        .block_cache_bytes(Some(0))
+        .background_threads(1)
+        .log_segment_bytes(4 << 10)
+        .log_area_bytes(64 << 10)
+        .debug(DebugDbOptions::default().version_log_bytes(64 << 10));
     let levels = LeveledOptions::default().level_ratio(2).base_level_bytes(3 << 10).l0_trigger(2);
     let ks = Options::default()
         .write_buffer_bytes(4 << 10)

@@ -18,15 +18,13 @@ use crate::world::Disk;
 
 /// The options of the stores.
 pub(super) fn options() -> (DbOptions, Options) {
-    let db = DbOptions {
-        memory_budget: 1 << 20,
-        block_cache_bytes: Some(0),
-        background_threads: 1,
-        log_segment_bytes: 4 << 10,
-        log_area_bytes: 128 << 10,
-        debug: DebugDbOptions::default().version_log_bytes(4 << 10).verify_outputs(true),
-        ..DbOptions::default()
-    };
+    let db = DbOptions::default()
+        .memory_budget(1 << 20)
+        .block_cache_bytes(Some(0))
+        .background_threads(1)
+        .log_segment_bytes(4 << 10)
+        .log_area_bytes(128 << 10)
+        .debug(DebugDbOptions::default().version_log_bytes(4 << 10).verify_outputs(true));
     let ks = Options::default()
         .write_buffer_bytes(4 << 10)
         .debug(DebugOptions::default().write_buffer_entries(30))
