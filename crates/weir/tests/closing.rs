@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
 mod hooked;
+mod waits;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,41 +12,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Dir, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
+    CrashPolicy, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
     Simulation, Times,
 };
-use weir::{
-    Builder, Commit, Db, Durability, ErrorKind, LeveledOptions, Options, Result, WriteBatch,
-};
+use weir::{Commit, Db, Durability, ErrorKind, Result, WriteBatch};
 
 use hooked::Hooked;
-
-/// Longer than anything here takes, shorter than for ever.
-const LONG: Duration = Duration::from_secs(20);
-
-fn builder(dir: Arc<dyn Dir>) -> Builder {
-    let options = Options::default()
-        .write_buffer_bytes(4 << 10)
-        .compaction(LeveledOptions::default().l0_trigger(100));
-    Db::builder("sim")
-        .default_options(options)
-        .memory_budget(8 << 20)
-        .log_segment_bytes(16 << 10)
-        .log_area_bytes(1 << 20)
-        .background_threads(1)
-        .seed(1)
-        .device(dir)
-}
+use waits::{LONG, builder, in_time};
 
 fn new_disk() -> SimDisk {
     SimDisk::new(SimOptions::default())
-}
-
-/// What `body` returns, if it returns.
-fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(body()));
-    receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
 }
 
 fn commit(db: &Db, key: u32, durability: Durability) -> Commit {

@@ -3,43 +3,18 @@
 #![expect(clippy::disallowed_methods, reason = "real threads, outside any simulation")]
 
 mod hooked;
+mod waits;
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use weir::sim::{
-    Dir, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation,
-    Times,
+    Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions, Simulation, Times,
 };
-use weir::{
-    Builder, Db, Durability, ErrorKind, Keyspace, LeveledOptions, Options, Result, WriteBatch,
-};
+use weir::{Db, Durability, ErrorKind, Keyspace, Options, Result, WriteBatch};
 
 use hooked::Hooked;
-
-/// Longer than anything here takes, shorter than for ever.
-const LONG: Duration = Duration::from_secs(30);
-
-fn builder(dir: Arc<dyn Dir>) -> Builder {
-    let options = Options::default()
-        .write_buffer_bytes(4 << 10)
-        .compaction(LeveledOptions::default().l0_trigger(100));
-    Db::builder("sim")
-        .default_options(options)
-        .memory_budget(8 << 20)
-        .log_segment_bytes(16 << 10)
-        .log_area_bytes(1 << 20)
-        .background_threads(1)
-        .seed(1)
-        .device(dir)
-}
-
-/// What `body` returns, if it returns.
-fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(body()));
-    receiver.recv_timeout(LONG).unwrap_or_else(|e| panic!("{what} did not end: {e}"))
-}
+use waits::{LONG, builder, in_time};
 
 /// Goal: a background thread that panics poisons the store; nobody waits for it for ever.
 /// Method: the device panics where a table, or a log segment, is created.

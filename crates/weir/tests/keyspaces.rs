@@ -1,27 +1,15 @@
 //! Keyspaces begin and end in the order of the commits around them, on a simulated disk.
 #![cfg(feature = "sim")]
 
-use weir::sim::{CrashPolicy, SimDisk, SimOptions, Simulation};
-use weir::{
-    Builder, Db, Durability, ErrorKind, Keyspace, LeveledOptions, Options, Result, Snapshot,
-};
+mod small_logs;
 
-fn options() -> Options {
-    Options::default().write_buffer_bytes(4 << 10).immutables_max(64)
-}
+use weir::sim::{CrashPolicy, SimDisk, SimOptions, Simulation};
+use weir::{Durability, ErrorKind, Keyspace, LeveledOptions, Options, Result, Snapshot};
+
+use small_logs::{builder, options};
 
 fn trigger(runs: usize) -> LeveledOptions {
     LeveledOptions::default().l0_trigger(runs)
-}
-
-fn builder() -> Builder {
-    Db::builder("sim")
-        .default_options(options())
-        .memory_budget(8 << 20)
-        .log_segment_bytes(4 << 10)
-        .log_area_bytes(1 << 20)
-        .background_threads(1)
-        .seed(1)
 }
 
 /// Goal: a drop that survives a power cut keeps every commit that was acknowledged before it began

@@ -2,27 +2,17 @@
 //! and when keyspaces are created while others are flushed.
 #![cfg(feature = "sim")]
 
+mod small_logs;
+
 use std::time::Duration;
 
 use weir::sim::{
     CrashPolicy, Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, SimDisk, SimOptions,
     Simulation, Times, Torn,
 };
-use weir::{Builder, Db, Durability, ErrorKind, LeveledOptions, Options, WriteBatch};
+use weir::{Durability, ErrorKind, LeveledOptions, Options, WriteBatch};
 
-fn options() -> Options {
-    Options::default().write_buffer_bytes(4 << 10).immutables_max(64)
-}
-
-fn builder() -> Builder {
-    Db::builder("sim")
-        .default_options(options())
-        .memory_budget(8 << 20)
-        .log_segment_bytes(4 << 10)
-        .log_area_bytes(1 << 20)
-        .background_threads(1)
-        .seed(1)
-}
+use small_logs::{builder, options};
 
 /// Goal: a log start is recorded only when the log is durable up to it; otherwise a power cut puts
 /// it behind the end of the log, and what is written from then on cannot be found from there.

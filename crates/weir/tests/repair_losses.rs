@@ -6,17 +6,13 @@
     reason = "tests change the directory behind the store's back"
 )]
 
+mod repaired;
+
 use std::path::{Path, PathBuf};
 
-use weir::{Builder, Db, Durability, LeveledOptions, Options, RepairReport};
+use weir::{Db, Durability, LeveledOptions, Options, RepairReport};
 
-fn builder(path: &Path) -> Builder {
-    Db::builder(path).memory_budget(8 << 20).log_segment_bytes(4 << 10).log_area_bytes(1 << 20)
-}
-
-fn open(path: &Path) -> Db {
-    builder(path).open().expect("opened")
-}
+use repaired::{builder, open};
 
 fn repair(path: &Path) -> RepairReport {
     builder(path).repair().expect("repaired")

@@ -1,15 +1,12 @@
 //! The row cache: it changes no answer (H53).
 
+mod tiny;
+
 use std::collections::BTreeMap;
 
-use weir::{Db, Keyspace, LeveledOptions, Options, Snapshot};
+use weir::{Db, Keyspace, Snapshot};
 
-/// Options that make a small store go through many flushes and compactions.
-fn tiny() -> Options {
-    Options::default().write_buffer_bytes(4 << 10).table_bytes(2 << 10).block_bytes(512).compaction(
-        LeveledOptions::default().base_level_bytes(8 << 10).level_ratio(4).l0_trigger(2),
-    )
-}
+use tiny::tiny;
 
 /// A fixed sequence of numbers.
 struct Numbers(u64);

@@ -1,8 +1,12 @@
 //! Incremental warm-up (`WarmUp::Incremental`): what a merge replaces in the cache.
 
+mod tiny;
+
 use std::collections::BTreeMap;
 
-use weir::{Db, LeveledOptions, Options, WarmUp};
+use weir::{Db, Options, WarmUp};
+
+use tiny::tiny;
 
 const KEYS: u32 = 20_000;
 
@@ -70,14 +74,7 @@ fn hot_ranges_stay_in_the_cache() {
 /// and merges all the time, and a cache that holds a part of the blocks, against a sorted map.
 #[test]
 fn answers_agree_with_the_model() {
-    let tiny = Options::default()
-        .warm_up(WarmUp::Incremental)
-        .write_buffer_bytes(4 << 10)
-        .table_bytes(2 << 10)
-        .block_bytes(512)
-        .compaction(
-            LeveledOptions::default().base_level_bytes(8 << 10).level_ratio(4).l0_trigger(2),
-        );
+    let tiny = tiny().warm_up(WarmUp::Incremental);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let builder = Db::builder(dir.path().join("db")).memory_budget(8 << 20);
     let db = builder.block_cache_bytes(32 << 10).default_options(tiny).open().expect("open");
