@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=861d5da7216d
+// FORMAT: docs/format/edit.md sha=5cd9feb2b96a
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

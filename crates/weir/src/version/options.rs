@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=861d5da7216d
+// FORMAT: docs/format/edit.md sha=5cd9feb2b96a
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

@@ -6,6 +6,7 @@ use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
 use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment, uid};
 use crate::base::prng::Prng;
+use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
 use crate::options::{
@@ -82,6 +83,52 @@ fn worked_examples() {
     let mut foreign = bytes.clone();
     *foreign.last_mut().unwrap() = 2;
     assert_eq!(decode(&foreign).unwrap_err().kind(), ErrorKind::Corruption);
+}
+
+/// The example of a creation has every field of options that one policy has, another one's beside
+/// it, and an added table.
+#[test]
+fn worked_example_of_a_creation() {
+    let page = include_str!("../../../../../docs/format/table_meta.md");
+    let (_, block) = page.split_once("## Example").expect("the page has the example");
+    let lines = block.lines().filter_map(|line| line.split_once('|'));
+    let hex = lines.flat_map(|(hex, _)| hex.split_whitespace().skip(1));
+    let meta: Vec<u8> = hex.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+    let meta = TableMeta::decode(&meta, "file", 0).unwrap();
+    let page = include_str!("../../../../../docs/format/edit.md");
+    let bytes = example(page, "## A creation in bytes");
+    let common = Options::default()
+        .write_buffer_bytes(1 << 20)
+        .immutables_max(3)
+        .block_bytes(8192)
+        .table_bytes(2 << 20)
+        .bloom_bits([10.0, 4.5])
+        .compression([Compression::None, Compression::Lz4])
+        .filters(Filters::Monkey)
+        .warm_up(WarmUp::Incremental)
+        .debug(DebugOptions::default().write_buffer_entries(Some(500)));
+    let sizes = LeveledOptions::default()
+        .level_ratio(8)
+        .base_level_bytes(16 << 20)
+        .l0_trigger(5)
+        .expected_bytes(1 << 30);
+    let mut edit = VersionEdit {
+        opening: Some(1),
+        hash_seed: Some(300),
+        wal_durable_lsn: Some(lsn(41)),
+        ..VersionEdit::default()
+    };
+    let part = edit.keyspace(KeyspaceId::new(3));
+    part.create = Some("users".to_owned());
+    part.options = Some(Arc::new(common.compaction(sizes)));
+    part.add_table(0, epoch(4), Arc::new(meta));
+    let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(6));
+    let tiered = Options::default().compaction(runs);
+    edit.keyspace(KeyspaceId::new(4)).options = Some(Arc::new(tiered));
+    let mut encoded = Vec::new();
+    edit.encode(&mut encoded);
+    assert_eq!(encoded, bytes, "{encoded:02x?}");
+    assert_eq!(decode(&bytes).unwrap(), edit);
 }
 
 #[test]
