@@ -69,7 +69,7 @@ fn run_tidy(fix_hashes: bool) -> Result<bool, String> {
 mod tests {
     use super::*;
 
-    /// Goal: who runs the tests learns of an untidy tree without knowing this tool.
+    /// Goal: running the tests reports an untidy tree.
     #[test]
     fn this_repository_is_tidy() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository root");

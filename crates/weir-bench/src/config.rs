@@ -63,7 +63,7 @@ pub struct Config {
     pub batch: usize,
     /// Entries that `seekrandom` reads from each position.
     pub scan_entries: u64,
-    /// Stop a workload that does not load after so many seconds, whatever `ops` says.
+    /// Stop a workload that does not load after so many seconds, before `ops` are done.
     pub seconds: Option<f64>,
     /// Writes per second of the writer beside the readers (`readwhilewriting`, `rangehot`); 0: as
     /// fast as the engine takes them, so that a faster writer leaves its readers less of the disk.

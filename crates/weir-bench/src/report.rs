@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::Requests;
 
-/// The longest latency that is told apart: one hour.
+/// The longest latency that is distinguished: one hour.
 const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
 
 /// An empty histogram of nanoseconds with three significant digits. Its range is fixed: longer than

@@ -195,7 +195,7 @@ fn workloads(names: &[String]) -> Result<Vec<Workload>> {
 }
 
 /// The options of the store in `dir` if there is one, which then is a benchmark's and may be used:
-/// a benchmark removes stores, and must not remove one that somebody wants.
+/// a benchmark removes stores, and must not remove another one.
 fn stored(dir: &Path, reuse: bool) -> Result<Option<Options>> {
     #[expect(
         clippy::disallowed_methods,

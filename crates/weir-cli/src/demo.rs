@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) -
     Ok(())
 }
 
-/// What this program was called as: who runs it from the sources has no `weir` in the PATH.
+/// How this program was invoked: run from the sources, there is no `weir` in the PATH.
 fn as_called() -> String {
     let called = std::env::args_os().next();
     called.map_or_else(|| "weir".to_owned(), |called| called.to_string_lossy().into_owned())
@@ -134,7 +134,7 @@ fn show(db: &Db, args: &DemoArgs, interrupt: &Interrupt, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// Opens the demo's store, or makes it; refuses a store that is somebody else's.
+/// Opens the demo's store, or makes it; refuses a store that the demo has not made.
 fn open(args: &DemoArgs) -> Result<Db> {
     let options = Options::default()
         .write_buffer_bytes(8 << 20)

@@ -9,7 +9,7 @@ use weir::ErrorKind;
 /// Exit code of a command that failed.
 pub(crate) const ERROR: u8 = 1;
 
-/// Exit code of a command line that is wrong, whatever there is on the disk.
+/// Exit code of a command line that is wrong, independent of what is on the disk.
 const USAGE: u8 = 2;
 
 /// Exit code of a command that found damage, or answers that differ from what they must be.

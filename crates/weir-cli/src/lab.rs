@@ -13,7 +13,7 @@ use std::process::Command;
 
 const PROGRAM: &str = "weir-lab";
 
-/// What `weir lab` is told: everything goes to the other program.
+/// Arguments of `weir lab`, all passed on to the program `weir-lab`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct LabArgs {
     /// Arguments of weir-lab: `list`, `run NAME`, `report`, `check`, `--help`

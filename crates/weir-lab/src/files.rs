@@ -72,7 +72,7 @@ pub fn read_text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Writes a file so that nobody ever sees half of it.
+/// Writes a file atomically.
 ///
 /// # Errors
 /// What failed, and where.
@@ -114,7 +114,7 @@ impl WorkDir {
     /// Gives it a name for good.
     ///
     /// # Errors
-    /// What failed, and where. A directory of that name that somebody else made meanwhile is as
+    /// What failed, and where. A directory of that name that another process made meanwhile is as
     /// good.
     pub fn keep_as(self, path: &Path) -> Result<()> {
         if let Some(parent) = path.parent() {

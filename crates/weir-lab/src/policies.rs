@@ -1,4 +1,4 @@
-//! Compaction policies, and what each of them is told.
+//! Compaction policies, with the options of each.
 //!
 //! `[settings.policies.gear]` has the options that `gear` looks at and no others, and so for each
 //! policy: an option of another one is refused by its name. A run needs the tables of its own

@@ -14,7 +14,7 @@ use crate::policies::{Policies, Policy, Tree};
 pub struct Settings {
     /// The engine.
     pub store: Store,
-    /// What the policies are told that `store` and `load` name.
+    /// Options of the policies that `store` and `load` name.
     pub policies: Policies,
     /// What is in it at the start.
     pub load: Load,
@@ -128,7 +128,7 @@ pub struct Reads {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Writes {
-    /// Updates of existing keys per virtual second; 0: nobody writes.
+    /// Updates of existing keys per virtual second; 0: no writes.
     pub per_second: f64,
     /// Which keys the writer chooses.
     pub choice: WriteChoice,

@@ -58,7 +58,7 @@ pub enum Stage {
     Done,
 }
 
-/// Who is told of it, from several threads.
+/// Called with each event, from several threads.
 pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// Runs `experiments`; `progress` is called from several threads. Runs that several of them show

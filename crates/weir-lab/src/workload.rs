@@ -1,4 +1,4 @@
-//! Who reads and who writes. A reader does gets, scans, or one of YCSB's mixes in a closed loop: it
+//! Readers and writers. A reader does gets, scans, or one of YCSB's mixes in a closed loop: it
 //! asks again when it has its answer and has spent its processor time. The writer wakes a hundred
 //! times a virtual second and writes what is due.
 
@@ -80,7 +80,7 @@ struct Reader<'a> {
     view: &'a View<'a>,
     prng: Prng,
     values: Values,
-    /// For workload D: who came last is the most popular.
+    /// For workload D: the newest key is the most popular.
     ranks: Option<Zipfian>,
     durability: Durability,
     key: Vec<u8>,

@@ -377,7 +377,7 @@ pub fn check(packed: &[u8], expected: &str) -> std::result::Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Goal: a packed disk is the disk, whatever its bytes are.
+    /// Goal: a packed disk is the disk, for any bytes.
     #[test]
     fn packing_keeps_every_byte() {
         let disk = Disk::new();

@@ -153,7 +153,7 @@ impl Ledger {
         let matching: Vec<usize> =
             open.iter().filter(|(i, v)| *v == found && possible(*i)).map(|(i, _)| *i).collect();
         if firm_value == found {
-            // A failed commit that left the same value tells nothing; the others did not happen.
+            // A failed commit that left the same value proves nothing; the others did not happen.
             if matching.is_empty() {
                 for (i, _) in open {
                     cast(votes, *i, false, key)?;

@@ -92,7 +92,7 @@ impl KeyspaceModel {
         });
     }
 
-    /// Forgets versions that nobody asks for any more: of those at or below `floor` only the newest
+    /// Forgets versions below all live snapshots: of those at or below `floor` only the newest
     /// of each key stays, and that only if it is a value. Below an unlogged one the newest logged
     /// one stays too: it may come back.
     pub fn prune(&mut self, floor: Index) {

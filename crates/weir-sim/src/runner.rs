@@ -686,7 +686,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Lets the oracle forget what nobody can ask for any more.
+    /// Lets the oracle forget versions below all live snapshots.
     pub fn prune(&mut self) {
         let snaps = self.snaps.iter().flatten().map(|s| s.at).min().unwrap_or(self.last);
         let floor = snaps.min(self.synced).min(self.written);

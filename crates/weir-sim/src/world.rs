@@ -122,7 +122,7 @@ impl Default for Disk {
 /// A seed for the scheduler and how often it may switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Decides who runs.
+    /// Decides which actor runs.
     pub seed: u64,
     /// Mean number of switch points from one possible switch to the next.
     pub switch_every: u64,
@@ -131,7 +131,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that puts nobody off.
+    /// A schedule that delays no actor.
     #[must_use]
     pub const fn new(seed: u64, switch_every: u64) -> Self {
         Self { seed, switch_every, pause_one_in: 0 }

@@ -26,7 +26,7 @@ pub(crate) enum Step {
 pub(crate) enum Problem {
     /// The line is wrong or the store refused it; others may go well.
     Line(String),
-    /// Nothing can go well any more.
+    /// The shell has to end: no later command can succeed.
     Stop(Failure),
 }
 

@@ -165,6 +165,6 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
     if failed == 0 {
         return Ok(());
     }
-    // Every error was told where it happened.
+    // Every error was printed where it happened.
     Err(Failure { code: ERROR, message: String::new() })
 }

@@ -299,7 +299,7 @@ impl Bench {
     }
 
     /// Flushes `flushes` write buffers that `put` fills, waits for rest after each, and looks. What
-    /// it did is counted; `done` is told after each.
+    /// it did is counted; `done` is called after each.
     fn phase(
         &mut self,
         flushes: u64,
@@ -358,7 +358,7 @@ pub struct Measured {
 }
 
 /// Measures `case` on a new store that `builder` opens, with write buffers of `entries` entries;
-/// `done` is told after each flush.
+/// `done` is called after each flush.
 ///
 /// # Errors
 /// The engine's, as text; a read whose answer is wrong.

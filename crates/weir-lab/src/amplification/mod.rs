@@ -21,7 +21,7 @@ pub use measure::{Level, Measured, Phase, Spread, measure};
 use crate::files::WorkDir;
 use crate::result::{Axis, Differs, Kind, Number, Result as Outcome, Series};
 
-/// Measures `cases`, one after the other, on stores in `cache`; `done` is told of every flush.
+/// Measures `cases`, one after the other, on stores in `cache`; `done` is called after every flush.
 ///
 /// # Errors
 /// What went wrong, as a text for people.

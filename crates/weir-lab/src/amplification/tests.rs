@@ -27,7 +27,7 @@ fn every_policy_is_near_its_formulas_or_explained() {
     }
 }
 
-/// Goal: a seed fixes every number, whatever the threads do.
+/// Goal: a seed fixes every number, independent of the schedule of threads.
 #[test]
 fn the_same_seed_counts_the_same() {
     for policy in [CompactionPolicy::leveled(), CompactionPolicy::gear()] {

@@ -11,7 +11,7 @@ use weir_lab::show;
 
 use super::{Result, folder, refuse_failures, table};
 
-/// Entries of a write buffer if nobody says otherwise.
+/// Entries of a write buffer by default.
 const ENTRIES: u64 = 1000;
 
 /// Fewer make tables of a block or less, more make no difference.
@@ -19,7 +19,7 @@ fn entries_in_range() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(200..=1_000_000)
 }
 
-/// What `weir-lab amplification` is told.
+/// Arguments of `weir-lab amplification`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct AmplificationArgs {
     /// Policies to measure; all if none is named

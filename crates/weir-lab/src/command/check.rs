@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Failure, Result, folder, print_numbers, refuse_failures};
 
-/// What `weir-lab check` is told.
+/// Arguments of `weir-lab check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CheckArgs {
     /// Folder of the results

@@ -9,7 +9,7 @@ use weir_lab::result::Result as Outcome;
 
 use super::{Failure, Result};
 
-/// Where results lie if nobody says otherwise.
+/// Where results lie by default.
 pub(crate) const DEFAULT: &str = "weir-lab";
 
 /// The seed of results whose names do not tell it.
@@ -58,7 +58,7 @@ fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Writes a file so that nobody ever sees half of it, its folder as well.
+/// Writes a file atomically, and creates its folder.
 #[expect(clippy::disallowed_methods, reason = "results are no store's files")]
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let wrong = |e| Failure::new(format_args!("cannot write {}: {e}", path.display()));

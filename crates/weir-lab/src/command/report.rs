@@ -7,7 +7,7 @@ use weir_lab::report;
 
 use super::{Result, folder};
 
-/// What `weir-lab report` is told.
+/// Arguments of `weir-lab report`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ReportArgs {
     /// Folder of the results

@@ -15,7 +15,7 @@ use super::{Result, experiment, folder, print_numbers, refuse_failures};
 /// Steps of a progress bar per run.
 const STEPS: f64 = 1000.0;
 
-/// What `weir-lab run` is told.
+/// Arguments of `weir-lab run`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArgs {
     /// Names of experiments, `weir-lab list` has them, or TOML files like theirs
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let outcomes = suite::run(&experiments, &options, &listener(&bar));
     bar.finish_and_clear();
-    // What there is is kept, whatever became of the others.
+    // Results are kept even if other experiments fail.
     let (mut results, mut failure) = (Vec::new(), None);
     for outcome in outcomes {
         match outcome {

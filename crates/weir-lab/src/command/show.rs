@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::{Failure, Result, experiment};
 
-/// What `weir-lab show` is told.
+/// Arguments of `weir-lab show`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ShowArgs {
     /// Name of an experiment, `weir-lab list` has them, or a TOML file like theirs

@@ -1,4 +1,4 @@
-//! Draws a picture with plotters, on whatever backend: the SVG and the PNG are laid out alike.
+//! Draws a picture with plotters, on any backend: the SVG and the PNG are laid out alike.
 //!
 //! Layout, from top to bottom: title, origin, panels above one another with one horizontal axis
 //! below the last, legend. Nothing of it lies on the data.
@@ -38,7 +38,7 @@ const FAINT_INK: RGBColor = RGBColor(102, 102, 102);
 const AXIS: RGBColor = RGBColor(136, 136, 136);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Okabe and Ito's colours, which people of every colour vision tell apart; yellow is left out,
-/// which nobody sees on white.
+/// which is invisible on white.
 const SERIES: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -36,7 +36,7 @@ pub fn svg(result: &Outcome) -> Result<String, String> {
     let layout = Layout::of(&picture);
     let mut drawn = String::new();
     draw::draw(SVGBackend::with_string(&mut drawn, layout.size), &picture, &layout)?;
-    // For people who hear the plot: its name and what is in it.
+    // For screen readers: the title and a description.
     let names: Vec<&str> = picture.legend.iter().map(|entry| entry.text.as_str()).collect();
     let head =
         format!("<svg role=\"img\" aria-label=\"{title}\" ", title = show::escaped(&result.title));

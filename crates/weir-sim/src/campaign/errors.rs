@@ -1,10 +1,10 @@
-//! Campaign E: every device call of every scenario fails once and for ever, in every way that
+//! Campaign E: every device call of every scenario fails once and permanently, in every way that
 //! applies.
 //!
 //! A scenario is a prepared store and an action. A first run without faults counts the action's
 //! device calls by site. Then, for every site, every call at it, every effect that can happen
-//! there, and "once" and "for ever", the action is run again with that fault. Afterwards the device
-//! is healed, the store is used, left, opened again and compared with the ledger.
+//! there, and "once" and "permanently", the action is run again with that fault. Afterwards the
+//! device is healed, the store is used, left, opened again and compared with the ledger.
 //!
 //! Besides, every call panics once in place of an error (`panics`), while other actors write, read
 //! and wait beside the action; and callbacks write, close the store and panic (`callbacks`).
@@ -12,8 +12,8 @@
 //! Violations: a store that is poisoned, or is not, against the table in `verdicts`; a wrong
 //! answer; an acknowledgement after a failed log sync; a store that does not take writes after the
 //! device is healed although it is not poisoned, or does not open; a hang (a deadlock, or an hour
-//! of virtual time); a panic that was not injected, or is not told of; a callback that is told
-//! something else than what happened, or not called; files that nobody needs when the healed
+//! of virtual time); a panic that was not injected, or is not reported; a callback that gets
+//! a wrong outcome, or is not called; obsolete files when the healed
 //! store is closed or after reopening, or open files.
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ fn effects(op: OpKind) -> Vec<Effect> {
     all
 }
 
-/// What one run told.
+/// The observations of one run.
 struct Ran {
     poisoned: bool,
     sites: Vec<(Site, u64)>,

@@ -71,7 +71,7 @@ pub fn parse(text: &str) -> Result<(Schedule, Vec<Op>), String> {
             let (Some(Ok(seed)), Some(Ok(switch_every))) = (numbers.next(), numbers.next()) else {
                 return Err(format!("{line} is no schedule"));
             };
-            // Older ones put nobody off.
+            // Older ones do not matter.
             let Some(Ok(pause_one_in)) = numbers.next().or(Some(Ok(0))) else {
                 return Err(format!("{line} is no schedule"));
             };

@@ -2,7 +2,7 @@
 //! while this one writes into the default keyspace and flushes all that there is.
 //!
 //! Nothing of it is left at the end: the models of the run know the writes to the default keyspace
-//! only. What readers may be told is little: the value, or that the keyspace was dropped.
+//! only. A reader may get one of two answers: the value, or that the keyspace was dropped.
 
 use std::sync::{Arc, Mutex};
 
@@ -103,7 +103,7 @@ impl Runner {
     }
 
     /// Two actors create the keyspace: one must succeed. Meanwhile this one fills log segments and
-    /// flushes every keyspace, so that nobody but the new one needs the log where it begins (H38).
+    /// flushes every keyspace, so that only the new one needs the log where it begins (H38).
     fn created_twice(&mut self, db: &Db, key: u32, val: Val, number: u32) -> Checked<Keyspace> {
         let create = |name| {
             let created = Arc::new(Mutex::new(None));
@@ -121,7 +121,7 @@ impl Runner {
             let val = Val { id: val.id + KEYS * n, ..val };
             self.put_beside(key, val, Durability::Sync)?;
             db.flush().map_err(|e| format!("flush: {e}"))?;
-            // A flush lets go of the log after it is shown to be through, and the next one may make
+            // A flush releases the log after its publication, and the next one may make
             // good what this one did wrong.
             db.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
             self.log_is_whole(db)?;
@@ -185,7 +185,7 @@ impl Runner {
     /// No keyspace needs a part of the log that is gone. (A store that was never flushed needs it
     /// from segment 0 on, which never existed.)
     fn log_is_whole(&self, db: &Db) -> Checked {
-        // Twice, because a flush may let go of a part between two looks: what there was before is
+        // Twice, because a flush may release a part between two looks: what there was before is
         // enough for what is needed after.
         let before = db.describe();
         let Some(first) = before.log_segments.first().copied() else { return Ok(()) };

@@ -170,7 +170,7 @@ mod tests {
         level
     }
 
-    /// Goal: the oracle itself tells forms apart. Method: trees that some policies allow and
+    /// Goal: the oracle itself distinguishes forms. Method: trees that some policies allow and
     /// others do not.
     #[test]
     fn the_oracle_knows_every_form() {

@@ -1,5 +1,5 @@
 //! What follows a fault: the device is healed, the store is used, left, opened again and compared
-//! with the ledger, and what nobody needs any more must be gone.
+//! with the ledger, and obsolete files must be gone.
 
 use std::sync::Arc;
 

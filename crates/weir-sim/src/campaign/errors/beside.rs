@@ -1,4 +1,4 @@
-//! What others do beside an action: two writers, one who flushes and waits for background work, and
+//! Actors beside an action: two writers, one that flushes and waits for background work, and
 //! a reader.
 //!
 //! Their keys begin with `beside`. Each writer has one, with a number that grows.
@@ -18,13 +18,13 @@ use crate::model::show;
 pub(super) struct Beside {
     /// The writers' last numbers.
     writers: [Numbers; 2],
-    /// Keys that callbacks wrote, and whether they were told that it is durable.
+    /// Keys that callbacks wrote, and whether they were acknowledged as durable.
     pub(super) by_callbacks: Mutex<BTreeMap<Vec<u8>, bool>>,
     panicked_in: Mutex<Option<&'static str>>,
     complaints: Mutex<Vec<String>>,
 }
 
-/// What the others were told, at some moment.
+/// The acknowledgements that the actors had at some moment.
 #[derive(Default)]
 pub(super) struct Known {
     /// The writers' numbers.

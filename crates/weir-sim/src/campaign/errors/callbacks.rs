@@ -1,8 +1,7 @@
 //! Callbacks that write, close the store, or panic, while the device fails.
 //!
-//! What must hold: each is called once, by the time that the store is closed; it is told the truth,
-//! which is what the store shows when it is opened again; whatever it does, closing ends, and gives
-//! up the lock.
+//! What must hold: each is called once, by the time that the store is closed; its outcome is what
+//! the store shows when it is opened again; whatever it does, closing ends, and gives up the lock.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +31,7 @@ const COMMITS: usize = 12;
 /// The commit whose callback closes the store.
 const CLOSES: usize = 5;
 
-/// What callbacks were told, by entry of the ledger, and what came of their closing.
+/// The outcomes that callbacks got, by entry of the ledger, and what came of their closing.
 #[derive(Default)]
 struct Told {
     outcomes: Mutex<Vec<(usize, weir::Result<()>)>>,
@@ -86,7 +85,7 @@ fn batch(scene: &mut Scene, db: &Db, durability: Durability) -> Outcome<(WriteBa
     for (space, key, value) in &items {
         let space = match db.open_keyspace(space) {
             Ok(space) => space,
-            // Closed by a callback: the batch is refused as a whole, whatever is in it.
+            // Closed by a callback: the whole batch is refused.
             Err(e) if e.kind() == ErrorKind::Closed => db.default_keyspace().clone(),
             Err(e) => return Err(format!("open {space}: {e}")),
         };
@@ -137,7 +136,7 @@ impl Scene {
 /// Closes the store, or sees it closed. Then all callbacks have been called.
 fn end(scene: &mut Scene, reaction: Reaction, told: &Told) -> Outcome {
     if reaction == Reaction::Close {
-        // A commit is done without anybody who waits for it, so this ends.
+        // A commit completes without a waiter, so this ends.
         while lock(&told.closed).is_none() || lock(&told.outcomes).len() < COMMITS {
             world::delay_millis(1_000);
         }
@@ -161,7 +160,7 @@ fn end(scene: &mut Scene, reaction: Reaction, told: &Told) -> Outcome {
     Ok(())
 }
 
-/// Tells the ledger what callbacks were told.
+/// Enters the outcomes of callbacks in the ledger.
 fn take_over(scene: &mut Scene, first: usize, outcomes: Vec<(usize, weir::Result<()>)>) -> Outcome {
     let mut seen = std::collections::BTreeSet::new();
     for (at, outcome) in outcomes {

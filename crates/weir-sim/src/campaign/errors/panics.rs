@@ -1,9 +1,9 @@
-//! Panics in place of errors: every device call panics once, on whatever thread it is made.
+//! Panics in place of errors: every device call panics once, on the thread that makes it.
 //!
-//! Such a run has others beside the action, so that there is somebody who waits: two writers, one
-//! who flushes and waits for background work, and a reader. What must hold: the panic comes out of
+//! Such a run has others beside the action, so that threads wait: two writers, one
+//! that flushes and waits for background work, and a reader. What must hold: the panic comes out of
 //! a read or an opening on the user's own thread, and leaves the store as it was; any other poisons
-//! the store, and whoever is refused is told of the panic; everybody comes to an end; and what was
+//! the store, and errors of refused calls name the panic; all actors end; and what was
 //! acknowledged is there, as after an error.
 
 use std::collections::BTreeMap;

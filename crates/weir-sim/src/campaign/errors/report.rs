@@ -24,7 +24,7 @@ pub struct Settings {
 pub struct Report {
     /// Runs with a fault.
     pub runs: u64,
-    /// Faults that hit, by site, effect and whether for ever.
+    /// Faults that hit, by site, effect and whether permanent.
     pub hits: BTreeMap<(Site, Effect, bool), u64>,
     /// Runs that left the store poisoned.
     pub poisoned: u64,
@@ -34,7 +34,7 @@ pub struct Report {
     pub full_refused: u64,
     /// Where panics were injected, and what became of them.
     pub panics: Panics,
-    /// Callbacks that were told of a success, and of a failure.
+    /// Callbacks that got a success, and a failure.
     pub callbacks: (u64, u64),
     /// Violations; the campaign goes on after them.
     pub violations: Vec<String>,

@@ -48,7 +48,7 @@ pub(super) struct Scene {
     pub(super) values: u32,
     /// Set when a call said that the store is poisoned.
     pub(super) poisoned: bool,
-    /// `Db::sync` failed: nothing may be acknowledged any more (H43).
+    /// `Db::sync` failed: nothing may be acknowledged from then on (H43).
     pub(super) sync_failed: bool,
     pub(super) read_only: bool,
     /// The disk is full: `NoSpace` needs no fault.
@@ -57,7 +57,7 @@ pub(super) struct Scene {
     pub(super) beside: Option<Arc<Beside>>,
     /// The call that a panic came out of.
     pub(super) panicked_in: Option<&'static str>,
-    /// Callbacks that were told of a success, and of a failure.
+    /// Callbacks that got a success, and a failure.
     pub(super) callbacks: (u64, u64),
     /// What the last write said that was refused on a full disk.
     pub(super) refusal: String,
@@ -238,7 +238,7 @@ impl Scene {
         self.panicked_in.or_else(|| self.beside.as_ref()?.came_out_of())
     }
 
-    /// What others beside the action were told so far.
+    /// The acknowledgements so far of the actors beside the action.
     pub(super) fn known(&self, power_loss: bool) -> Known {
         self.beside.as_ref().map_or_else(Known::default, |beside| beside.known(power_loss))
     }
