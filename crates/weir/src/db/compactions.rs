@@ -236,7 +236,7 @@ impl Engine {
             state.last_compacted = Some(tree.id);
             return Some(Reservation::new(&mut state, tree, due, root));
         }
-        if short_of_space.is_some() && self.give_up_spares() {
+        if short_of_space.is_some() && self.delete_spares() {
             // At once again, not after the pause.
             self.shared.wake_workers();
         }
@@ -447,7 +447,7 @@ impl Engine {
                         Fit::Short(needed) => {
                             let error = self.does_not_fit(&mut state, &room, needed);
                             drop(state);
-                            if self.give_up_spares() {
+                            if self.delete_spares() {
                                 continue;
                             }
                             return Err(error);

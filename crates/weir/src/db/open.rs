@@ -363,7 +363,7 @@ impl Opening {
             segment_bytes: segment_bytes.max(4 << 10),
         };
         let waker = Arc::downgrade(shared);
-        let want_segment = Box::new(move || {
+        let request_segment = Box::new(move || {
             if let Some(shared) = waker.upgrade() {
                 shared.wake_workers();
             }
@@ -374,7 +374,7 @@ impl Opening {
             &live.iter().copied().collect::<Vec<_>>(),
             next_number,
             end.next,
-            want_segment,
+            request_segment,
         )?);
         for number in existing {
             if !live.contains(&number) {

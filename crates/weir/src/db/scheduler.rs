@@ -171,7 +171,7 @@ impl Engine {
                 match error.kind() {
                     ErrorKind::Closed => return self.shared.announce_progress(),
                     // Once more, with the space of these.
-                    ErrorKind::NoSpace if self.give_up_spares() => {
+                    ErrorKind::NoSpace if self.delete_spares() => {
                         self.shared.wake_workers();
                         return self.shared.announce_progress();
                     }
@@ -275,7 +275,7 @@ impl Engine {
         }
         let failures = self.hurry(|_| true);
         let is_idle = || match self.is_idle() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.give_up_spares() => {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {
                 self.is_idle()
             }
             known => known,

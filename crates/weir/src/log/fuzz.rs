@@ -1,4 +1,4 @@
-//! Fuzzing of logs: bytes become segments whose checksums are right; see `crate::fuzz`.
+//! Fuzzing of logs: the input becomes segments with valid checksums; see `crate::fuzz`.
 
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
 use super::{GroupLink, LogPosition, groups_behind, is_blank, peek, replay};
@@ -8,7 +8,7 @@ use crate::device::sim::{SimDisk, SimOptions};
 use crate::storage::LogKind;
 use crate::storage::files::Files;
 
-/// Whose log it is.
+/// Lineage of the fuzzed store.
 const LINEAGE: Lineage = Lineage::new(7);
 /// Segments that the bytes are divided into, at most.
 const SEGMENTS_MAX: usize = 3;
@@ -43,8 +43,8 @@ pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Makes the checksums right of all that looks like a group and follows another without a gap;
-/// returns the last header's.
+/// Corrects the checksums of everything that decodes as a group and follows another one without a
+/// gap; returns that of the last header.
 fn seal(bytes: &mut [u8], kind: LogKind, number: SegmentNumber, prev_crc: u32) -> u32 {
     let (seed, mut prev_crc) = (seed(LINEAGE, kind, number), prev_crc);
     let mut offset = 0u64;
@@ -67,7 +67,7 @@ fn seal(bytes: &mut [u8], kind: LogKind, number: SegmentNumber, prev_crc: u32) -
 /// before it (two bytes).
 ///
 /// # Panics
-/// If groups are handed out that do not follow each other.
+/// If replay returns groups out of order.
 pub fn log_segments(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
     let kind = if first & 1 == 0 { LogKind::Wal } else { LogKind::Versions };
@@ -87,7 +87,7 @@ pub fn log_segments(data: &[u8]) {
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let mut lsn = Lsn::ZERO;
     let end = replay(&storage, kind, LogPosition::ORIGIN, Lsn::ZERO, LINEAGE, &mut |group| {
-        // A batch of several fragments that its writer gave up has used its LSN.
+        // A batch whose fragments are unfinished has used up its LSN.
         assert!(group.lsn > lsn, "groups follow each other");
         lsn = group.lsn;
         match kind {

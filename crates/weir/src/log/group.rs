@@ -5,16 +5,17 @@
 //!
 //! A put of its own is a group of its own, so the header is small: numbers are varints, the durable
 //! LSN is a distance from the group's own, and the checksum of the group before is not stored but
-//! is where the payload's checksum starts from. What verifies is the same: (1) the header has a
-//! checksum of its own, seeded with lineage, kind and segment, so that a header alone, also behind
-//! a break and above a torn payload, proves its opening, LSN and durable LSN; (2) the payload's
-//! checksum verifies only behind the group that it was written after, for an empty payload too; (3)
-//! the header's checksum covers the payload's, so it stands for the whole group in the next link.
+//! is the seed of the payload's checksum. The guarantees are those of a large header: (1) the
+//! header has a checksum of its own, seeded with lineage, kind and segment, so that a header alone,
+//! also after a break and before a torn payload, proves its opening, LSN and durable LSN; (2) the
+//! payload's checksum verifies only after the group that it was written behind, for an empty
+//! payload too; (3) the header's checksum covers the payload's, so it identifies the whole group in
+//! the next link.
 //!
-//! What is given up is the length of the magic: a header is recognised by 8 bits of magic, 10 tags
-//! of 256 and 32 bits of checksum. In 64 MiB of random bytes 2^26 / (2^8 x 2^4.7 x 2^32) = 2^-18.7
-//! headers are found by chance. One that also states a plausible durable LSN makes the end of a log
-//! look like damage: an error, never a wrong group.
+//! The price is a short magic: a header is recognised by 8 bits of magic, 10 tags of 256 and 32
+//! bits of checksum. In 64 MiB of random bytes 2^26 / (2^8 x 2^4.7 x 2^32) = 2^-18.7 headers are
+//! found by chance. Such a false positive that also states a plausible durable LSN makes the end of
+//! a log look like corruption: an error, never a wrong group.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -37,18 +38,19 @@ pub(super) const GROUP_HEADER_BYTES_MIN: usize = FIXED_BYTES + 5;
 /// Bytes of the largest group header: opening 5, LSN 10, lag 10, count 5, payload length 5.
 pub(crate) const GROUP_HEADER_BYTES_MAX: usize = FIXED_BYTES + 5 + 10 + 10 + 5 + 5;
 
-/// Largest payload of one group, in bytes: the largest segment. A larger batch is fragmented.
+/// Largest payload of one group, in bytes: 1 GiB, the largest segment. A larger batch is
+/// fragmented.
 pub(crate) const GROUP_PAYLOAD_MAX: u64 = 1 << 30;
 
-/// The unit that a synced group is padded to: the largest sector of common disks, so that no later
-/// write touches a sector which holds acknowledged groups (H37).
+/// The unit that a synced group is padded to, in bytes: the largest physical sector of common
+/// disks, so that no later write touches a sector which holds acknowledged groups (H37).
 pub(super) const PAD_BYTES: u64 = 4096;
 
 /// Flag in the tag: the next group starts at the next multiple of [`PAD_BYTES`]. The type is in the
 /// four bits below.
 const PAD_AFTER: u8 = 1 << 4;
 
-/// Format of the log, stated in every `SegmentStart`. 1: the first.
+/// Format version of the log, stored in every `SegmentStart`. 1: the first.
 pub(super) const LATEST: u32 = 1;
 
 /// What a group is. The numbers are on disk; 0 is invalid.
@@ -79,19 +81,19 @@ impl GroupType {
         }
     }
 
-    /// Whether the group takes a new LSN; the others carry that of the group before.
+    /// Whether the group is assigned a new LSN; the others carry that of the preceding group.
     pub(super) fn advances(self) -> bool {
         matches!(self, Self::Full | Self::First)
     }
 
-    /// LSN of the group if that of the group before it is `previous`.
+    /// LSN of the group if that of the preceding group is `previous`.
     pub(super) fn lsn_after(self, previous: Lsn) -> Lsn {
         if self.advances() { previous.next() } else { previous }
     }
 }
 
-/// A group header. Fields that are in the bytes but not here (magic, checksum) are made and checked
-/// by `encode` and `decode`.
+/// A group header. Fields that are in the bytes but not here (magic, checksum) are written by
+/// `encode` and verified by `decode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) ty: GroupType,
@@ -111,7 +113,7 @@ pub(super) fn payload_crc(prev_crc: u32, parts: &[&[u8]]) -> u32 {
     mask(parts.iter().fold(prev_crc, |crc, part| crc_append(crc, part)))
 }
 
-/// The number that header checksums of one segment start from.
+/// The seed of the header checksums of one segment.
 pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: SegmentNumber) -> u32 {
     let mut bytes = [0u8; 17];
     bytes[..8].copy_from_slice(&lineage.get().to_le_bytes());
@@ -121,7 +123,8 @@ pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: SegmentNumber) -> u
 }
 
 impl Header {
-    /// Appends the header; the checksum that it carries and that the next group follows.
+    /// Appends the header to `buf`; returns its checksum, which the next group's payload checksum
+    /// starts from.
     pub(super) fn encode(&self, seed: u32, buf: &mut Vec<u8>) -> u32 {
         let start = buf.len();
         buf.extend_from_slice(&[MAGIC, self.ty as u8 | if self.pad_after { PAD_AFTER } else { 0 }]);
@@ -140,7 +143,7 @@ impl Header {
         [u64::from(self.opening), lsn, lag, u64::from(self.count), u64::from(self.payload_len)]
     }
 
-    /// The header at the start of `bytes` and its checksum, if one stands there and verifies.
+    /// The header at the start of `bytes` and its checksum, if there is one and it verifies.
     pub(super) fn decode(seed: u32, bytes: &[u8]) -> Option<(Self, u32)> {
         let (header, checksum) = Self::decode_unverified(bytes)?;
         let covered = bytes.get(..header.header_bytes() as usize - 4)?;
@@ -166,7 +169,7 @@ impl Header {
         let checksum = r.u32()?;
         let header =
             Self { ty, pad_after, opening, lsn, durable_lsn, count, payload_len, payload_crc };
-        // A varint in a longer form than its own is none of ours.
+        // `encode` writes every varint in its shortest form.
         let canonical = r.position() as u64 == header.header_bytes();
         (canonical && u64::from(payload_len) <= GROUP_PAYLOAD_MAX).then_some((header, checksum))
     }
@@ -188,7 +191,7 @@ impl Header {
     }
 }
 
-/// What the first group of a segment says.
+/// The payload of the first group of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentStart {
     pub(super) format: u32,
@@ -215,7 +218,7 @@ impl SegmentStart {
         buf
     }
 
-    /// The fields; only `format` is meaningful if it is not one that this version knows.
+    /// The fields; only `format` is meaningful if this version does not support it.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut r = Reader::new(payload);
         let format = r.u32()?;

@@ -3,22 +3,23 @@
 //! share.
 //!
 //! Not here: what a payload means (`write`, `version::edit`), when a segment is synced, created,
-//! recycled or removed (the caller and `storage`).
+//! recycled or deleted (the caller and `storage`).
 //!
 //! Invariants: (1) every group's checksum continues that of the group before it, across segments
 //! too, so the log is one chain from a [`LogPosition`] to its end; (2) a group's checksum is seeded
-//! with lineage, log kind and segment number, so what a recycled segment still holds of its earlier
-//! life does not verify; (3) a successor's word beats what follows the group that it names: a
-//! segment that was sealed after a failed write ends where the next one says it does, whatever
-//! reached the disk; (4) LSNs count commit groups and rise by exactly one, a `SegmentStart` carries
-//! the LSN before it, the fragments of one batch share theirs; (5) replay hands out a prefix of the
-//! chain; it ends without an error only where nothing proves that the next group was durable.
+//! with lineage, log kind and segment number, so groups that a recycled segment still holds from
+//! its previous use do not verify; (3) a successor takes precedence over whatever follows the group
+//! that it names as its predecessor: a segment that was sealed after a failed write ends where the
+//! next one says it does, whatever reached the disk; (4) LSNs count commit groups and rise by
+//! exactly one, a `SegmentStart` carries the LSN before it, the fragments of one batch share
+//! theirs; (5) replay returns a prefix of the chain; it ends without an error only where nothing
+//! proves that the next group was durable.
 //!
 //! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under
-//! new numbers, and each group carries the durable LSN known when it was written, so that a damaged
-//! body is told from a lost tail.
+//! new numbers (`recycle_log_file_num` in RocksDB), and each group carries the durable LSN known
+//! when it was written, so that corruption in the middle is told from a torn tail.
 //!
-//! Single writer; the caller serialises.
+//! Single writer; the caller serialises the appends.
 
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
@@ -39,7 +40,7 @@ pub(crate) use group::GroupType;
 pub(crate) use replay::{
     Behind, GroupView, Peek, ReplayEnd, check_ours, groups_behind, is_blank, peek, replay,
 };
-pub(crate) use ring::Wanted;
+pub(crate) use ring::SegmentRequest;
 pub(crate) use writer::{Room, SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
@@ -67,14 +68,14 @@ impl GroupLink {
 pub(crate) struct LogPosition {
     /// Number of the segment; 0 before the first segment of a log.
     pub(crate) segment: SegmentNumber,
-    /// Offset in the segment, in bytes. If nothing starts there, the log goes on in the segment
-    /// that names the group before as its predecessor.
+    /// Offset in the segment, in bytes. If no group starts there, the log continues in the segment
+    /// that names the preceding group as its predecessor.
     pub(crate) offset: u64,
     /// LSN of the group.
     pub(crate) lsn: Lsn,
-    /// Opening of the group before; that of the group is no smaller.
+    /// Opening of the preceding group; that of the group itself is no smaller.
     pub(crate) opening: u32,
-    /// Header checksum of the group before.
+    /// Header checksum of the preceding group.
     pub(crate) prev_crc: u32,
 }
 
@@ -92,7 +93,7 @@ impl LogPosition {
         put_u32(buf, self.prev_crc);
     }
 
-    /// Takes a position off the front of `reader`; `None` if it is cut off or has LSN 0.
+    /// Decodes a position from the front of `reader`; `None` if it is truncated or has LSN 0.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         let position = Self {
             segment: SegmentNumber::new(reader.u64()?),
@@ -104,7 +105,7 @@ impl LogPosition {
         (position.lsn > Lsn::ZERO).then_some(position)
     }
 
-    /// The group before this position.
+    /// The group that precedes this position.
     pub(crate) fn chain(&self) -> GroupLink {
         GroupLink { segment: self.segment, lsn: self.lsn.previous(), crc: self.prev_crc }
     }

@@ -1,10 +1,10 @@
 //! Reading a log back, from a recorded position to its end.
 //!
-//! The end is where no group follows in the chain. Whether that is the end or damage is decided by
-//! evidence: the missing group's LSN against the greatest durable LSN that the caller knows or that
-//! any intact header of this log states, also behind the break (PROMISES.md, P7). A header
-//! proves that even where its payload is torn, because it has a checksum of its own; so looking for
-//! evidence is one pass over the rest of the log.
+//! Replay stops where no group continues the chain. Whether that is the end of the log or
+//! corruption is decided by comparing LSNs: it is corruption if the missing group's LSN is at most
+//! the greatest durable LSN that the caller passes or that any intact header of this log carries,
+//! also after the break (PROMISES.md, P7). A header proves that even if its payload is torn,
+//! because it has a checksum of its own; so the search is one pass over the rest of the log.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
@@ -21,22 +21,22 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion, Object, Storage};
 
-/// Bytes read at once: 256 KiB, where a sequential read stops getting cheaper per byte.
+/// Bytes of one read: 256 KiB; larger sequential reads are not cheaper per byte.
 pub(super) const WINDOW_BYTES: u64 = 256 << 10;
 
-/// Most bytes of a `SegmentStart` group in any format to come.
+/// Upper bound of the bytes of a `SegmentStart` group, in later formats too.
 const START_BYTES_MAX: u64 = 4096;
 
-/// A group (or a batch put together from its fragments) as replay hands it out.
+/// A group as replay returns it: a whole one, or a batch assembled from its fragments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupView<'a> {
     /// LSN of the group.
     pub(crate) lsn: Lsn,
     /// Entries in the payload, over all fragments.
     pub(crate) count: u64,
-    /// What was appended.
+    /// The payload, over all fragments.
     pub(crate) payload: &'a [u8],
-    /// Where the group (its first fragment) starts.
+    /// Where the group, or its first fragment, starts.
     pub(crate) position: LogPosition,
     /// Where the group after it starts.
     pub(crate) next: LogPosition,
@@ -45,9 +45,9 @@ pub(crate) struct GroupView<'a> {
 /// How a replay ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplayEnd {
-    /// Where the next group would start: the first group that was not handed out.
+    /// Where the next group would start: that of the first group that was not returned.
     pub(crate) next: LogPosition,
-    /// The last group that was handed out: what a new segment names as its predecessor.
+    /// The last group that was returned: what a new segment names as its predecessor.
     pub(crate) chain: GroupLink,
     /// The greatest durable LSN known: the argument's or a group's.
     pub(crate) durable_lsn: Lsn,
@@ -55,13 +55,13 @@ pub(crate) struct ReplayEnd {
     pub(crate) segments_seen: Vec<SegmentNumber>,
 }
 
-/// Reads the log of `kind` from `start` on and hands every whole group to `on_group`, in order.
+/// Reads the log of `kind` from `start` on and passes every whole group to `on_group`, in order.
 ///
 /// # Errors
-/// `Corruption` with file and offset if a group is missing or broken of which something proves that
-/// it was durable, or if the log belongs to another store; `Unsupported` for a newer log format;
-/// the device's for a failed read, which is never taken for the end (bug 26); what `on_group`
-/// returns.
+/// `Corruption` with file and offset if a group that was durable, as another record proves, is
+/// missing or broken, or if the log belongs to another store; `Unsupported` for a newer log format;
+/// the device's for a failed read, which is never taken for the end of the log (bug 26); those of
+/// `on_group`.
 pub(crate) fn replay(
     storage: &dyn Storage,
     kind: LogKind,
@@ -71,7 +71,7 @@ pub(crate) fn replay(
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
     let mut numbers = storage.list_logs(kind)?;
-    // A version log is one segment: nothing goes on from it.
+    // A version log is one segment, without a successor.
     let last = if kind == LogKind::Wal { SegmentNumber::MAX } else { start.segment };
     numbers.retain(|number| (start.segment.max(SegmentNumber::FIRST)..=last).contains(number));
     let mut replay = Replay {
@@ -85,7 +85,7 @@ pub(crate) fn replay(
         opening: start.opening,
         offset: start.offset,
         durable_lsn: known_durable_lsn,
-        series: None,
+        fragments: None,
         segments_seen: Vec::new(),
     };
     replay.find_successors(start.segment)?;
@@ -124,8 +124,9 @@ impl Segment {
         })
     }
 
-    /// Up to `n` bytes at `offset`, fewer only at the end of the file. `n` is at most
-    /// [`WINDOW_BYTES`].
+    /// Up to `n` bytes at `offset`, fewer only at the end of the segment.
+    ///
+    /// Requires: `n` is at most [`WINDOW_BYTES`].
     fn bytes(&mut self, offset: u64, n: u64) -> Result<&[u8]> {
         debug_assert!(n <= WINDOW_BYTES);
         let end = offset.saturating_add(n).min(self.len);
@@ -151,9 +152,9 @@ impl Segment {
         Ok(Header::decode(seed, self.bytes(offset, GROUP_HEADER_BYTES_MAX as u64)?))
     }
 
-    /// Appends the payload of the group at `offset` to `payload`, if it is there and verifies
-    /// behind the group with header checksum `prev_crc`. Grows by what was really read, whatever
-    /// the header claims.
+    /// Appends the payload of the group at `offset` to `payload`, if it is complete and verifies
+    /// after the group with header checksum `prev_crc`. Allocates for the bytes that are read, not
+    /// for the length in the header.
     fn payload(
         &mut self,
         offset: u64,
@@ -208,7 +209,7 @@ impl Segment {
     }
 }
 
-/// What the `SegmentStart` at the start of `bytes` says, verified or not.
+/// The `SegmentStart` at the start of `bytes`, not verified.
 fn stated_start(bytes: &[u8]) -> Option<SegmentStart> {
     let (header, _) = Header::decode_unverified(bytes)?;
     bytes.get(header.header_bytes() as usize..).and_then(SegmentStart::decode)
@@ -224,8 +225,8 @@ fn newer_format(path: &str, format: u32) -> Error {
     )
 }
 
-/// The error for a segment that verifies as one of another store. A segment of this store under an
-/// earlier number is a recycled one that has not been started yet: no error.
+/// The error for a segment that verifies as one of another store. A segment of this store that was
+/// started under a smaller number is a recycled one that has not been started yet: no error.
 fn foreign(
     bytes: &[u8],
     start: &SegmentStart,
@@ -255,8 +256,8 @@ struct Start {
     prev: GroupLink,
 }
 
-/// A batch being put together from its fragments.
-struct Series {
+/// A batch that is being assembled from its fragments.
+struct Fragments {
     payload: Vec<u8>,
     count: u64,
     position: LogPosition,
@@ -269,27 +270,27 @@ struct Replay<'a> {
     lineage: Lineage,
     /// Segments from the start on, ascending.
     numbers: Vec<SegmentNumber>,
-    /// Which segment goes on after a group: by predecessor, (opening, number), the greatest if
-    /// several name the same one. An earlier attempt that lost is one whose start failed or was
-    /// never seen by the recovery after it.
+    /// The segment that continues the log after a group: by predecessor, its (opening, number). If
+    /// several segments name one predecessor, the greatest counts: the start of an earlier one
+    /// failed, or was not durable when the next recovery looked.
     successors: BTreeMap<GroupLink, (u32, SegmentNumber)>,
     current: Option<Segment>,
     chain: GroupLink,
     opening: u32,
     offset: u64,
     durable_lsn: Lsn,
-    series: Option<Series>,
+    fragments: Option<Fragments>,
     segments_seen: Vec<SegmentNumber>,
 }
 
-/// What a step of the replay met.
+/// What the replay found at its current offset.
 enum Step {
     Group,
     Break,
 }
 
 impl Replay<'_> {
-    /// Reads the first group of every segment behind `segment`.
+    /// Reads the first group of every segment after `segment`.
     fn find_successors(&mut self, segment: SegmentNumber) -> Result<()> {
         for &number in self.numbers.iter().filter(|&&number| number > segment) {
             let mut candidate = Segment::open(self.storage, self.kind, self.lineage, number)?;
@@ -311,7 +312,7 @@ impl Replay<'_> {
 
     fn run(mut self, on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>) -> Result<ReplayEnd> {
         loop {
-            // INVARIANT 3 of the module: first ask who names this group as its predecessor.
+            // INVARIANT 3 of the module: a successor of this group takes precedence.
             if let Some(&(opening, number)) = self.successors.get(&self.chain)
                 && number > self.chain.segment
                 && opening >= self.opening
@@ -326,7 +327,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Goes on in the segment that names the current group as its predecessor.
+    /// Continues in the segment that names the current group as its predecessor.
     fn enter(&mut self, number: SegmentNumber) -> Result<()> {
         self.open(number)?;
         let (kind, lineage) = (self.kind, self.lineage);
@@ -335,19 +336,19 @@ impl Replay<'_> {
             None => None,
         };
         let Some(start) = start else {
-            // It verified a moment ago: the device does not answer twice the same.
+            // It verified in `find_successors`: the device returned other bytes now.
             return Err(Error::corruption(self.path(), 0, "a log segment that changed while read"));
         };
         self.accept(0, &start.header, start.crc);
         Ok(())
     }
 
-    /// Takes a verified group into the chain.
+    /// Appends a verified group to the chain.
     fn accept(&mut self, offset: u64, header: &Header, crc: u32) {
         let segment = self.current.as_ref().map_or(SegmentNumber::ZERO, |s| s.number);
         if header.opening != self.opening {
-            // A series does not go on in another opening of the store.
-            self.series = None;
+            // The writer of unfinished fragments is gone with its opening.
+            self.fragments = None;
         }
         self.opening = header.opening;
         self.offset = header.next_offset(offset);
@@ -378,11 +379,11 @@ impl Replay<'_> {
             return Ok(Step::Break);
         }
         let fragment = matches!(header.ty, GroupType::Middle | GroupType::Last);
-        if fragment && self.series.as_ref().is_none_or(|s| s.opening != header.opening) {
+        if fragment && self.fragments.as_ref().is_none_or(|s| s.opening != header.opening) {
             return Ok(Step::Break);
         }
         if header.ty == GroupType::SegmentStart {
-            // Only the segment that the start position names is entered this way.
+            // Only the segment of the start position is entered this way.
             let start = segment.segment_start(self.kind, self.lineage)?;
             if offset != 0 || start.is_none_or(|s| s.prev.crc != self.chain.crc) {
                 return Ok(Step::Break);
@@ -390,32 +391,32 @@ impl Replay<'_> {
             self.accept(offset, &header, crc);
             return Ok(Step::Group);
         }
-        // A new batch: its writer has given up what an unfinished series holds.
-        let given_up = if fragment { None } else { self.series.take() };
-        let new = || Series { payload: Vec::new(), count: 0, position, opening: header.opening };
-        let mut series = self.series.take().unwrap_or_else(new);
-        if !segment.payload(offset, &header, self.chain.crc, &mut series.payload)? {
-            // Not the group that follows: the series is as unfinished as before.
-            self.series = if fragment { Some(series) } else { given_up };
+        // A new batch begins: its writer has abandoned unfinished fragments.
+        let abandoned = if fragment { None } else { self.fragments.take() };
+        let new = || Fragments { payload: Vec::new(), count: 0, position, opening: header.opening };
+        let mut fragments = self.fragments.take().unwrap_or_else(new);
+        if !segment.payload(offset, &header, self.chain.crc, &mut fragments.payload)? {
+            // This group does not follow: the fragments stay unfinished.
+            self.fragments = if fragment { Some(fragments) } else { abandoned };
             return Ok(Step::Break);
         }
-        series.count += u64::from(header.count);
+        fragments.count += u64::from(header.count);
         self.accept(offset, &header, crc);
         if matches!(header.ty, GroupType::First | GroupType::Middle) {
-            self.series = Some(series);
+            self.fragments = Some(fragments);
             return Ok(Step::Group);
         }
         on_group(GroupView {
             lsn: header.lsn,
-            count: series.count,
-            payload: &series.payload,
-            position: series.position,
+            count: fragments.count,
+            payload: &fragments.payload,
+            position: fragments.position,
             next: self.position(),
         })?;
         Ok(Step::Group)
     }
 
-    /// Where segment `number` is, for messages.
+    /// Name of segment `number`, for messages.
     fn name_of(&self, number: SegmentNumber) -> String {
         self.storage.name_of(Object::Log(self.kind, number))
     }
@@ -428,7 +429,7 @@ impl Replay<'_> {
 
     /// No group follows: the end of the log, or damage.
     fn end(mut self) -> Result<ReplayEnd> {
-        let missing = match self.series {
+        let missing = match self.fragments {
             Some(_) => self.chain.lsn,
             None => self.chain.lsn.next(),
         };
@@ -448,8 +449,8 @@ impl Replay<'_> {
                 format_args!("log group {missing} is {how}, but it was durable, {proof};"),
             ));
         }
-        // The unfinished batch was never acknowledged: the log ends before it.
-        let next = self.series.as_ref().map_or_else(|| self.position(), |s| s.position);
+        // An unfinished batch was never acknowledged: the log ends before it.
+        let next = self.fragments.as_ref().map_or_else(|| self.position(), |s| s.position);
         let chain = next.chain();
         Ok(ReplayEnd {
             next,
@@ -459,9 +460,9 @@ impl Replay<'_> {
         })
     }
 
-    /// The other file that the log breaks off at, and how: the one that it was to be read from is
-    /// not there, or nothing more was written to this one, and a later one cannot be read, or the
-    /// next one is not there.
+    /// The file that the log breaks off at if that is not the current segment, and how: the start
+    /// segment is missing; or nothing follows in the current segment, and the start of a later one
+    /// cannot be read, or the next one is missing.
     fn breaks_at(&mut self) -> Result<Option<(String, &'static str)>> {
         const MISSING: &str = "missing, with the file that seems to have held it";
         const BROKEN: &str = "missing or broken, with the start of a later file";
@@ -484,14 +485,13 @@ impl Replay<'_> {
         Ok(missing.map(|how| (self.name_of(next), how)))
     }
 
-    /// Looks through what follows the break, in this segment and the later ones, for a header which
-    /// states that group `missing` was durable; says where it is.
+    /// Searches the bytes after the break, in the current segment and the later ones, for a header
+    /// which states that group `missing` was durable; describes where it is.
     fn evidence(&mut self, missing: Lsn) -> Result<Option<String>> {
         let here = self.current.take();
         let current = here.as_ref().map_or(self.chain.segment, |s| s.number);
         let later = self.numbers.iter().copied().filter(|&number| number > current);
-        // A file may stand under the name of another one: what was written to either of them
-        // counts.
+        // A file may have the name of another segment: headers of every segment from here on count.
         let seeds: Vec<u32> = std::iter::once(current)
             .chain(later.clone())
             .map(|number| seed(self.lineage, self.kind, number))
@@ -512,8 +512,8 @@ impl Replay<'_> {
     }
 }
 
-/// Looks in `segment` from `from` on for a header with a durable LSN of at least `missing`, written
-/// under one of `seeds`.
+/// Searches `segment` from offset `from` on for a header with a durable LSN of at least `missing`
+/// that verifies under one of `seeds`.
 fn scan(
     segment: &mut Segment,
     seeds: &[u32],
@@ -532,8 +532,8 @@ fn scan(
     Ok(found)
 }
 
-/// Hands every header from offset `from` on that verifies under one of `seeds`, and its offset, to
-/// `stop`, until that says so.
+/// Calls `stop` with every header from offset `from` on that verifies under one of `seeds`, and its
+/// offset, until it returns true.
 fn scan_headers(
     segment: &mut Segment,
     seeds: &[u32],
@@ -542,10 +542,10 @@ fn scan_headers(
 ) -> Result<()> {
     let mut offset = from;
     while offset < segment.len {
-        // No header begins in a hole.
+        // A hole of the file contains no header.
         offset = offset.max(segment.region.next_data(offset)?);
         let window = segment.bytes(offset, WINDOW_BYTES)?;
-        // A header that the window cuts off is looked at in the next one, unless there is none.
+        // A header that the window cuts off is found in the next window; the last one has all.
         let whole = (window.len() as u64) < WINDOW_BYTES;
         let margin = if whole { GROUP_HEADER_BYTES_MIN } else { GROUP_HEADER_BYTES_MAX };
         let Some(last) = window.len().checked_sub(margin) else { break };
@@ -563,24 +563,24 @@ fn scan_headers(
     Ok(())
 }
 
-/// What the first group of a segment says, for callers that do not know where its log starts.
+/// The first group of a segment, for callers that do not know where the log starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peek {
     /// The store that the segment belongs to.
     pub(crate) lineage: Lineage,
-    /// The number that it had when it was started: a greater one than its own if it stands under a
-    /// wrong name, a smaller one if it was to be recycled, or is another store's.
+    /// The number that it was started with: greater than that of its name if it was renamed by
+    /// mistake, smaller if it was recycled and not started again, or is another store's.
     pub(crate) stated: SegmentNumber,
-    /// The opening of that store which started it.
+    /// The opening that started it.
     pub(crate) opening: u32,
-    /// The group before.
+    /// The preceding group.
     pub(crate) prev: GroupLink,
-    /// The segment's first group: a replay from here on reads all of it.
+    /// Position of the segment's first group: a replay from here reads all of it.
     pub(crate) start: LogPosition,
 }
 
-/// Reads the first group of segment `number`, whatever store it belongs to; `None` if the segment
-/// is empty, or damaged there.
+/// Reads the first group of segment `number`, also of another store's; `None` if it is missing or
+/// corrupt.
 ///
 /// # Errors
 /// `Unsupported` for a newer log format; the device's.
@@ -590,7 +590,7 @@ pub(crate) fn peek(
     number: SegmentNumber,
 ) -> Result<Option<Peek>> {
     let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
-        // Something that is no file.
+        // Not a regular file.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(None),
         opened => opened?,
     };
@@ -612,8 +612,8 @@ pub(crate) fn peek(
     Ok(Some(Peek { lineage, stated, opening: header.opening, prev, start }))
 }
 
-/// Fails if `number` is the name of something that is no segment of this store: another store's, or
-/// no file. Damage is no failure.
+/// Fails if `number` names another store's segment, or something that is not a regular file. A
+/// corrupt segment is not an error.
 ///
 /// # Errors
 /// `Corruption` that names the file; `Unsupported` for a newer log format; the device's.
@@ -626,21 +626,20 @@ pub(crate) fn check_ours(
     Segment::open(storage, kind, lineage, number)?.segment_start(kind, lineage).map(drop)
 }
 
-/// Intact groups that a replay does not reach because of damage before them.
+/// Intact groups that a replay does not reach because the log is corrupt before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Batches. A lower bound: those whose header is damaged are not seen.
+    /// Batches. A lower bound: those with a corrupt header are not found.
     pub(crate) groups: u64,
-    /// Entries in them.
+    /// Entries in these batches.
     pub(crate) entries: u64,
-    /// The greatest LSN that any header in the searched segments states.
+    /// The greatest LSN of any header in the searched segments.
     pub(crate) last_lsn: Lsn,
-    /// The greatest opening that any of them states.
+    /// The greatest opening of any of these headers.
     pub(crate) last_opening: u32,
 }
 
-/// Counts the intact groups of `segments` that do not come before `position`, to say what is given
-/// up.
+/// Counts the intact groups of `segments` at or after `position`, to report what is lost.
 ///
 /// # Errors
 /// The device's.
@@ -669,7 +668,7 @@ pub(crate) fn groups_behind(
     Ok(behind)
 }
 
-/// Whether a log has no byte but zeros: nothing was ever written to it.
+/// Whether all bytes of a segment are zero: no group was ever written to it.
 ///
 /// # Errors
 /// The device's.

@@ -1,17 +1,16 @@
-//! Which segments of the write-ahead log there are, and how large the next one is made.
+//! The segments of the write-ahead log: live, ready and spare ones, and the size of the next one.
 //!
-//! Not here: what is done with storage (`wal`). Pure, but for the region of the segment that is
-//! ready.
+//! Not here: I/O (`wal`). Pure, but for the region of the ready segment.
 //!
-//! Sizes. A segment of zeros is written twice before it is first recycled, so what is zeroed ahead
-//! of the writer is little: steps of [`STEP_BYTES`], later an eighth of what was zeroed so far, at
-//! most [`ZEROED_BYTES_MAX`]: the zeros of one segment share the device with the syncs of the
-//! writers. Where nobody syncs, nothing is zeroed and a large segment costs nothing. Groups larger
-//! than that get segments of [`GROUPS_PER_SEGMENT`] of them.
+//! Sizes. A zeroed segment is written twice before it is first recycled, so little is zeroed ahead
+//! of the writer: [`STEP_BYTES`] at first, later an eighth of what has been zeroed so far, at most
+//! [`ZEROED_BYTES_MAX`], because the zeros compete with the writers' syncs for the device. Without
+//! syncs nothing is zeroed, and a large segment costs nothing. If a group did not fit, the next new
+//! segment has room for [`GROUPS_PER_SEGMENT`] of its size.
 //!
-//! Invariants: (1) a number is handed out once; (2) where writers sync, only a segment that was
-//! zeroed is recycled: all its blocks have been written, so that no later write needs space or
-//! metadata.
+//! Invariants: (1) a segment number is assigned once; (2) where writers sync, only zeroed segments
+//! are recycled: all their blocks have been written, so that no later write allocates blocks or
+//! changes metadata.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,102 +20,103 @@ use crate::base::ids::SegmentNumber;
 use crate::log::LogPosition;
 use crate::storage::LogRegion;
 
-/// Bytes of the first segment of an opening: 128 KiB. Its zeros are written and synced by the first
-/// writer, and a store of a few pairs is not much larger than this.
+/// Bytes of the first segment of an opening: 128 KiB. The first writer writes and syncs its zeros,
+/// and a store of a few entries is not much larger than this.
 const FIRST_BYTES: u64 = 128 << 10;
 
-/// Segments where writers sync, while little has been zeroed: 512 KiB. Each one costs two syncs and
+/// Bytes of a zeroed segment while little has been zeroed: 512 KiB. Each one costs two syncs and
 /// about ten blocks of a file system's journal; smaller ones are not kept for reuse.
 const STEP_BYTES: u64 = 512 << 10;
 
-/// What was zeroed so far over what is zeroed next.
+/// Ratio of all bytes zeroed so far to those of the next zeroed segment.
 const ZEROED_SHARE: u64 = 8;
 
-/// Largest segment that is zeroed on purpose: 4 MiB, some milliseconds of a device's time.
+/// Largest segment that is zeroed, unless a group needs a larger one: 4 MiB, some milliseconds of a
+/// device's time.
 const ZEROED_BYTES_MAX: u64 = 4 << 20;
 
-/// How many of the largest groups a segment takes.
+/// How many groups of the largest size a new segment has room for.
 const GROUPS_PER_SEGMENT: u64 = 4;
 
-/// How much larger each reserved segment is than the one before.
+/// Growth factor from one segment whose space is only reserved to the next.
 const RESERVED_GROWTH: u64 = 32;
 
-/// Bytes of obsolete segments kept for reuse: what one flush gives back at once
+/// Largest total of obsolete segments kept for reuse, in bytes: what one flush makes obsolete
 /// (`Engine::shorten_log`); no more than two of the largest segments.
 const SPARE_BYTES_MAX: u64 = 32 << 20;
 
-/// A segment's place.
+/// A segment: its number, size, and whether it was zeroed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Area {
+pub(super) struct SegmentInfo {
     pub(super) number: SegmentNumber,
-    /// Its length.
+    /// Its capacity.
     pub(super) bytes: u64,
-    /// Whether all of it was written with zeros before its first group.
+    /// Whether all of it was overwritten with zeros before its first group.
     pub(super) zeroed: bool,
 }
 
-/// A segment that the appender may take.
+/// The segment that the appender takes next.
 pub(super) struct Ready {
-    pub(super) area: Area,
+    pub(super) info: SegmentInfo,
     /// Whether it holds groups of an obsolete segment.
     pub(super) recycled: bool,
     pub(super) region: Arc<dyn LogRegion>,
 }
 
-/// What is to be done for the next segment.
+/// How the next segment is prepared.
 pub(super) struct Preparation {
-    /// Segments to be removed: made for writers that did not sync.
+    /// Segments to be deleted: not zeroed, and writers sync now.
     pub(super) unfit: Vec<SegmentNumber>,
     /// The obsolete segment to be recycled.
-    pub(super) spare: Option<Area>,
-    /// The place of the new one.
-    pub(super) area: Area,
+    pub(super) spare: Option<SegmentInfo>,
+    /// The new segment.
+    pub(super) info: SegmentInfo,
 }
 
-/// What a segment that is prepared takes on the device, and what it brings. Estimates from above.
+/// Space that a segment to be prepared needs, and how many entry bytes it admits. Upper bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentNeed {
-    /// Bytes of the segment; 0 if it is a recycled one.
+    /// Bytes that the segment allocates on the device; 0 if it is recycled.
     pub(crate) own_bytes: u64,
-    /// Bytes of entries that may come through the log before the segment after it is prepared.
+    /// Bytes of entries that may be logged before the segment after it is prepared.
     pub(crate) carried_bytes: u64,
 }
 
-/// A segment that is to be prepared, with all that decides what this takes and brings.
+/// A request for the next segment, with everything that its [`SegmentNeed`] depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct SegmentRequest {
     pub(super) number: SegmentNumber,
     need: SegmentNeed,
     synced: bool,
-    /// The segment that is ready, and is given up for this one.
+    /// The ready segment, which is deleted in favour of this one.
     replaces: Option<SegmentNumber>,
 }
 
 /// The segments of a log.
 pub(super) struct Ring {
     /// Segments that a recovery would read, ascending.
-    pub(super) live: VecDeque<Area>,
-    /// Obsolete segments, to be recycled.
-    spare: Vec<Area>,
+    pub(super) live: VecDeque<SegmentInfo>,
+    /// Obsolete segments kept to be recycled.
+    spare: Vec<SegmentInfo>,
     pub(super) ready: Option<Ready>,
     next_number: SegmentNumber,
-    /// Bytes of the segment that was prepared last; 0 before the first one.
+    /// Bytes of the last new segment; 0 before the first one.
     last_bytes: u64,
     /// Bytes of all segments that were zeroed so far.
     zeroed_bytes: u64,
-    /// Bytes of the largest group that did not fit its segment.
+    /// Bytes of the largest group that did not fit the active segment.
     pub(super) group_bytes: u64,
     segment_bytes_max: u64,
     pub(super) preparing: bool,
     /// Why the last preparation failed.
     pub(super) failed: Option<Error>,
-    /// Nobody prepares segments any more.
+    /// The store is being closed: no more segments are prepared.
     pub(super) closed: bool,
 }
 
 impl Ring {
     pub(super) fn new(
-        live: VecDeque<Area>,
+        live: VecDeque<SegmentInfo>,
         next_number: SegmentNumber,
         segment_bytes_max: u64,
     ) -> Self {
@@ -135,18 +135,17 @@ impl Ring {
         }
     }
 
-    /// Whether a segment is to be prepared: none is ready or, where writers sync, none that was
-    /// zeroed.
+    /// Whether a segment has to be prepared: none is ready or, where writers sync, no zeroed one.
     pub(super) fn lacks_ready(&self, synced: bool) -> bool {
-        self.ready.as_ref().is_none_or(|ready| synced && !ready.area.zeroed)
+        self.ready.as_ref().is_none_or(|ready| synced && !ready.info.zeroed)
     }
 
     /// Whether a zeroed segment is ready.
     pub(super) fn has_zeroed(&self) -> bool {
-        self.ready.as_ref().is_some_and(|ready| ready.area.zeroed)
+        self.ready.as_ref().is_some_and(|ready| ready.info.zeroed)
     }
 
-    /// Bytes of the segment that is prepared next, if it is not a recycled one.
+    /// Bytes of the next segment if it is a new one.
     fn new_bytes(&self, synced: bool) -> u64 {
         let bytes = match self.last_bytes {
             0 => FIRST_BYTES,
@@ -160,7 +159,7 @@ impl Ring {
         bytes.max(groups.checked_next_power_of_two().unwrap_or(groups)).min(self.segment_bytes_max)
     }
 
-    /// What the segment that is prepared next takes, and brings.
+    /// The need of the next segment.
     pub(super) fn next_need(&self, synced: bool) -> SegmentNeed {
         match self.spare.iter().rfind(|spare| spare.zeroed || !synced) {
             Some(spare) => SegmentNeed { own_bytes: 0, carried_bytes: spare.bytes },
@@ -171,96 +170,101 @@ impl Ring {
         }
     }
 
-    /// The segment that is to be prepared, if one is and nobody does.
-    pub(super) fn lacking(&self, synced: bool) -> Option<Wanted> {
-        let wanted = || Wanted {
+    /// The segment that has to be prepared; `None` if there is none, or a preparation is running.
+    pub(super) fn missing(&self, synced: bool) -> Option<SegmentRequest> {
+        let wanted = || SegmentRequest {
             number: self.next_number,
             need: self.next_need(synced),
             synced,
-            replaces: self.ready.as_ref().map(|ready| ready.area.number),
+            replaces: self.ready.as_ref().map(|ready| ready.info.number),
         };
         (!self.preparing && self.lacks_ready(synced)).then(wanted)
     }
 
-    /// Begins to prepare the segment that was found [lacking](Self::lacking). `None` if it is not
-    /// any more, or needs something else by now: a larger group came, a segment to recycle, the
-    /// first sync, or an appender that took the segment which this one was to replace.
-    pub(super) fn begin(&mut self, synced: bool, wanted: Wanted) -> Option<Preparation> {
-        if self.lacking(synced) != Some(wanted) {
+    /// Begins the preparation of a [missing](Self::missing) segment. `None` if the request is
+    /// stale: the segment has been prepared, or its need has changed because of a larger group, a
+    /// spare to recycle, the first sync, or an appender that took the segment which this one
+    /// replaces.
+    pub(super) fn begin(&mut self, synced: bool, wanted: SegmentRequest) -> Option<Preparation> {
+        if self.missing(synced) != Some(wanted) {
             return None;
         }
         self.preparing = true;
         let number = self.next_number;
         self.next_number = number.next();
-        let ready = self.ready.take().map(|ready| ready.area.number);
+        let ready = self.ready.take().map(|ready| ready.info.number);
         let unfit_spare = self.spare.extract_if(.., |spare| synced && !spare.zeroed);
         let unfit = ready.into_iter().chain(unfit_spare.map(|spare| spare.number)).collect();
         if let Some(spare) = self.spare.pop() {
-            return Some(Preparation { unfit, spare: Some(spare), area: Area { number, ..spare } });
+            return Some(Preparation {
+                unfit,
+                spare: Some(spare),
+                info: SegmentInfo { number, ..spare },
+            });
         }
-        // The first one always: its zeros cost less than a sync that needs metadata.
+        // The first one always: its zeros cost less than a sync that writes metadata.
         let zeroed = synced || self.last_bytes == 0;
         let bytes = self.new_bytes(synced);
         self.last_bytes = bytes;
         if zeroed {
             self.zeroed_bytes += bytes;
         }
-        Some(Preparation { unfit, spare: None, area: Area { number, bytes, zeroed } })
+        Some(Preparation { unfit, spare: None, info: SegmentInfo { number, bytes, zeroed } })
     }
 
-    /// Takes the obsolete segments out that are not recycled next.
-    pub(super) fn surplus(&mut self, synced: bool) -> Vec<Area> {
-        let fits = |spare: &Area| spare.zeroed || !synced;
+    /// Removes and returns all spares but the one that is recycled next.
+    pub(super) fn surplus(&mut self, synced: bool) -> Vec<SegmentInfo> {
+        let fits = |spare: &SegmentInfo| spare.zeroed || !synced;
         let next = self.spare.iter().rposition(fits).map(|at| self.spare.remove(at));
         let surplus = std::mem::take(&mut self.spare);
         self.spare.extend(next);
         surplus
     }
 
-    /// Bytes of the segments from `start` on, but for the last.
+    /// Bytes of the live segments from `start` on, without the active one.
     pub(super) fn bytes_behind(&self, start: LogPosition) -> u64 {
-        let last = self.live.back().map_or(SegmentNumber::ZERO, |area| area.number);
-        let bytes = |area: &Area| match area.number {
+        let last = self.live.back().map_or(SegmentNumber::ZERO, |info| info.number);
+        let bytes = |info: &SegmentInfo| match info.number {
             number if number < start.segment || number == last => 0,
-            number if number == start.segment => area.bytes.saturating_sub(start.offset),
-            _ => area.bytes,
+            number if number == start.segment => info.bytes.saturating_sub(start.offset),
+            _ => info.bytes,
         };
         self.live.iter().map(bytes).sum()
     }
 
-    /// Takes the live segments before `segment` out, but for the last.
-    pub(super) fn release_before(&mut self, segment: SegmentNumber) -> Vec<Area> {
-        let last = self.live.back().map_or(SegmentNumber::ZERO, |area| area.number);
+    /// Removes and returns the live segments before `segment`, without the active one.
+    pub(super) fn release_before(&mut self, segment: SegmentNumber) -> Vec<SegmentInfo> {
+        let last = self.live.back().map_or(SegmentNumber::ZERO, |info| info.number);
         let limit = segment.min(last);
         let mut released = Vec::new();
-        while self.live.front().is_some_and(|area| area.number < limit) {
+        while self.live.front().is_some_and(|info| info.number < limit) {
             released.extend(self.live.pop_front());
         }
         released
     }
 
-    /// Segments that hold nothing, ascending.
+    /// Numbers of the spares and of the ready segment, ascending.
     pub(super) fn spare_numbers(&self) -> Vec<SegmentNumber> {
-        let ready = self.ready.iter().map(|ready| ready.area.number);
+        let ready = self.ready.iter().map(|ready| ready.info.number);
         let mut numbers: Vec<SegmentNumber> =
-            self.spare.iter().map(|area| area.number).chain(ready).collect();
+            self.spare.iter().map(|info| info.number).chain(ready).collect();
         numbers.sort_unstable();
         numbers
     }
 
-    /// Whether the obsolete `area` is kept for reuse: if it was zeroed, should writers sync, is not
-    /// small beside those that could be made, and not too many wait already.
-    pub(super) fn keep(&mut self, area: Area, synced: bool) -> bool {
+    /// Keeps the obsolete `info` as a spare if it was zeroed, where writers sync, is not small
+    /// compared to a new one, and the spares stay within their limit. Returns whether it was kept.
+    pub(super) fn keep(&mut self, info: SegmentInfo, synced: bool) -> bool {
         let waiting: u64 = self.spare.iter().map(|spare| spare.bytes).sum();
         let waiting_max = SPARE_BYTES_MAX.min(self.segment_bytes_max.saturating_mul(2));
-        let few = self.spare.is_empty() || waiting + area.bytes <= waiting_max;
+        let few = self.spare.is_empty() || waiting + info.bytes <= waiting_max;
         let large = match synced {
-            true => area.bytes >= STEP_BYTES.min(self.segment_bytes_max),
-            false => area.bytes >= self.new_bytes(false),
+            true => info.bytes >= STEP_BYTES.min(self.segment_bytes_max),
+            false => info.bytes >= self.new_bytes(false),
         };
-        let keeps = (area.zeroed || !synced) && few && large;
+        let keeps = (info.zeroed || !synced) && few && large;
         if keeps {
-            self.spare.push(area);
+            self.spare.push(info);
         }
         keeps
     }
@@ -273,7 +277,7 @@ mod tests {
     use crate::storage::{LogKind, Storage};
 
     fn begin(ring: &mut Ring, synced: bool) -> Option<Preparation> {
-        ring.lacking(synced).and_then(|wanted| ring.begin(synced, wanted))
+        ring.missing(synced).and_then(|wanted| ring.begin(synced, wanted))
     }
 
     /// The sizes of the next `n` segments.
@@ -281,12 +285,12 @@ mod tests {
         let size = |_| {
             let next = begin(ring, synced).expect("none is ready");
             ring.preparing = false;
-            next.area.bytes >> 10
+            next.info.bytes >> 10
         };
         (0..n).map(size).collect()
     }
 
-    /// Small at first; zeros in steps that the device takes in a moment.
+    /// Goal: segments are small at first; zeroed ones grow in small steps.
     #[test]
     fn segments_begin_small() {
         let ring = || Ring::new(VecDeque::new(), segment(1), 64 << 20);
@@ -302,33 +306,33 @@ mod tests {
         assert_eq!(sizes(&mut large, true, 2), [2048, 2048], "groups fit");
     }
 
-    /// Goal: the first segment is always written with zeros, others only where writers sync; and
-    /// what is weighed for them is a spare only if it will be used.
+    /// Goal: the first segment is always zeroed, others only where writers sync; and a spare counts
+    /// as their need only if it will be recycled.
     #[test]
     fn who_syncs_gets_zeros() {
         let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         let mut zeroed = |synced| {
             let next = begin(&mut ring, synced).expect("none is ready");
             ring.preparing = false;
-            next.area.zeroed
+            next.info.zeroed
         };
         assert_eq!([zeroed(false), zeroed(false), zeroed(true)], [true, false, true]);
-        let spare = Area { number: segment(1), bytes: 64 << 20, zeroed: false };
+        let spare = SegmentInfo { number: segment(1), bytes: 64 << 20, zeroed: false };
         ring.spare.push(spare);
         assert_eq!(ring.next_need(false), SegmentNeed { own_bytes: 0, carried_bytes: 64 << 20 });
-        assert!(ring.next_need(true).own_bytes > 0, "it was not zeroed, and is given up");
+        assert!(ring.next_need(true).own_bytes > 0, "it was not zeroed, and is not recycled");
     }
 
-    /// Goal: what was weighed is what is prepared, whatever changes what it takes and brings.
+    /// Goal: a request becomes stale with everything that changes its need.
     #[test]
-    fn a_segment_that_changed_is_weighed_again() {
+    fn a_request_whose_need_has_changed_is_stale() {
         let change_of = |change: fn(&mut Ring)| {
             let mut ring = Ring::new(VecDeque::new(), segment(2), 64 << 20);
             let storage = crate::log::test_storage::MemStorage::default();
             let region = storage.reserve_log(LogKind::Wal, segment(1), 4096).expect("in memory");
-            let area = Area { number: segment(1), bytes: 4096, zeroed: false };
-            ring.ready = Some(Ready { area, recycled: false, region });
-            let wanted = ring.lacking(true).expect("what is ready was not zeroed");
+            let info = SegmentInfo { number: segment(1), bytes: 4096, zeroed: false };
+            ring.ready = Some(Ready { info, recycled: false, region });
+            let wanted = ring.missing(true).expect("the ready segment was not zeroed");
             change(&mut ring);
             assert!(ring.begin(true, wanted).is_none());
             assert!(begin(&mut ring, true).is_some());
@@ -336,46 +340,49 @@ mod tests {
         change_of(|ring| ring.group_bytes = 1 << 20);
         change_of(|ring| drop(ring.ready.take()));
         change_of(|ring| {
-            assert!(ring.keep(Area { number: segment(0), bytes: 4 << 20, zeroed: true }, true))
+            assert!(
+                ring.keep(SegmentInfo { number: segment(0), bytes: 4 << 20, zeroed: true }, true)
+            )
         });
         change_of(|ring| drop((begin(ring, true), ring.preparing = false)));
     }
 
-    /// Only segments of today's size are kept, zeroed ones where writers sync, and not without end.
+    /// Goal: only segments of the current size are kept, zeroed ones where writers sync, up to the
+    /// limit.
     #[test]
     fn what_is_kept_for_reuse() {
         let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         sizes(&mut ring, true, 6);
-        let area = |number, bytes, zeroed| Area { number, bytes, zeroed };
-        assert!(!ring.keep(area(segment(3), 256 << 10, true), true));
-        assert!(!ring.keep(area(segment(1), 4 << 20, false), true));
+        let info = |number, bytes, zeroed| SegmentInfo { number, bytes, zeroed };
+        assert!(!ring.keep(info(segment(3), 256 << 10, true), true));
+        assert!(!ring.keep(info(segment(1), 4 << 20, false), true));
         let kept = (10..30)
-            .filter(|&number| ring.keep(area(segment(number), 4 << 20, true), true))
+            .filter(|&number| ring.keep(info(segment(number), 4 << 20, true), true))
             .count();
         assert_eq!(kept as u64, SPARE_BYTES_MAX / (4 << 20));
         let next = begin(&mut ring, true).expect("none is ready");
         assert!(
             next.spare.is_some_and(|spare| spare.number >= segment(10))
-                && next.area.number == segment(7)
+                && next.info.number == segment(7)
         );
     }
 
-    /// What was kept while nobody synced is no good for those who do.
+    /// Goal: spares that were not zeroed are deleted once writers sync.
     #[test]
     fn unsynced_segments_are_kept_until_writers_sync() {
         let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
         sizes(&mut ring, false, 3);
-        let area = |number, bytes| Area { number, bytes, zeroed: false };
-        assert!(!ring.keep(area(segment(1), 4 << 20), false), "small beside what is made now");
-        assert!(ring.keep(area(segment(2), 64 << 20), false));
-        assert!(!ring.keep(area(segment(3), 64 << 20), false), "one is enough");
+        let info = |number, bytes| SegmentInfo { number, bytes, zeroed: false };
+        assert!(!ring.keep(info(segment(1), 4 << 20), false), "small compared to a new one");
+        assert!(ring.keep(info(segment(2), 64 << 20), false));
+        assert!(!ring.keep(info(segment(3), 64 << 20), false), "one is enough");
         let next = begin(&mut ring, false).expect("none is ready");
         assert!(
             next.spare.is_some_and(|spare| spare.number == segment(2)) && next.unfit.is_empty()
         );
         ring.preparing = false;
-        assert!(ring.keep(area(segment(3), 64 << 20), false));
+        assert!(ring.keep(info(segment(3), 64 << 20), false));
         let next = begin(&mut ring, true).expect("none is ready");
-        assert!(next.spare.is_none() && next.unfit == [segment(3)] && next.area.zeroed);
+        assert!(next.spare.is_none() && next.unfit == [segment(3)] && next.info.zeroed);
     }
 }

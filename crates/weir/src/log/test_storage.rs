@@ -16,14 +16,14 @@ use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWrit
 /// The unit that survives a crash whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// What a failing call leaves behind.
+/// The effect of a failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Nothing happened.
     Nothing,
     /// A write stopped halfway; other calls did nothing.
     Half,
-    /// It happened, but the caller was told that it failed.
+    /// All of it happened, although the caller got an error.
     All,
 }
 

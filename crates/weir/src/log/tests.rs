@@ -435,8 +435,8 @@ fn a_group_of_another_life_does_not_chain() {
     }
 }
 
-/// H34: behind an unfinished batch, a group of an earlier life does not count as its writer's word
-/// that the batch was given up.
+/// H34: behind unfinished fragments, a group of the segment's previous use does not end the batch
+/// as if its writer had abandoned it.
 #[test]
 fn a_group_of_another_life_does_not_end_a_series() {
     let life = |first: &[u8]| {
@@ -550,7 +550,7 @@ fn append_fragmented(
 }
 
 /// Goal: a batch larger than a segment is whole or absent. Method: stop after every fragment, and
-/// go on with another batch behind what was given up.
+/// append another batch behind the abandoned fragments.
 #[test]
 fn fragmented_batches_are_whole_or_absent() {
     let batch = payload(9, 3000);
@@ -570,7 +570,7 @@ fn fragmented_batches_are_whole_or_absent() {
         }
         // A segment of 512 bytes has room for 408 besides its start (59) and the largest header.
         assert_eq!(whole, stop_after >= 8, "{stop_after}");
-        // The same opening goes on: what was given up stays absent.
+        // The same opening continues: the abandoned batch stays absent.
         let mut next = start_segment(&storage, writer.segment().get() + 1, 1, 512, writer.chain());
         next.append(GroupType::Full, &[b"after"], 1, false, Lsn::ZERO).unwrap();
         let (got, _) = read(&storage, 3).unwrap();

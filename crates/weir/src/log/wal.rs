@@ -1,27 +1,28 @@
 //! The write-ahead log of a running store: a ring of segments with one appender.
 //!
-//! The first group of an opening makes the first segment, a small one: an opening that nothing is
-//! written to leaves the log as it found it. The next segments are created off the write path by
-//! [`Wal::prepare`], each a step larger (`ring`); the appender only takes the one that is ready.
+//! The first append of an opening creates the first segment, a small one: an opening without writes
+//! leaves the log unchanged. Later segments are created off the write path by [`Wal::prepare`],
+//! each a step larger (`ring`); the appender only takes the ready one.
 //!
-//! Where writers sync, segments are files of their own zeros, synced before they are taken: a sync
-//! then finds nothing but the blocks of its groups and is one flush of the device (H36). Where
-//! nobody syncs, space is only reserved. Obsolete segments are recycled: their pages are in the
-//! page cache already, and a write finds them in half the time that a new one takes. Not here:
-//! framing (`writer`), replay (`replay`).
+//! Where writers sync, segments are filled with zeros and synced before they are used: a sync then
+//! writes only the blocks of its groups, without file system metadata, and is one flush of the
+//! device (H36). Without syncs, space is only reserved. Obsolete segments are recycled: their pages
+//! are in the page cache already, so that a write takes half the time of one to a new segment. Not
+//! here: framing (`writer`), replay (`replay`).
 //!
 //! Invariants:
 //! 1. One caller appends at a time (the leader of the commit queue).
 //! 2. A sync makes every older segment durable before it acknowledges anything in a younger one
 //!    (docs/hazards.md, bug 23).
 //! 3. A failed sync is final: every later sync fails with the same error (H43).
-//! 4. A failed write seals its segment at the last good group; the next segment names that group as
-//!    its predecessor, so that whatever the device kept of the failed one is never replayed.
+//! 4. A failed write seals its segment behind the last whole group; the next segment names that
+//!    group as its predecessor, so that no part of the failed group is ever replayed.
 //! 5. A segment number is never used twice; a segment is reused, under a new number, only when the
-//!    durable log start of every keyspace has passed it (H35).
-//! 6. Only a *settled* group is called durable: one whose last 4 KiB unit is not written again,
-//!    since a write into a unit may tear what it held (H37). A position that is recorded elsewhere
-//!    is one behind a settled group ([`Wal::settle`]), so that what a flush relies on (H52) stays.
+//!    durable log start of every keyspace is beyond it (H35).
+//! 6. Only a *settled* group counts as durable: one whose last 4 KiB unit will not be written
+//!    again, since a torn write of a unit may destroy what it held (H37). A position that is
+//!    recorded in an edit follows a settled group ([`Wal::settle`]), so that the groups that a
+//!    flush relies on (H52) stay intact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,11 +30,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
-use crate::log::ring::{Area, Preparation, Ready, Ring, SegmentNeed, Wanted};
+use crate::log::ring::{Preparation, Ready, Ring, SegmentInfo, SegmentNeed, SegmentRequest};
 use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, LogRegion, Storage};
 
-/// How the log is laid out.
+/// Identity of the log and size of its segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalOptions {
     pub(crate) lineage: Lineage,
@@ -52,11 +53,12 @@ impl WalOptions {
     }
 }
 
-/// Called when the appender needs a segment that is not ready.
-pub(crate) type WantSegment = Box<dyn Fn() + Send + Sync>;
+/// Called when a segment has to be prepared; wakes a background thread.
+pub(crate) type RequestSegment = Box<dyn Fn() + Send + Sync>;
 
-/// The error of a leader for what would poison the store in a background thread: a failed sync.
-fn as_verdict(error: Error) -> Error {
+/// The error of a preparation on the leader's thread. Where a background thread would poison the
+/// store, `Poisoned`.
+fn poisoning(error: Error) -> Error {
     if !error.leaves_unknown() {
         return error;
     }
@@ -75,25 +77,25 @@ pub(crate) struct Wal {
     synced: Condvar,
     /// Largest LSN that was written to a segment.
     written_lsn: AtomicU64,
-    /// Largest LSN whose unit of 4 KiB is not written again; at most `written_lsn`.
+    /// Largest settled LSN (invariant 6); at most `written_lsn`.
     settled_lsn: AtomicU64,
     /// Largest LSN that is known to be durable; at most `settled_lsn`.
     durable_lsn: AtomicU64,
     appended_bytes: AtomicU64,
-    /// Bytes that fit the active segment yet. A copy for those who may not wait for `active`, which
-    /// is held while somebody waits for a segment.
+    /// Payload bytes that the active segment has room for. A copy for readers that must not block
+    /// on `active`, which is held while the appender waits for a segment.
     room: AtomicU64,
-    /// Whether the next segment should be prepared by now.
-    wanted: AtomicBool,
-    /// Whether a writer has asked for a sync: segments are zeroed from then on, and of the recycled
-    /// ones only those that were.
+    /// Whether the preparation of the next segment has been requested.
+    requested: AtomicBool,
+    /// Whether any write was synchronous: from then on new segments are zeroed, and only zeroed
+    /// ones are recycled.
     synced_once: AtomicBool,
-    want_segment: WantSegment,
+    request_segment: RequestSegment,
 }
 
 /// Where the next group goes.
 struct Active {
-    /// Where the log ended when it was opened.
+    /// End of the log that replay found at opening.
     found: LogPosition,
     /// `None` before the first group of this opening.
     writer: Option<SegmentWriter>,
@@ -111,25 +113,26 @@ impl Active {
         self.writer.as_ref().map_or(self.found.chain(), SegmentWriter::chain)
     }
 
-    /// Where the next group starts, or the segment that it starts in is found from.
+    /// Where the next group starts; replay finds it from here also if it starts in the next
+    /// segment.
     fn position(&self) -> LogPosition {
         self.writer.as_ref().map_or(self.found, SegmentWriter::position)
     }
 
-    /// As [`SegmentWriter::is_settled`]. What an opening found is not written to again.
+    /// As [`SegmentWriter::is_settled`]. Segments of earlier openings are not written to again.
     fn is_settled(&self) -> bool {
         self.writer.as_ref().is_none_or(SegmentWriter::is_settled)
     }
 
-    /// The segment and the unit in it that the next group starts in.
+    /// The segment and the 4 KiB unit that the next group starts in.
     fn unit(&self) -> (SegmentNumber, u64) {
         self.writer
             .as_ref()
             .map_or((SegmentNumber::ZERO, 0), |writer| (writer.segment(), writer.unit()))
     }
 
-    /// Whether the next segment should be prepared: from a quarter of a segment on, so that a store
-    /// which is opened for a few writes prepares none.
+    /// Whether the next segment should be prepared: once a quarter of the active one is written, so
+    /// that a store which is opened for a few writes prepares none.
     fn is_filling(&self) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.room() < 3 * writer.bytes())
     }
@@ -142,7 +145,7 @@ impl Active {
 #[derive(Default)]
 struct SyncState {
     running: bool,
-    /// Segments with groups that were not synced since, oldest first; the last is active.
+    /// Segments with groups that may not be durable, oldest first; the last one is active.
     dirty: Vec<(SegmentNumber, Arc<dyn LogRegion>)>,
     /// Segments started so far, and how many of their starts are durable.
     started: u64,
@@ -151,9 +154,9 @@ struct SyncState {
 }
 
 impl Wal {
-    /// Starts the log of an opened store behind `found`, where its replay ended. `live` are the
-    /// segments that the keyspaces still need; `next_number` is above every number ever used.
-    /// Writes nothing.
+    /// Starts the log of an opened store at `found`, where its replay ended. `live` are the
+    /// segments that keyspaces still need, ascending; `next_number` is above every number ever
+    /// used. Writes nothing.
     ///
     /// # Errors
     /// The device's.
@@ -163,15 +166,15 @@ impl Wal {
         live: &[SegmentNumber],
         next_number: SegmentNumber,
         found: LogPosition,
-        want_segment: WantSegment,
+        request_segment: RequestSegment,
     ) -> Result<Self> {
-        let area = |&number: &SegmentNumber| -> Result<Area> {
+        let info = |&number: &SegmentNumber| -> Result<SegmentInfo> {
             let bytes = storage.open_log(LogKind::Wal, number)?.capacity()?;
-            // Nobody knows how it was made.
-            Ok(Area { number, bytes, zeroed: false })
+            // How it was created is not recorded.
+            Ok(SegmentInfo { number, bytes, zeroed: false })
         };
-        let live = live.iter().map(area).collect::<Result<_>>()?;
-        // What was replayed was synced before the log was started; nobody writes there again.
+        let live = live.iter().map(info).collect::<Result<_>>()?;
+        // Replayed segments were synced before the log is started, and are not written to again.
         let last_lsn = found.chain().lsn.get();
         Ok(Self {
             storage,
@@ -186,25 +189,25 @@ impl Wal {
             durable_lsn: AtomicU64::new(last_lsn),
             appended_bytes: AtomicU64::new(0),
             room: AtomicU64::new(0),
-            wanted: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
-            want_segment,
+            request_segment,
         })
     }
 
-    /// Appends one group; its log sequence number. `sync`: it will be synced, so the next group
-    /// starts on a fresh 4 KiB unit (H37).
+    /// Appends one group; returns its LSN. `sync`: the caller will sync it, so the next group
+    /// starts in a new 4 KiB unit (H37).
     ///
     /// Requires: the caller leads the commit queue.
     ///
     /// # Errors
-    /// The device's; the group is not in the log then, whatever the device kept of it. `NoSpace` if
-    /// no segment could be prepared.
+    /// The device's: the group is not part of the log then, even if parts of it are on disk.
+    /// `NoSpace` if no segment could be prepared.
     pub(crate) fn append(&self, parts: &[&[u8]], count: u32, sync: bool) -> Result<Lsn> {
         if sync && !self.synced_once.load(Ordering::Relaxed) {
             self.synced_once.store(true, Ordering::Relaxed);
-            // What is ready may not be what is wanted now.
-            self.wanted.store(false, Ordering::Relaxed);
+            // The ready segment may not be zeroed: the next append requests one that is.
+            self.requested.store(false, Ordering::Relaxed);
         }
         self.append_group(parts, count, sync)
     }
@@ -215,7 +218,8 @@ impl Wal {
         let before = active.unit();
         let room = active.room();
         let synced = pad && self.synced_once.load(Ordering::Relaxed);
-        // A sync in a segment that is not zeroed needs metadata: it is left as soon as possible.
+        // A sync of a segment that is not zeroed writes metadata, so it is left as soon as
+        // possible.
         let leaves = synced && !active.zeroed && self.ring.lock().has_zeroed();
         let lsn = match &mut active.writer {
             Some(writer) if room > 0 && room >= bytes as u64 && !leaves => {
@@ -228,22 +232,22 @@ impl Wal {
         if active.is_settled() {
             self.settled_lsn.store(lsn.get(), Ordering::Release);
         } else if active.unit() != before {
-            // The groups before this one end where it started, or in an earlier segment.
+            // The preceding groups end where this one starts, or in an earlier segment.
             self.settled_lsn.store(previous, Ordering::Release);
         }
         self.room.store(active.room(), Ordering::Relaxed);
         let due = active.is_filling() || synced && !active.zeroed;
-        if due && !self.wanted.swap(true, Ordering::Relaxed) {
-            (self.want_segment)();
+        if due && !self.requested.swap(true, Ordering::Relaxed) {
+            (self.request_segment)();
         }
-        // Under the lock of the active segment, as all that is stored here.
+        // No lost update: all stores in here are under the lock of the active segment.
         let appended = self.appended_bytes.load(Ordering::Relaxed) + active.take_appended_bytes();
         self.appended_bytes.store(appended, Ordering::Relaxed);
         Ok(lsn)
     }
 
-    /// Appends a group that does not fit the active segment: in the next one or, if it is larger
-    /// than a segment, in fragments over several.
+    /// Appends a group that does not fit the active segment: to the next one or, if it is larger
+    /// than a segment, as fragments to several.
     fn append_in_next(
         &self,
         active: &mut Active,
@@ -257,7 +261,7 @@ impl Wal {
             let mut ring = self.ring.lock();
             ring.group_bytes = ring.group_bytes.max(bytes);
         }
-        // Nothing more goes there.
+        // The active segment gets no further groups.
         self.room.store(0, Ordering::Relaxed);
         let writer = self.next_segment(active)?;
         if bytes <= writer.room() {
@@ -285,42 +289,42 @@ impl Wal {
         Ok(lsn)
     }
 
-    /// Makes the prepared segment the active one; waits for it if need be. The first one of an
+    /// Makes the ready segment the active one, waiting until there is one. The first segment of an
     /// opening is prepared here.
     fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
         if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
-            self.prepare_lacking().map_err(as_verdict)?;
+            self.prepare_missing().map_err(poisoning)?;
         }
-        let Ready { area, recycled, region } = self.take_ready()?;
-        self.wanted.store(false, Ordering::Relaxed);
+        let Ready { info, recycled, region } = self.take_ready()?;
+        self.requested.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
             Arc::clone(&region),
-            self.options.identity(area.number),
-            Room { bytes: area.bytes, recycled },
+            self.options.identity(info.number),
+            Room { bytes: info.bytes, recycled },
             active.chain(),
             self.durable_lsn(),
         );
-        self.ring.lock().live.push_back(area);
+        self.ring.lock().live.push_back(info);
         let next = match next {
             Ok(next) => next,
             Err(error) => {
-                // The segment holds an unknown piece of its first group: it is not used again. If
-                // all of it is there, it ends the active segment here: a group that still fits
-                // there would be lost at replay.
+                // An unknown part of the `SegmentStart` is on disk, so the new segment is not used.
+                // If all of it is, replay leaves the active segment here: a later group in there
+                // would be lost.
                 active.writer.iter_mut().for_each(SegmentWriter::seal);
                 return Err(error);
             }
         };
         let mut sync = self.sync.lock();
-        sync.dirty.push((area.number, region));
+        sync.dirty.push((info.number, region));
         sync.started += 1;
         drop(sync);
         self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
-        active.zeroed = area.zeroed;
+        active.zeroed = info.zeroed;
         Ok(active.writer.insert(next))
     }
 
-    /// The prepared segment; waits for it if need be.
+    /// Takes the ready segment, waiting until there is one.
     fn take_ready(&self) -> Result<Ready> {
         let mut ring = self.ring.lock();
         ring.failed = None;
@@ -334,73 +338,72 @@ impl Wal {
             if ring.closed {
                 return Err(Error::new(ErrorKind::Closed, "the store is being closed"));
             }
-            self.wanted.store(true, Ordering::Relaxed);
-            (self.want_segment)();
+            self.requested.store(true, Ordering::Relaxed);
+            (self.request_segment)();
             self.ring_changed.wait(&mut ring);
         }
     }
 
-    /// The segment that should be prepared, if one should.
-    pub(crate) fn wanted_segment(&self) -> Option<Wanted> {
-        if !self.wanted.load(Ordering::Relaxed) {
+    /// The segment that the appender has requested and that is still missing.
+    pub(crate) fn requested_segment(&self) -> Option<SegmentRequest> {
+        if !self.requested.load(Ordering::Relaxed) {
             return None;
         }
-        self.lacking_segment()
+        self.missing_segment()
     }
 
-    /// The same, whether or not an appender has asked for it.
-    pub(crate) fn lacking_segment(&self) -> Option<Wanted> {
-        self.ring.lock().lacking(self.synced_once.load(Ordering::Relaxed))
+    /// The missing segment, whether or not the appender has requested it.
+    pub(crate) fn missing_segment(&self) -> Option<SegmentRequest> {
+        self.ring.lock().missing(self.synced_once.load(Ordering::Relaxed))
     }
 
-    /// Prepares the next segment if it is not, whether or not an appender has asked for it.
-    pub(super) fn prepare_lacking(&self) -> Result<()> {
-        while let Some(wanted) = self.lacking_segment() {
-            if self.prepare(wanted)? {
+    /// Prepares the next segment if it is missing, whether or not the appender has requested it.
+    pub(super) fn prepare_missing(&self) -> Result<()> {
+        while let Some(request) = self.missing_segment() {
+            if self.prepare(request)? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// What the next segment takes, and what it and the rest of the active one bring.
+    /// The need of the next segment; its `carried_bytes` include the room of the active one.
     pub(crate) fn next_segment_need(&self) -> SegmentNeed {
         let need = self.ring.lock().next_need(self.synced_once.load(Ordering::Relaxed));
         let rest = self.room.load(Ordering::Relaxed);
         SegmentNeed { carried_bytes: need.carried_bytes.saturating_add(rest), ..need }
     }
 
-    /// Prepares a segment that was [wanted](Self::wanted_segment), unless somebody else did:
-    /// recycles an obsolete one or creates one. Called off the write path. Who weighs what it needs
-    /// may be late, and must prepare neither the one after it nor one that needs more. Whether
-    /// there was something to do.
+    /// Prepares the [requested](Self::requested_segment) segment: recycles an obsolete one or
+    /// creates one. Called off the write path. `false`, and nothing is prepared, if the request has
+    /// become stale since its space was checked.
     ///
     /// # Errors
     /// The device's; a waiting appender gets the same error.
-    pub(crate) fn prepare(&self, wanted: Wanted) -> Result<bool> {
+    pub(crate) fn prepare(&self, request: SegmentRequest) -> Result<bool> {
         let synced = self.synced_once.load(Ordering::Relaxed);
-        let Some(Preparation { unfit, spare, area }) = self.ring.lock().begin(synced, wanted)
+        let Some(Preparation { unfit, spare, info }) = self.ring.lock().begin(synced, request)
         else {
             return Ok(false);
         };
         let make = || {
             unfit.into_iter().for_each(|number| self.delete(number));
-            let Area { number, bytes, zeroed } = area;
+            let SegmentInfo { number, bytes, zeroed } = info;
             if let Some(old) = spare {
-                return self.recycle(old.number, number).map(|region| (area, region));
+                return self.recycle(old.number, number).map(|region| (info, region));
             }
             let region = match zeroed {
                 true => self.storage.create_log(LogKind::Wal, number, bytes)?,
                 false => self.storage.reserve_log(LogKind::Wal, number, bytes)?,
             };
-            Ok((Area { bytes: region.capacity()?, ..area }, region))
+            Ok((SegmentInfo { bytes: region.capacity()?, ..info }, region))
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
         ring.preparing = false;
         let result = match made {
-            Ok((area, region)) => {
-                ring.ready = Some(Ready { area, recycled: spare.is_some(), region });
+            Ok((info, region)) => {
+                ring.ready = Some(Ready { info, recycled: spare.is_some(), region });
                 Ok(true)
             }
             Err(error) => {
@@ -413,34 +416,34 @@ impl Wal {
         result
     }
 
-    /// Removes the obsolete segments that are not recycled next, where space is short; whether
-    /// there were some.
-    pub(crate) fn give_up_spares(&self) -> bool {
+    /// Deletes the spares but the one that is recycled next, where space is short; whether there
+    /// were any.
+    pub(crate) fn delete_spares(&self) -> bool {
         let synced = self.synced_once.load(Ordering::Relaxed);
         let surplus = self.ring.lock().surplus(synced);
-        surplus.iter().for_each(|area| self.delete(area.number));
+        surplus.iter().for_each(|info| self.delete(info.number));
         !surplus.is_empty()
     }
 
-    /// Deletes a segment that nothing needs, best effort.
+    /// Deletes an obsolete segment, best effort.
     fn delete(&self, number: SegmentNumber) {
         let reason = "recovery removes logs that no keyspace needs";
         self.storage.remove_log(LogKind::Wal, number).ignore_error(reason);
     }
 
-    /// Gives the obsolete segment `old` the number `number`. On an error the segment is deleted
-    /// (best effort), so that it does not leak space.
+    /// Renames the obsolete segment `old` to `number`. On an error the segment is deleted (best
+    /// effort), so that it does not leak space.
     fn recycle(&self, old: SegmentNumber, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
-        // It has one of the two numbers.
+        // It has either of the two numbers.
         recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.delete(gone)))
     }
 
-    /// Tells an appender that waits for a segment that it will not be prepared now. Whether that
-    /// was in time: not if somebody prepares it, or has.
-    pub(crate) fn refuse_segment(&self, wanted: Wanted, error: &Error) -> bool {
+    /// Fails the appender that waits for the requested segment with `error`. `false`, and the
+    /// appender goes on, if the request is stale: the segment is being prepared, or has been.
+    pub(crate) fn refuse_segment(&self, request: SegmentRequest, error: &Error) -> bool {
         let mut ring = self.ring.lock();
-        let in_time = ring.lacking(self.synced_once.load(Ordering::Relaxed)) == Some(wanted);
+        let in_time = ring.missing(self.synced_once.load(Ordering::Relaxed)) == Some(request);
         if in_time {
             ring.failed = Some(error.clone());
         }
@@ -449,18 +452,18 @@ impl Wal {
         in_time
     }
 
-    /// Starts the next group on a fresh 4 KiB unit whatever the last one was, because what is
-    /// written now is about to be synced (H37). The LSN to be synced up to, and the position of the
-    /// next group: it may be recorded once that is durable.
+    /// Settles everything written so far, because it is about to be synced: the next group starts
+    /// in a new 4 KiB unit (H37). Returns the LSN to sync up to, and the position of the next
+    /// group, which may be recorded once that LSN is durable.
     ///
     /// Requires: the caller leads the commit queue.
     pub(crate) fn settle(&self) -> (Lsn, LogPosition) {
         let settled = self.active.lock().is_settled();
         if !settled {
-            // A write that fails seals its segment: nothing is written to the unit then either.
+            // A failed write seals the segment: nothing is written to the unit then either.
             self.append_group(&[&[]], 0, true)
                 .map(|_| ())
-                .ignore_error("the next group goes to another segment, or reports it");
+                .ignore_error("the segment is sealed, which settles its groups too");
         }
         let active = self.active.lock();
         let lsn = self.written_lsn();
@@ -470,7 +473,7 @@ impl Wal {
 
     /// Makes the log durable up to `lsn`.
     ///
-    /// Requires: `lsn` is settled: its group was appended to be synced, or by
+    /// Requires: `lsn` is settled: its group was appended with `sync`, or by
     /// [`settle`](Self::settle).
     ///
     /// # Errors
@@ -483,9 +486,9 @@ impl Wal {
         self.sync_until(lsn, false)
     }
 
-    /// Makes the log durable up to `lsn`, and the starts of all segments with it, so that a
-    /// position in the log may be recorded elsewhere: a segment that holds nothing but its start
-    /// has no LSN of its own, and a recovery that does not find it goes on without it.
+    /// Makes the log durable up to `lsn` and the starts of all segments, so that a position in the
+    /// log may be recorded in an edit: a segment without groups has no LSN of its own, so
+    /// recovery could not tell that its start is missing.
     ///
     /// # Errors
     /// As [`sync_to`](Self::sync_to).
@@ -495,12 +498,12 @@ impl Wal {
 
     fn sync_until(&self, lsn: Lsn, starts: bool) -> Result<()> {
         let mut state = self.sync.lock();
-        let starts_wanted = if starts { state.started } else { 0 };
+        let starts_needed = if starts { state.started } else { 0 };
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            if self.durable_lsn() >= lsn && state.starts_synced >= starts_wanted {
+            if self.durable_lsn() >= lsn && state.starts_synced >= starts_needed {
                 return Ok(());
             }
             if !state.running {
@@ -508,7 +511,7 @@ impl Wal {
             }
             self.synced.wait(&mut state);
         }
-        // Everything up to here was written to a segment that is in the list by now.
+        // Every group up to the target is in a segment that is in `dirty` by now.
         let target = self.settled_lsn();
         if target < lsn {
             let what = format!("group {lsn} is to be durable, but only {target} is settled: a bug");
@@ -521,13 +524,13 @@ impl Wal {
         let started = state.started;
         drop(state);
         let sync_all = || dirty.iter().try_for_each(|(_, region)| region.sync());
-        // Others wait for the end of this sync, whatever it is.
+        // Other threads wait for the end of this sync, so a panic must not skip it.
         let result = sched::catch_panic("a sync of the log", sync_all);
         let mut state = self.sync.lock();
         state.running = false;
         match &result {
             Ok(()) => {
-                // The newest of the synced segments may have been appended to since: it stays.
+                // The newest of the synced segments may have grown since: it stays.
                 let newest = dirty.last().map_or(SegmentNumber::ZERO, |(number, _)| *number);
                 state.dirty.retain(|(number, _)| *number >= newest);
                 state.starts_synced = state.starts_synced.max(started);
@@ -545,8 +548,8 @@ impl Wal {
         Lsn::new(self.written_lsn.load(Ordering::Acquire))
     }
 
-    /// Largest LSN that a sync can make durable (invariant 6): at least that of every position
-    /// taken so far.
+    /// Largest LSN that a sync can make durable (invariant 6): at least that of every position that
+    /// [`settle`](Self::settle) has returned.
     pub(crate) fn settled_lsn(&self) -> Lsn {
         Lsn::new(self.settled_lsn.load(Ordering::Acquire))
     }
@@ -556,31 +559,32 @@ impl Wal {
         Lsn::new(self.durable_lsn.load(Ordering::Acquire))
     }
 
-    /// Makes segments before `segment` reusable: the durable log start of every keyspace is there
-    /// or later.
+    /// Makes the segments before `segment` reusable.
+    ///
+    /// Requires: the durable log start of every keyspace is in `segment` or later.
     pub(crate) fn release_before(&self, segment: SegmentNumber) {
         let released = self.ring.lock().release_before(segment);
         if released.is_empty() {
             return;
         }
-        // What they held is in durable tables: nobody waits for their sync any more.
-        let last = released.last().map_or(SegmentNumber::ZERO, |area| area.number);
+        // Their entries are in durable tables: they need no sync.
+        let last = released.last().map_or(SegmentNumber::ZERO, |info| info.number);
         self.sync.lock().dirty.retain(|&(number, _)| number > last);
         let synced = self.synced_once.load(Ordering::Relaxed);
-        for area in released {
-            if !self.ring.lock().keep(area, synced) {
-                self.delete(area.number);
+        for info in released {
+            if !self.ring.lock().keep(info, synced) {
+                self.delete(info.number);
             }
         }
     }
 
-    /// Ends the waiting for segments: nobody prepares them any more.
+    /// Fails appenders that wait for a segment: no more segments are prepared.
     pub(crate) fn close(&self) {
         self.ring.lock().closed = true;
         self.ring_changed.notify_all();
     }
 
-    /// Whether a sync has failed: nothing will be durable any more (invariant 3).
+    /// Whether a sync has failed: nothing becomes durable afterwards (invariant 3).
     pub(crate) fn is_failed(&self) -> bool {
         self.sync.lock().failed.is_some()
     }
@@ -590,29 +594,29 @@ impl Wal {
         self.appended_bytes.load(Ordering::Relaxed)
     }
 
-    /// Live segments, ascending; the last is active, if this opening has written anything.
+    /// Live segments, ascending; the last one is active, if this opening has written anything.
     pub(crate) fn live_segments(&self) -> Vec<SegmentNumber> {
-        self.ring.lock().live.iter().map(|area| area.number).collect()
+        self.ring.lock().live.iter().map(|info| info.number).collect()
     }
 
-    /// Segments that hold nothing: ready for the appender, or kept to be recycled; ascending.
+    /// Segments without live groups: the ready one and the spares; ascending.
     pub(crate) fn spare_segments(&self) -> Vec<SegmentNumber> {
         self.ring.lock().spare_numbers()
     }
 
-    /// Bytes that the live segments take on the device.
+    /// Bytes of the live segments on the device.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.ring.lock().live.iter().map(|area| area.bytes).sum()
+        self.ring.lock().live.iter().map(|info| info.bytes).sum()
     }
 
-    /// Bytes of the segments from `start` on that are no longer written to.
+    /// Bytes of the live segments from `start` on, without the active one.
     pub(crate) fn bytes_behind(&self, start: LogPosition) -> u64 {
         self.ring.lock().bytes_behind(start)
     }
 
     /// Ends the log of a store that is being closed: a last, empty group carries the durable LSN,
-    /// so that damage to any earlier group is told from the end of the log. Nothing is added to a
-    /// log that this opening has not written to.
+    /// so that corruption of any earlier group is not taken for the end of the log. Appends nothing
+    /// if this opening has not written to the log.
     ///
     /// # Errors
     /// The device's.
@@ -622,7 +626,7 @@ impl Wal {
         }
         self.sync_to(self.settle().0)?;
         if self.active.lock().room() == 0 {
-            self.prepare_lacking()?;
+            self.prepare_missing()?;
         }
         let lsn = self.append(&[&[]], 0, true)?;
         self.sync_to(lsn)

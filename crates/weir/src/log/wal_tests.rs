@@ -18,8 +18,8 @@ fn start(storage: &MemStorage) -> Wal {
 fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    let want_segment = Box::new(|| {});
-    Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, want_segment)
+    let request_segment = Box::new(|| {});
+    Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, request_segment)
         .unwrap()
 }
 
@@ -61,12 +61,12 @@ fn nothing_is_acknowledged_behind_a_start_that_failed() {
         let storage = MemStorage::default();
         let wal = start(&storage);
         wal.append(&[&[1; 6000]], 1, false).unwrap();
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
         let kind = ErrorKind::NoSpace;
         storage.set_fault(Some(Fault { at: storage.calls(), times: 1, kind, effect }));
         let error = wal.append(&[&[2; 6000]], 1, false).unwrap_err();
         assert_eq!(error.kind(), kind);
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
         let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 6000], vec![3; 10]], "{effect:?}");
@@ -80,7 +80,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         let storage = MemStorage::default();
         let wal = start(&storage);
         wal.append(&[&[1; 10]], 1, false).unwrap();
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
         let kind = ErrorKind::NoSpace;
         let at = storage.calls() + failing;
         storage.set_fault(Some(Fault { at, times: 1, kind, effect: Effect::All }));
@@ -88,7 +88,7 @@ fn a_batch_that_fails_between_segments_is_given_up() {
         wal.close();
         wal.append(&[&[2; 20_000]], 1, false).unwrap_err();
         storage.set_fault(None);
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
         let lsn = wal.append(&[&[3; 10]], 1, true).unwrap();
         wal.sync_to(lsn).unwrap();
         assert_eq!(read(&storage, lsn), [vec![1; 10], vec![3; 10]], "{failing}");
@@ -149,7 +149,7 @@ fn segments_are_recycled() {
         let wal = start(&storage);
         for i in 0..3 {
             wal.append(&[&[i; 5000]], 1, synced).unwrap();
-            wal.prepare_lacking().unwrap();
+            wal.prepare_missing().unwrap();
         }
         let live = wal.live_segments();
         let [first, second, active] = live[..] else { panic!("three segments: {live:?}") };
@@ -160,7 +160,7 @@ fn segments_are_recycled() {
         assert!(kept.contains(&first) && kept.contains(&second), "synced {synced}: {kept:?}");
         // The one that is ready was made as the others were.
         wal.append(&[&[7; 5000]], 1, true).unwrap();
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
         let left = storage.list_logs(LogKind::Wal).unwrap();
         // The second one was not zeroed, unless for writers that sync.
         assert!(!left.contains(&second), "synced {synced}: {left:?}");
@@ -176,7 +176,7 @@ fn a_segment_that_cannot_be_recycled_goes() {
     let wal = start(&storage);
     for i in 0..2 {
         wal.append(&[&[i; 5000]], 1, true).unwrap();
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
     }
     let active = *wal.live_segments().last().unwrap();
     let lsn = wal.append(&[&[2; 5000]], 1, true).unwrap();
@@ -186,9 +186,9 @@ fn a_segment_that_cannot_be_recycled_goes() {
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 3);
     let (at, kind, effect) = (storage.calls(), ErrorKind::NoSpace, Effect::Nothing);
     storage.set_fault(Some(Fault { at, times: 1, kind, effect }));
-    assert_eq!(wal.prepare_lacking().unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(wal.prepare_missing().unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap(), [active, last]);
-    wal.prepare_lacking().unwrap();
+    wal.prepare_missing().unwrap();
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 3);
 }
 
@@ -244,13 +244,13 @@ fn syncs_leave_a_reserved_segment() {
     let wal = start_with(&storage, 64 << 10);
     for i in 0..2 {
         wal.append(&[&[i; 40_000]], 1, false).unwrap();
-        wal.prepare_lacking().unwrap();
+        wal.prepare_missing().unwrap();
     }
     assert_eq!(wal.live_segments(), segments([1, 2]));
     wal.append(&[&[2; 10]], 1, true).unwrap();
     assert_eq!(wal.live_segments(), segments([1, 2]), "a sync does not wait for zeros");
-    assert!(wal.wanted_segment().is_some());
-    wal.prepare_lacking().unwrap();
+    assert!(wal.requested_segment().is_some());
+    wal.prepare_missing().unwrap();
     assert!(
         !storage.list_logs(LogKind::Wal).unwrap().contains(&segment(3)),
         "it was only reserved"
@@ -262,21 +262,21 @@ fn syncs_leave_a_reserved_segment() {
     assert_eq!(read(&storage, lsn).len(), 5);
 }
 
-/// Goal: who weighs for long whether there is room for a segment neither prepares the one after it,
-/// which nobody has weighed, nor refuses it. Method: two find the same segment wanted; it is taken
+/// Goal: a stale request neither prepares the segment after the requested one, whose space was not
+/// checked, nor fails the appender. Method: two threads get the same request; the segment is taken
 /// in between.
 #[test]
-fn a_late_preparation_prepares_nothing() {
+fn a_stale_request_prepares_nothing() {
     let storage = MemStorage::default();
     let wal = start(&storage);
     wal.append(&[&[1; 5000]], 1, true).unwrap();
-    let wanted = wal.wanted_segment().unwrap();
-    wal.prepare(wanted).unwrap();
+    let request = wal.requested_segment().unwrap();
+    wal.prepare(request).unwrap();
     wal.append(&[&[2; 5000]], 1, true).unwrap();
     assert_eq!(wal.live_segments().len(), 2);
-    wal.prepare(wanted).unwrap();
+    wal.prepare(request).unwrap();
     let late = Error::new(ErrorKind::NoSpace, "for the segment that is live by now");
-    assert!(!wal.refuse_segment(wanted, &late));
-    assert_eq!(wal.lacking_segment().unwrap().number, wanted.number.next());
+    assert!(!wal.refuse_segment(request, &late));
+    assert_eq!(wal.missing_segment().unwrap().number, request.number.next());
     assert_eq!(storage.list_logs(LogKind::Wal).unwrap().len(), 2);
 }

@@ -1,12 +1,12 @@
 //! Appending groups to one segment.
 //!
-//! A write into a part of a page that the page cache does not hold reads the page first. In a
-//! recycled segment that could be any page, so the first write into each covers it, with zeros
-//! behind the group that the next one replaces.
+//! A partial write to a page that is not in the page cache reads the page first. In a recycled
+//! segment that may be any page, so the first write to each page covers all of it: zeros follow the
+//! group, and the next group overwrites them.
 //!
-//! Invariants: (1) one group is one write; (2) after a write that failed nothing is appended to the
-//! segment any more, unless `rollback` has cut it back; (3) `chain` is always the last group
-//! that was written whole.
+//! Invariants: (1) one group is one write; (2) after a failed write nothing is appended to the
+//! segment, unless `rollback` has truncated it; (3) `chain` is always the last group whose write
+//! succeeded.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion};
 
-/// Payloads up to this size are copied next to their header, so that a group is one plain write;
-/// larger ones are written from where they are: 1 MiB, what one copy costs about as much as a
-/// system call's worth of bookkeeping per part.
+/// Payloads up to this size are copied behind their header, so that a group is one plain write; the
+/// parts of larger ones are written in place, by one vectored write. 1 MiB: about where the copy
+/// costs as much as the bookkeeping of the parts.
 const COPIED_PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// Identity of a segment that is about to be written.
@@ -37,7 +37,7 @@ pub(crate) struct SegmentIdentity {
     pub(crate) opening: u32,
 }
 
-/// What a segment may take.
+/// The region that a segment is written to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// The capacity of the region; 0 if it grows.
@@ -47,7 +47,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// That of a region which grows.
+    /// A region that grows as it is written.
     pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
 }
 
@@ -55,9 +55,9 @@ impl Room {
 pub(crate) struct SegmentWriter {
     region: Arc<dyn LogRegion>,
     identity: SegmentIdentity,
-    /// Bytes that the segment may take; 0: it grows as it is written.
+    /// Capacity of the region in bytes; 0: it grows as it is written.
     capacity: u64,
-    /// Whether whole pages are written.
+    /// Whether the first write to each page covers all of it.
     recycled: bool,
     seed: u32,
     offset: u64,
@@ -71,12 +71,13 @@ impl SegmentWriter {
     /// Starts a segment: writes its `SegmentStart`, naming `prev` as the group before;
     /// `durable_lsn` as in [`append`](Self::append).
     ///
-    /// On an error the segment's number must not be used again: the next attempt takes a new one
-    /// and the same `prev`. Nothing may be appended to the segment of `prev` any more, because the
-    /// start may be on disk all the same, and ends it there.
+    /// On an error the segment's number must not be used again: the next attempt takes a new number
+    /// and the same `prev`. Nothing may be appended to the segment of `prev` afterwards: the start
+    /// may have reached the disk despite the error, and then it ends that segment.
     ///
     /// # Errors
-    /// The device's; `InvalidArgument` if the capacity does not hold a `SegmentStart` and a header.
+    /// The device's; `InvalidArgument` if the capacity is too small for a `SegmentStart` and a
+    /// header.
     pub(crate) fn start(
         region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
@@ -116,8 +117,8 @@ impl SegmentWriter {
         Ok(writer)
     }
 
-    /// Payload bytes that still fit in one group; 0 if nothing more is to be appended: the segment
-    /// is full or sealed.
+    /// Payload bytes that the next group may have; 0 if nothing can be appended: the segment is
+    /// full or sealed.
     pub(crate) fn room(&self) -> u64 {
         if self.sealed {
             return 0;
@@ -129,8 +130,8 @@ impl SegmentWriter {
         left.min(GROUP_PAYLOAD_MAX)
     }
 
-    /// Where the next group of this segment starts. If it goes to another segment instead, replay
-    /// finds it from here all the same.
+    /// Where the next group of this segment starts. If it goes to the next segment instead, replay
+    /// finds it from this position too.
     pub(crate) fn position(&self) -> LogPosition {
         LogPosition {
             segment: self.identity.segment,
@@ -141,13 +142,13 @@ impl SegmentWriter {
         }
     }
 
-    /// The last group that was written whole: what the next segment names as its predecessor.
+    /// The last group whose write succeeded: what the next segment names as its predecessor.
     pub(crate) fn chain(&self) -> GroupLink {
         self.chain
     }
 
-    /// Whether no unit of [`PAD_BYTES`] that holds groups is written again: the next group starts
-    /// in a unit of its own, or there is no room for another.
+    /// Whether no unit of [`PAD_BYTES`] that holds groups will be written again: the next group
+    /// starts in a new unit, or the segment has no room for one.
     pub(crate) fn is_settled(&self) -> bool {
         self.offset.is_multiple_of(PAD_BYTES) || self.room() == 0
     }
@@ -162,7 +163,7 @@ impl SegmentWriter {
         self.identity.segment
     }
 
-    /// Bytes of the segment in use.
+    /// Bytes of the segment that are written, padding included.
     pub(crate) fn bytes(&self) -> u64 {
         self.offset
     }
@@ -172,7 +173,7 @@ impl SegmentWriter {
         std::mem::take(&mut self.appended_bytes)
     }
 
-    /// Ends the segment: nothing is appended any more.
+    /// Ends the segment: later appends fail.
     pub(crate) fn seal(&mut self) {
         self.sealed = true;
     }
@@ -182,16 +183,16 @@ impl SegmentWriter {
         &self.region
     }
 
-    /// Appends one group and gives its LSN. `parts` together are the payload and must fit
+    /// Appends one group and returns its LSN. The concatenated `parts` are the payload and must fit
     /// [`room`](Self::room), which must not be 0; `count` is the number of entries in it.
-    /// `pad_after`: the caller is going to sync this group, so that the next one starts in a sector
-    /// of its own (H37); an empty group with `pad_after` does that for groups already written.
-    /// `durable_lsn`: the last LSN of which the caller knows that it and all before are on stable
-    /// storage.
+    /// `pad_after`: the caller will sync this group, so the next one starts in a new sector (H37);
+    /// an empty group with `pad_after` does that for groups already written. `durable_lsn`: an LSN
+    /// up to which the log is known to be durable.
     ///
     /// # Errors
-    /// The device's: the segment is sealed then, and the group may or may not be on disk; it counts
-    /// only if no later segment names the group before it. `Poisoned` if the segment is sealed.
+    /// The device's: the segment is sealed then, and the group may or may not be on disk; replay
+    /// returns it only if no later segment names the preceding group as its predecessor. `Poisoned`
+    /// if the segment is sealed.
     pub(crate) fn append(
         &mut self,
         ty: GroupType,
@@ -254,7 +255,7 @@ impl SegmentWriter {
         if self.recycled
             && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES)
         {
-            // It begins a page.
+            // The group is the first to write to its last page.
             padded_end = end.next_multiple_of(PAD_BYTES);
         }
         if self.capacity != 0 {
@@ -275,13 +276,13 @@ impl SegmentWriter {
         Ok(checksum)
     }
 
-    /// After a failed append to a log that grows: cuts it back to its last good group,
-    /// durably, and opens the segment again. Nothing of the failed group is left then (bug 31).
+    /// After a failed append to a log that grows: truncates it behind its last whole group,
+    /// durably, and allows appends again. Nothing of the failed group is left then (bug 31).
     ///
     /// # Errors
-    /// The device's: what of the failed group is on disk stays unknown, and the segment sealed.
+    /// The device's: how much of the failed group is on disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
-        assert!(self.capacity == 0, "an allocated segment is sealed, not cut");
+        assert!(self.capacity == 0, "an allocated segment is sealed, not truncated");
         self.region.cut(self.offset)?;
         self.region.sync()?;
         self.sealed = false;

@@ -144,7 +144,7 @@ fn a_preparation_that_somebody_else_has_done_has_not_failed() {
     let engine = &db.handle.engine;
     db.put(b"key", b"value").unwrap();
     let writer = engine.writer.as_ref().unwrap();
-    let wanted = writer.wal.lacking_segment().expect("nobody has asked for one yet");
+    let wanted = writer.wal.missing_segment().expect("nobody has asked for one yet");
     assert!(writer.wal.prepare(wanted).unwrap());
     for kind in [ErrorKind::Io, ErrorKind::NoSpace] {
         let failed = Err(Error::new(kind, "a test").leaving_nothing_unknown());
