@@ -1,9 +1,9 @@
 // FORMAT: docs/format/batch.md sha=4167f84754e6
-//! The bytes of a batch: what a writer encodes, the log stores, and the memtable is filled from.
+//! The encoding of a batch: written by the writer, stored in the log, inserted into the memtables.
 //!
 //! A batch is a sequence of records without a header; the sequence number of a record is that of
-//! the batch's first record plus its place. The same bytes are the payload of a log group, after
-//! the group's first sequence number.
+//! the batch's first record plus its index. The same bytes are the payload of a log group, after
+//! the varint of the group's first sequence number.
 //!
 //! Not here: sequence numbers, checksums (the log's groups carry both).
 
@@ -37,8 +37,8 @@ pub(crate) fn encode(bytes: &mut Vec<u8>, record: Record<'_>) {
     }
 }
 
-/// The records of a batch, in order. After the last whole record, `damaged` tells whether bytes
-/// were left over that are not a record.
+/// The records of a batch, in order. After the end, `damaged` is whether the bytes did not end with
+/// a whole record.
 #[derive(Clone)]
 pub(crate) struct Records<'a> {
     reader: Reader<'a>,
@@ -56,7 +56,7 @@ impl<'a> Records<'a> {
         self.reader.position()
     }
 
-    /// Whether the bytes ended in something that is not a record.
+    /// Whether decoding stopped at bytes that are not a record.
     pub(crate) fn damaged(&self) -> bool {
         self.damaged
     }
@@ -85,11 +85,11 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Takes the payload of a log group apart: the sequence number of its first record, and its
-/// records. `count`: how many the group says there are.
+/// Decodes the payload of a log group: the sequence number of its first record, and its records.
+/// `count`: the number of records in the group's header.
 ///
 /// # Errors
-/// What makes this no group that a writer has written.
+/// Why the payload is malformed, to follow "log group N".
 pub(crate) fn open_group(payload: &[u8], count: u64) -> Result<(Seq, Records<'_>), &'static str> {
     let mut reader = Reader::new(payload);
     let first = reader.varint().ok_or("has no sequence number")?;
@@ -100,7 +100,7 @@ pub(crate) fn open_group(payload: &[u8], count: u64) -> Result<(Seq, Records<'_>
     Ok((first, Records::new(reader.rest())))
 }
 
-/// What makes a record of a log group one that no writer has written; `None` if nothing does.
+/// Why a record of a log group is invalid, to follow "log group N"; `None` if it is valid.
 pub(crate) fn record_fault(record: &Record<'_>) -> Option<&'static str> {
     if record.key.len() > KEY_BYTES_MAX {
         return Some("holds a key longer than a key may be");

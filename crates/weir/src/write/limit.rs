@@ -1,31 +1,29 @@
-//! What the memtables of all keyspaces hold together, and what follows from it.
+//! The memory of all keyspaces' memtables together: when to freeze some, and when writers stall.
 //!
-//! A memtable is frozen when it is full, but many keyspaces with half-full memtables can hold more
-//! than all memtables may. Then the largest ones are frozen: they free the most for one table in
-//! level 0. Memtables that only cursors still hold do not count here: nothing that writers do
-//! frees them.
+//! A memtable is frozen when it is full, but the half-full memtables of many keyspaces can exceed
+//! the limit for all memtables. Then the largest ones are frozen: they free the most memory per
+//! table in level 0. Memtables that only cursors still pin do not count here: no flush frees them.
 //!
-//! Not here: freezing and waiting (`queue`). Pure but for a look at the trees, by the leader of the
-//! commit queue.
+//! Not here: freezing and stalling (`queue`). Pure but for reading the trees' sizes, by the leader
+//! of the commit queue. RocksDB: `WriteBufferManager`.
 
 use std::sync::Arc;
 
 use crate::state::tree::Tree;
 
-/// The part of the limit that is frozen at once: an eighth. A look at all keyspaces then serves
-/// many writes, where thousands of small memtables make up the whole; one of a few large ones is
-/// more than that by itself.
+/// The fraction of the limit that is frozen at once: an eighth. With thousands of small memtables,
+/// one scan of all keyspaces then serves many writes; a large memtable exceeds that alone.
 const FREEZE_SHARE: u64 = 8;
 
 /// Bytes of the memtables of all keyspaces.
 pub(super) struct MemtableBytes {
     active: u64,
-    /// Waiting for their flush.
+    /// Immutable, waiting for their flush.
     frozen: u64,
 }
 
 impl MemtableBytes {
-    /// What these keyspaces hold now.
+    /// The bytes in the memtables of `trees` now.
     pub(super) fn of(trees: &[Arc<Tree>]) -> Self {
         let mut sum = Self { active: 0, frozen: 0 };
         for tree in trees {
@@ -36,25 +34,26 @@ impl MemtableBytes {
         sum
     }
 
-    /// Whether memtables are to be frozen although they are not full. Not while more waits for its
-    /// flush than is active: that will do, and would end in many small tables otherwise.
-    pub(super) fn calls_for_freeze(&self, bytes_max: u64) -> bool {
+    /// Whether memtables have to be frozen although they are not full. Not while the immutable ones
+    /// hold more than the active ones: flushing those is enough, and further freezes would make
+    /// many small tables.
+    pub(super) fn should_freeze(&self, bytes_max: u64) -> bool {
         self.active + self.frozen > bytes_max && self.active > self.frozen
     }
 
-    /// Whether writers wait for a flush: a quarter above the limit, so that they go on while one
-    /// runs.
-    pub(super) fn must_wait(&self, bytes_max: u64) -> bool {
+    /// Whether writers stall until a flush frees memory: from a quarter above the limit on, so that
+    /// they proceed during an ordinary flush.
+    pub(super) fn should_stall(&self, bytes_max: u64) -> bool {
         self.frozen > 0 && self.active + self.frozen > bytes_max + bytes_max / 4
     }
 }
 
-/// The keyspaces with the largest active memtables, as many as make up [`FREEZE_SHARE`] of the
-/// limit; at least one, unless all are empty.
+/// The keyspaces with the largest active memtables, as many as hold the fraction [`FREEZE_SHARE`]
+/// of the limit together; at least one, unless all are empty.
 pub(super) fn largest(trees: &[Arc<Tree>], bytes_max: u64) -> Vec<Arc<Tree>> {
     let sizes = trees.iter().map(|tree| (tree.memtable_bytes().0, tree));
     let mut sizes: Vec<_> = sizes.filter(|(bytes, _)| *bytes > 0).collect();
-    // Of equal ones the older keyspace: the order is the same in every run.
+    // Ties go to the smaller id, so that the order is deterministic.
     sizes.sort_by_key(|(bytes, tree)| (std::cmp::Reverse(*bytes), tree.id));
     let mut taken = 0;
     let take = sizes.iter().take_while(|(bytes, _)| {

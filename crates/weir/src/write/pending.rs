@@ -1,6 +1,6 @@
 //! A batch on its way through the commit queue.
 //!
-//! Not here: the form of its records (`batch`), who waits for it (`ticket`).
+//! Not here: the encoding of its records (`batch`), waiting for its commit (`ticket`).
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::options::Durability;
 use crate::state::tree::Tree;
 use crate::write::batch::{self, Record};
 
-/// What a waiting batch costs besides its records: the ticket and its place in the wait list.
+/// Bytes of a waiting batch besides its records: the ticket and its entry in the wait list. An
+/// estimate from above.
 const TICKET_BYTES: usize = 256;
 
 /// A batch on its way through the queue.
@@ -35,7 +36,7 @@ impl PendingBatch {
         self.deletes += u32::from(kind == Kind::Delete);
     }
 
-    /// Notes that records name `tree`.
+    /// Adds `tree` to the keyspaces that the records name.
     #[inline]
     pub(crate) fn name(&mut self, tree: &Arc<Tree>) {
         if !self.trees.iter().any(|t| Arc::ptr_eq(t, tree)) {
@@ -51,7 +52,7 @@ impl PendingBatch {
         self.deletes += other.deletes;
     }
 
-    /// What it costs to let it wait. At least 1.
+    /// Bytes of memory that the batch takes while it waits. At least 1.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes.len() + TICKET_BYTES
     }

@@ -1,19 +1,19 @@
-//! The commit queue: writers join, one leads, all leave with the same sequence of events.
+//! The commit queue: group commit with one leader at a time.
 //!
 //! Invariants:
 //! 1. At most one thread leads. Only the leader appends to the log, inserts into memtables, freezes
 //!    them, and publishes sequence numbers.
-//! 2. Sequence numbers are handed out in log order and published after the inserts (H46). A group
+//! 2. Sequence numbers are assigned in log order and published after the inserts (H46). A group
 //!    whose log write failed is not inserted and not published; its numbers are not used again.
-//! 3. A batch with [`Durability::None`] takes sequence numbers but no place in the log.
+//! 3. A batch with [`Durability::None`] takes sequence numbers but is not logged.
 //! 4. A `Sync` writer is acknowledged only after the log is durable up to its group; the sync runs
 //!    outside the lead, so that the next group is written meanwhile.
 //! 5. Nothing under the lead creates or syncs a file (ARCHITECTURE §9).
-//! 6. Whatever panics under the lead poisons the store, and the lead is handed over: nobody waits
-//!    for a thread that is gone.
+//! 6. A panic under the lead poisons the store, and the lead is handed over: no ticket waits for a
+//!    thread that has ended.
 //!
-//! Source: group commit as in LevelDB; the pieces that differ are the encoding by each writer and
-//! the sync outside the lead.
+//! Source: group commit as in LevelDB. We differ: each writer encodes its own batch, and the sync
+//! is outside the lead.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -36,21 +36,21 @@ use crate::write::batch::Records;
 use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::pending::PendingBatch;
 pub(crate) use crate::write::ticket::{Committed, OwedCallback, Ticket};
-use crate::write::ticket::{DueCallback, Lead, Patience, Turn, run_callbacks};
+use crate::write::ticket::{DueCallback, Lead, SpinPolicy, Turn, run_callbacks};
 use crate::write::wait_list::{GROUP_COST_BYTES, LEAD_QUOTA_BYTES, Next, WaitList};
 
-/// Bytes of batches that a leader takes into one group: enough to amortise the write of a group,
-/// little enough that the first writer in it does not wait for long.
+/// Bytes of batches that a leader takes into one group: 1 MiB, enough to amortise the write of a
+/// group, little enough that the first writer in it does not wait for long.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
-/// Owed delay that is slept off at once; below, it is carried over: shorter sleeps cost more in
-/// wake-ups than they slow anybody down.
+/// Shortest sleep of a write delay: 0.5 ms. Less is carried over to the next group: shorter sleeps
+/// cost more in wake-ups than they delay.
 const DELAY_NANOS_MIN: u64 = 500_000;
 
-/// Longest delay of one group. Back-pressure is spread over many writers, never a long stop.
+/// Longest sleep of one group: 50 ms. Back-pressure is spread over many groups, never a long stop.
 const DELAY_NANOS_MAX: u64 = 50_000_000;
 
-/// What the queue needs of the layers above to freeze a memtable.
+/// What the layers above provide for freezing a memtable.
 pub(crate) struct FreezeSource {
     /// Draws the data epoch of a frozen memtable.
     pub(crate) next_epoch: Box<dyn Fn() -> DataEpoch + Send + Sync>,
@@ -58,8 +58,8 @@ pub(crate) struct FreezeSource {
     pub(crate) all_trees: Box<dyn Fn() -> Vec<Arc<Tree>> + Send + Sync>,
 }
 
-/// The commit queue of a store. Locks: `waiting` before a ticket's state; otherwise
-/// both are leaves.
+/// The commit queue of a store. Locks: `waiting` before a ticket's state; otherwise both are
+/// leaves.
 pub(crate) struct CommitQueue {
     waiting: Mutex<WaitList>,
     wal: Arc<Wal>,
@@ -68,25 +68,25 @@ pub(crate) struct CommitQueue {
     limits: Limits,
     freeze_requests: Mutex<Vec<Arc<Tree>>>,
     freeze_requested: AtomicBool,
-    /// The log segment in which empty memtables were last let begin.
-    restarted_in: AtomicU64,
+    /// The log segment to which the log starts of empty memtables were last advanced.
+    starts_advanced_in: AtomicU64,
 }
 
-/// What bounds the memory of writers.
+/// Limits of writers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of all memtables above which writers wait for flushes.
+    /// Bytes of all memtables above which memtables are frozen early and writers stall for flushes.
     pub(crate) memtable_bytes_max: u64,
 }
 
-/// The queue, and how to wait in it.
+/// The queue, and how threads wait in it.
 pub(crate) struct Committer {
     queue: CommitQueue,
-    patience: Patience,
+    spin_policy: SpinPolicy,
 }
 
 impl Committer {
-    /// A queue that hands out sequence numbers after `last_seq`.
+    /// A queue that assigns sequence numbers after `last_seq`.
     pub(crate) fn new(
         wal: Arc<Wal>,
         shared: Arc<Shared>,
@@ -103,14 +103,14 @@ impl Committer {
                 limits,
                 freeze_requests: Mutex::default(),
                 freeze_requested: AtomicBool::new(false),
-                restarted_in: AtomicU64::new(u64::MAX),
+                starts_advanced_in: AtomicU64::new(u64::MAX),
             },
-            patience: Patience::new(sched::can_wait_awake()),
+            spin_policy: SpinPolicy::new(sched::can_wait_awake()),
         }
     }
 
-    /// Commits one batch and waits until it is as durable as it asks for. The batch is as it was
-    /// then, whatever became of it: it may be written again, or emptied and filled again.
+    /// Commits one batch and waits until it is as durable as its `durability` says. Afterwards the
+    /// batch has its records again, committed or not, and may be reused.
     pub(crate) fn write(&self, pending: &mut PendingBatch) -> Result<Committed> {
         self.queue.admit(pending)?;
         let sync = pending.durability == Durability::Sync;
@@ -121,8 +121,8 @@ impl Committer {
         Ok(committed)
     }
 
-    /// Enters a batch without waiting for its commit if somebody else leads; leads otherwise.
-    /// `then` is told what became of it, if nobody asks before that ([`Ticket::on_outcome`]).
+    /// Enqueues a batch without waiting for its commit if there is a leader; leads otherwise.
+    /// `then` is called with the outcome, unless [`Ticket::on_outcome`] replaces it before.
     pub(crate) fn submit(
         &self,
         pending: &mut PendingBatch,
@@ -138,22 +138,20 @@ impl Committer {
         let bytes_max = waiting_bytes_max(pending);
         {
             let mut waiting = self.queue.waiting.lock();
-            if waiting.may_wait_alone(pending, bytes_max) {
+            if waiting.admits_unattended(pending, bytes_max) {
                 let ticket = Ticket::unattended(Some(std::mem::take(pending)), then);
                 waiting.join(&ticket);
                 return Ok(ticket);
             }
         }
-        // Nobody leads, or only for a moment, or too much waits already: this thread waits for its
-        // turn.
+        // The queue is idle, led exclusively, or over its limits: this thread waits for its turn.
         let ticket = Ticket::unattended(None, then);
         let outcome = self.commit_attended(pending);
         run_callbacks(ticket.finish(outcome).into_iter().collect());
         Ok(ticket)
     }
 
-    /// Commits one batch, leading or waiting for the one who does. It is lent to who leads, and
-    /// given back.
+    /// Commits one batch, as leader or follower. The leader takes the batch and returns it.
     #[inline]
     fn commit_attended(&self, pending: &mut PendingBatch) -> Result<Committed> {
         if let Some(lead) = self.try_lead() {
@@ -165,20 +163,20 @@ impl Committer {
         match turn {
             Turn::Committed(outcome) => outcome,
             Turn::Leads(mut lead) => {
-                // A lead that was free came from an empty wait list.
-                let due = if lead.has_company { self.catch_up(&mut lead) } else { Vec::new() };
+                // The lead of an idle queue came from an empty wait list.
+                let due = if lead.maybe_waiting { self.catch_up(&mut lead) } else { Vec::new() };
                 self.lead_with(lead, pending, due)
             }
         }
     }
 
-    /// Tickets that wait.
+    /// Number of waiting tickets.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.queue.waiting.lock().len()
     }
 
-    /// Runs `body` between two commit groups if nobody leads now.
+    /// Runs `body` between two commit groups if the queue is idle; `None` otherwise.
     ///
     /// # Errors
     /// As [`exclusively`](Self::exclusively).
@@ -190,7 +188,7 @@ impl Committer {
         Some(self.between_groups(lead, body))
     }
 
-    /// Has the keyspace's memtable frozen before the next commit group, without waiting for it.
+    /// Requests that the keyspace's memtable is frozen before the next commit group; does not wait.
     pub(crate) fn request_freeze(&self, tree: &Arc<Tree>) {
         {
             let mut requests = self.queue.freeze_requests.lock();
@@ -202,12 +200,12 @@ impl Committer {
         self.queue.freeze_requested.store(true, Ordering::Release);
         sched::switch_point();
         if let Some(frozen) = self.try_exclusively(|lead| lead.queue.freeze_as_requested()) {
-            frozen.ignore_error("the store is poisoned with it, and nobody waits for the freeze");
+            frozen.ignore_error("it has poisoned the store, and no caller waits for the freeze");
         }
     }
 
-    /// Runs `body` between two commit groups, after waiting for the lead. Not for background
-    /// threads: the leader may be waiting for them.
+    /// Waits for the lead and runs `body` between two commit groups. Not for background threads:
+    /// the leader may be stalled until they make progress.
     ///
     /// # Errors
     /// `Poisoned` if the store is, or if `body` panics.
@@ -221,14 +219,14 @@ impl Committer {
             }
             taken
         };
-        let lead = taken.unwrap_or_else(|| match ticket.wait(&Patience::default()) {
+        let lead = taken.unwrap_or_else(|| match ticket.wait(&SpinPolicy::default()) {
             Turn::Leads(lead) => lead,
             Turn::Committed(_) => unreachable!("a ticket without a batch can only get the lead"),
         });
         self.between_groups(lead, body)
     }
 
-    /// Runs `body`, then hands over, whatever became of it.
+    /// Runs `body`, then hands over, also after an error or a panic.
     ///
     /// Requires: the caller leads exclusively.
     fn between_groups<T>(&self, lead: Lead, body: impl FnOnce(&LeadAccess<'_>) -> T) -> Result<T> {
@@ -249,7 +247,7 @@ impl Committer {
         self.queue.waiting.lock().take_lead()
     }
 
-    /// Joins the wait list, and waits.
+    /// Joins the wait list and waits; takes the lead if the queue has become idle.
     fn enqueue_and_wait(&self, ticket: &Arc<Ticket>) -> Turn {
         {
             let mut waiting = self.queue.waiting.lock();
@@ -258,11 +256,11 @@ impl Committer {
             }
             waiting.join(ticket);
         }
-        ticket.wait(&self.patience)
+        ticket.wait(&self.spin_policy)
     }
 
-    /// Commits what nobody waits for: a thread that takes over from another one does that first,
-    /// so that batches of one thread keep their order.
+    /// Commits all unattended tickets: a new leader does that before its own batch, so that batches
+    /// of one thread keep their order.
     fn catch_up(&self, lead: &mut Lead) -> Vec<DueCallback> {
         let mut due = Vec::new();
         loop {
@@ -272,10 +270,10 @@ impl Committer {
         }
     }
 
-    /// Leads one group that begins with `own`, and runs the callbacks that are `due` besides its
-    /// own.
+    /// Leads one group that begins with `own`, hands over, and runs the callbacks that became due,
+    /// and those of `due`.
     ///
-    /// Requires: nobody waits unattended.
+    /// Requires: all unattended tickets that were in the list before `own` have been served.
     fn lead_with(
         &self,
         mut lead: Lead,
@@ -288,7 +286,7 @@ impl Committer {
         outcome
     }
 
-    /// Commits the batch of a ticket that nobody blocks on; what that cost, in bytes.
+    /// Commits the batch of an unattended ticket; returns its cost in bytes.
     fn serve(&self, lead: &mut Lead, ticket: &Ticket, due: &mut Vec<DueCallback>) -> u64 {
         let own = ticket.state.lock().pending.take();
         let before = lead.served_bytes;
@@ -298,16 +296,15 @@ impl Committer {
         cost
     }
 
-    /// Hands over after something else than a group.
+    /// Hands over after an exclusive lead.
     fn hand_over_alone(&self, lead: Lead) {
         let mut due = Vec::new();
         self.hand_over(lead, &mut due);
         run_callbacks(due);
     }
 
-    /// Commits for those who cannot lead, then gives the lead to the first who can; to the first
-    /// who can at all, once this thread's quota is spent. The callbacks that became due are the
-    /// caller's to run.
+    /// Serves unattended tickets, then hands the lead over; once this thread's quota is spent, it
+    /// hands over to the first ticket that can lead. The caller runs the callbacks added to `due`.
     fn hand_over(&self, mut lead: Lead, due: &mut Vec<DueCallback>) {
         let mut served = 0;
         loop {
@@ -324,38 +321,38 @@ impl Committer {
     }
 }
 
-/// Bytes of batches that may wait without a thread that blocks on them, before `commit` waits
-/// itself: one write buffer, the largest of the keyspaces that `pending` writes to.
+/// Bytes of unattended batches from which on `commit` blocks: one write buffer, the largest of the
+/// keyspaces that `pending` writes to.
 fn waiting_bytes_max(pending: &PendingBatch) -> usize {
     let buffers = pending.trees.iter().map(|tree| tree.peek().options.write_buffer_bytes);
     usize::try_from(buffers.max().unwrap_or(0)).unwrap_or(usize::MAX)
 }
 
-/// What may be done between two commit groups.
+/// Operations of an exclusive leader, between two commit groups.
 pub(crate) struct LeadAccess<'a> {
     queue: &'a CommitQueue,
 }
 
 impl LeadAccess<'_> {
-    /// Freezes the keyspace's active memtable if it holds anything.
+    /// Freezes the keyspace's active memtable unless it is empty.
     pub(crate) fn freeze(&self, tree: &Tree) {
         self.queue.freeze(&[tree]);
     }
 
-    /// Freezes the keyspaces' active memtables, but for empty ones.
+    /// Freezes the keyspaces' active memtables, except empty ones.
     pub(crate) fn freeze_all(&self, trees: &[Arc<Tree>]) {
         self.queue.freeze_all(trees);
     }
 
-    /// Settles the log: the LSN to be synced up to before the position of the next group, given
-    /// beside it, is recorded.
+    /// As [`Wal::settle`]: the LSN to sync up to before the position of the next group, returned
+    /// beside it, may be recorded.
     pub(crate) fn settle_log(&self) -> (Lsn, LogPosition) {
         self.queue.wal.settle()
     }
 }
 
 impl CommitQueue {
-    /// Refuses what cannot be committed, before it joins.
+    /// Refuses a batch that cannot be committed, before it joins the queue.
     #[inline]
     fn admit(&self, pending: &PendingBatch) -> Result<()> {
         self.shared.health.check_writable()?;
@@ -374,7 +371,7 @@ impl CommitQueue {
         Ok(())
     }
 
-    /// Commits `own` and whatever else waits at the head of the wait list as one group.
+    /// Commits `own` and batches from the head of the wait list as one group.
     fn commit_group(
         &self,
         lead: &mut Lead,
@@ -383,7 +380,7 @@ impl CommitQueue {
     ) -> Result<Committed> {
         let mut followers: Vec<(Arc<Ticket>, PendingBatch)> = Vec::new();
         let commit = || {
-            if lead.has_company && own.bytes.len() < GROUP_BYTES_MAX {
+            if lead.maybe_waiting && own.bytes.len() < GROUP_BYTES_MAX {
                 self.collect(own, &mut followers);
             }
             let bytes: usize = followers.iter().map(|(_, p)| p.bytes.len()).sum();
@@ -407,10 +404,10 @@ impl CommitQueue {
         outcome
     }
 
-    /// Moves batches from the head of the wait list into the group. Stops at a ticket that wants
-    /// the lead, and at a batch for the log behind one that is not: inside a group the logged ones
-    /// come first, and no batch may overtake an earlier one. Where writers of a keyspace are
-    /// stalled, a batch goes alone: what becomes of it is nobody else's outcome.
+    /// Moves batches from the head of the wait list into the group. Stops at a ticket that waits
+    /// for the lead alone, and at a logged batch behind an unlogged one: in a group the logged
+    /// batches come first, and no batch may overtake an earlier one. A batch of a keyspace whose
+    /// writers are stalled is a group of its own, so that its error fails no other batch.
     #[inline]
     fn collect(&self, own: &PendingBatch, followers: &mut Vec<(Arc<Ticket>, PendingBatch)>) {
         let is_logged = |p: &PendingBatch| p.durability != Durability::None;
@@ -432,7 +429,7 @@ impl CommitQueue {
         }
     }
 
-    /// Log, memtables, publication.
+    /// Appends a group to the log, inserts it into the memtables, and publishes it.
     fn commit_batches(&self, lead: &mut Lead, batches: &[&PendingBatch]) -> Result<Committed> {
         self.shared.health.check_committable()?;
         self.bound_memtables()?;
@@ -446,7 +443,7 @@ impl CommitQueue {
                 self.make_room(tree)?;
             }
         }
-        self.slow_down(lead, batches, bytes as u64);
+        self.delay_writers(lead, batches, bytes as u64);
 
         // (a) Logged batches come first, so that their sequence numbers are consecutive in the log.
         let first_seq = lead.last_seq + 1;
@@ -456,8 +453,8 @@ impl CommitQueue {
         if first_seq + total > SEQ_MAX {
             return Err(Error::new(ErrorKind::Unsupported, "the sequence numbers are used up"));
         }
-        // (b) Numbers are used up even if the log write fails: a group that the device kept
-        // although it reported an error must never share numbers with another one.
+        // (b) The numbers are used up even if the log write fails: a group that reached the disk
+        // despite the error must never share numbers with another one.
         lead.last_seq += total;
         let lsn = self.append(batches, first_seq, logged_count)?;
 
@@ -469,13 +466,13 @@ impl CommitQueue {
         for batch in batches.iter().filter(|b| !logged(b)) {
             seq = insert(batch, seq);
         }
-        // (d) Everything up to here is in a memtable.
+        // (d) All entries up to `last_seq` are in memtables.
         self.shared.publish(lead.last_seq);
         self.count(batches, total, bytes as u64);
         Ok(Committed { lsn })
     }
 
-    /// One log group for all logged batches; its log sequence number.
+    /// Appends the logged batches as one group; its LSN, or 0 if there is none.
     fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<Lsn> {
         if logged_count == 0 {
             return Ok(Lsn::ZERO);
@@ -503,7 +500,8 @@ impl CommitQueue {
         counters.groups.add_alone(1);
     }
 
-    /// Freezes a full memtable; waits while too many wait for their flush or level 0 is too deep.
+    /// Freezes the active memtable if it is full; stalls while too many immutable ones wait for
+    /// their flush, or while compaction is too far behind.
     fn make_room(&self, tree: &Tree) -> Result<()> {
         let (full, must_stall) = self.room(tree);
         if !full && !must_stall {
@@ -519,8 +517,8 @@ impl CommitQueue {
         Ok(())
     }
 
-    /// Keeps the memtables of all keyspaces within their part of the budget, although none of them
-    /// may be full: freezes the largest ones, and waits if flushes do not keep up.
+    /// Keeps the memtables of all keyspaces together within their part of the memory budget:
+    /// freezes the largest ones, also if they are not full, and stalls if flushes do not keep up.
     #[inline]
     fn bound_memtables(&self) -> Result<()> {
         let max = self.limits.memtable_bytes_max;
@@ -532,18 +530,18 @@ impl CommitQueue {
             return Ok(());
         }
         let trees = (self.source.all_trees)();
-        if MemtableBytes::of(&trees).calls_for_freeze(max)
+        if MemtableBytes::of(&trees).should_freeze(max)
             && self.freeze_all(&limit::largest(&trees, max)) > 0
         {
             self.shared.wake_workers();
         }
-        if MemtableBytes::of(&trees).must_wait(max) {
-            self.stall_while(&trees, || MemtableBytes::of(&trees).must_wait(max))?;
+        if MemtableBytes::of(&trees).should_stall(max) {
+            self.stall_while(&trees, || MemtableBytes::of(&trees).should_stall(max))?;
         }
         Ok(())
     }
 
-    /// Whether the active memtable is full, and whether the writer must wait first.
+    /// Whether the active memtable is full, and whether the writer must stall first.
     #[inline]
     fn room(&self, tree: &Tree) -> (bool, bool) {
         let current = tree.peek();
@@ -559,16 +557,20 @@ impl CommitQueue {
         (full, crowded || tree.stalled.load(Ordering::Acquire))
     }
 
-    /// Waits while `crowded`, for a flush or a compaction to make room. A full device ends the wait
-    /// with its error, and so does what keeps background work from making room in one of `trees`.
-    fn stall_while<T: Borrow<Tree>>(&self, trees: &[T], crowded: impl Fn() -> bool) -> Result<()> {
+    /// Stalls the leader while `must_stall`, until flushes or compactions relieve it. Fails if the
+    /// device is full, or if background work of one of `trees` is blocked.
+    fn stall_while<T: Borrow<Tree>>(
+        &self,
+        trees: &[T],
+        must_stall: impl Fn() -> bool,
+    ) -> Result<()> {
         let started = clock::now_nanos();
         self.shared.wake_workers();
         let result = self.shared.wait_until(|| {
             if let Err(error) = self.shared.health.check_writable() {
                 return Some(Err(error));
             }
-            if !crowded() {
+            if !must_stall() {
                 return Some(Ok(()));
             }
             let blocked_by = || trees.iter().find_map(|tree| tree.borrow().stall_blocked_by());
@@ -580,9 +582,8 @@ impl CommitQueue {
         result
     }
 
-    /// Sleeps off what the group owes for its bytes (smooth back-pressure; `compaction::pacing`
-    /// sets the rate).
-    fn slow_down(&self, lead: &mut Lead, batches: &[&PendingBatch], bytes: u64) {
+    /// Write slowdown: sleeps for the group's bytes at the rate that `compaction::pacing` sets.
+    fn delay_writers(&self, lead: &mut Lead, batches: &[&PendingBatch], bytes: u64) {
         let rate = batches
             .iter()
             .flat_map(|b| &b.trees)
@@ -590,25 +591,25 @@ impl CommitQueue {
             .max()
             .unwrap_or(0);
         if rate == 0 {
-            lead.owed_nanos = 0;
+            lead.delay_due_nanos = 0;
             return;
         }
-        let owed = rate.saturating_mul(bytes) / DELAY_UNITS_PER_NANO;
-        lead.owed_nanos = lead.owed_nanos.saturating_add(owed);
-        if lead.owed_nanos < DELAY_NANOS_MIN {
+        let due = rate.saturating_mul(bytes) / DELAY_UNITS_PER_NANO;
+        lead.delay_due_nanos = lead.delay_due_nanos.saturating_add(due);
+        if lead.delay_due_nanos < DELAY_NANOS_MIN {
             return;
         }
-        let nanos = lead.owed_nanos.min(DELAY_NANOS_MAX);
+        let nanos = lead.delay_due_nanos.min(DELAY_NANOS_MAX);
         let started = clock::now_nanos();
         sched::delay(Duration::from_nanos(nanos));
         let slept = clock::now_nanos() - started;
-        // Oversleeping is credited, so that the average rate is what was asked for.
-        lead.owed_nanos = lead.owed_nanos.min(DELAY_NANOS_MAX).saturating_sub(slept);
+        // Oversleeping is credited, so that the average rate is the configured one.
+        lead.delay_due_nanos = lead.delay_due_nanos.min(DELAY_NANOS_MAX).saturating_sub(slept);
         self.shared.counters.delays.add(1);
         self.shared.counters.delay_nanos.add(slept);
     }
 
-    /// Freezes what background threads have asked for.
+    /// Freezes the memtables that background threads have requested.
     ///
     /// Requires: the caller leads.
     fn freeze_as_requested(&self) {
@@ -625,8 +626,8 @@ impl CommitQueue {
         self.freeze(&trees)
     }
 
-    /// Freezes active memtables unless they are empty; how many. If one holds entries that are in
-    /// no log, the memtables of all keyspaces are frozen with it: they share its sequence range
+    /// Freezes active memtables unless they are empty; returns how many. If one holds unlogged
+    /// entries, the memtables of all keyspaces are frozen with it: they share its sequence range
     /// (H52).
     ///
     /// Requires: the caller leads.
@@ -635,12 +636,12 @@ impl CommitQueue {
         if !unlogged && trees.iter().all(|tree| tree.peek().active.memtable.is_empty()) {
             return 0;
         }
-        // The flush will say that the log is durable up to here.
+        // The flush edit will record the log as durable up to here.
         let (_, position) = self.wal.settle();
         let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
-        // A keyspace that nothing was written to needs nothing of the log so far (H38). Only whole
-        // segments are let go of, so one pass for each of them is enough.
-        let is_new = self.restarted_in.load(Ordering::Relaxed) != position.segment.get();
+        // A keyspace without entries needs no group before this position (H38). Only whole segments
+        // are released, so one pass per segment is enough.
+        let is_new = self.starts_advanced_in.load(Ordering::Relaxed) != position.segment.get();
         if unlogged || (frozen > 0 && is_new) {
             for sibling in (self.source.all_trees)() {
                 if unlogged {
@@ -648,7 +649,7 @@ impl CommitQueue {
                 }
                 sibling.restart_log_if_empty(position);
             }
-            self.restarted_in.store(position.segment.get(), Ordering::Relaxed);
+            self.starts_advanced_in.store(position.segment.get(), Ordering::Relaxed);
         }
         frozen
     }
@@ -667,7 +668,7 @@ impl CommitQueue {
     }
 }
 
-/// Inserts the records of a batch from sequence number `seq` on; the next free number.
+/// Inserts the records of a batch from sequence number `seq` on; returns the next free number.
 fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
     let begin = |active: &Flushable| {
         if batch.durability == Durability::None {

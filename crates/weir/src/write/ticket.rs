@@ -1,10 +1,11 @@
-//! A ticket of the commit queue: what a writer waits on, for its outcome or for the lead.
+//! A ticket of the commit queue: what a writer waits on, for its outcome or for the lead (`Writer`
+//! in LevelDB).
 //!
 //! Not here: the order in which tickets are served (`wait_list`), committing (`queue`).
 //!
 //! Invariants: (1) a ticket has one outcome, set once; (2) there is one [`Lead`] in a queue: in its
-//! wait list while nobody leads, else with the leader or on its way to the next one, in the ticket
-//! that was given it; (3) a callback is called once, by a thread that does not lead.
+//! wait list while the queue is idle, else with the leader, or in the ticket of the next leader
+//! until that takes it; (3) a callback is called once, by a thread that does not lead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,16 +17,16 @@ use crate::base::sched::{self, Condvar, Mutex};
 use crate::state::calls::{Calls, Owed};
 use crate::write::pending::PendingBatch;
 
-/// What became of a batch.
+/// The result of a commit.
 #[derive(Clone, Debug)]
 pub(crate) struct Committed {
-    /// Log sequence number of its group, 0 if it is in no log.
+    /// Log sequence number of its group, 0 if it was not logged.
     pub(crate) lsn: Lsn,
 }
 
 pub(crate) type Callback = Box<dyn FnOnce(&Result<Committed>) + Send>;
 
-/// A callback that waits for its batch to leave the queue.
+/// A callback whose batch is still in the queue.
 pub(crate) struct OwedCallback {
     owed: Owed,
     callback: Callback,
@@ -50,26 +51,26 @@ pub(super) fn run_callbacks(due: Vec<DueCallback>) {
     }
 }
 
-/// The right to do what only the leader may do, with what leaders pass on. One for each queue.
+/// The token of leadership, with the state that leaders pass on. One for each queue.
 pub(super) struct Lead {
-    /// The last sequence number handed out.
+    /// The last sequence number that was assigned.
     pub(super) last_seq: Seq,
-    /// Delay that writers owe for their bytes and have not slept off.
-    pub(super) owed_nanos: u64,
-    /// Bytes of all groups so far.
+    /// Delay due for bytes already written, not yet slept.
+    pub(super) delay_due_nanos: u64,
+    /// Bytes of all groups committed so far.
     pub(super) served_bytes: u64,
-    /// Somebody may have waited when it was given to who has it.
-    pub(super) has_company: bool,
+    /// Whether other tickets may have been waiting when the current leader got it.
+    pub(super) maybe_waiting: bool,
 }
 
 impl Lead {
-    /// The lead of a queue that hands out sequence numbers after `last_seq`.
+    /// The lead of a queue that assigns sequence numbers after `last_seq`.
     pub(super) fn after(last_seq: Seq) -> Self {
-        Self { last_seq, owed_nanos: 0, served_bytes: 0, has_company: false }
+        Self { last_seq, delay_due_nanos: 0, served_bytes: 0, maybe_waiting: false }
     }
 }
 
-/// What a ticket's thread has waited for.
+/// What ended a ticket's wait.
 pub(super) enum Turn {
     Committed(Result<Committed>),
     Leads(Lead),
@@ -77,64 +78,65 @@ pub(super) enum Turn {
 
 /// A batch that waits in the queue.
 pub(crate) struct Ticket {
-    /// Whether a thread blocks on this ticket and can take the lead.
+    /// Whether a thread blocks on this ticket, so that it can take the lead.
     pub(super) blocking: bool,
-    /// Bytes that it keeps in memory. An estimate from above.
+    /// Bytes of memory of the ticket and its batch; 0 without a batch. An estimate from above.
     pub(super) bytes: usize,
     pub(super) state: Mutex<TicketState>,
     changed: Condvar,
-    /// Whether the state has what is waited for; a hint for those who look without the lock.
+    /// Whether the outcome or the lead has arrived; a hint for spinning without the lock.
     answered: AtomicBool,
-    /// Whether the thread that blocks on it has not gone to sleep; a hint.
+    /// Whether the blocking thread is still spinning, not asleep; a hint.
     pub(super) awake: AtomicBool,
 }
 
-/// Whether it pays to wait awake: learned from how such waits ended.
+/// Adaptive spinning: whether a waiting thread spins before it sleeps, by how recent spins ended.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct SpinPolicy {
     possible: bool,
     waits: AtomicU32,
-    /// Of the last waits, counted down to a half when they are [`PATIENCE_WAITS`], how many slept.
+    /// How many of the recent spins, `counted`, ended asleep. Both are halved at
+    /// [`SPINS_REMEMBERED`].
     slept: AtomicU32,
     counted: AtomicU32,
 }
 
-/// Waits that are remembered.
-const PATIENCE_WAITS: u32 = 64;
+/// Recent spins that the decision is based on.
+const SPINS_REMEMBERED: u32 = 64;
 
-/// Where most waits end asleep, one in so many is tried awake all the same.
-const TRY_EVERY: u32 = 64;
+/// Where most spins fail, one wait in so many still spins, to notice a change.
+const SPIN_AT_LEAST_EVERY: u32 = 64;
 
-impl Patience {
-    /// `possible`: whether anybody else can run while a thread waits awake.
+impl SpinPolicy {
+    /// `possible`: whether another thread can run while one spins.
     pub(super) fn new(possible: bool) -> Self {
         Self { possible, ..Self::default() }
     }
 
-    /// Waits awake for a moment, if that is likely to be enough.
-    fn wait_awake(&self, done: impl Fn() -> bool) {
+    /// Spins for a moment, if `done` is likely to become true meanwhile.
+    fn spin(&self, done: impl Fn() -> bool) {
         if !self.possible {
             return;
         }
-        // Counts of several threads may be lost: they only decide how to wait.
+        // Concurrent updates may be lost: the counts are a heuristic.
         let (slept, counted) =
             (self.slept.load(Ordering::Relaxed), self.counted.load(Ordering::Relaxed));
         let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
         self.waits.store(waits, Ordering::Relaxed);
-        // A wait awake that was in vain costs about what one saves that was not.
-        if slept > counted / 2 && !waits.is_multiple_of(TRY_EVERY) {
+        // A failed spin costs about what a successful one saves.
+        if slept > counted / 2 && !waits.is_multiple_of(SPIN_AT_LEAST_EVERY) {
             return;
         }
         let slept = slept + u32::from(!sched::wait_awake(done));
-        let halve = u32::from(counted + 1 >= PATIENCE_WAITS);
+        let halve = u32::from(counted + 1 >= SPINS_REMEMBERED);
         self.slept.store(slept >> halve, Ordering::Relaxed);
         self.counted.store((counted + 1) >> halve, Ordering::Relaxed);
     }
 }
 
 pub(super) struct TicketState {
-    /// Taken by the leader that commits it, and given back if a thread blocks on the ticket. `None`
-    /// also for a ticket that only wants the lead.
+    /// Taken by the leader that commits it, and returned if a thread blocks on the ticket. `None`
+    /// also for a ticket that waits for the lead alone.
     pub(super) pending: Option<PendingBatch>,
     lead: Option<Lead>,
     outcome: Option<Result<Committed>>,
@@ -153,8 +155,8 @@ impl Ticket {
         })
     }
 
-    /// A ticket that no thread blocks on; `then` is told the outcome unless
-    /// [`on_outcome`](Self::on_outcome) names somebody else.
+    /// A ticket that no thread blocks on; `then` is called with the outcome unless
+    /// [`on_outcome`](Self::on_outcome) replaces it.
     pub(super) fn unattended(
         pending: Option<PendingBatch>,
         then: Option<OwedCallback>,
@@ -164,7 +166,7 @@ impl Ticket {
         ticket
     }
 
-    /// A ticket of a batch that was refused.
+    /// A ticket of a batch that was refused with `error`.
     pub(crate) fn failed(error: Error) -> Arc<Self> {
         Self::ended(Err(error))
     }
@@ -176,10 +178,10 @@ impl Ticket {
         ticket
     }
 
-    /// Waits for the outcome, or for the lead; awake at first, if that pays.
-    pub(super) fn wait(&self, patience: &Patience) -> Turn {
-        patience.wait_awake(|| self.answered.load(Ordering::Acquire));
-        // Whether the lead comes while this thread is still awake is the simulation's choice.
+    /// Waits for the outcome or the lead; spins first, if that pays.
+    pub(super) fn wait(&self, spin_policy: &SpinPolicy) -> Turn {
+        spin_policy.spin(|| self.answered.load(Ordering::Acquire));
+        // The simulation chooses whether the lead arrives while this thread spins.
         sched::switch_point();
         self.awake.store(false, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -194,14 +196,14 @@ impl Ticket {
         }
     }
 
-    /// Sets the outcome and wakes who waits. The callback, if there is one, is the caller's to run,
-    /// after it has given the lead away.
+    /// Sets the outcome and wakes waiting threads. The caller runs the returned callback after it
+    /// has handed the lead over.
     #[must_use]
     pub(super) fn finish(&self, outcome: Result<Committed>) -> Option<DueCallback> {
         self.finish_with(None, outcome)
     }
 
-    /// As [`finish`](Self::finish), and gives its batch back to the thread that blocks on it.
+    /// As [`finish`](Self::finish), and returns the batch to the thread that blocks on the ticket.
     #[must_use]
     pub(super) fn give_back(
         &self,
@@ -227,8 +229,9 @@ impl Ticket {
         callback.map(|callback| DueCallback { callback, outcome })
     }
 
-    /// Whether it brought no batch. A batch that a leader has taken still counts as brought.
-    pub(super) fn wants_only_the_lead(&self) -> bool {
+    /// Whether it waits for the lead without a batch, to run something between two groups. Also
+    /// after a leader has taken the batch, a ticket with one is not.
+    pub(super) fn waits_for_lead_alone(&self) -> bool {
         self.bytes == 0
     }
 
@@ -238,7 +241,7 @@ impl Ticket {
         self.changed.notify_all();
     }
 
-    /// The outcome, if the batch has left the queue.
+    /// The outcome; `None` while the batch is in the queue.
     pub(crate) fn outcome(&self) -> Option<Result<Committed>> {
         self.state.lock().outcome.clone()
     }

@@ -3,17 +3,17 @@
 //! Not here: committing (`queue`).
 //!
 //! Invariants:
-//! 1. While the lead is held exclusively, no ticket in the list is without a thread that blocks on
-//!    it. Whoever holds the lead that way may be a background thread or hold locks, and must not
-//!    have to commit for others: a commit may wait for a flush.
-//! 2. Batches of one thread are committed in the order in which it brought them: unattended tickets
-//!    are served in the order of the list, and all of them before a batch that a thread waits for.
-//! 3. The lead goes to the oldest who waits, or to one behind it who is awake and needs no waking:
-//!    at most [`PASSED_OVER_MAX`] times in a row, and never past one who brought no batch.
-//! 4. There is one [`Lead`]: in the list while nobody leads, and nobody waits then.
-//! 5. The list holds a bounded number of bytes that nobody waits for
-//!    ([`WaitList::may_wait_alone`]), and a leader does a bounded amount of others' work
-//!    ([`LEAD_QUOTA_BYTES`]).
+//! 1. While the lead is held exclusively, no ticket in the list is unattended: a thread blocks on
+//!    each. An exclusive leader may be a background thread or hold locks, and must not have to
+//!    commit for others, because a commit may wait for a flush.
+//! 2. Batches of one thread are committed in the order of submission: unattended tickets are served
+//!    in the order of the list, and all of them before a batch that a thread blocks on.
+//! 3. The lead goes to the oldest ticket, or to a later one whose thread is spinning and needs no
+//!    wake-up: at most [`PASSED_OVER_MAX`] times in a row, and never past a ticket that waits for
+//!    the lead alone.
+//! 4. There is one [`Lead`]. If it is in the list, the queue is idle and the list is empty.
+//! 5. The bytes of unattended tickets are bounded ([`WaitList::admits_unattended`]), and so is the
+//!    work that a leader does for others ([`LEAD_QUOTA_BYTES`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,53 +22,53 @@ use std::sync::atomic::Ordering;
 use crate::write::pending::PendingBatch;
 use crate::write::ticket::{Lead, Ticket};
 
-/// Bytes of others' batches after which a leader hands over to the first thread that can lead: as
-/// much as its own group may hold.
+/// Bytes of other threads' batches after which a leader hands over to the first thread that can
+/// lead: 1 MiB, as much as one group may hold.
 pub(super) const LEAD_QUOTA_BYTES: u64 = 1 << 20;
 
-/// What a group costs a leader besides its bytes, in bytes: at 1 GB/s the few microseconds that a
-/// small group takes.
+/// Fixed cost of a group in bytes, added to its size: at 1 GB/s the few microseconds that a small
+/// group takes.
 pub(super) const GROUP_COST_BYTES: u64 = 4 << 10;
 
-/// How often in a row somebody who is awake gets the lead before the oldest, who sleeps. A group
-/// takes what waits in front anyway; only what does not fit into it waits longer.
+/// How often in a row a spinning thread gets the lead before the oldest ticket, whose thread
+/// sleeps. A group takes the batches from the front anyway; only those that do not fit wait longer.
 const PASSED_OVER_MAX: u32 = 8;
 
-/// How many of the oldest are asked whether they are awake: more than there are processors that
-/// could keep them so, on most machines.
-const ASKED_MAX: usize = 16;
+/// How many of the oldest tickets are searched for a spinning thread: more than most machines have
+/// processors to spin on.
+const SEARCHED_MAX: usize = 16;
 
-/// The tickets that wait, in the order in which they came.
+/// The waiting tickets, in order of arrival.
 pub(super) struct WaitList {
-    /// Here while nobody leads.
+    /// `Some` while the queue is idle.
     lead: Option<Lead>,
-    /// The leader runs something between two groups and commits nothing.
+    /// Whether the leader runs something between two groups, and commits nothing.
     exclusive: bool,
     waiting: VecDeque<Arc<Ticket>>,
-    /// Tickets in the list that no thread blocks on, and their bytes.
+    /// Number of unattended tickets in the list, and their bytes.
     unattended: usize,
     unattended_bytes: usize,
-    /// Tickets in the list that want the lead for something else than a batch.
-    wanting_lead: usize,
+    /// Number of tickets in the list that wait for the lead alone.
+    waiting_for_lead_alone: usize,
     /// The leader's byte quota is spent: no unattended batch may queue until the next leader has
     /// drained those waiting.
     quota_spent: bool,
-    /// How often in a row the lead has passed the oldest who waits.
+    /// How often in a row the lead has passed the oldest ticket over.
     passed_over: u32,
 }
 
 /// What a leader does after its own group.
 pub(super) enum Next {
-    /// Nobody waits: the lead is free.
+    /// No ticket waits: the queue is idle.
     Rest,
-    /// Commit this one, which cannot lead.
+    /// Commit this unattended ticket.
     Serve(Arc<Ticket>, Lead),
-    /// Give this one the lead.
+    /// Hand the lead to this ticket's thread.
     Lead(Arc<Ticket>, Lead),
 }
 
 impl WaitList {
-    /// An empty list with the lead.
+    /// An empty list of an idle queue.
     pub(super) fn new(lead: Lead) -> Self {
         Self {
             lead: Some(lead),
@@ -76,49 +76,49 @@ impl WaitList {
             waiting: VecDeque::new(),
             unattended: 0,
             unattended_bytes: 0,
-            wanting_lead: 0,
+            waiting_for_lead_alone: 0,
             quota_spent: false,
             passed_over: 0,
         }
     }
 
-    /// The lead, if nobody has it. Nobody waits then.
+    /// The lead, if the queue is idle.
     #[inline]
     pub(super) fn take_lead(&mut self) -> Option<Lead> {
         let mut lead = self.lead.take()?;
-        lead.has_company = false;
+        lead.maybe_waiting = false;
         Some(lead)
     }
 
-    /// The lead for something else than a batch, if nobody has it.
+    /// The lead, if the queue is idle, to run something between two groups.
     pub(super) fn take_lead_exclusively(&mut self) -> Option<Lead> {
         let lead = self.take_lead()?;
         self.exclusive = true;
         Some(lead)
     }
 
-    /// Whether a batch may wait without a thread that blocks on it, while at most `bytes_max` bytes
-    /// of such batches wait. Somebody leads then, and will serve it.
-    pub(super) fn may_wait_alone(&self, pending: &PendingBatch, bytes_max: usize) -> bool {
+    /// Whether `pending` may join unattended, so that at most `bytes_max` bytes are unattended.
+    /// Only while there is a leader that will serve it.
+    pub(super) fn admits_unattended(&self, pending: &PendingBatch, bytes_max: usize) -> bool {
         self.lead.is_none()
             && !self.exclusive
             && !self.quota_spent
-            && self.wanting_lead == 0
+            && self.waiting_for_lead_alone == 0
             && self.unattended_bytes + pending.waiting_bytes() <= bytes_max
     }
 
-    /// Puts a ticket at the end.
+    /// Appends a ticket.
     pub(super) fn join(&mut self, ticket: &Arc<Ticket>) {
         if !ticket.blocking {
             self.unattended += 1;
             self.unattended_bytes += ticket.bytes;
-        } else if ticket.wants_only_the_lead() {
-            self.wanting_lead += 1;
+        } else if ticket.waits_for_lead_alone() {
+            self.waiting_for_lead_alone += 1;
         }
         self.waiting.push_back(Arc::clone(ticket));
     }
 
-    /// Tickets that wait.
+    /// Number of waiting tickets.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
@@ -129,13 +129,13 @@ impl WaitList {
         if !ticket.blocking {
             self.unattended -= 1;
             self.unattended_bytes -= ticket.bytes;
-        } else if ticket.wants_only_the_lead() {
-            self.wanting_lead -= 1;
+        } else if ticket.waits_for_lead_alone() {
+            self.waiting_for_lead_alone -= 1;
         }
         Some(ticket)
     }
 
-    /// The oldest ticket's batch, if it is taken by `fits`.
+    /// Removes the oldest ticket and takes its batch, if it has one and `fits` accepts that.
     #[inline]
     pub(super) fn take_oldest(
         &mut self,
@@ -149,10 +149,10 @@ impl WaitList {
         Some((self.remove(0)?, pending))
     }
 
-    /// The oldest ticket that nobody blocks on.
+    /// Removes the oldest unattended ticket.
     pub(super) fn next_unattended(&mut self) -> Option<Arc<Ticket>> {
         if self.unattended == 0 {
-            // Who took over from a leader over its quota has caught up.
+            // The leader that took over from one over its quota has caught up.
             self.quota_spent = false;
             return None;
         }
@@ -160,28 +160,29 @@ impl WaitList {
         self.remove(at)
     }
 
-    /// The place of the one who leads next: the first who is awake, or the oldest (invariant 3).
+    /// Index of the ticket that leads next: the first whose thread spins, or the oldest (invariant
+    /// 3).
     ///
-    /// Requires: a thread blocks on every ticket.
+    /// Requires: no ticket is unattended.
     fn successor(&self) -> usize {
         if self.passed_over >= PASSED_OVER_MAX {
             return 0;
         }
-        let asked = self.waiting.iter().take(ASKED_MAX);
-        let brings = asked.take_while(|t| !t.wants_only_the_lead());
-        let mut awake = brings.map(|t| t.awake.load(Ordering::Relaxed));
+        let searched = self.waiting.iter().take(SEARCHED_MAX);
+        let batches = searched.take_while(|t| !t.waits_for_lead_alone());
+        let mut awake = batches.map(|t| t.awake.load(Ordering::Relaxed));
         awake.position(|awake| awake).unwrap_or(0)
     }
 
-    /// Who is next: those that cannot lead themselves, then one that can
-    /// ([`successor`](Self::successor)). A leader that has
-    /// done its share gives the lead to the oldest that brings a batch; that one goes on with
+    /// What the leader does next: it serves unattended tickets, then hands over to one whose thread
+    /// can lead ([`successor`](Self::successor)). With `quota_spent` it hands over to the oldest
+    /// ticket with a batch and a blocking thread, which serves
     /// [`next_unattended`](Self::next_unattended) before its own batch.
     #[inline]
     pub(super) fn next(&mut self, mut lead: Lead, quota_spent: bool) -> Next {
-        lead.has_company = true;
+        lead.maybe_waiting = true;
         self.quota_spent |= quota_spent && self.unattended > 0;
-        let can_take_over = |t: &Arc<Ticket>| t.blocking && !t.wants_only_the_lead();
+        let can_take_over = |t: &Arc<Ticket>| t.blocking && !t.waits_for_lead_alone();
         let successor =
             if self.quota_spent { self.waiting.iter().position(can_take_over) } else { None };
         if let Some(at) = successor
@@ -200,7 +201,7 @@ impl WaitList {
             self.exclusive = false;
             return Next::Rest;
         };
-        self.exclusive = ticket.wants_only_the_lead();
+        self.exclusive = ticket.waits_for_lead_alone();
         Next::Lead(ticket, lead)
     }
 }
@@ -215,7 +216,7 @@ mod tests {
         ticket
     }
 
-    /// A list whose leader is at work.
+    /// A list of a queue with a leader.
     fn led() -> WaitList {
         let mut list = WaitList::new(Lead::after(0));
         assert!(list.take_lead().is_some());
@@ -228,7 +229,8 @@ mod tests {
         assert!(Arc::ptr_eq(&next, expected), "another one leads");
     }
 
-    /// Goal: the lead goes to who is awake, but the oldest gets it after a bounded number of turns.
+    /// Goal: the lead goes to a spinning thread, but to the oldest ticket after a bounded number of
+    /// turns.
     #[test]
     fn the_lead_passes_sleepers_a_bounded_number_of_times() {
         let mut list = led();
@@ -244,9 +246,9 @@ mod tests {
         assert_eq!(list.passed_over, 0);
     }
 
-    /// Goal: who wants the lead for something else than a batch keeps its place.
+    /// Goal: a ticket that waits for the lead alone is not passed over.
     #[test]
-    fn nobody_passes_who_wants_only_the_lead() {
+    fn a_ticket_for_the_lead_alone_is_not_passed_over() {
         let mut list = led();
         let alone = Ticket::new(None, true);
         alone.awake.store(false, Ordering::Relaxed);
