@@ -66,6 +66,17 @@ impl<C: Cursor> Visible<C> {
         }
     }
 
+    /// The lower and the upper bound.
+    pub(crate) fn bounds(&self) -> (&Bound<Vec<u8>>, &Bound<Vec<u8>>) {
+        (&self.lower, &self.upper)
+    }
+
+    /// The same view of another cursor. Not valid before the first seek.
+    pub(crate) fn set_inner(&mut self, inner: C) {
+        self.inner = inner;
+        self.state = State::Invalid;
+    }
+
     /// Whether the view stands on an entry.
     #[inline]
     pub(crate) fn valid(&self) -> bool {

@@ -143,9 +143,6 @@ pub(crate) struct TreeCursor {
     inner: Visible<MergingCursor<Source>>,
     shared: Arc<Shared>,
     tree: Arc<Tree>,
-    seq: Seq,
-    lower: Bound<Vec<u8>>,
-    upper: Bound<Vec<u8>>,
     /// The last call for release that it has followed.
     release_seen: u64,
     /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
@@ -159,13 +156,10 @@ impl TreeCursor {
         let View { tree, pinned, seq, lower, upper } = view;
         let sources = pinned.as_ref().map_or_else(|_| Vec::new(), |p| sources(p, &lower, &upper));
         Self {
-            inner: Visible::new(MergingCursor::new(sources), seq, lower.clone(), upper.clone()),
+            inner: Visible::new(MergingCursor::new(sources), seq, lower, upper),
             release_seen: shared.release_calls(),
             shared: Arc::clone(shared),
             tree,
-            seq,
-            lower,
-            upper,
             pinned,
             closed: false,
         }
@@ -196,8 +190,9 @@ impl TreeCursor {
             return;
         }
         let key = self.inner.valid().then(|| self.inner.key().to_vec());
-        let merge = MergingCursor::new(sources(&newest, &self.lower, &self.upper));
-        self.inner = Visible::new(merge, self.seq, self.lower.clone(), self.upper.clone());
+        let (lower, upper) = self.inner.bounds();
+        let merge = MergingCursor::new(sources(&newest, lower, upper));
+        self.inner.set_inner(merge);
         self.pinned = Ok(newest);
         if let Some(key) = key {
             self.inner.seek(&key);
