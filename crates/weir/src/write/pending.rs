@@ -50,6 +50,7 @@ impl PendingBatch {
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
         self.deletes += other.deletes;
+        assert!(self.deletes <= self.count, "{} deletes of {} records", self.deletes, self.count);
     }
 
     /// Bytes of memory that the batch takes while it waits. At least 1.

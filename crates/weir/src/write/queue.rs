@@ -450,6 +450,7 @@ impl CommitQueue {
         let logged = |b: &&&PendingBatch| b.durability != Durability::None;
         let logged_count: u32 = batches.iter().filter(logged).map(|b| b.count).sum();
         let total: u64 = batches.iter().map(|b| u64::from(b.count)).sum();
+        assert!(u64::from(logged_count) <= total, "{logged_count} of {total} records are logged");
         if first_seq + total > SEQ_MAX {
             return Err(Error::new(ErrorKind::Unsupported, "the sequence numbers are used up"));
         }
@@ -457,6 +458,7 @@ impl CommitQueue {
         // despite the error must never share numbers with another one.
         lead.last_seq += total;
         let lsn = self.append(batches, first_seq, logged_count)?;
+        assert_eq!(lsn == Lsn::ZERO, logged_count == 0, "LSN {lsn} of {logged_count} records");
 
         // (c) Into the memtables, logged batches first as in (a).
         let mut seq = first_seq;
@@ -466,6 +468,12 @@ impl CommitQueue {
         for batch in batches.iter().filter(|b| !logged(b)) {
             seq = insert(batch, seq);
         }
+        // Else the group's count in the log is wrong, and a replay numbers later entries wrongly.
+        assert_eq!(
+            seq,
+            lead.last_seq + 1,
+            "entries of a group from {first_seq} on and their count"
+        );
         // (d) All entries up to `last_seq` are in memtables.
         self.shared.publish(lead.last_seq);
         self.count(batches, total, bytes as u64);
@@ -641,7 +649,10 @@ impl CommitQueue {
         let frozen = trees.iter().filter(|tree| self.freeze_one(tree, position)).count();
         // A keyspace without entries needs no group before this position (H38). Only whole segments
         // are released, so one pass per segment is enough.
-        let is_new = self.starts_advanced_in.load(Ordering::Relaxed) != position.segment.get();
+        let advanced = self.starts_advanced_in.load(Ordering::Relaxed);
+        let segment = position.segment.get();
+        assert!(advanced <= segment || advanced == u64::MAX, "the log goes back to {segment}");
+        let is_new = advanced != segment;
         if unlogged || (frozen > 0 && is_new) {
             for sibling in (self.source.all_trees)() {
                 if unlogged {
@@ -649,7 +660,7 @@ impl CommitQueue {
                 }
                 sibling.restart_log_if_empty(position);
             }
-            self.starts_advanced_in.store(position.segment.get(), Ordering::Relaxed);
+            self.starts_advanced_in.store(segment, Ordering::Relaxed);
         }
         frozen
     }
@@ -689,7 +700,9 @@ fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
         begin(&tree.peek().active);
     }
     for record in Records::new(&batch.bytes) {
-        if let Some(tree) = batch.trees.iter().find(|t| t.id == record.keyspace) {
+        let tree = batch.trees.iter().find(|t| t.id == record.keyspace);
+        debug_assert!(tree.is_some(), "a record of keyspace {}, not named", record.keyspace);
+        if let Some(tree) = tree {
             tree.peek().active.memtable.insert(record.key, seq, record.kind, record.value);
         }
         seq += 1;

@@ -220,6 +220,9 @@ impl Ticket {
     ) -> Option<DueCallback> {
         let callback = {
             let mut state = self.state.lock();
+            // Invariant 1.
+            assert!(state.outcome.is_none(), "a ticket has two outcomes");
+            assert!(state.lead.is_none(), "a ticket with the lead is committed by another leader");
             state.pending = pending;
             state.outcome = Some(outcome.clone());
             state.callback.take()
@@ -236,7 +239,9 @@ impl Ticket {
     }
 
     pub(super) fn give_lead(&self, lead: Lead) {
-        self.state.lock().lead = Some(lead);
+        assert!(self.blocking, "the lead goes to a ticket that no thread blocks on");
+        let before = self.state.lock().lead.replace(lead);
+        assert!(before.is_none(), "a ticket gets the lead twice");
         self.answered.store(true, Ordering::Release);
         self.changed.notify_all();
     }

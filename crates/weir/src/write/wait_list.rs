@@ -86,6 +86,9 @@ impl WaitList {
     #[inline]
     pub(super) fn take_lead(&mut self) -> Option<Lead> {
         let mut lead = self.lead.take()?;
+        // Invariant 4.
+        assert!(self.waiting.is_empty(), "{} tickets wait in an idle queue", self.waiting.len());
+        assert!(!self.exclusive, "the lead is in the list of a queue that is led exclusively");
         lead.maybe_waiting = false;
         Some(lead)
     }
@@ -109,6 +112,9 @@ impl WaitList {
 
     /// Appends a ticket.
     pub(super) fn join(&mut self, ticket: &Arc<Ticket>) {
+        // Invariants 4 and 1.
+        assert!(self.lead.is_none(), "a ticket joins an idle queue");
+        assert!(ticket.blocking || !self.exclusive, "an unattended ticket under an exclusive lead");
         if !ticket.blocking {
             self.unattended += 1;
             self.unattended_bytes += ticket.bytes;
@@ -127,9 +133,15 @@ impl WaitList {
     fn remove(&mut self, at: usize) -> Option<Arc<Ticket>> {
         let ticket = self.waiting.remove(at)?;
         if !ticket.blocking {
+            let (count, bytes) = (self.unattended, self.unattended_bytes);
+            assert!(
+                count > 0 && bytes >= ticket.bytes,
+                "{count} unattended tickets, {bytes} bytes"
+            );
             self.unattended -= 1;
             self.unattended_bytes -= ticket.bytes;
         } else if ticket.waits_for_lead_alone() {
+            assert!(self.waiting_for_lead_alone > 0, "a ticket for the lead alone is not counted");
             self.waiting_for_lead_alone -= 1;
         }
         Some(ticket)
@@ -180,6 +192,7 @@ impl WaitList {
     /// [`next_unattended`](Self::next_unattended) before its own batch.
     #[inline]
     pub(super) fn next(&mut self, mut lead: Lead, quota_spent: bool) -> Next {
+        assert!(self.lead.is_none(), "a queue has two leads");
         lead.maybe_waiting = true;
         self.quota_spent |= quota_spent && self.unattended > 0;
         let can_take_over = |t: &Arc<Ticket>| t.blocking && !t.waits_for_lead_alone();
@@ -194,6 +207,7 @@ impl WaitList {
         if let Some(ticket) = self.next_unattended() {
             return Next::Serve(ticket, lead);
         }
+        debug_assert!(self.waiting.iter().all(|t| t.blocking), "an unattended ticket is left");
         let at = self.successor();
         self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
         let Some(ticket) = self.remove(at) else {
@@ -201,6 +215,7 @@ impl WaitList {
             self.exclusive = false;
             return Next::Rest;
         };
+        assert!(ticket.blocking, "the lead goes to a ticket that no thread blocks on");
         self.exclusive = ticket.waits_for_lead_alone();
         Next::Lead(ticket, lead)
     }
