@@ -1,7 +1,7 @@
-//! Flushes: a frozen memtable becomes tables.
+//! Flushes: an immutable memtable is written as tables of level 0.
 //!
 //! Invariants: (1) one flush per keyspace at a time, oldest memtable first (ARCHITECTURE §3); among
-//! keyspaces the memtable first that begins first in the log; (2) before a flush edit is issued,
+//! keyspaces, the memtable with the earliest log start first; (2) before a flush edit is applied,
 //! the log is durable up to the last sequence number of its memtable (H52), unless the keyspace is
 //! the only one.
 
@@ -27,7 +27,7 @@ use crate::table::TableOptions;
 use crate::version::edit::Flushed;
 use crate::version::set::VersionSet;
 
-/// The job that makes tables of a frozen memtable.
+/// The job that writes an immutable memtable as tables.
 pub(crate) fn flush_job(
     context: JobContext,
     set: &VersionSet,
@@ -61,10 +61,10 @@ pub(crate) fn flush_job(
 }
 
 impl Engine {
-    /// Flushes the memtable that [`reserve_flush`](Self::reserve_flush) gives; false if none waits.
+    /// Flushes the memtable that [`reserve_flush`](Self::reserve_flush) picks; false if none waits.
     pub(super) fn flush_one(&self) -> Result<bool> {
         let Some((tree, flushable)) = self.reserve_flush() else { return Ok(false) };
-        // Another thread may have flushed it before the claim.
+        // Another thread may have flushed it before it was reserved.
         let current = tree.peek().immutables.last().cloned();
         let result = match current {
             Some(current) if Arc::ptr_eq(&current, &flushable) => {
@@ -84,14 +84,15 @@ impl Engine {
         self.shared.announce_progress();
         // More memtables may wait, and a new table may make a compaction due.
         self.shared.wake_workers();
-        // Here too: there may always be another flush, and compactions let flushes pass.
+        // Here too: under constant load there is always another flush, and compactions run flushes
+        // between their steps.
         self.shorten_log();
         result
     }
 
-    /// Claims the frozen memtable that begins first in the log, of those that are the oldest of
-    /// their keyspaces. It is the one that keeps the log long, and no keyspace waits for ever: what
-    /// others freeze later begins later. Costs what has been frozen since, not what there is.
+    /// Reserves, of the oldest immutable memtables of all keyspaces, the one with the earliest log
+    /// start: it pins the tail of the log. No keyspace starves, because memtables that are frozen
+    /// later start later. Cost: by the memtables frozen since the last call, not by the keyspaces.
     fn reserve_flush(&self) -> Option<(Arc<Tree>, Arc<Flushable>)> {
         let now = clock::now_nanos();
         let mut state = self.jobs.state.lock();
@@ -107,7 +108,7 @@ impl Engine {
             let (_, epoch, id) = entry;
             let oldest = self.oldest_frozen(id).filter(|(_, flushable)| flushable.epoch() == epoch);
             let Some(claimed) = oldest else {
-                // What is the oldest now is noted when the flush that made it so has ended.
+                // The next oldest is inserted when the flush of this one has ended.
                 state.frozen.remove(&entry);
                 continue;
             };
@@ -125,7 +126,7 @@ impl Engine {
         Some((tree, oldest))
     }
 
-    /// Makes a table of a frozen memtable and installs it.
+    /// Writes an immutable memtable as tables and installs them.
     fn flush_memtable(&self, tree: &Arc<Tree>, flushable: &Arc<Flushable>) -> Result<()> {
         let _cause = on_behalf_of(Cause::Flush);
         let started = clock::now_nanos();
@@ -140,7 +141,7 @@ impl Engine {
             }
         };
         let others = self.other_log_starts(tree);
-        // (b) H52; and the positions that the edit names, chosen before, must be found again.
+        // (b) H52; and the log positions in the edit, chosen above, must be durable before it is.
         if !self.is_sole_wal_user(tree) {
             self.sync_position(writer.wal.settled_lsn())?;
         }
@@ -178,8 +179,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Freezes the memtables of all keyspaces together, so that background threads find them all,
-    /// and waits until they are tables.
+    /// Freezes the memtables of all keyspaces together, so that background threads can flush them
+    /// in parallel, and waits until they are flushed.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.shared.health.check_open()?;
         let trees = self.all_trees();
@@ -191,15 +192,15 @@ impl Engine {
         trees.iter().try_for_each(|tree| self.flush(tree))
     }
 
-    /// Freezes the memtable of a keyspace and waits until it is a table.
+    /// Freezes the memtable of a keyspace and waits until it is flushed.
     pub(crate) fn flush(&self, tree: &Arc<Tree>) -> Result<()> {
         self.shared.health.check_writable()?;
         let mine = |work| work == Work::Flush(tree.id);
         self.flush_unless(tree, |failures| self.cannot_go_on_since(failures, mine))
     }
 
-    /// As [`flush`](Self::flush), until `blocked_by` gives an error; it is told how many times
-    /// background work had failed before.
+    /// As [`flush`](Self::flush), but fails once `blocked_by` returns an error; its argument is the
+    /// number of background failures before this call.
     pub(super) fn flush_unless(
         &self,
         tree: &Arc<Tree>,
@@ -212,7 +213,7 @@ impl Engine {
         };
         let failures = self.hurry(|work| work == Work::Flush(tree.id));
         self.shared.wait_until(|| {
-            // A keyspace that was dropped meanwhile has nothing that a flush would keep.
+            // A keyspace that has been dropped meanwhile needs no flush.
             if tree.is_dropped() {
                 return Some(Ok(()));
             }

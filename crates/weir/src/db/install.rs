@@ -1,8 +1,8 @@
-//! How the result of a job becomes the tree: its edit is applied, then published to readers.
+//! Installing the result of a job: its edit is applied, then published to readers.
 //!
 //! Invariants: (1) the outputs of a job whose edit may have reached the device are never deleted
-//! (docs/hazards.md, bug 32); (2) an edit costs what it changes: keyspaces that it does not touch
-//! are not looked at, however many there are.
+//! (docs/hazards.md, bug 32); (2) installing costs what the edit changes: keyspaces that it does
+//! not touch are not visited, however many there are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,12 @@ use crate::version::edit::VersionEdit;
 use crate::version::set::{ApplyError, Installed};
 
 impl Engine {
-    /// Applies the edit of a job. If it certainly did not reach the device, the job's outputs are
-    /// removed; otherwise they stay (bug 32).
+    /// Applies the edit of a job and publishes it. If it certainly did not reach the device, the
+    /// job's outputs are deleted; otherwise they stay (bug 32).
+    ///
+    /// # Errors
+    /// Those of [`VersionSet::apply`](crate::version::set::VersionSet::apply): the tree is
+    /// unchanged.
     pub(crate) fn install_outputs(
         &self,
         edit: VersionEdit,
@@ -35,7 +39,8 @@ impl Engine {
         }
     }
 
-    /// Removes the outputs of a job whose edit certainly did not reach the device (bug 32).
+    /// Deletes the outputs of a job unless its edit may have reached the device (bug 32); returns
+    /// the error.
     pub(super) fn not_installed(&self, failed: ApplyError, outputs: &[Arc<TableMeta>]) -> Error {
         if !failed.maybe_persisted
             && let Ok(storage) = self.storage()
@@ -92,8 +97,7 @@ impl Engine {
         }
         drop(installed);
         self.cache.set_capacity(self.cache_share());
-        // Memtables beyond what the trees themselves hold are held by cursors; indexes and filters
-        // of tables that were replaced are, too.
+        // Cursors may pin flushed memtables, and indexes and filters of removed tables.
         let accountant = &self.shared.accountant;
         let held = accountant.used(Category::Memtables);
         let many = flushed.is_some() && held > memtable_bytes_max(self.options.common_budget()) / 2;
@@ -102,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// An edit failed: unless only space was missing, what is on the device is unknown.
+    /// Poisons the store if an edit failed so that the version log's content is unknown.
     pub(crate) fn note_install_error(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::InvalidArgument && error.leaves_unknown() {
             self.shared.poison(&error);
@@ -111,7 +115,7 @@ impl Engine {
     }
 }
 
-/// The keyspaces whose trees or options an edit changes.
+/// The keyspaces whose version or options an edit changes.
 pub(super) fn touched_by(edit: &VersionEdit) -> BTreeSet<KeyspaceId> {
     let touched = edit.keyspaces.iter().filter(|(_, keyspace)| keyspace.changes_tree());
     touched.map(|(&id, _)| id).collect()

@@ -1,11 +1,11 @@
-//! Pins of the log: what of it is kept for keyspaces that are being created.
+//! Pins of the log: positions from which on it is kept for keyspaces that are being created.
 //!
-//! Not here: what the pins protect (`log_start`).
+//! Not here: when the log is pinned and released (`log_start`).
 
 use crate::base::sched::Mutex;
 use crate::log::LogPosition;
 
-/// What of the log is kept for keyspaces that are in no root yet.
+/// Log positions kept for keyspaces that are in no root yet.
 #[derive(Default)]
 pub(crate) struct LogPins {
     starts: Mutex<Vec<LogPosition>>,
@@ -17,7 +17,7 @@ impl LogPins {
         !self.starts.lock().is_empty()
     }
 
-    /// Keeps the log from what `start` gives on, which is asked under the lock.
+    /// Pins the log from the position that `start` returns, which is called under the lock.
     pub(super) fn pin(&self, start: impl FnOnce() -> LogPosition) -> LogPin<'_> {
         let mut starts = self.starts.lock();
         let start = start();
@@ -25,8 +25,8 @@ impl LogPins {
         LogPin { pins: self, start }
     }
 
-    /// The earliest of all pins and of what `start` gives, which is asked under the lock: who has
-    /// dropped its pin by then is in what it sees.
+    /// The earliest of all pins and of the position that `start` returns. It is called under the
+    /// lock, so that it sees what was installed under pins that have been dropped.
     pub(super) fn earliest_with(
         &self,
         start: impl FnOnce() -> Option<LogPosition>,
@@ -38,14 +38,14 @@ impl LogPins {
     }
 }
 
-/// Keeps the log as it was when it was taken, until it is dropped.
+/// A pin of the log; dropping it releases the log.
 pub(super) struct LogPin<'a> {
     pins: &'a LogPins,
     start: LogPosition,
 }
 
 impl LogPin<'_> {
-    /// Keeps the log until the store is opened again.
+    /// Keeps the pin until the store is closed.
     pub(super) fn keep(self) {
         std::mem::forget(self);
     }
@@ -54,7 +54,7 @@ impl LogPin<'_> {
 impl Drop for LogPin<'_> {
     fn drop(&mut self) {
         let mut starts = self.pins.starts.lock();
-        // Of two that are equal, one is as good as the other.
+        // Equal pins are interchangeable.
         if let Some(at) = starts.iter().position(|start| *start == self.start) {
             starts.swap_remove(at);
         }

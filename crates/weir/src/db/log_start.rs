@@ -1,12 +1,13 @@
-//! Which part of the log is still needed, and what is done so that it does not grow.
+//! The start of the live log: which segments are obsolete, and which memtables are frozen so that
+//! more become so.
 //!
-//! Invariants: (1) the live log begins at the earliest log start that the root names or that a pin
-//! covers; both are looked at under the lock of the pins; (2) whoever draws a position that a root
-//! is going to name as a *new* keyspace's log start pins the log first, and keeps the pin until
-//! that root is installed and the keyspace's tree is in place.
+//! Invariants: (1) the live log starts at the earliest log start in the root or in a pin; both are
+//! read under the lock of the pins; (2) a position that becomes a *new* keyspace's log start is
+//! taken under a pin, which is kept until the root with it is installed and the keyspace's tree is
+//! in `trees`.
 //!
-//! A keyspace that exists needs no pin: its log start in the root holds until the next one is
-//! there.
+//! An existing keyspace needs no pin: its log start in the root is valid until the next one is
+//! installed.
 
 use std::sync::Arc;
 
@@ -19,52 +20,51 @@ use crate::state::tree::Tree;
 use crate::version::edit::Flushed;
 use crate::version::root::Root;
 
-/// Bytes of log that are never too many.
+/// Bytes of log below which no memtable is frozen for being mostly padding: 16 MiB.
 const SHORT_LOG_BYTES: u64 = 16 << 20;
 
-/// How many times the bytes of the memtables a log may take before it counts as mostly padding: a
-/// pair of 16 + 100 bytes that is synced alone takes 4 KiB of log and less than 200 bytes of a
-/// memtable.
+/// A log larger than this many times the memtables counts as mostly padding: an entry of 16 + 100
+/// bytes that is synced alone takes 4 KiB of log and less than 200 bytes of a memtable.
 const PADDED_LOG_RATIO: u64 = 8;
 
-/// How many times the bytes of the tables a log that is mostly padding may take: small flushes make
-/// small tables, each of which costs a merge with its neighbours in a large tree.
+/// A log that is mostly padding may take this many times the bytes of all tables: small flushes
+/// make small tables, each of which costs a compaction with its overlap in a large tree.
 const PADDED_LOG_TABLES: u64 = 2;
 
 impl Engine {
     /// Whether no other keyspace has entries in the WAL, so that a flush of `tree` need not sync it
-    /// first (H52): replay starts at the position that the flush records. A WAL that nobody asks to
-    /// sync then never reaches the device.
+    /// first (H52): replay starts at the position that the flush records. Without synchronous
+    /// writes the WAL then need not reach the device.
     ///
-    /// A keyspace that is created later has a later log start, made durable with all before it.
+    /// A keyspace that is created later has a later log start, synced with everything before it.
     pub(super) fn is_sole_wal_user(&self, tree: &Tree) -> bool {
-        // In this order: a creation puts its tree in place before it drops its pin.
+        // In this order: a creation inserts its tree before it drops its pin.
         let creating = self.log_pins.are_held();
         !creating && self.trees.lock().keys().all(|&id| id == tree.id)
     }
 
-    /// Keeps every group of the log that a position drawn from now on is before or at.
+    /// Pins the log: groups at or after any position that is taken from now on stay.
     pub(super) fn pin_log(&self) -> LogPin<'_> {
         let start = || self.set.current().wal_start().unwrap_or(LogPosition::ORIGIN);
         self.log_pins.pin(start)
     }
 
-    /// Where the live log begins: all before is needed by nobody, now and later.
+    /// Start of the live log: no keyspace needs a group before it, now or later.
     fn live_log_start(&self) -> Option<LogPosition> {
-        // The lock first: who has dropped its pin by now is in this root.
+        // The lock first: a creation that has dropped its pin is in this root.
         self.log_pins.earliest_with(|| self.set.current().wal_start())
     }
 
-    /// Log starts of the keyspaces but `besides` that have moved on to a later segment since they
-    /// were recorded: those of keyspaces that nothing was written to (`write::queue` moves them at
-    /// every freeze). Without them a keyspace that is never flushed would pin the log.
+    /// Log starts of the keyspaces except `besides` that have advanced to a later segment since
+    /// they were recorded: those of keyspaces without new entries (`write::queue` advances them at
+    /// every freeze). Unless they are recorded, a keyspace that is never flushed would pin the log.
     ///
-    /// They matter when the flush of `besides` frees the first segment of the log; so all are
-    /// looked at only then, once for every segment and not at every flush.
+    /// They matter only if the flush of `besides` releases the first segment of the log; so all
+    /// keyspaces are visited once per segment, not at every flush.
     pub(super) fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
         let before = self.set.current();
         let Some(first) = before.wal_start() else { return Vec::new() };
-        // Those that are flushed beside this one do not keep the segment for long.
+        // Keyspaces that are being flushed too release the segment soon.
         let ending = self.jobs.state.lock().flushing.clone();
         let mut moved = Vec::new();
         let mut is_kept = false;
@@ -80,7 +80,7 @@ impl Engine {
         let trees = if is_kept { moved } else { self.all_trees() };
         let others = trees.iter().filter(|tree| tree.id != besides.id);
         let now: Vec<_> = others.map(|tree| (tree.id, tree.oldest_log_start())).collect();
-        // After the look at the memtables: what was flushed before it is in this root.
+        // After the memtables were read: flushes that ended before are in this root.
         let root = self.set.current();
         let mut starts = Vec::new();
         for (id, log_start) in now {
@@ -94,7 +94,7 @@ impl Engine {
         starts
     }
 
-    /// Lets go of log segments that no keyspace needs.
+    /// Releases the log segments that no keyspace needs.
     pub(crate) fn release_log(&self) {
         let Some(writer) = &self.writer else { return };
         if let Some(start) = self.live_log_start() {
@@ -102,9 +102,9 @@ impl Engine {
         }
     }
 
-    /// Whether the log from `start` on is long, and its memtables, flushed, would be small: groups
-    /// that are synced one by one take a page each. Then a small table is cheaper than more log,
-    /// whose segments are written with zeros before they can be recycled.
+    /// Whether the log from `start` on is long, but mostly padding: groups that are synced one by
+    /// one take a 4 KiB unit each. Then flushing a small table is cheaper than extending the log,
+    /// whose new segments are zeroed first.
     fn log_is_padding(&self, root: &Root, writer: &Writer, start: LogPosition) -> bool {
         let bytes = writer.wal.bytes_behind(start);
         let memtables = self.shared.accountant.used(Category::Memtables);
@@ -117,9 +117,9 @@ impl Engine {
         bytes / PADDED_LOG_TABLES > tables
     }
 
-    /// Freezes the keyspaces that pin the tail of a log that has grown beyond half its area (H38),
-    /// or that is long for what it holds, but for those whose frozen memtables pin it: these are
-    /// flushed next.
+    /// Requests a freeze of the keyspaces whose active memtables pin the tail of the log, if the
+    /// log exceeds half of `log_area_bytes` (H38) or is mostly padding. Where an immutable memtable
+    /// pins it, that is flushed anyway.
     pub(super) fn shorten_log(&self) {
         let Some(writer) = &self.writer else { return };
         let root = self.set.current();
@@ -128,8 +128,8 @@ impl Engine {
         if !is_long && !self.log_is_padding(&root, writer, oldest) {
             return;
         }
-        // Those that keep the log now: what the root names may be what keyspaces without entries
-        // needed once, and goes with the flush of these.
+        // Only keyspaces with entries pin the log: log starts of the others in the root may be old,
+        // and are advanced by the flushes of these.
         let mut keeping: Vec<(Arc<Tree>, SegmentNumber)> = Vec::new();
         for tree in self.all_trees() {
             if let Some(needs) = tree.needs_log_from() {

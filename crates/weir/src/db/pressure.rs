@@ -1,10 +1,9 @@
 //! Back-pressure: the delay and the stalls of writers, set by the state of their trees.
 //!
-//! Not here: what calls for how much delay (`compaction::pacing`), who sleeps it off
-//! (`write::queue`).
+//! Not here: the rule for the delay (`compaction::pacing`), sleeping and stalling (`write::queue`).
 //!
-//! Invariant: what is set for a tree is what its newest root calls for: `pressing` is held from the
-//! reading of the root to the setting.
+//! Invariant: the delay and the stall of a tree are those of its newest version: `pressing` is held
+//! from reading the root to setting them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +16,13 @@ use crate::db::retries::Work;
 use crate::state::tree::{DELAY_UNITS_PER_NANO, Tree};
 
 impl Engine {
-    /// Sets the delay of writers by the state of all trees.
+    /// Sets the delay and the stall of the writers of all keyspaces.
     pub(crate) fn update_pressure(&self) {
         self.all_trees().iter().for_each(|tree| self.set_pressure(tree));
     }
 
-    /// Sets the delay of a keyspace's writers after a job of it has ended. Where writers of other
-    /// keyspaces are stalled, that may have made room for them.
+    /// Sets the delay and the stall of a keyspace's writers after one of its jobs has ended, and
+    /// those of stalled keyspaces, for which the job may have freed space.
     pub(super) fn update_pressure_of(&self, tree: &Arc<Tree>) {
         self.set_pressure(tree);
         if self.jobs.stalled.load(Ordering::Acquire) == 0 {
@@ -37,8 +36,8 @@ impl Engine {
 
     /// Locks: `pressing` of the tree.
     fn set_pressure(&self, tree: &Arc<Tree>) {
-        // Before the root is read: else what an older one calls for would be set after what the
-        // newest one does, and writers would wait for room that has been made.
+        // Before the root is read: otherwise the pressure of an older root could be set after that
+        // of the newest one, and writers would stall for a compaction that has ended.
         let _pressing = tree.pressing.lock();
         let root = &*self.set.current();
         let Some(shape) = self.shape_of(root, tree.id, Reserved::default()) else { return };
@@ -56,7 +55,7 @@ impl Engine {
         let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
         tree.delay_per_byte.store(fixed, Ordering::Relaxed);
         let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
-        // Before writers are stalled: who waits already looks again after this job.
+        // Before writers are stalled; those already stalled check it again after this job.
         let flush = self.jobs.state.lock().retries.lasting(Work::Flush(tree.id));
         tree.set_stall_blocked_by(match flush {
             None if full => self.compaction_blocked_by(root, tree),
@@ -65,15 +64,15 @@ impl Engine {
         self.set_stalled(tree, full);
     }
 
-    /// Lets the writers of a keyspace go on that was dropped: they find that out.
+    /// Ends the stall of a dropped keyspace's writers, which then fail with `Closed`.
     ///
-    /// Requires: no root names it any more.
+    /// Requires: the current root does not contain it.
     pub(super) fn release_writers(&self, dropped: &Tree) {
         let _pressing = dropped.pressing.lock();
         self.set_stalled(dropped, false);
     }
 
-    /// Stops a keyspace's writers, or lets them go on.
+    /// Starts or ends the stall of a keyspace's writers.
     ///
     /// Requires: its `pressing` is held.
     fn set_stalled(&self, tree: &Tree, stalled: bool) {

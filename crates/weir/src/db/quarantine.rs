@@ -1,13 +1,14 @@
-//! Tasks and tables that compaction leaves alone, because it failed on them permanently.
+//! Quarantine: tasks and tables that compaction skips after a permanent failure (background error
+//! in RocksDB, but for one task).
 //!
 //! A task that fails permanently would be picked again immediately, forever. It is quarantined
 //! instead: other tasks proceed, and anyone who would block on it gets its error.
 //!
 //! Not here: device errors, which are retried after a pause (`retries`) or poison the store.
 //!
-//! Invariants: (1) nothing here is on disk: an opening tries everything again; (2) a keyspace whose
-//! task was refused is not picked from until its version or its options change; (3) a damaged table
-//! is no job's input until it is found sound again, and is never removed.
+//! Invariants: (1) nothing here is persistent: the next opening tries everything again; (2) nothing
+//! is picked from a keyspace whose task was refused until its version or its options change; (3) a
+//! damaged table is no job's input until it is found sound again, and is never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,20 +36,21 @@ struct Damaged {
 
 /// A task that the version set refused, or that did not fit its version.
 struct Refused {
-    /// What it was picked from. Kept alive, so that its address is not used again.
+    /// What it was picked from. Kept alive, so that its address is not reused.
     version: Arc<Version>,
     options: Arc<Options>,
     error: Error,
 }
 
 impl Quarantine {
-    /// Notes that a task picked from `state` was refused.
+    /// Records that a task picked from `state` was refused.
     pub(super) fn refuse(&mut self, state: &KeyspaceVersion, error: Error) {
         let (version, options) = (Arc::clone(&state.version), Arc::clone(&state.options));
         self.refused.insert(state.id, Refused { version, options, error });
     }
 
-    /// Why nothing is picked from `state`: the last task that was picked from it was refused.
+    /// Why nothing is picked from `state`: the error of the last task picked from it, if that was
+    /// refused.
     pub(super) fn blocked_reason(&mut self, state: &KeyspaceVersion) -> Option<Error> {
         let refused = self.refused.get(&state.id)?;
         let same = Arc::ptr_eq(&refused.version, &state.version)
@@ -92,7 +94,7 @@ impl Quarantine {
         self.damaged.retain(|_, damaged| damaged.keyspace != keyspace);
     }
 
-    /// Why compaction of some keyspace does not go on.
+    /// Why compaction of some keyspace is blocked.
     pub(super) fn first_error(&self) -> Option<Error> {
         let refused = self.refused.values().map(|refused| &refused.error);
         refused.chain(self.damaged.values().map(|damaged| &damaged.error)).next().cloned()

@@ -1,31 +1,32 @@
-//! Background work that failed and is tried again: a failed read, opening, creation or table write
-//! leaves nothing unknown (`Error::leaves_unknown`), so that the same work may succeed later.
+//! Retries of background work with exponential backoff: a failed read, open, creation or table
+//! write leaves nothing unknown (`Error::leaves_unknown`), so that the same work may succeed later.
 //!
-//! Each piece of work rests by itself: a table that cannot be read holds up the compactions of its
-//! keyspace, not its flushes, nor other keyspaces. The pauses double from one failure to the next.
-//! A caller who asks for the work ends its rest and is told what becomes of the next attempt.
+//! Each piece of work backs off by itself: an unreadable table delays the compactions of its
+//! keyspace, not its flushes, nor other keyspaces. The pause doubles with each failure. A caller
+//! that waits for the work ends its backoff and gets the error of the next attempt.
 //!
-//! Not here: permanent failures (`quarantine`), a full device (`space`), failures that poison the
-//! store (`state::health`).
+//! Not here: permanent failures (`quarantine`), a full device (`space_checks`), failures that
+//! poison the store (`state::health`).
 //!
-//! Invariants: (1) time is the engine's clock, so that a simulation repeats itself; (2) what rests
-//! has failed and was not done since.
+//! Invariants: (1) time is the engine's clock, so that simulations are deterministic; (2) work that
+//! backs off has failed and has not succeeded since.
 
 use std::collections::BTreeMap;
 
 use crate::base::error::Error;
 use crate::base::ids::KeyspaceId;
 
-/// The first rest: 25 ms. A descriptor that somebody gives back is there again after a moment.
+/// The first pause: 25 ms, in which another process may have closed a descriptor.
 const PAUSE_NANOS_MIN: u64 = 25_000_000;
 
-/// The longest rest: 3.2 s, seven doublings of the first.
+/// The longest pause: 3.2 s, seven doublings of the first.
 const PAUSE_NANOS_MAX: u64 = PAUSE_NANOS_MIN << 7;
 
-/// Failures in a row after which writers who wait for the work are told instead: 175 ms.
+/// Failures in a row after which writers that wait for the work get its error: four, 175 ms after
+/// the first.
 const PATIENCE: u32 = 4;
 
-/// What is tried again.
+/// A piece of background work that is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
     /// Preparing the next segment of the log.
@@ -36,7 +37,7 @@ pub(super) enum Work {
     Compaction(KeyspaceId),
 }
 
-/// What waits to be tried again. Protected by the lock of `jobs`.
+/// Failed work that waits to be retried. Protected by the lock of `jobs`.
 #[derive(Default)]
 pub(super) struct Retries {
     waiting: BTreeMap<Work, Retry>,
@@ -49,12 +50,12 @@ struct Retry {
     until: u64,
     /// Failures in a row.
     in_a_row: u32,
-    /// The number of the last of all failures that it had.
+    /// Value of `failures` at its last failure.
     number: u64,
 }
 
 impl Retries {
-    /// Notes that work failed at `now`.
+    /// Records that work failed at `now`, and starts or extends its backoff.
     pub(super) fn failed(&mut self, work: Work, error: Error, now: u64) {
         self.failures += 1;
         let in_a_row = self.waiting.get(&work).map_or(0, |retry| retry.in_a_row) + 1;
@@ -63,7 +64,7 @@ impl Retries {
         self.waiting.insert(work, Retry { error, until, in_a_row, number: self.failures });
     }
 
-    /// Notes that work was done, or that there is none.
+    /// Records that work has succeeded, or that there is none.
     pub(super) fn done(&mut self, work: Work) {
         self.waiting.remove(&work);
     }
@@ -74,17 +75,18 @@ impl Retries {
         self.done(Work::Compaction(id));
     }
 
-    /// Why the work rests at `now`.
+    /// The error of work that backs off at `now`.
     pub(super) fn rests(&self, work: Work, now: u64) -> Option<&Error> {
         self.waiting.get(&work).filter(|retry| retry.until > now).map(|retry| &retry.error)
     }
 
-    /// When the first rest ends that lasts at `now`.
+    /// When the next backoff ends, of those that last at `now`.
     pub(super) fn next(&self, now: u64) -> Option<u64> {
         self.waiting.values().map(|retry| retry.until).filter(|&until| until > now).min()
     }
 
-    /// Ends the rests of some work: somebody waits for it. The number of failures so far.
+    /// Ends the backoff of the `wanted` work, because a caller waits for it. Returns the number of
+    /// failures so far.
     pub(super) fn hurry(&mut self, wanted: impl Fn(Work) -> bool) -> u64 {
         for (_, retry) in self.waiting.iter_mut().filter(|(work, _)| wanted(**work)) {
             retry.until = 0;
@@ -92,7 +94,8 @@ impl Retries {
         self.failures
     }
 
-    /// The error of work that failed after the first `failures` failures, and was not done since.
+    /// The error of work that has failed after the first `failures` failures, and not succeeded
+    /// since.
     pub(super) fn failed_since(
         &self,
         failures: u64,
@@ -102,18 +105,18 @@ impl Retries {
         failed.find(|(_, retry)| retry.number > failures).map(|(_, retry)| retry.error.clone())
     }
 
-    /// The error of work that has failed so often that nobody should wait for it any more.
+    /// The error of work that has failed so often that callers should stop waiting for it.
     pub(super) fn lasting(&self, work: Work) -> Option<Error> {
         let retry = self.waiting.get(&work).filter(|retry| retry.in_a_row >= PATIENCE);
         retry.map(|retry| retry.error.clone())
     }
 
-    /// The error of some work that waits to be tried again.
+    /// The error of some work that waits to be retried.
     pub(super) fn first_error(&self) -> Option<Error> {
         self.waiting.values().next().map(|retry| retry.error.clone())
     }
 
-    /// How much work waits to be tried again.
+    /// Number of pieces of work that wait to be retried.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -124,7 +127,8 @@ mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
 
-    /// Goal: pauses double up to their limit, each work for itself; what was done starts anew.
+    /// Goal: pauses double up to their limit, for each piece of work separately; success resets
+    /// them.
     #[test]
     fn pauses_grow() {
         let mut retries = Retries::default();
@@ -147,9 +151,10 @@ mod tests {
         assert_eq!(retries.next(now), Some(now + PAUSE_NANOS_MIN));
     }
 
-    /// Goal: a caller hears of failures after its call only, and ends the rest of what it asks for.
+    /// Goal: a caller gets only the errors of failures after its call, and ends the backoff of the
+    /// work that it waits for.
     #[test]
-    fn callers_hear_of_their_own_attempt() {
+    fn callers_get_the_error_of_their_own_attempt() {
         let mut retries = Retries::default();
         let error = Error::new(ErrorKind::Io, "a test");
         retries.failed(Work::Flush(KeyspaceId::new(1)), error.clone(), 0);

@@ -1,8 +1,7 @@
-//! The write-ahead log's segments: prepared before they are needed, given back when nothing needs
-//! them.
+//! Preparation of WAL segments off the write path, and deletion of spare ones where space is short.
 //!
-//! Not here: where the live log begins (`log_start`), the files (`log::wal`), what a segment may
-//! take of the device (`space`).
+//! Not here: the start of the live log (`log_start`), the files (`log::wal`), the space that a
+//! segment needs (`space_checks`).
 
 use crate::base::clock;
 use crate::base::error::{ErrorKind, Result};
@@ -11,8 +10,8 @@ use crate::db::retries::Work;
 use crate::log::SegmentRequest;
 
 impl Engine {
-    /// The log segment that is to be prepared, and can be as far as anybody knows. While the
-    /// preparation rests after a failure, who waits for the segment is told why.
+    /// The requested log segment, if the device has room for it. While the preparation backs off
+    /// after a failure, or without room, the waiting appender gets the error instead.
     pub(super) fn segment_to_prepare(&self, writer: &Writer) -> Option<SegmentRequest> {
         let wanted = writer.wal.requested_segment()?;
         let resting =
@@ -26,16 +25,15 @@ impl Engine {
         }
     }
 
-    /// Prepares a log segment; false if somebody else did or it needs something else by now, which
-    /// ends no rest.
+    /// Prepares a log segment; false if the request is stale, which does not end a backoff.
     pub(super) fn prepare_segment(&self, writer: &Writer, wanted: SegmentRequest) -> Result<bool> {
         let prepared = writer.wal.prepare(wanted);
         self.note_prepared(writer, prepared)
     }
 
-    /// Notes how the preparation of a log segment ended, and passes that on. A failure counts only
-    /// while the segment is missing: one that somebody else has prepared since, or prepares, has
-    /// not to be tried again, and nobody rests or is refused for it.
+    /// Records how the preparation of a log segment ended, and returns that. A failure counts only
+    /// while the segment is missing: if another thread has prepared it, or is preparing it, there
+    /// is nothing to retry.
     pub(super) fn note_prepared(&self, writer: &Writer, prepared: Result<bool>) -> Result<bool> {
         let unknown = match &prepared {
             Ok(false) => return prepared,
@@ -47,8 +45,7 @@ impl Engine {
             }
             Err(error) => error.leaves_unknown(),
         };
-        // Under the lock of the retries: who prepares it after this look says later that it is
-        // done.
+        // Checked under the lock of the retries: a later preparation clears the entry after this.
         let is_missing = || writer.wal.missing_segment().is_some();
         let prepared = self.noting_failures(Work::Segment, prepared, &is_missing);
         if unknown || is_missing() { prepared } else { Ok(false) }
@@ -59,7 +56,7 @@ impl Engine {
     fn has_room_for_segment(&self, writer: &Writer, wanted: SegmentRequest) -> bool {
         let mut refused = self.check_space_for_segment().err();
         if refused.is_some() {
-            // What a merge has just removed counts, too.
+            // Space of tables that were just removed may not be freed yet.
             if !self.delete_spares() {
                 self.settle_removals();
             }
@@ -70,15 +67,15 @@ impl Engine {
             state.segment_refused = None;
             return true;
         };
-        // Under the lock: who prepares it meanwhile says after this that nothing is refused.
+        // Under the lock: a concurrent preparation clears `segment_refused` after this.
         if writer.wal.refuse_segment(wanted, &error) {
             state.segment_refused = Some(error);
         }
         false
     }
 
-    /// Gives log segments back that are kept to be recycled, before work is refused for want of
-    /// space; whether there were some.
+    /// Deletes spare log segments, before work is refused for lack of space; whether there were
+    /// any.
     pub(super) fn delete_spares(&self) -> bool {
         let given = self.writer.as_ref().is_some_and(|writer| writer.wal.delete_spares());
         if given {
@@ -87,11 +84,11 @@ impl Engine {
         given
     }
 
-    /// Has the device free what was removed.
+    /// Waits until the device has freed the space of removed files.
     pub(super) fn settle_removals(&self) {
         let settled = self.storage().and_then(|storage| storage.settle_removals());
         if let Err(error) = settled
-            // Flushes go on: they give log segments back.
+            // Flushes continue: they make log segments obsolete.
             && error.kind() != ErrorKind::NoSpace
         {
             self.note_job(Err(error));
