@@ -126,6 +126,10 @@ impl Header {
     /// Appends the header to `buf`; returns its checksum, which the next group's payload checksum
     /// starts from.
     pub(super) fn encode(&self, seed: u32, buf: &mut Vec<u8>) -> u32 {
+        let (lsn, durable_lsn) = (self.lsn, self.durable_lsn);
+        assert!(durable_lsn <= lsn, "group {lsn} carries the later durable LSN {durable_lsn}");
+        let payload_len = u64::from(self.payload_len);
+        assert!(payload_len <= GROUP_PAYLOAD_MAX, "a payload of {payload_len} bytes");
         let start = buf.len();
         buf.extend_from_slice(&[MAGIC, self.ty as u8 | if self.pad_after { PAD_AFTER } else { 0 }]);
         self.varints().iter().for_each(|&number| put_varint(buf, number));
@@ -215,6 +219,7 @@ impl SegmentStart {
         put_u64(&mut buf, self.prev.segment.get());
         put_u64(&mut buf, self.prev.lsn.get());
         put_u32(&mut buf, self.prev.crc);
+        assert_eq!(buf.len(), Self::BYTES, "bytes of a segment start");
         buf
     }
 

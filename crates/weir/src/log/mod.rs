@@ -86,6 +86,7 @@ impl LogPosition {
 
     /// Appends the position, for [`decode`](Self::decode).
     pub(crate) fn encode(&self, buf: &mut Vec<u8>) {
+        assert!(self.lsn > Lsn::ZERO, "a position without a group is recorded: {self:?}");
         put_u64(buf, self.segment.get());
         put_u64(buf, self.offset);
         put_u64(buf, self.lsn.get());
@@ -107,6 +108,7 @@ impl LogPosition {
 
     /// The group that precedes this position.
     pub(crate) fn chain(&self) -> GroupLink {
+        debug_assert!(self.lsn > Lsn::ZERO, "a position before the first group: {self:?}");
         GroupLink { segment: self.segment, lsn: self.lsn.previous(), crc: self.prev_crc }
     }
 }

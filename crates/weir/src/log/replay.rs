@@ -73,6 +73,7 @@ pub(crate) fn replay(
     let mut numbers = storage.list_logs(kind)?;
     // A version log is one segment, without a successor.
     let last = if kind == LogKind::Wal { SegmentNumber::MAX } else { start.segment };
+    assert!(numbers.is_sorted(), "segments in the order {numbers:?}");
     numbers.retain(|number| (start.segment.max(SegmentNumber::FIRST)..=last).contains(number));
     let mut replay = Replay {
         storage,
@@ -305,6 +306,8 @@ impl Replay<'_> {
     }
 
     fn open(&mut self, number: SegmentNumber) -> Result<()> {
+        let last = self.segments_seen.last();
+        assert!(last.is_none_or(|&last| last < number), "segment {number} follows {last:?}");
         self.current = Some(Segment::open(self.storage, self.kind, self.lineage, number)?);
         self.segments_seen.push(number);
         Ok(())
@@ -451,6 +454,9 @@ impl Replay<'_> {
         }
         // An unfinished batch was never acknowledged: the log ends before it.
         let next = self.fragments.as_ref().map_or_else(|| self.position(), |s| s.position);
+        let (lsn, durable_lsn) = (next.lsn, self.durable_lsn);
+        assert_eq!(lsn, missing, "the group that the replay ends before");
+        assert!(lsn > durable_lsn, "replay ends before {lsn}, up to {durable_lsn} is durable");
         let chain = next.chain();
         Ok(ReplayEnd {
             next,

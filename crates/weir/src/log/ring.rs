@@ -120,6 +120,12 @@ impl Ring {
         next_number: SegmentNumber,
         segment_bytes_max: u64,
     ) -> Self {
+        assert!(segment_bytes_max > 0, "segments of 0 bytes");
+        let numbers = live.iter().map(|info| info.number);
+        assert!(
+            numbers.chain([next_number]).is_sorted_by(|a, b| a < b),
+            "segment {next_number} after {live:?}"
+        );
         Self {
             live,
             spare: Vec::new(),
@@ -196,6 +202,8 @@ impl Ring {
         let unfit_spare = self.spare.extract_if(.., |spare| synced && !spare.zeroed);
         let unfit = ready.into_iter().chain(unfit_spare.map(|spare| spare.number)).collect();
         if let Some(spare) = self.spare.pop() {
+            assert!(spare.number < number, "segment {number} recycles the later {spare:?}");
+            assert!(spare.zeroed || !synced, "{spare:?} is recycled for synced groups");
             return Some(Preparation {
                 unfit,
                 spare: Some(spare),
@@ -205,11 +213,37 @@ impl Ring {
         // The first one always: its zeros cost less than a sync that writes metadata.
         let zeroed = synced || self.last_bytes == 0;
         let bytes = self.new_bytes(synced);
+        assert!(bytes > 0, "a new segment {number} of 0 bytes");
         self.last_bytes = bytes;
         if zeroed {
             self.zeroed_bytes += bytes;
         }
         Some(Preparation { unfit, spare: None, info: SegmentInfo { number, bytes, zeroed } })
+    }
+
+    /// Ends a preparation: the segment that is ready now, or the error of the waiting appender.
+    pub(super) fn end(&mut self, made: Result<Ready, Error>) {
+        assert!(self.preparing, "a preparation ends that has not begun");
+        self.preparing = false;
+        match made {
+            Ok(ready) => {
+                let (info, old) = (ready.info, self.ready.replace(ready));
+                assert!(old.is_none(), "{info:?} replaces a ready segment");
+                assert!(info.number < self.next_number, "{info:?} has no assigned number");
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Makes `info`, which was ready, the active segment.
+    pub(super) fn push_live(&mut self, info: SegmentInfo) {
+        let last = self.live.back().map_or(SegmentNumber::ZERO, |last| last.number);
+        assert!(
+            last < info.number && info.number < self.next_number,
+            "{info:?} follows segment {last}, the next one is {}",
+            self.next_number
+        );
+        self.live.push_back(info);
     }
 
     /// Removes and returns all spares but the one that is recycled next.
@@ -240,6 +274,10 @@ impl Ring {
         while self.live.front().is_some_and(|info| info.number < limit) {
             released.extend(self.live.pop_front());
         }
+        // The active segment stays: groups are appended to it.
+        let active = self.live.back().map_or(SegmentNumber::ZERO, |info| info.number);
+        assert_eq!(active, last, "the active segment, after {released:?} were released");
+        assert!(released.is_sorted_by_key(|info| info.number), "live segments: {released:?}");
         released
     }
 
@@ -255,6 +293,11 @@ impl Ring {
     /// Keeps the obsolete `info` as a spare if it was zeroed, where writers sync, is not small
     /// compared to a new one, and the spares stay within their limit. Returns whether it was kept.
     pub(super) fn keep(&mut self, info: SegmentInfo, synced: bool) -> bool {
+        assert!(
+            info.number < self.next_number
+                && !self.live.iter().chain(&self.spare).any(|other| other.number == info.number),
+            "{info:?} is not obsolete, or a spare already"
+        );
         let waiting: u64 = self.spare.iter().map(|spare| spare.bytes).sum();
         let waiting_max = SPARE_BYTES_MAX.min(self.segment_bytes_max.saturating_mul(2));
         let few = self.spare.is_empty() || waiting + info.bytes <= waiting_max;
@@ -351,7 +394,7 @@ mod tests {
     /// limit.
     #[test]
     fn what_is_kept_for_reuse() {
-        let mut ring = Ring::new(VecDeque::new(), segment(1), 64 << 20);
+        let mut ring = Ring::new(VecDeque::new(), segment(30), 64 << 20);
         sizes(&mut ring, true, 6);
         let info = |number, bytes, zeroed| SegmentInfo { number, bytes, zeroed };
         assert!(!ring.keep(info(segment(3), 256 << 10, true), true));
@@ -363,7 +406,7 @@ mod tests {
         let next = begin(&mut ring, true).expect("none is ready");
         assert!(
             next.spare.is_some_and(|spare| spare.number >= segment(10))
-                && next.info.number == segment(7)
+                && next.info.number == segment(36)
         );
     }
 

@@ -228,12 +228,13 @@ impl Wal {
             _ => self.append_in_next(&mut active, parts, bytes as u64, count, pad)?,
         };
         let previous = self.written_lsn.load(Ordering::Relaxed);
+        assert!(lsn.get() > previous, "group {lsn} is written after group {previous}");
         self.written_lsn.store(lsn.get(), Ordering::Release);
         if active.is_settled() {
-            self.settled_lsn.store(lsn.get(), Ordering::Release);
+            self.set_settled(lsn.get());
         } else if active.unit() != before {
             // The preceding groups end where this one starts, or in an earlier segment.
-            self.settled_lsn.store(previous, Ordering::Release);
+            self.set_settled(previous);
         }
         self.room.store(active.room(), Ordering::Relaxed);
         let due = active.is_filling() || synced && !active.zeroed;
@@ -244,6 +245,16 @@ impl Wal {
         let appended = self.appended_bytes.load(Ordering::Relaxed) + active.take_appended_bytes();
         self.appended_bytes.store(appended, Ordering::Relaxed);
         Ok(lsn)
+    }
+
+    /// Requires: `active` is held.
+    fn set_settled(&self, lsn: u64) {
+        let (settled, written) = (self.settled_lsn(), self.written_lsn());
+        assert!(
+            settled.get() <= lsn && lsn <= written.get(),
+            "group {lsn} is settled after {settled}, and {written} is written"
+        );
+        self.settled_lsn.store(lsn, Ordering::Release);
     }
 
     /// Appends a group that does not fit the active segment: to the next one or, if it is larger
@@ -304,7 +315,7 @@ impl Wal {
             active.chain(),
             self.durable_lsn(),
         );
-        self.ring.lock().live.push_back(info);
+        self.ring.lock().push_live(info);
         let next = match next {
             Ok(next) => next,
             Err(error) => {
@@ -316,6 +327,8 @@ impl Wal {
             }
         };
         let mut sync = self.sync.lock();
+        let newest = sync.dirty.last().map_or(SegmentNumber::ZERO, |(number, _)| *number);
+        assert!(newest < info.number, "segment {} is synced before {newest}", info.number);
         sync.dirty.push((info.number, region));
         sync.started += 1;
         drop(sync);
@@ -400,17 +413,9 @@ impl Wal {
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
-        ring.preparing = false;
-        let result = match made {
-            Ok((info, region)) => {
-                ring.ready = Some(Ready { info, recycled: spare.is_some(), region });
-                Ok(true)
-            }
-            Err(error) => {
-                ring.failed = Some(error.clone());
-                Err(error)
-            }
-        };
+        let ready = made.map(|(info, region)| Ready { info, recycled: spare.is_some(), region });
+        let result = ready.as_ref().map(|_| true).map_err(Error::clone);
+        ring.end(ready);
         drop(ring);
         self.ring_changed.notify_all();
         result
@@ -434,6 +439,7 @@ impl Wal {
     /// Renames the obsolete segment `old` to `number`. On an error the segment is deleted (best
     /// effort), so that it does not leak space.
     fn recycle(&self, old: SegmentNumber, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
+        assert!(old < number, "segment {old} is recycled as {number}");
         let recycled = self.storage.recycle_log(LogKind::Wal, old, number);
         // It has either of the two numbers.
         recycled.inspect_err(|_| [old, number].into_iter().for_each(|gone| self.delete(gone)))
@@ -467,8 +473,10 @@ impl Wal {
         }
         let active = self.active.lock();
         let lsn = self.written_lsn();
-        self.settled_lsn.store(lsn.get(), Ordering::Release);
-        (lsn, active.position())
+        self.set_settled(lsn.get());
+        let position = active.position();
+        assert!(position.lsn > lsn, "group {lsn} is written, the next one is {}", position.lsn);
+        (lsn, position)
     }
 
     /// Makes the log durable up to `lsn`.
@@ -527,6 +535,7 @@ impl Wal {
         // Other threads wait for the end of this sync, so a panic must not skip it.
         let result = sched::catch_panic("a sync of the log", sync_all);
         let mut state = self.sync.lock();
+        assert!(state.running, "a sync ends that has not begun");
         state.running = false;
         match &result {
             Ok(()) => {
@@ -534,6 +543,8 @@ impl Wal {
                 let newest = dirty.last().map_or(SegmentNumber::ZERO, |(number, _)| *number);
                 state.dirty.retain(|(number, _)| *number >= newest);
                 state.starts_synced = state.starts_synced.max(started);
+                let durable = self.durable_lsn();
+                assert!(durable <= target, "group {durable} is durable, only {target} is settled");
                 self.durable_lsn.fetch_max(target.get(), Ordering::AcqRel);
             }
             Err(error) => state.failed = Some(error.clone()),
@@ -569,6 +580,7 @@ impl Wal {
         }
         // Their entries are in durable tables: they need no sync.
         let last = released.last().map_or(SegmentNumber::ZERO, |info| info.number);
+        assert!(last < segment, "segment {last} is released, the log starts in {segment}");
         self.sync.lock().dirty.retain(|&(number, _)| number > last);
         let synced = self.synced_once.load(Ordering::Relaxed);
         for info in released {

@@ -240,7 +240,9 @@ impl SegmentWriter {
         };
         let checksum = self.write_bytes(&header, parts).inspect_err(|_| self.sealed = true)?;
         self.appended_bytes += header.group_bytes();
-        self.offset = header.next_offset(self.offset);
+        let next_offset = header.next_offset(self.offset);
+        assert!(next_offset > self.offset, "offset {next_offset} after offset {}", self.offset);
+        self.offset = next_offset;
         self.chain = GroupLink { segment: self.identity.segment, lsn: header.lsn, crc: checksum };
         Ok(())
     }
@@ -261,6 +263,11 @@ impl SegmentWriter {
         if self.capacity != 0 {
             padded_end = padded_end.min(self.capacity);
         }
+        assert!(
+            self.capacity == 0 || end <= self.capacity,
+            "a group up to offset {end} in a segment of {} bytes",
+            self.capacity
+        );
         let padding = &ZEROS[..(padded_end - end) as usize];
         if header.payload_len as usize <= COPIED_PAYLOAD_BYTES_MAX {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
@@ -283,6 +290,7 @@ impl SegmentWriter {
     /// The device's: how much of the failed group is on disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
         assert!(self.capacity == 0, "an allocated segment is sealed, not truncated");
+        assert!(self.sealed, "{} is rolled back without a failed write", self.region.name());
         self.region.cut(self.offset)?;
         self.region.sync()?;
         self.sealed = false;
