@@ -338,7 +338,7 @@ impl Replay<'_> {
             Some(segment) => segment.segment_start(kind, lineage)?,
             None => None,
         };
-        let Some(start) = start else {
+        let Some(start) = start.filter(|start| start.prev == self.chain) else {
             // It verified in `find_successors`: the device returned other bytes now.
             return Err(Error::corruption(self.path(), 0, "a log segment that changed while read"));
         };
