@@ -95,6 +95,7 @@ impl Engine {
         self.set.close(crate::state::health::closed_error());
         drop(ddl);
         let storage = self.storage.lock().take();
+        assert!(storage.is_some(), "the lock of {} is released twice", self.path);
         let unlocked = sched::catch_panic("closing a store", || {
             storage.iter().for_each(|storage| storage.unlock());
             Ok(())
@@ -148,6 +149,8 @@ impl Engine {
             Error::with_source(ErrorKind::Poisoned, what, cause)
         })?;
         writer.committer.exclusively(|_| writer.wal.finish())??;
+        let (written, durable) = (writer.wal.written_lsn(), writer.wal.durable_lsn());
+        assert_eq!(written, durable, "the last group written and durable at the end of the log");
         // The version log says how far the log was durable: a tail that is lost while the store is
         // closed is then told from a crash.
         let edit = VersionEdit {

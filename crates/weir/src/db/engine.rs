@@ -124,6 +124,7 @@ impl Engine {
         let writer = self.writer()?;
         // In a destructor of another thread-local there may be no scratch any more.
         let mut pending = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        debug_assert_eq!(pending.count, 0, "records of a former write");
         pending.durability = durability;
         pending.push(tree, kind, key, value);
         let outcome = writer.committer.write(&mut pending);

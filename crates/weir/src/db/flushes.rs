@@ -76,7 +76,8 @@ impl Engine {
         let result = self.noting_retries(Work::Flush(tree.id), result);
         {
             let mut state = self.jobs.state.lock();
-            state.flushing.remove(&tree.id);
+            let was_flushing = state.flushing.remove(&tree.id);
+            assert!(was_flushing, "a flush of {:?} ends that has not begun", tree.name);
             state.end(tree.id);
         }
         self.shared.note_frozen(tree.id);
@@ -114,7 +115,8 @@ impl Engine {
             };
             let rests = state.retries.rests(Work::Flush(id), now).is_some();
             if !rests && !state.flushing.contains(&id) && state.begin(id) {
-                state.flushing.insert(id);
+                let alone = state.flushing.insert(id);
+                assert!(alone, "two flushes of keyspace {id}");
                 return Some(claimed);
             }
         }
@@ -135,11 +137,19 @@ impl Engine {
         let log_start = {
             let current = tree.peek();
             let at = current.immutables.iter().position(|b| Arc::ptr_eq(b, flushable));
+            let oldest = current.immutables.len().checked_sub(1);
+            assert!(at.is_some() && at == oldest, "memtable {at:?} of {:?} is flushed", tree.name);
             match at {
                 Some(0) | None => current.active.log_start(),
                 Some(at) => current.immutables[at - 1].log_start(),
             }
         };
+        let old_start = flushable.log_start();
+        assert!(
+            old_start.lsn <= log_start.lsn && old_start.segment <= log_start.segment,
+            "the log start of {:?} would go back from {old_start:?} to {log_start:?}",
+            tree.name
+        );
         let others = self.other_log_starts(tree);
         // (b) H52; and the log positions in the edit, chosen above, must be durable before it is.
         if !self.is_sole_wal_user(tree) {
@@ -152,11 +162,18 @@ impl Engine {
             flush_job(self.job_context()?, &self.set, tree, flushable, snapshots)
         };
         let mut finished = self.run_job(&mut job, None, &|| false)?;
+        assert_eq!(
+            finished.edit.keyspace(tree.id).added.len(),
+            finished.outputs.len(),
+            "tables that the edit of a flush of {:?} adds, and outputs",
+            tree.name
+        );
         finished.edit.keyspace(tree.id).flushed =
             Some(Flushed { log_start, flushed_seq: last_seq(flushable), durable_lsn: durable });
         let flushed = Some((tree, flushable));
         let alone = finished.edit.clone();
         for (id, flushed) in others {
+            assert!(id != tree.id, "two log starts of keyspace {id} in one edit");
             let flushed = Flushed { durable_lsn: durable, ..flushed };
             finished.edit.keyspace(id).flushed = Some(flushed);
         }

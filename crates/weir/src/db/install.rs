@@ -30,6 +30,10 @@ impl Engine {
         flushed: Option<(&Arc<Tree>, &Arc<Flushable>)>,
     ) -> Result<()> {
         let touched = touched_by(&edit);
+        debug_assert!(
+            outputs.iter().all(|table| adds(&edit, table)),
+            "an output of a job is not in its edit"
+        );
         match self.set.apply(edit) {
             Ok(installed) => {
                 self.publish(installed, &touched, flushed);
@@ -113,6 +117,11 @@ impl Engine {
         }
         error
     }
+}
+
+fn adds(edit: &VersionEdit, table: &TableMeta) -> bool {
+    let added = edit.keyspaces.values().flat_map(|keyspace| &keyspace.added);
+    added.into_iter().any(|added| added.meta.uid == table.uid)
 }
 
 /// The keyspaces whose version or options an edit changes.

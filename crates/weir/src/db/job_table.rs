@@ -100,22 +100,34 @@ impl Jobs {
 
     /// Lets no new job of a keyspace start, and waits for the running ones.
     pub(crate) fn close_keyspace(&self, shared: &Shared, id: KeyspaceId) {
-        self.state.lock().closed.insert(id);
+        {
+            let mut state = self.state.lock();
+            let fresh = state.closed.insert(id);
+            assert!(fresh, "keyspace {id} is dropped twice");
+        }
         shared.wait_until(|| (!self.state.lock().running.contains_key(&id)).then_some(()));
         // After the jobs that ran: they may have been set back while they were waited for.
         let mut state = self.state.lock();
+        let is_idle =
+            !state.flushing.contains(&id) && state.compacting.iter().all(|(of, _)| *of != id);
+        assert!(is_idle && !state.runs(id), "keyspace {id} ends with jobs running");
         state.quarantine.forget(id);
         state.retries.forget(id);
     }
 
     /// Waits until no job runs. Requires: stopped.
     pub(crate) fn wait_for_running(&self, shared: &Shared) {
-        shared.wait_until(|| self.state.lock().running.is_empty().then_some(()));
+        shared.wait_until(|| {
+            let state = self.state.lock();
+            assert!(state.stopping, "jobs are waited for that may begin at any time");
+            state.running.is_empty().then(|| state.assert_idle())
+        });
     }
 
     /// Takes [`close_keyspace`](Self::close_keyspace) back.
     pub(crate) fn reopen_keyspace(&self, id: KeyspaceId) {
-        self.state.lock().closed.remove(&id);
+        let was_closed = self.state.lock().closed.remove(&id);
+        assert!(was_closed, "keyspace {id} is reopened, not closed");
     }
 
     /// Has keyspaces looked at again for compactions that are due.
@@ -202,18 +214,29 @@ impl JobTable {
 
     /// Reserves the inputs of a task and the keys that it may write as `job`.
     pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
-        self.busy.extend(task.input_uids());
+        for uid in task.input_uids() {
+            let free = self.busy.insert(uid);
+            assert!(free, "table {uid} of keyspace {id} is input of two jobs");
+        }
+        if let Some(job) = job {
+            let running = self.compacting.iter().filter(|(of, _)| *of == id);
+            let other = running.map(|(_, other)| other).find(|other| other.conflicts_with(job));
+            assert!(other.is_none(), "{job:?} of keyspace {id} conflicts with {other:?}");
+        }
         self.compacting.extend(job.map(|job| (id, job.clone())));
     }
 
     /// Takes [`take`](Self::take) back.
     pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
         for uid in task.input_uids() {
-            self.busy.remove(&uid);
+            let was_busy = self.busy.remove(&uid);
+            assert!(was_busy, "table {uid} of keyspace {id} is given back, not reserved");
         }
         // Of two that are equal, one is as good as the other.
         let is_it = |(of, running): &(KeyspaceId, JobFootprint)| *of == id && Some(running) == job;
-        if let Some(at) = self.compacting.iter().position(is_it) {
+        let at = self.compacting.iter().position(is_it);
+        assert_eq!(at.is_some(), job.is_some(), "{job:?} of keyspace {id} is given back");
+        if let Some(at) = at {
             self.compacting.swap_remove(at);
         }
     }
@@ -232,11 +255,22 @@ impl JobTable {
     }
 
     pub(super) fn end(&mut self, id: KeyspaceId) {
-        if let Some(n) = self.running.get_mut(&id) {
+        let running = self.running.get_mut(&id);
+        assert!(running.is_some(), "a job of keyspace {id} ends that has not begun");
+        if let Some(n) = running {
+            assert!(*n > 0, "keyspace {id} is listed with no running jobs");
             *n -= 1;
             if *n == 0 {
                 self.running.remove(&id);
             }
         }
+    }
+
+    /// That nothing is reserved for jobs. Requires: no job runs.
+    fn assert_idle(&self) {
+        let (busy, compacting) = (&self.busy, &self.compacting);
+        assert!(busy.is_empty() && compacting.is_empty(), "{busy:?} and {compacting:?} reserved");
+        assert!(self.flushing.is_empty(), "{:?} flushing", self.flushing);
+        assert!(self.spending.is_empty(), "space is reserved for {} jobs", self.spending.len());
     }
 }

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::KeyspaceId;
 use crate::base::limits;
 use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer};
 use crate::options::Options;
@@ -112,6 +113,7 @@ impl Engine {
         let id = self.set.new_keyspace_id().ok_or_else(|| {
             Error::new(ErrorKind::Unsupported, "all keyspace numbers of this store were used")
         })?;
+        assert_ne!(id, KeyspaceId::DEFAULT, "keyspace {name:?} gets the number of the default one");
         let mut edit = VersionEdit::default();
         let created = edit.keyspace(id);
         created.create = Some(name.to_owned());
@@ -135,7 +137,8 @@ impl Engine {
             Flushable::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
         let first = SuperVersion::new(active, Arc::clone(&state.version), options);
         let tree = Arc::new(Tree::new(id, name.to_owned(), first));
-        self.trees.lock().insert(id, Arc::clone(&tree));
+        let other = self.trees.lock().insert(id, Arc::clone(&tree));
+        assert!(other.is_none(), "two keyspaces with number {id}");
         drop(pin);
         Ok(tree)
     }
@@ -167,9 +170,12 @@ impl Engine {
                 return Err(self.note_install_error(failed.error));
             }
         };
+        let left = installed.root.keyspaces.get(tree.id);
+        assert!(left.is_none(), "keyspace {name:?} is dropped, and in the root");
         tree.set_dropped();
         self.release_writers(&tree);
-        self.trees.lock().remove(&tree.id);
+        let removed = self.trees.lock().remove(&tree.id);
+        assert!(removed.is_some(), "keyspace {name:?} is dropped twice");
         for table in &installed.removed {
             self.reclaimer.retire(table);
         }

@@ -55,7 +55,9 @@ impl Drop for LogPin<'_> {
     fn drop(&mut self) {
         let mut starts = self.pins.starts.lock();
         // Equal pins are interchangeable.
-        if let Some(at) = starts.iter().position(|start| *start == self.start) {
+        let at = starts.iter().position(|start| *start == self.start);
+        assert!(at.is_some(), "{:?} is unpinned, but not pinned", self.start);
+        if let Some(at) = at {
             starts.swap_remove(at);
         }
     }

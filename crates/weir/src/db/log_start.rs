@@ -86,6 +86,10 @@ impl Engine {
         for (id, log_start) in now {
             let Some(state) = root.keyspaces.get(id) else { continue };
             if state.log_start.segment < log_start.segment {
+                assert!(
+                    state.log_start.lsn <= log_start.lsn,
+                    "the log start of keyspace {id} would go back to {log_start:?}"
+                );
                 let flushed_seq = state.flushed_seq;
                 let flushed = Flushed { log_start, flushed_seq, durable_lsn: Lsn::ZERO };
                 starts.push((id, flushed));

@@ -257,7 +257,12 @@ impl Opening {
             }
         }
         if !edit.keyspaces.is_empty() {
-            self.set.apply(edit)?;
+            let root = self.set.apply(edit)?.root;
+            let start = root.wal_start().map_or(next.segment, |start| start.segment);
+            assert!(
+                start >= next.segment,
+                "the log starts in {start}, not behind its end {next:?}"
+            );
         }
         Ok(())
     }
@@ -306,7 +311,9 @@ impl Opening {
     /// Turns a memtable into a table, which covers the log up to group `lsn`; the group behind it
     /// is at `next`.
     fn flush_replayed(&self, tree: &Arc<Tree>, next: LogPosition, lsn: Lsn) -> Result<()> {
+        assert!(lsn < next.lsn, "a flush up to group {lsn}, and the log start {next:?}");
         let flushable = Arc::clone(&tree.peek().active);
+        assert!(!flushable.memtable.is_empty(), "an empty memtable of {:?}", tree.name);
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
         tree.freeze(epoch, next, limit, &self.memtable_memory);
@@ -334,6 +341,8 @@ impl Opening {
             let next = current.clone().with_version(Arc::clone(&state.version));
             next.without_memtable(&flushable, current.disk_generation)
         });
+        let left = tree.peek().immutables.len();
+        assert_eq!(left, 0, "immutable memtables of {:?} during replay", tree.name);
         Ok(())
     }
 

@@ -52,6 +52,7 @@ impl Engine {
         };
         let nanos = pacing::delay_nanos_per_byte(&pressure, &memory);
         // In 1/1024 ns, so that the gentlest delays are not lost.
+        assert!(nanos.is_finite() && nanos >= 0.0, "a delay of {nanos} ns per byte");
         let fixed = (nanos * DELAY_UNITS_PER_NANO as f64) as u64;
         tree.delay_per_byte.store(fixed, Ordering::Relaxed);
         let full = pacing::tightest(&pressure, &Memory::default()) >= pacing::SPRING_FULL;
@@ -77,9 +78,14 @@ impl Engine {
     /// Requires: its `pressing` is held.
     fn set_stalled(&self, tree: &Tree, stalled: bool) {
         match (tree.stalled.swap(stalled, Ordering::AcqRel), stalled) {
-            (false, true) => self.jobs.stalled.fetch_add(1, Ordering::AcqRel),
-            (true, false) => self.jobs.stalled.fetch_sub(1, Ordering::AcqRel),
-            _ => 0,
-        };
+            (false, true) => {
+                self.jobs.stalled.fetch_add(1, Ordering::AcqRel);
+            }
+            (true, false) => {
+                let before = self.jobs.stalled.fetch_sub(1, Ordering::AcqRel);
+                assert!(before > 0, "the stall of {:?} ends uncounted", tree.name);
+            }
+            _ => {}
+        }
     }
 }

@@ -63,6 +63,7 @@ impl Free {
 
     /// Why work is refused that does not fit. Requires: `needed` is not covered.
     pub(super) fn refusal(self, needed: Space, what: &str, path: &str) -> String {
+        assert!(!self.covers(needed), "{what} is refused {needed:?} of {self:?}");
         let short = |free: Option<u64>, needed: u64| free.filter(|&free| free < needed);
         let bytes = short(self.bytes, needed.bytes);
         let files = short(self.files, needed.files);

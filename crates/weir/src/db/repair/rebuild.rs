@@ -123,6 +123,12 @@ impl Repair {
         for &number in collected.broken.iter().chain(&unreadable).collect::<BTreeSet<_>>() {
             self.copy_aside(Object::Log(LogKind::Wal, number))?;
         }
+        let merged: BTreeSet<TableUid> = collected.present().collect();
+        let added = edit.keyspaces.values().flat_map(|part| &part.added);
+        for table in added {
+            let uid = table.meta.uid;
+            assert!(!merged.contains(&uid), "table {uid} is of the new tree, and would be deleted");
+        }
         self.start(&salvage, lineage, &collected, edit)?;
 
         for table in &collected.tables {
@@ -181,6 +187,8 @@ impl Repair {
         let next_uid = self.next_uid(salvage.root.next_uid)?;
         let uids = tables.iter().map(|table| table.meta().check_uid.next());
         let next_uid = uids.max().unwrap_or(TableUid::FIRST).max(next_uid);
+        let used = tables.iter().map(|table| table.meta().uid).max();
+        assert!(used.is_none_or(|uid| uid < next_uid), "table {used:?}, the next is {next_uid}");
         let known = salvage.seed_known.then_some(salvage.root.hash_seed);
         Ok(Collected {
             tables,
