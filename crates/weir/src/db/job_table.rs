@@ -218,11 +218,8 @@ impl JobTable {
             let free = self.busy.insert(uid);
             assert!(free, "table {uid} of keyspace {id} is input of two jobs");
         }
-        if let Some(job) = job {
-            let running = self.compacting.iter().filter(|(of, _)| *of == id);
-            let other = running.map(|(_, other)| other).find(|other| other.conflicts_with(job));
-            assert!(other.is_none(), "{job:?} of keyspace {id} conflicts with {other:?}");
-        }
+        // Not that it conflicts with no other: one that is installed and not given back yet no
+        // longer moves any key, and its outputs may be inputs.
         self.compacting.extend(job.map(|job| (id, job.clone())));
     }
 
