@@ -10,6 +10,7 @@
 //! closed under lookups. Facts about order are kept in plain atomics beside the store: what was
 //! acknowledged before a read began must be seen by it, and what had not begun must not.
 
+use crate::base::ids::level;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -458,7 +459,7 @@ fn stopped_writers_go_on() {
             let (engine, other) = (Arc::clone(&db.handle.engine), Arc::clone(&db.handle.engine));
             let is_deep = move || {
                 let root = engine.set.current();
-                root.keyspaces.iter().any(|k| k.version.levels()[0].runs().count() > 1)
+                root.keyspaces.iter().any(|k| k.version.levels()[level(0)].runs().count() > 1)
             };
             actor("weigher", move || {
                 while is_deep() {

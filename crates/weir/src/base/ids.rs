@@ -3,6 +3,8 @@
 //! Numbers of durable things (data epochs, tables, log groups) have 64 bits and are never reused;
 //! codecs store what `get` returns.
 
+use crate::base::limits::LEVELS;
+
 /// The age of a run's content: drawn when the content is fixed, at a memtable's freeze or when a
 /// merge pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is older than all.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,6 +189,100 @@ impl std::fmt::LowerHex for Lineage {
     }
 }
 
+/// A level of a tree: level 0, where flushes go, to [`Level::LAST`]. A greater one is deeper, and
+/// holds older data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Level(u8);
+
+impl Level {
+    /// Where flushes go.
+    pub(crate) const ZERO: Self = Self(0);
+    /// The uppermost level that merges write to.
+    pub(crate) const ONE: Self = Self(1);
+    /// Where everything ends up.
+    pub(crate) const LAST: Self = Self(LEVELS as u8 - 1);
+
+    /// The level with this number, if there is one.
+    pub(crate) fn new(number: usize) -> Option<Self> {
+        u8::try_from(number).ok().map(Self).filter(|&level| level <= Self::LAST)
+    }
+
+    /// Its number.
+    pub(crate) const fn get(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The next deeper one; none for the last.
+    pub(crate) fn next(self) -> Option<Self> {
+        (self < Self::LAST).then_some(Self(self.0 + 1))
+    }
+
+    /// The one above it; none for level 0.
+    pub(crate) fn previous(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Self)
+    }
+
+    /// All levels, level 0 first.
+    pub(crate) fn all() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ZERO.to_last()
+    }
+
+    /// The levels between level 0 and the last.
+    pub(crate) fn inner() -> impl DoubleEndedIterator<Item = Self> {
+        (1..Self::LAST.0).map(Self)
+    }
+
+    /// It and all deeper ones.
+    pub(crate) fn to_last(self) -> impl DoubleEndedIterator<Item = Self> {
+        (self.0..=Self::LAST.0).map(Self)
+    }
+
+    /// All deeper ones, the next one first.
+    pub(crate) fn deeper(self) -> impl DoubleEndedIterator<Item = Self> {
+        (self.0 + 1..=Self::LAST.0).map(Self)
+    }
+}
+
+/// One value for each level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PerLevel<T>([T; LEVELS]);
+
+impl<T> PerLevel<T> {
+    /// The values with their levels, level 0 first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Level, &T)> {
+        self.0.iter().enumerate().map(|(at, value)| (Level(at as u8), value))
+    }
+
+    /// The values, that of level 0 first.
+    pub(crate) fn values(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+
+    /// The values, that of level 0 first.
+    pub(crate) fn values_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.0.iter_mut()
+    }
+
+    /// What `change` makes of each value.
+    pub(crate) fn each<'a, U>(&'a self, change: impl FnMut(&'a T) -> U) -> PerLevel<U> {
+        PerLevel(self.0.each_ref().map(change))
+    }
+}
+
+impl<T> std::ops::Index<Level> for PerLevel<T> {
+    type Output = T;
+
+    fn index(&self, level: Level) -> &T {
+        &self.0[level.get()]
+    }
+}
+
+impl<T> std::ops::IndexMut<Level> for PerLevel<T> {
+    fn index_mut(&mut self, level: Level) -> &mut T {
+        &mut self.0[level.get()]
+    }
+}
+
 /// Shows identifiers as their numbers alone, also in `Debug`: messages show lists of them.
 macro_rules! shown_as_number {
     ($($name:ident),*) => {$(
@@ -204,7 +300,7 @@ macro_rules! shown_as_number {
     )*};
 }
 
-shown_as_number!(DataEpoch, KeyspaceId, Lsn, SegmentNumber, TableUid);
+shown_as_number!(DataEpoch, KeyspaceId, Level, Lsn, SegmentNumber, TableUid);
 
 /// An LSN, for tests.
 #[cfg(test)]
@@ -216,6 +312,12 @@ pub(crate) const fn lsn(number: u64) -> Lsn {
 #[cfg(test)]
 pub(crate) const fn segment(number: u64) -> SegmentNumber {
     SegmentNumber::new(number)
+}
+
+/// A level, for tests.
+#[cfg(test)]
+pub(crate) fn level(number: usize) -> Level {
+    Level::new(number).unwrap_or_else(|| panic!("level {number} does not exist"))
 }
 
 /// Numbers of segments, for tests.

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::base::ids::TableUid;
+use crate::base::ids::{Level, TableUid};
 use crate::version::shape::{PartKind, RunId};
 
 /// Why a task was picked.
@@ -52,7 +52,7 @@ pub(crate) struct RunSlice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CursorMove {
     /// The level that was picked from.
-    pub(crate) level: usize,
+    pub(crate) level: Level,
     /// The largest key of the tables picked there.
     pub(crate) key: Vec<u8>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct RotateTask {
     /// All tables of the filling part, newest run first: reserved against other jobs.
     pub(crate) inputs: Vec<RunSlice>,
     /// The level.
-    pub(crate) level: usize,
+    pub(crate) level: Level,
     /// Why.
     pub(crate) cause: Cause,
 }
@@ -131,7 +131,7 @@ impl Task {
     }
 
     /// The level and part of the outputs.
-    fn target(&self) -> (usize, PartKind) {
+    fn target(&self) -> (Level, PartKind) {
         match self {
             Self::Merge(MergeTask { output, .. }) | Self::Move(MoveTask { output, .. }) => {
                 (output.level, output.part)
@@ -182,7 +182,7 @@ impl fmt::Display for Task {
 }
 
 /// Displays a part of a level: `L5` is the filling part, `L5'` the draining one.
-pub(crate) struct PartName(pub(crate) usize, pub(crate) PartKind);
+pub(crate) struct PartName(pub(crate) Level, pub(crate) PartKind);
 
 impl fmt::Display for PartName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -407,9 +407,7 @@ impl Engine {
         counters.compactions.add(1);
         counters.compaction_bytes.add(stats.bytes_written);
         counters.compaction_bytes_read.add(stats.bytes_read);
-        if let Some(compacted) = reserved.tree.compacted.get(level) {
-            compacted.fetch_add(stats.bytes_written, Ordering::Relaxed);
-        }
+        reserved.tree.compacted[level].fetch_add(stats.bytes_written, Ordering::Relaxed);
         counters.blocks_warmed.add(stats.blocks_warmed);
         counters.compaction_nanos.add(stats.nanos);
         counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Level};
 use crate::base::key::Seq;
 use crate::base::sched;
 use crate::compaction;
@@ -39,7 +39,8 @@ pub(crate) fn flush_job(
     let root = set.current();
     let shape = root.keyspaces.get(tree.id).map(|s| s.shape(BTreeSet::new(), Vec::new()));
     let policy = compaction::policy_of(current.options.compaction);
-    let placement = shape.as_ref().map_or(Placement { level: 0 }, |s| policy.place_flush(s));
+    let placement =
+        shape.as_ref().map_or(Placement { level: Level::ZERO }, |s| policy.place_flush(s));
     let level = placement.level;
     let entries = flushable.memtable.entries();
     let mut table = TableOptions::of_level(tree.id, &current.options, level, context.hash_seed);

@@ -139,7 +139,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             flushed_sequence: state.flushed_seq,
             log_start_segment: state.log_start.segment.get(),
             memtable_bytes,
-            levels: state.version.levels().iter().map(describe_level).collect(),
+            levels: state.version.levels().values().map(describe_level).collect(),
         }
     });
     let numbers = |of: fn(&Wal) -> Vec<SegmentNumber>| {
@@ -157,7 +157,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
     }
 }
 
-fn describe_level(level: &crate::version::run::Level) -> LevelDescription {
+fn describe_level(level: &crate::version::run::LevelRuns) -> LevelDescription {
     let run = |(part, run): (PartKind, &Arc<crate::version::run::Run>)| RunDescription {
         epoch: run.epoch.get(),
         draining: part == PartKind::Draining,

@@ -115,7 +115,7 @@ impl Engine {
         if bytes <= SHORT_LOG_BYTES || bytes / PADDED_LOG_RATIO <= memtables {
             return false;
         }
-        let levels = root.keyspaces.iter().flat_map(|keyspace| keyspace.version.levels());
+        let levels = root.keyspaces.iter().flat_map(|keyspace| keyspace.version.levels().values());
         let runs = levels.flat_map(|level| level.runs());
         let tables: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
         bytes / PADDED_LOG_TABLES > tables

@@ -326,18 +326,19 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
     trees.sort_by(|a, b| a.name.cmp(&b.name));
     let metrics = |tree: &Arc<crate::state::tree::Tree>| {
         let current = tree.pin();
-        let levels = current.version.levels().iter().zip(&tree.compacted).map(|(level, bytes)| {
-            let compacted_bytes = bytes.load(Ordering::Relaxed);
-            let mut sum = LevelMetrics { compacted_bytes, ..LevelMetrics::default() };
-            for (_, run) in level.runs() {
-                sum.runs += 1;
-                let totals = run.tables.totals();
-                sum.tables += run.tables.len() as u64;
-                sum.bytes += totals.bytes;
-                sum.entries += totals.entries;
-            }
-            sum
-        });
+        let levels =
+            current.version.levels().values().zip(tree.compacted.values()).map(|(level, bytes)| {
+                let compacted_bytes = bytes.load(Ordering::Relaxed);
+                let mut sum = LevelMetrics { compacted_bytes, ..LevelMetrics::default() };
+                for (_, run) in level.runs() {
+                    sum.runs += 1;
+                    let totals = run.tables.totals();
+                    sum.tables += run.tables.len() as u64;
+                    sum.bytes += totals.bytes;
+                    sum.entries += totals.entries;
+                }
+                sum
+            });
         KeyspaceMetrics {
             name: tree.name.clone(),
             memtable_bytes: current.active.memtable.bytes(),

@@ -131,7 +131,7 @@ pub(super) fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
 
 /// What a merge of all tables of a keyspace would write: no compaction of it writes more.
 pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
-    let runs = keyspace.version.levels().iter().flat_map(|level| level.runs());
+    let runs = keyspace.version.levels().values().flat_map(|level| level.runs());
     let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
     let table_bytes = keyspace.options.table_bytes;
     // Once more for outputs that end because they overlap many tables below.
@@ -142,8 +142,7 @@ pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
 pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<TableUid> = slice.uids.iter().copied().collect();
-        let level = shape.levels.get(slice.run.level);
-        let runs = level.into_iter().flat_map(|l| l.runs());
+        let runs = shape.levels[slice.run.level].runs();
         let tables = runs.flat_map(|(_, run)| run.tables.iter());
         let taken = tables.filter(|(table, ())| uids.contains(&table.uid));
         taken.map(|(table, ())| table.bytes).sum::<u64>()

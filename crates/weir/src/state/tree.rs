@@ -23,9 +23,8 @@ use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::checksum::hash_key;
 use crate::base::cursor::Cursor;
 use crate::base::error::Error;
-use crate::base::ids::{DataEpoch, KeyspaceId};
+use crate::base::ids::{DataEpoch, KeyspaceId, PerLevel};
 use crate::base::key::Seq;
-use crate::base::limits::LEVELS;
 use crate::base::memory::{Category, Charge};
 use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
@@ -221,7 +220,7 @@ pub(crate) struct Tree {
     /// after every install.
     pub(crate) delay_per_byte: AtomicU64,
     /// Bytes that compactions wrote into each level since the keyspace was opened.
-    pub(crate) compacted: [AtomicU64; LEVELS],
+    pub(crate) compacted: PerLevel<AtomicU64>,
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stalled: AtomicBool,
     /// Why stalled writers cannot make progress.

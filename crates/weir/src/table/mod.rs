@@ -38,7 +38,7 @@ pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, read_meta};
 pub(crate) use verify::KeyRanges;
 
-use crate::base::ids::KeyspaceId;
+use crate::base::ids::{KeyspaceId, Level};
 use crate::base::key::{Kind, Seq};
 use crate::base::value::Value;
 use crate::cache::Purpose;
@@ -64,13 +64,13 @@ impl TableOptions {
     pub(crate) fn of_level(
         keyspace: KeyspaceId,
         options: &Options,
-        level: usize,
+        level: Level,
         hash_seed: u64,
     ) -> Self {
         Self {
             block_bytes: options.block_bytes,
-            bloom_bits: options.bloom_bits_at(level),
-            compression: options.compression_at(level),
+            bloom_bits: options.bloom_bits_at(level.get()),
+            compression: options.compression_at(level.get()),
             hash_seed,
             keyspace,
         }

@@ -16,7 +16,7 @@ use super::record::RootRecord;
 use super::root::{KeyspaceVersion, Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
     GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
@@ -60,7 +60,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
     append(&VersionEdit { hash_seed: Some(root.hash_seed), ..VersionEdit::default() }, false)?;
     for keyspace in root.keyspaces.iter() {
         append(&keyspace_edit(keyspace), false)?;
-        for (level_index, level) in keyspace.version.levels().iter().enumerate() {
+        for (level_index, level) in keyspace.version.levels().iter() {
             // A draining part is built by filling and rotating it, as in a running store.
             if let Some(draining) = &level.draining {
                 append_part(keyspace.id, level_index, draining, &mut append)?;
@@ -86,7 +86,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
 /// Adds the tables of `part` to the filling part of a level.
 fn append_part(
     keyspace: KeyspaceId,
-    level: usize,
+    level: Level,
     part: &Part,
     append: &mut dyn FnMut(&VersionEdit, bool) -> Result<Lsn>,
 ) -> Result<()> {
@@ -118,7 +118,7 @@ fn counters_edit(root: &Root) -> VersionEdit {
 
 /// A keyspace without its tables.
 fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
-    let levels = keyspace.version.levels().iter().enumerate();
+    let levels = keyspace.version.levels().iter();
     let cursors = levels
         .filter_map(|(index, level)| level.cursor.as_ref().map(|key| (index, Some(key.to_vec()))));
     let part = KeyspaceEdit {

@@ -22,7 +22,7 @@ use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, ref
 use super::run::{Run, Version};
 use super::shape::{PartKind, RunId};
 use crate::base::error::Result;
-use crate::base::ids::{KeyspaceId, TableUid};
+use crate::base::ids::{KeyspaceId, Level, TableUid};
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 
@@ -103,7 +103,7 @@ fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()>
 
 /// Rule 2.
 fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
-    let Some(level) = keyspace.version.levels().first() else { return Ok(()) };
+    let level = &keyspace.version.levels()[Level::ZERO];
     let runs: Vec<&Run> = level.runs().map(|(_, run)| &**run).collect();
     for pair in runs.windows(2) {
         let [newer, older] = pair else { continue };
@@ -125,8 +125,7 @@ fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
 /// Rule 5.
 fn check_rotations(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     for (&index, rotation) in &edit.rotated {
-        let holds = old.version.levels().get(index).map(|level| level.filling.totals());
-        let holds = holds.unwrap_or_default();
+        let holds = old.version.levels()[index].filling.totals();
         if (holds.bytes, holds.entries) != (rotation.bytes, rotation.entries) {
             return Err(refused(format_args!(
                 "level {index} is rotated with {} bytes and {} entries, but holds {} and {}",
@@ -140,17 +139,18 @@ fn check_rotations(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
 /// Rule 3.
 fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     let Some(flushed) = &edit.flushed else { return Ok(()) };
-    let level = old.version.levels().first();
-    let newest = level.and_then(|level| level.runs().next()).map(|(_, run)| run.epoch);
+    let mut level_0 = old.version.levels()[Level::ZERO].runs();
+    let newest = level_0.next().map(|(_, run)| run.epoch);
     for table in &edit.added {
         if edit.removed.iter().any(|removed| removed.uid == table.meta.uid) {
             continue;
         }
         let (seq_min, seq_max) = (table.meta.seq_min, table.meta.seq_max);
-        if table.run.level == 0 && table.run.part != PartKind::Filling {
+        if table.run.level == Level::ZERO && table.run.part != PartKind::Filling {
             return Err(refused("a flush goes to the draining part of level 0"));
         }
-        if table.run.level == 0 && newest.is_some_and(|newest| table.run.epoch <= newest) {
+        if table.run.level == Level::ZERO && newest.is_some_and(|newest| table.run.epoch <= newest)
+        {
             return Err(refused(format_args!(
                 "a flush of epoch {} comes after that of epoch {newest:?}",
                 table.run.epoch
@@ -186,7 +186,7 @@ fn check_no_overtaking(
             last = last.max(run_at(*part, output));
         }
     }
-    for (level_index, level) in version.levels().iter().enumerate() {
+    for (level_index, level) in version.levels().iter() {
         for (part, run) in level.runs() {
             let id = RunId { level: level_index, part, epoch: run.epoch };
             if id <= first || id >= last || id == from {

@@ -19,9 +19,9 @@ use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lsn, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lsn, TableUid};
 use crate::base::key::Seq;
-use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, LEVELS};
+use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX};
 use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::log::LogPosition;
@@ -63,13 +63,13 @@ pub(crate) struct KeyspaceEdit {
     /// Its options from now on. Required with `create`.
     pub(crate) options: Option<Arc<Options>>,
     /// Levels whose filling part becomes the draining part, before anything else changes.
-    pub(crate) rotated: BTreeMap<usize, Rotation>,
+    pub(crate) rotated: BTreeMap<Level, Rotation>,
     /// Tables removed.
     pub(crate) removed: Vec<RemovedTable>,
     /// Tables added.
     pub(crate) added: Vec<AddedTable>,
     /// Levels whose round-robin cursor changes.
-    pub(crate) cursors: BTreeMap<usize, Option<Vec<u8>>>,
+    pub(crate) cursors: BTreeMap<Level, Option<Vec<u8>>>,
     /// This keyspace needs the write-ahead log from here on only.
     pub(crate) flushed: Option<Flushed>,
 }
@@ -88,7 +88,7 @@ impl KeyspaceEdit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemovedTable {
     /// Its level.
-    pub(crate) level: usize,
+    pub(crate) level: Level,
     /// The part of the level.
     pub(crate) part: PartKind,
     /// The table.
@@ -135,28 +135,28 @@ impl VersionEdit {
 
 impl KeyspaceEdit {
     /// Adds a table to the run with data epoch `epoch` in the filling part of `level`.
-    pub(crate) fn add_table(&mut self, level: usize, epoch: DataEpoch, meta: Arc<TableMeta>) {
+    pub(crate) fn add_table(&mut self, level: Level, epoch: DataEpoch, meta: Arc<TableMeta>) {
         self.added.push(AddedTable { run: RunId::filling(level, epoch), meta });
     }
 
     /// Removes a table from the filling part of `level`.
     #[cfg(test)]
-    pub(crate) fn remove_table(&mut self, level: usize, uid: TableUid) {
+    pub(crate) fn remove_table(&mut self, level: Level, uid: TableUid) {
         self.remove_table_from(level, PartKind::Filling, uid);
     }
 
     /// Removes a table from a part of `level`.
-    pub(crate) fn remove_table_from(&mut self, level: usize, part: PartKind, uid: TableUid) {
+    pub(crate) fn remove_table_from(&mut self, level: Level, part: PartKind, uid: TableUid) {
         self.removed.push(RemovedTable { level, part, uid });
     }
 
     /// Turns the filling part of `level`, of the size `rotation`, into its draining part.
-    pub(crate) fn rotate(&mut self, level: usize, rotation: Rotation) {
+    pub(crate) fn rotate(&mut self, level: Level, rotation: Rotation) {
         self.rotated.insert(level, rotation);
     }
 
     /// Sets the round-robin cursor of `level`.
-    pub(crate) fn set_cursor(&mut self, level: usize, key: Option<Vec<u8>>) {
+    pub(crate) fn set_cursor(&mut self, level: Level, key: Option<Vec<u8>>) {
         self.cursors.insert(level, key);
     }
 }
@@ -336,9 +336,8 @@ impl KeyspaceEdit {
     }
 }
 
-fn put_level(buf: &mut Vec<u8>, tag: u64, level: usize) {
-    assert!(level < LEVELS, "level {level} of {LEVELS}");
-    put_number(buf, tag, level as u64);
+fn put_level(buf: &mut Vec<u8>, tag: u64, level: Level) {
+    put_number(buf, tag, level.get() as u64);
 }
 
 fn put_part(buf: &mut Vec<u8>, tag: u64, part: PartKind) {
@@ -387,11 +386,11 @@ impl Decoder<'_> {
         u32::try_from(wide).map_err(|_| self.damaged("has a number above 32 bits"))
     }
 
-    fn level(&self, content: &[u8]) -> Result<usize> {
+    fn level(&self, content: &[u8]) -> Result<Level> {
         let level = self.number(content)?;
         usize::try_from(level)
             .ok()
-            .filter(|&level| level < LEVELS)
+            .and_then(Level::new)
             .ok_or_else(|| self.damaged("names a level that does not exist"))
     }
 
@@ -495,7 +494,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn rotation(&self, bytes: &[u8]) -> Result<(usize, Rotation)> {
+    fn rotation(&self, bytes: &[u8]) -> Result<(Level, Rotation)> {
         let (mut level, mut size, mut entries) = (None, None, None);
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {
@@ -512,7 +511,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn cursor(&self, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>)> {
+    fn cursor(&self, bytes: &[u8]) -> Result<(Level, Option<Vec<u8>>)> {
         let (mut level, mut key) = (None, None);
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = self.field(&mut reader)? {

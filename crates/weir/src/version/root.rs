@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use super::edit::{AddedTable, KeyspaceEdit, Rotation, VersionEdit};
 use super::keyspaces::Keyspaces;
-use super::run::{Level, Part, Run, Version};
+use super::run::{LevelRuns, Part, Run, Version};
 use super::shape::{PartKind, RunId, Shape};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, TableUid};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -105,7 +105,7 @@ impl Root {
         let mut places = Places::new();
         for state in self.keyspaces.iter() {
             let keyspace = state.id;
-            for (level, runs) in state.version.levels().iter().enumerate() {
+            for (level, runs) in state.version.levels().iter() {
                 for (_, run) in runs.runs() {
                     for (meta, table) in run.tables.iter() {
                         let (meta, table) = (Arc::clone(meta), Arc::clone(table));
@@ -130,7 +130,7 @@ impl Root {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) keyspace: KeyspaceId,
-    pub(super) level: usize,
+    pub(super) level: Level,
     pub(super) epoch: DataEpoch,
     pub(super) meta: Arc<TableMeta>,
     pub(super) table: Arc<Table>,
@@ -335,20 +335,18 @@ fn change_keyspace(
     if runs.is_empty() && edit.cursors.is_empty() && edit.rotated.is_empty() {
         return Ok(changed);
     }
-    let mut levels = keyspace.version.levels().to_vec();
+    let mut levels = keyspace.version.levels().clone();
     for (&level, rotation) in &edit.rotated {
-        rotate(&mut levels, level, *rotation)?;
+        rotate(&mut levels[level], level, *rotation)?;
     }
     for (run, change) in runs {
-        change_run(&mut levels, run, change)?;
+        change_run(&mut levels[run.level], run, change)?;
     }
-    for level in &mut levels {
+    for level in levels.values_mut() {
         level.draining = level.draining.take().filter(|part| !part.runs.is_empty());
     }
     for (&level, key) in &edit.cursors {
-        if let Some(level) = levels.get_mut(level) {
-            level.cursor = key.as_deref().map(Arc::from);
-        }
+        levels[level].cursor = key.as_deref().map(Arc::from);
     }
     changed.version = Arc::new(Version::new(levels));
     assert_eq!(
@@ -361,10 +359,7 @@ fn change_keyspace(
 }
 
 /// Makes the filling part of a level its draining part.
-fn rotate(levels: &mut [Level], index: usize, rotation: Rotation) -> Result<()> {
-    let Some(level) = levels.get_mut(index) else {
-        return Err(refused(format_args!("level {index} does not exist")));
-    };
+fn rotate(level: &mut LevelRuns, index: Level, rotation: Rotation) -> Result<()> {
     if level.draining.is_some() || level.filling.runs.is_empty() {
         return Err(refused(format_args!(
             "level {index} cannot be rotated: its filling part has {} runs, its draining part {}; \
@@ -433,10 +428,7 @@ fn run_changes(
 }
 
 /// The part of a level that a change belongs to.
-fn part_mut(levels: &mut [Level], index: usize, part: PartKind) -> Result<&mut Part> {
-    let Some(level) = levels.get_mut(index) else {
-        return Err(refused(format_args!("level {index} does not exist")));
-    };
+fn part_mut(level: &mut LevelRuns, index: Level, part: PartKind) -> Result<&mut Part> {
     match part {
         PartKind::Filling => Ok(&mut level.filling),
         PartKind::Draining => level
@@ -447,11 +439,11 @@ fn part_mut(levels: &mut [Level], index: usize, part: PartKind) -> Result<&mut P
 }
 
 fn change_run(
-    levels: &mut [Level],
+    level: &mut LevelRuns,
     RunId { level: level_index, part, epoch }: RunId,
     mut change: RunChange,
 ) -> Result<()> {
-    let part = part_mut(levels, level_index, part)?;
+    let part = part_mut(level, level_index, part)?;
     // Newest first: epochs descend.
     let at = part.runs.partition_point(|run| run.epoch > epoch);
     let existing = part.runs.get(at).filter(|run| run.epoch == epoch).cloned();

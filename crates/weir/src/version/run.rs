@@ -21,9 +21,8 @@ use std::sync::Arc;
 use super::run_cursor::RunCursor;
 use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
 use super::tables::{TableList, Totals};
-use crate::base::ids::{DataEpoch, TableUid};
+use crate::base::ids::{DataEpoch, PerLevel, TableUid};
 use crate::base::key::Seq;
-use crate::base::limits::LEVELS;
 use crate::options::Options;
 use crate::table::{CursorOptions, Table};
 
@@ -82,7 +81,7 @@ pub(crate) struct Part {
 
 /// One level.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Level {
+pub(crate) struct LevelRuns {
     /// Receives the data merged into the level.
     pub(crate) filling: Part,
     /// Is merged into the next level; never without a run.
@@ -98,7 +97,7 @@ impl Part {
     }
 }
 
-impl Level {
+impl LevelRuns {
     /// The parts, newest data first.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (PartKind, &Part)> {
         let draining = self.draining.iter().map(|part| (PartKind::Draining, part));
@@ -128,22 +127,21 @@ impl Level {
 /// The tree of one keyspace at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// [`LEVELS`] levels, level 0 first.
-    levels: Vec<Level>,
+    levels: PerLevel<LevelRuns>,
     /// All runs, newest data first.
     order: Vec<Arc<Run>>,
 }
 
 impl Default for Version {
     fn default() -> Self {
-        Self::new(vec![Level::default(); LEVELS])
+        Self::new(PerLevel::default())
     }
 }
 
 impl Version {
-    /// A version of these levels, level 0 first.
-    pub(crate) fn new(levels: Vec<Level>) -> Self {
-        let runs = levels.iter().flat_map(Level::runs).map(|(_, run)| Arc::clone(run));
+    /// A version of these levels.
+    pub(crate) fn new(levels: PerLevel<LevelRuns>) -> Self {
+        let runs = levels.values().flat_map(LevelRuns::runs).map(|(_, run)| Arc::clone(run));
         let order = runs.collect();
         let version = Self { levels, order };
         version.assert_order();
@@ -152,8 +150,7 @@ impl Version {
 
     /// Invariants 2 and 3, and that only a draining part has a size at its rotation.
     fn assert_order(&self) {
-        assert_eq!(self.levels.len(), LEVELS, "levels of a version");
-        for (index, level) in self.levels.iter().enumerate() {
+        for (index, level) in self.levels.iter() {
             let Part { rotated_bytes, rotated_entries, .. } = level.filling;
             assert_eq!((rotated_bytes, rotated_entries), (0, 0), "filling part of level {index}");
             for (kind, part) in level.parts() {
@@ -173,8 +170,8 @@ impl Version {
         }
     }
 
-    /// The levels, level 0 first.
-    pub(crate) fn levels(&self) -> &[Level] {
+    /// The levels.
+    pub(crate) fn levels(&self) -> &PerLevel<LevelRuns> {
         &self.levels
     }
 
@@ -187,7 +184,7 @@ impl Version {
     /// Sums over all levels.
     #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
-        self.levels.iter().fold(Totals::default(), |sum, level| sum.plus(level.totals()))
+        self.levels.values().fold(Totals::default(), |sum, level| sum.plus(level.totals()))
     }
 
     /// All tables: newest run first, in key order within a run.
@@ -212,12 +209,12 @@ impl Version {
             runs: part.runs.iter().map(run_shape).collect(),
             rotated_bytes: part.rotated_bytes,
         };
-        let level_shape = |level: &Level| LevelShape {
+        let level_shape = |level: &LevelRuns| LevelShape {
             filling: part_shape(&level.filling),
             draining: level.draining.as_ref().map(part_shape),
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
-        let levels = self.levels.iter().map(level_shape).collect();
+        let levels = self.levels.each(level_shape);
         Shape { levels, busy, damaged: BTreeSet::new(), jobs: Vec::new(), snapshots, options }
     }
 }

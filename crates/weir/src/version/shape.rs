@@ -3,11 +3,11 @@
 //! Not here: bytes, open tables, caches. A shape is pure data, so policies are tested on shapes
 //! made by hand and can be dry-run on the shape of a store.
 //!
-//! Invariants: (1) `levels` has `LEVELS` entries, level 0 first; (2) the runs of a part are newest
-//! first by data epoch, and those of the filling part are newer than those of the draining part;
-//! (3) a draining part has at least one run; (4) `busy` holds the inputs of running jobs and all
-//! `damaged` tables: a pick that includes one is void; (5) `jobs` holds each running job: a pick
-//! that conflicts with one ([`JobFootprint::conflicts_with`]) is void too.
+//! Invariants: (1) the runs of a part are newest first by data epoch, and those of the filling part
+//! are newer than those of the draining part; (2) a draining part has at least one run; (3) `busy`
+//! holds the inputs of running jobs and all `damaged` tables: a pick that includes one is void;
+//! (4) `jobs` holds each running job: a pick that conflicts with one
+//! ([`JobFootprint::conflicts_with`]) is void too.
 //!
 //! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
 
@@ -15,10 +15,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::base::ids::{DataEpoch, TableUid};
+use crate::base::ids::{DataEpoch, Level, PerLevel, TableUid};
 use crate::base::key::{self, Seq};
-#[cfg(test)]
-use crate::base::limits::LEVELS;
 use crate::options::Options;
 
 pub(crate) use super::tables::{TableList, Totals};
@@ -26,8 +24,8 @@ pub(crate) use super::tables::{TableList, Totals};
 /// One keyspace's tree and the state that picks depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    /// The levels, level 0 first.
-    pub(crate) levels: Vec<LevelShape>,
+    /// The levels.
+    pub(crate) levels: PerLevel<LevelShape>,
     /// Tables that are inputs of running jobs.
     pub(crate) busy: BTreeSet<TableUid>,
     /// Tables that cannot be read: busy too, for as long as the store is open.
@@ -85,14 +83,14 @@ impl Shape {
     /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that
     /// takes the length of level 0 for load counts with this.
     pub(crate) fn l0_flushed_runs(&self) -> usize {
-        self.levels.first().map_or(0, |level| level.runs().count())
+        self.levels[Level::ZERO].runs().count()
     }
 
     /// A shape without tables.
     #[cfg(test)]
     pub(crate) fn empty(options: Arc<Options>) -> Self {
         Self {
-            levels: vec![LevelShape::default(); LEVELS],
+            levels: PerLevel::default(),
             busy: BTreeSet::new(),
             damaged: BTreeSet::new(),
             jobs: Vec::new(),
@@ -106,7 +104,7 @@ impl Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunId {
     /// The level.
-    pub(crate) level: usize,
+    pub(crate) level: Level,
     /// The part of the level.
     pub(crate) part: PartKind,
     /// Its data epoch, unique in the part.
@@ -115,7 +113,7 @@ pub(crate) struct RunId {
 
 impl RunId {
     /// The run of the filling part of `level` with this data epoch.
-    pub(crate) fn filling(level: usize, epoch: DataEpoch) -> Self {
+    pub(crate) fn filling(level: Level, epoch: DataEpoch) -> Self {
         Self { level, part: PartKind::Filling, epoch }
     }
 }

@@ -16,10 +16,8 @@ use crate::version::tables::TableList;
 /// `Conflict` if a table is not in the slice's run.
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     debug_assert!(!slice.uids.is_empty(), "a slice of {:?} without tables", slice.run);
-    let run = version
-        .levels()
-        .get(slice.run.level)
-        .and_then(|level| level.part(slice.run.part))
+    let run = version.levels()[slice.run.level]
+        .part(slice.run.part)
         .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.run.epoch));
     let tables: Vec<Arc<Table>> = run
         .into_iter()

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::ids::{DataEpoch, KeyspaceId, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::input::{cursor_over, tables_of};
@@ -59,12 +59,12 @@ impl BaseTest {
     /// inputs.
     fn new(version: &Version, task: &MergeTask) -> Self {
         let inputs = task.inputs.iter().map(|slice| slice.run);
-        let newest = inputs.min().unwrap_or(RunId::filling(0, DataEpoch::MAX));
-        let is_input = |level: usize, uid: TableUid| {
+        let newest = inputs.min().unwrap_or(RunId::filling(Level::ZERO, DataEpoch::MAX));
+        let is_input = |level: Level, uid: TableUid| {
             task.inputs.iter().any(|slice| slice.run.level == level && slice.uids.contains(&uid))
         };
         let mut older = Vec::new();
-        for (level, parts) in version.levels().iter().enumerate().skip(newest.level) {
+        for (level, parts) in version.levels().iter().skip(newest.level.get()) {
             for (part, run) in parts.runs() {
                 if (RunId { level, part, epoch: run.epoch }) < newest {
                     continue;

@@ -34,7 +34,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Policy, RangePick};
-use crate::base::ids::{DataEpoch, KeyspaceId, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
@@ -155,8 +155,9 @@ fn set_option(options: &mut Options, text: &str) {
     assert!(is_set, "{policy} has no option {name}");
 }
 
-fn level_of(text: &str) -> usize {
-    number(text.strip_prefix('L').unwrap_or_else(|| panic!("{text:?} is no level"))) as usize
+fn level_of(text: &str) -> Level {
+    let number = number(text.strip_prefix('L').unwrap_or_else(|| panic!("{text:?} is no level")));
+    Level::new(number as usize).unwrap_or_else(|| panic!("{text:?} is no level"))
 }
 
 /// Adds a run: `L5' 2: 6[a-b] 8[d-e]`, split at the first blank.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::ids::TableUid;
+use crate::base::ids::{Level, TableUid};
 use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, run_of};
 use crate::compaction::task::{MergeTask, RunSlice, Task};
 use crate::version::shape::{JobFootprint, RunId, Shape};
@@ -46,7 +46,7 @@ fn job_of(
 /// Whether a job has taken a table of this tree.
 pub(super) fn any_taken(shape: &Shape) -> bool {
     let taken = |uid: TableUid| shape.busy.contains(&uid) && !shape.damaged.contains(&uid);
-    let mut runs = (0..shape.levels.len()).flat_map(|level| placed(shape, level));
+    let mut runs = Level::all().flat_map(|level| placed(shape, level));
     !shape.busy.is_empty() && runs.any(|place| place.tables().any(|table| taken(table.uid)))
 }
 

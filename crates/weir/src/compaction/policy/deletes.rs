@@ -3,9 +3,9 @@
 //! Not here: which deletes a merge drops (`merge::Retain` and `execute`), whether a table that is
 //! full of them may be moved (`moves`).
 
-use crate::base::ids::TableUid;
+use crate::base::ids::{Level, TableUid};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::geometry::{BOTTOM, Placed, placed};
+use crate::compaction::policy::geometry::{Placed, placed};
 use crate::compaction::task::{Cause, MergeTask, RunSlice};
 use crate::version::shape::{PartKind, Shape};
 
@@ -32,7 +32,7 @@ pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<Merge
 
 /// The same for levels of one run: the oldest run is that of the last level, if there is one.
 pub(super) fn rewrite_deletes_of_last_level(shape: &Shape) -> Option<MergeTask> {
-    let oldest = placed(shape, BOTTOM).last()?;
+    let oldest = placed(shape, Level::LAST).last()?;
     (oldest.part == PartKind::Filling).then_some(())?;
     rewrite_deletes(shape, oldest)
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: the division itself (`filter::monkey`).
 
+use crate::base::ids::Level;
 use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::level_entries;
 use crate::filter::monkey::{Allocation, Runs};
@@ -25,10 +26,10 @@ pub(super) struct TreeForm {
 
 /// Rule: the filter bits of a run with `entries` entries on `level`. Under Monkey the tree is taken
 /// for what the policy makes of it.
-pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, form: TreeForm) -> f32 {
+pub(super) fn filter_bits(shape: &Shape, level: Level, entries: u64, form: TreeForm) -> f32 {
     let options = &shape.options;
-    let Some(average) = options.divided_bits() else { return options.bloom_bits_at(level) };
-    let runs_there = shape.levels.iter().flat_map(LevelShape::runs);
+    let Some(average) = options.divided_bits() else { return options.bloom_bits_at(level.get()) };
+    let runs_there = shape.levels.values().flat_map(LevelShape::runs);
     let sizes = runs_there.map(|(_, run)| run.tables.totals().entries).chain([entries]);
     let (smallest, largest) =
         sizes.fold((entries, entries), |(min, max), size| (size.min(min), size.max(max)));
@@ -44,8 +45,8 @@ pub(super) fn filter_bits(shape: &Shape, level: usize, entries: u64, form: TreeF
 
 /// Rule: where single tables are merged, what is written becomes part of a run that the level's
 /// entries make. Levels have `runs` runs each on average.
-pub(super) fn filter_bits_of_levels(shape: &Shape, level: usize, entries: u64, runs: f64) -> f32 {
-    let run = if level == 0 { 0 } else { level_entries(shape, level) };
+pub(super) fn filter_bits_of_levels(shape: &Shape, level: Level, entries: u64, runs: f64) -> f32 {
+    let run = if level == Level::ZERO { 0 } else { level_entries(shape, level) };
     let ratio = f64::from(shape.options.compaction.level_sizes().level_ratio.max(2));
     filter_bits(shape, level, entries.max(run), TreeForm { ratio, above: runs, last: runs })
 }

@@ -18,7 +18,8 @@
 //! empty (H49); (3) nothing comes into a full level that has not been rotated yet, except where
 //! another policy left a tree out of form and writers would have to wait for it.
 
-use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, filling_bytes, in_use};
+use crate::base::ids::Level;
+use crate::compaction::policy::geometry::{draining_bytes, filling_bytes, in_use};
 use crate::compaction::policy::moves::take_bytes_max;
 use crate::compaction::policy::parts::{self, PartsPolicy, Picker};
 use crate::compaction::policy::targets::Targets;
@@ -42,13 +43,13 @@ impl PartsPolicy for Gear {
     fn pick_parts(&self, picker: &mut Picker<'_>) {
         let mut rooms = Rooms::of(picker.shape);
         rooms.bottom &= !picker.unstack_bottom();
-        for level in (1..BOTTOM).rev() {
+        for level in Level::inner().rev() {
             pick_level(picker, &rooms, level);
         }
         pick_level_0(picker, &rooms);
     }
 
-    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64 {
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: Level) -> u64 {
         behind(shape, targets, level)
     }
 
@@ -59,7 +60,7 @@ impl PartsPolicy for Gear {
         if shape.l0_flushed_runs() > 0 {
             violations.push(format!("level 0 has {} runs", shape.l0_flushed_runs()));
         }
-        for level in 1..BOTTOM {
+        for level in Level::inner() {
             let late = behind(shape, targets, level);
             let rotated = draining_bytes(shape, level).map_or(0, |(_, rotated)| rotated);
             if is_full(shape, targets, level) || late >= quantum(shape, rotated) {
@@ -78,21 +79,21 @@ fn quantum(shape: &Shape, rotated: u64) -> u64 {
 
 /// Whether a level has received what it should before it is rotated. Above the base level, and
 /// where another policy left several runs in a part, that is anything.
-fn is_full(shape: &Shape, targets: &Targets, level: usize) -> bool {
+fn is_full(shape: &Shape, targets: &Targets, level: Level) -> bool {
     let bytes = filling_bytes(shape, level);
     bytes > 0 && (parts::has_several(shape, level) || bytes >= targets.bytes[level])
 }
 
 /// Whether all that a level drains has to go at once: it is full, should be empty, or another
 /// policy left several runs there.
-fn is_overdue(shape: &Shape, targets: &Targets, level: usize) -> bool {
+fn is_overdue(shape: &Shape, targets: &Targets, level: Level) -> bool {
     let out_of_form = targets.bytes[level] == 0 || parts::has_several(shape, level);
     out_of_form || is_full(shape, targets, level)
 }
 
 /// Rule: the gear. The part of the draining run that has been given is at least the part of the
 /// level's target that has been received. Bytes that are missing to that.
-fn behind(shape: &Shape, targets: &Targets, level: usize) -> u64 {
+fn behind(shape: &Shape, targets: &Targets, level: Level) -> u64 {
     let Some((left, rotated)) = draining_bytes(shape, level) else {
         // Nothing is late as long as the level is not full; a full one is rotated at once.
         let over = is_full(shape, targets, level) && targets.bytes[level] == 0;
@@ -123,8 +124,8 @@ impl Rooms {
 
     /// Rule: a full level receives nothing before it is rotated, a level above the base is emptied
     /// first, and the last level gets its one run first. The latter two wait for no writer.
-    fn has_room(&self, shape: &Shape, targets: &Targets, level: usize) -> bool {
-        if level >= BOTTOM {
+    fn has_room(&self, shape: &Shape, targets: &Targets, level: Level) -> bool {
+        if level == Level::LAST {
             return self.bottom || self.urgent;
         }
         if targets.bytes[level] == 0 {
@@ -136,7 +137,7 @@ impl Rooms {
 
 /// Rule: a level that is a quantum behind its gear, or full, drains; an empty draining part and a
 /// full filling part change roles.
-fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: usize) {
+fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: Level) {
     let shape = picker.shape;
     let full = is_full(shape, &picker.targets, level);
     let above_base = picker.targets.bytes[level] == 0;
@@ -159,8 +160,8 @@ fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: usize) {
 /// Rule: level 0 drains as long as it has a run.
 fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
     let shape = picker.shape;
-    let next = picker.next_level(0);
+    let next = picker.next_level(Level::ZERO);
     if rooms.has_room(shape, &picker.targets, next) {
-        picker.drain(0, take_bytes_max(shape), Cause::RunCount);
+        picker.drain(Level::ZERO, take_bytes_max(shape), Cause::RunCount);
     }
 }

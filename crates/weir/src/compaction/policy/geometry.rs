@@ -10,15 +10,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
-use crate::base::ids::{DataEpoch, TableUid};
+use crate::base::ids::{DataEpoch, Level, TableUid};
 use crate::base::key;
-use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::RunSlice;
-use crate::version::shape::{LevelShape, PartKind, RunId, RunShape, Shape};
-
-/// The last level, where everything ends up.
-pub(super) const BOTTOM: usize = LEVELS - 1;
+use crate::version::shape::{PartKind, RunId, RunShape, Shape};
 
 /// An interval of user keys, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +49,7 @@ pub(super) type Span = Range<usize>;
 /// A run and where it is.
 #[derive(Clone, Copy)]
 pub(super) struct Placed<'a> {
-    pub(super) level: usize,
+    pub(super) level: Level,
     pub(super) part: PartKind,
     pub(super) run: &'a RunShape,
 }
@@ -153,18 +149,17 @@ pub(super) fn bytes_of(chosen: &[Chosen<'_>]) -> u64 {
 }
 
 /// The runs of a level with their places, newest first.
-pub(super) fn placed(shape: &Shape, level: usize) -> impl Iterator<Item = Placed<'_>> {
-    let parts = shape.levels.get(level).into_iter().flat_map(LevelShape::runs);
-    parts.map(move |(part, run)| Placed { level, part, run })
+pub(super) fn placed(shape: &Shape, level: Level) -> impl Iterator<Item = Placed<'_>> {
+    shape.levels[level].runs().map(move |(part, run)| Placed { level, part, run })
 }
 
 /// The runs of the filling part of a level, newest first.
-pub(super) fn filling_runs(shape: &Shape, level: usize) -> &[RunShape] {
-    shape.levels.get(level).map_or(&[], |level| &level.filling.runs)
+pub(super) fn filling_runs(shape: &Shape, level: Level) -> &[RunShape] {
+    &shape.levels[level].filling.runs
 }
 
 /// The newest run of the filling part of a level: the one that most levels have.
-pub(super) fn newest_filling(shape: &Shape, level: usize) -> Option<Placed<'_>> {
+pub(super) fn newest_filling(shape: &Shape, level: Level) -> Option<Placed<'_>> {
     let run = filling_runs(shape, level).first()?;
     Some(Placed { level, part: PartKind::Filling, run })
 }
@@ -175,7 +170,7 @@ pub(super) fn run_of<'a>(shape: &'a Shape, slice: &RunSlice) -> Option<Placed<'a
 }
 
 /// All tables of a level, newest run first.
-pub(super) fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
+pub(super) fn whole_runs(shape: &Shape, level: Level) -> Vec<Chosen<'_>> {
     placed(shape, level).map(Placed::whole).collect()
 }
 
@@ -183,7 +178,7 @@ pub(super) fn whole_runs(shape: &Shape, level: usize) -> Vec<Chosen<'_>> {
 /// there are no more: newest run first.
 pub(super) fn stack_over<'a>(
     shape: &'a Shape,
-    level: usize,
+    level: Level,
     bounds: KeyBounds<'a>,
 ) -> Vec<Chosen<'a>> {
     let mut bounds = bounds;
@@ -202,8 +197,8 @@ pub(super) fn stack_over<'a>(
 
 /// Bytes in `bounds` that are older than the filling part of `level`: of the first part that has
 /// any.
-pub(super) fn bytes_below(shape: &Shape, level: usize, bounds: KeyBounds<'_>) -> u64 {
-    let levels = shape.levels.iter().enumerate().skip(level);
+pub(super) fn bytes_below(shape: &Shape, level: Level, bounds: KeyBounds<'_>) -> u64 {
+    let levels = shape.levels.iter().skip(level.get());
     let parts = levels.flat_map(|(at, parts)| parts.parts().map(move |(kind, _)| (at, kind)));
     let older = parts.filter(|&(at, kind)| at > level || kind == PartKind::Draining);
     let bytes = older.map(|(at, kind)| {
@@ -214,34 +209,28 @@ pub(super) fn bytes_below(shape: &Shape, level: usize, bounds: KeyBounds<'_>) ->
 }
 
 /// Bytes of all tables of a level.
-pub(super) fn level_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, LevelShape::bytes)
+pub(super) fn level_bytes(shape: &Shape, level: Level) -> u64 {
+    shape.levels[level].bytes()
 }
 
 /// Entries of all tables of a level.
-pub(super) fn level_entries(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, |level| level.totals().entries)
+pub(super) fn level_entries(shape: &Shape, level: Level) -> u64 {
+    shape.levels[level].totals().entries
 }
 
 /// Bytes of the filling part of a level.
-pub(super) fn filling_bytes(shape: &Shape, level: usize) -> u64 {
-    shape.levels.get(level).map_or(0, |level| level.filling.totals().bytes)
+pub(super) fn filling_bytes(shape: &Shape, level: Level) -> u64 {
+    shape.levels[level].filling.totals().bytes
 }
 
 /// Bytes of the draining part of a level, and those that it began with: no less.
-pub(super) fn draining_bytes(shape: &Shape, level: usize) -> Option<(u64, u64)> {
-    let part = shape.levels.get(level)?.draining.as_ref()?;
+pub(super) fn draining_bytes(shape: &Shape, level: Level) -> Option<(u64, u64)> {
+    let part = shape.levels[level].draining.as_ref()?;
     let left = part.totals().bytes;
     Some((left, part.rotated_bytes.max(left)))
 }
 
 /// Whether a level has tables.
-pub(super) fn in_use(shape: &Shape, level: usize) -> bool {
-    shape.levels.get(level).is_some_and(|level| !level.is_empty())
-}
-
-/// What holds for every tree: no more levels than there are.
-pub(super) fn check_levels(shape: &Shape) -> Option<String> {
-    let count = shape.levels.len();
-    (count > LEVELS).then(|| format!("the tree has {count} levels of {LEVELS}"))
+pub(super) fn in_use(shape: &Shape, level: Level) -> bool {
+    !shape.levels[level].is_empty()
 }

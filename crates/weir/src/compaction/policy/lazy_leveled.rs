@@ -14,8 +14,9 @@
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level; (2) what goes to the
 //! last level takes everything between along.
 
+use crate::base::ids::Level;
 use crate::compaction::policy::filters::TreeForm;
-use crate::compaction::policy::geometry::{BOTTOM, Placed, filling_runs, level_bytes, placed};
+use crate::compaction::policy::geometry::{Placed, filling_runs, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
@@ -26,7 +27,7 @@ pub(crate) struct LazyLeveled;
 impl RunsPolicy for LazyLeveled {
     /// The rules, most urgent first.
     fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
-        for level in runs::full_levels(shape).into_iter().filter(|&level| level < BOTTOM) {
+        for level in runs::full_levels(shape).into_iter().filter(|&level| level < Level::LAST) {
             pick_level(shape, level, picker);
         }
         pick_last(shape, picker);
@@ -38,8 +39,9 @@ impl RunsPolicy for LazyLeveled {
     }
 
     fn check_form(&self, shape: &Shape) -> Vec<String> {
-        let mut violations = runs::check_counts(shape, 0..BOTTOM);
-        let count = filling_runs(shape, BOTTOM).len();
+        let mut violations =
+            runs::check_counts(shape, Level::all().filter(|&level| level < Level::LAST));
+        let count = filling_runs(shape, Level::LAST).len();
         if count > 1 {
             violations.push(format!("the last level has {count} runs; lazy_leveled keeps one"));
         }
@@ -49,11 +51,11 @@ impl RunsPolicy for LazyLeveled {
 
 /// Rule: a full level is merged into the run of the last level if it has about a T-th of its bytes,
 /// with all that lies between; otherwise it becomes one run of the next level.
-fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
+fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
     let next = runs::append_level(shape, level);
     let full = level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
-    if next == BOTTOM || runs::is_as_large(full, level_bytes(shape, BOTTOM)) {
-        picker.merge(&runs::runs_from(shape, level), BOTTOM, Cause::RunCount);
+    if next == Level::LAST || runs::is_as_large(full, level_bytes(shape, Level::LAST)) {
+        picker.merge(&runs::runs_from(shape, level), Level::LAST, Cause::RunCount);
         return;
     }
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
@@ -62,8 +64,8 @@ fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
 
 /// Rule: runs that another policy left in the last level become one.
 fn pick_last(shape: &Shape, picker: &mut Picker<'_>) {
-    let last: Vec<Placed<'_>> = placed(shape, BOTTOM).collect();
+    let last: Vec<Placed<'_>> = placed(shape, Level::LAST).collect();
     if last.len() > 1 {
-        picker.merge(&last, BOTTOM, Cause::Drain);
+        picker.merge(&last, Level::LAST, Cause::Drain);
     }
 }

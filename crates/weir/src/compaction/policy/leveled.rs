@@ -27,13 +27,14 @@
 
 use std::ops::Bound;
 
+use crate::base::ids::Level;
 use crate::base::key;
 use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
 use crate::compaction::policy::filters::filter_bits_of_levels;
 use crate::compaction::policy::geometry::{
-    BOTTOM, Chosen, Placed, bounds_over, bytes_of, check_levels, filling_runs, level_bytes,
-    newest_filling, placed, stack_over, whole_runs,
+    Chosen, Placed, bounds_over, bytes_of, filling_runs, level_bytes, newest_filling, placed,
+    stack_over, whole_runs,
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
 use crate::compaction::policy::moves::{self, merge_of, move_or_merge, small_bytes};
@@ -79,10 +80,11 @@ impl Policy for Leveled {
 
     /// With the level that it is merged into: what is flushed next may overlap all of it.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        level_bytes(shape, 0) + level_bytes(shape, targets_of(shape).next_level(shape, 0))
+        level_bytes(shape, Level::ZERO)
+            + level_bytes(shape, targets_of(shape).next_level(shape, Level::ZERO))
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+    fn filter_bits(&self, shape: &Shape, level: Level, entries: u64) -> f32 {
         filter_bits_of_levels(shape, level, entries, 1.0)
     }
 
@@ -99,13 +101,12 @@ impl Policy for Leveled {
     /// What leveled promises about the form: one run in every level but 0.
     fn check(&self, shape: &Shape) -> Vec<String> {
         let mut violations = Vec::new();
-        for level in 1..shape.levels.len() {
+        for level in Level::ONE.to_last() {
             let count = filling_runs(shape, level).len();
             if count > 1 {
                 violations.push(format!("level {level} has {count} runs; leveled keeps one"));
             }
         }
-        violations.extend(check_levels(shape));
         violations
     }
 }
@@ -127,15 +128,15 @@ pub(super) fn targets_of(shape: &Shape) -> Targets {
 
 /// Whether the runs of a level may overlap each other: in level 0, and where another policy left
 /// several.
-fn is_stack(shape: &Shape, level: usize) -> bool {
-    level == 0 || filling_runs(shape, level).len() > 1
+fn is_stack(shape: &Shape, level: Level) -> bool {
+    level == Level::ZERO || filling_runs(shape, level).len() > 1
 }
 
 /// The levels that have work, most urgent first: level 0 and levels of several runs by their runs,
 /// the others by bytes above target. Bytes of busy tables count as gone.
 fn levels_with_work(targets: &Targets, shape: &Shape) -> Vec<Work> {
-    most_urgent_first((0..=BOTTOM).filter_map(|level| {
-        if level == 0 {
+    most_urgent_first(Level::all().filter_map(|level| {
+        if level == Level::ZERO {
             return Work::of_level_0(shape, 0);
         }
         if is_stack(shape, level) {
@@ -150,7 +151,7 @@ fn levels_with_work(targets: &Targets, shape: &Shape) -> Vec<Work> {
 }
 
 /// Bytes of the tables of a level that no job has taken.
-fn idle_bytes(shape: &Shape, level: usize) -> u64 {
+fn idle_bytes(shape: &Shape, level: Level) -> u64 {
     if shape.busy.is_empty() {
         return level_bytes(shape, level);
     }
@@ -167,12 +168,12 @@ fn debt_bytes(shape: &Shape) -> u64 {
     let mut debt = 0u64;
     let mut incoming = 0u64;
     if shape.l0_flushed_runs() >= shape.options.compaction.level_sizes().l0_trigger.max(1) {
-        incoming = level_bytes(shape, 0);
-        debt = incoming.saturating_add(level_bytes(shape, targets.next_level(shape, 0)));
+        incoming = level_bytes(shape, Level::ZERO);
+        debt = incoming.saturating_add(level_bytes(shape, targets.next_level(shape, Level::ZERO)));
     }
-    for level in 1..BOTTOM {
+    for level in Level::inner() {
         let bytes = level_bytes(shape, level)
-            + if level == targets.next_level(shape, 0) { incoming } else { 0 };
+            + if level == targets.next_level(shape, Level::ZERO) { incoming } else { 0 };
         let excess = bytes.saturating_sub(targets.bytes[level]);
         if excess == 0 {
             continue;
@@ -192,7 +193,7 @@ struct Picker<'a> {
     targets: Targets,
     picks: Picks<'a>,
     /// Levels that a level of overlapping runs waits for: nothing is taken from them.
-    held: Vec<usize>,
+    held: Vec<Level>,
 }
 
 impl<'a> Picker<'a> {
@@ -203,7 +204,7 @@ impl<'a> Picker<'a> {
     /// Rule: a level of overlapping runs (level 0, or runs left by another policy) gives its oldest
     /// run and everything that overlaps it to the next level; one job at a time. If it has to wait
     /// for a table there, no new job may take from that level, or it would wait for ever.
-    fn pick_stack(&mut self, level: usize, cause: Cause) {
+    fn pick_stack(&mut self, level: Level, cause: Cause) {
         let shape = self.shape;
         if !shape.damaged.is_empty() {
             return self.pick_stack_around_damage(level, cause);
@@ -214,7 +215,7 @@ impl<'a> Picker<'a> {
         }
         let Some(seed) = all_runs.iter().rev().find_map(Chosen::bounds) else { return };
         let mut chosen = stack_over(shape, level, seed);
-        if bytes_of(&chosen) < small_bytes(shape) || level == BOTTOM {
+        if bytes_of(&chosen) < small_bytes(shape) || level == Level::LAST {
             // Small flushes that do not overlap: one table for all of them. The bottom level: its
             // runs become one.
             chosen = all_runs;
@@ -228,11 +229,11 @@ impl<'a> Picker<'a> {
 
     /// Rule: while tables are damaged, the oldest run whose stack needs none of them goes; nobody
     /// waits for them. What overlaps them stays where it is.
-    fn pick_stack_around_damage(&mut self, level: usize, cause: Cause) {
+    fn pick_stack_around_damage(&mut self, level: Level, cause: Cause) {
         let shape = self.shape;
         let all_runs = whole_runs(shape, level);
         let mut tables = all_runs.iter().flat_map(Chosen::tables);
-        if level == BOTTOM || tables.any(|table| self.picks.is_taken(table.uid)) {
+        if level == Level::LAST || tables.any(|table| self.picks.is_taken(table.uid)) {
             return;
         }
         let output_level = self.stack_output(level);
@@ -247,8 +248,8 @@ impl<'a> Picker<'a> {
     }
 
     /// The level that a level of overlapping runs is merged into.
-    fn stack_output(&self, level: usize) -> usize {
-        if level == BOTTOM { BOTTOM } else { self.targets.next_level(self.shape, level) }
+    fn stack_output(&self, level: Level) -> Level {
+        if level == Level::LAST { Level::LAST } else { self.targets.next_level(self.shape, level) }
     }
 
     /// Rule: a level above its target gives tables from its cursor on, in key order and around,
@@ -282,8 +283,8 @@ impl<'a> Picker<'a> {
     /// Rule: the round-robin cursor. The first table that begins after it; the first of all if
     /// none.
     fn after_cursor(&self, place: &Placed<'_>) -> usize {
-        let level = self.shape.levels.get(place.level);
-        let Some(cursor) = level.and_then(|level| level.cursor.as_deref()) else { return 0 };
+        let level = &self.shape.levels[place.level];
+        let Some(cursor) = level.cursor.as_deref() else { return 0 };
         let after = place.tables().position(|table| key::compare(&table.smallest, cursor).is_gt());
         after.unwrap_or(0)
     }
@@ -305,7 +306,7 @@ impl<'a> Picker<'a> {
 
     /// Rule: more tables of the upper level come along if they add no table of the lower level, are
     /// not busy, and the job stays bounded (LevelDB, SetupOtherInputs).
-    fn widen(&self, output_level: usize, chosen: Vec<Chosen<'a>>) -> Option<Vec<Chosen<'a>>> {
+    fn widen(&self, output_level: Level, chosen: Vec<Chosen<'a>>) -> Option<Vec<Chosen<'a>>> {
         let shape = self.shape;
         let level = chosen.first()?.place.level;
         let bounds = bounds_over(&chosen)?;
@@ -325,7 +326,7 @@ impl<'a> Picker<'a> {
     fn finish(
         &self,
         mut chosen: Vec<Chosen<'a>>,
-        output_level: usize,
+        output_level: Level,
         cause: Cause,
         cursor: Option<CursorMove>,
     ) -> Option<Task> {
@@ -349,10 +350,11 @@ impl<'a> Picker<'a> {
 
     /// Rule: beside what is never moved (`moves`), tables of several runs and small ones of level 0
     /// are not.
-    fn may_move(&self, chosen: &[Chosen<'_>], output_level: usize) -> bool {
+    fn may_move(&self, chosen: &[Chosen<'_>], output_level: Level) -> bool {
         let [only] = chosen else { return false };
         let small = small_bytes(self.shape);
-        let has_small = only.place.level == 0 && only.tables().any(|table| table.bytes < small);
+        let has_small =
+            only.place.level == Level::ZERO && only.tables().any(|table| table.bytes < small);
         let bits = |level, entries| Leveled.filter_bits(self.shape, level, entries);
         !has_small && moves::may_move(self.shape, only, output_level, bits)
     }

@@ -6,7 +6,7 @@
 //! two rounds of the next level gives its epoch to both), the moved run gets the epoch below:
 //! within a level an epoch only orders. Damaged tables move too: a move reads nothing.
 
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, Level};
 use crate::compaction::policy::RangePick;
 use crate::compaction::policy::conflicts::any_taken;
 use crate::compaction::policy::geometry::{filling_runs, newest_epoch, placed};
@@ -16,13 +16,13 @@ use crate::version::shape::{PartKind, RunId, Shape};
 /// Moves draining runs back to the filling part. `None`: no level is draining. Otherwise nothing
 /// else may run now; `Some` of nothing: blocked by running jobs.
 pub(super) fn merge_parts_back(shape: &Shape) -> Option<Vec<Task>> {
-    if shape.levels.iter().all(|level| level.draining.is_none()) {
+    if shape.levels.values().all(|level| level.draining.is_none()) {
         return None;
     }
     if any_taken(shape) {
         return Some(Vec::new());
     }
-    Some((0..shape.levels.len()).filter_map(|level| undrain_level(shape, level)).collect())
+    Some(Level::all().filter_map(|level| undrain_level(shape, level)).collect())
 }
 
 /// The same as the next step of a range that a user asked for.
@@ -32,7 +32,7 @@ pub(super) fn merge_back_first(shape: &Shape) -> Option<RangePick> {
 }
 
 /// The move of the newest draining run of a level: the others must not pass it.
-pub(super) fn undrain_level(shape: &Shape, level: usize) -> Option<Task> {
+pub(super) fn undrain_level(shape: &Shape, level: Level) -> Option<Task> {
     let draining = placed(shape, level).find(|place| place.part == PartKind::Draining)?;
     let oldest_filling = filling_runs(shape, level).last().map(|run| run.epoch);
     let Some(below_filling) = oldest_filling.unwrap_or(DataEpoch::MAX).previous() else {
@@ -47,7 +47,7 @@ pub(super) fn undrain_level(shape: &Shape, level: usize) -> Option<Task> {
 }
 
 /// Where epochs leave no room: both parts of a level become one run.
-fn merge_level(shape: &Shape, level: usize) -> MergeTask {
+fn merge_level(shape: &Shape, level: Level) -> MergeTask {
     let inputs: Vec<_> = placed(shape, level).map(|place| place.whole().slice()).collect();
     let output = RunId::filling(level, newest_epoch(&inputs));
     MergeTask { inputs, output, cursor: None, cause: Cause::Drain }

@@ -23,8 +23,9 @@
 
 use std::ops::Bound;
 
+use crate::base::ids::Level;
 use crate::compaction::task::{MergeTask, Task};
-use crate::version::shape::{LevelShape, Shape};
+use crate::version::shape::Shape;
 
 #[cfg(test)]
 mod cases;
@@ -63,7 +64,7 @@ pub(crate) use plan::{Below, Plan};
 pub(crate) struct Placement {
     /// The level. Its runs stay newest first by data epoch, which is drawn at the memtable's
     /// freeze.
-    pub(crate) level: usize,
+    pub(crate) level: Level,
 }
 
 /// The next step of a compaction that a user asked for.
@@ -108,7 +109,7 @@ pub(crate) trait Policy: Send + Sync {
     /// Where the run of a flush goes. Level 0 as it stands: a merge in flight may be older than the
     /// flush, and only level 0 orders overlapping runs by age alone.
     fn place_flush(&self, _shape: &Shape) -> Placement {
-        Placement { level: 0 }
+        Placement { level: Level::ZERO }
     }
     /// Bytes at which the run of a flush is cut into tables. As it stands a run is one table,
     /// unless its memtable was much larger than it should have been.
@@ -118,10 +119,10 @@ pub(crate) trait Policy: Send + Sync {
     /// Bytes that the next merge of level 0 may read, whether or not it is due yet, without what is
     /// flushed meanwhile. As it stands its runs alone.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        shape.levels.first().map_or(0, LevelShape::bytes)
+        shape.levels[Level::ZERO].bytes()
     }
     /// Bits per key of the filter of a table with `entries` entries on `level`; 0: no filter.
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32;
+    fn filter_bits(&self, shape: &Shape, level: Level, entries: u64) -> f32;
     /// How far the tree is from its form.
     fn pressure(&self, shape: &Shape) -> Pressure;
     /// What is wrong with the form of a tree at rest, by the promises of this policy; one sentence

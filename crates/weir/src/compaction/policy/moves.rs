@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::ids::TableUid;
+use crate::base::ids::{Level, TableUid};
 use crate::compaction::policy::filters::keeps_too_many_bits;
 use crate::compaction::policy::geometry::{
     Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
@@ -82,11 +82,11 @@ pub(super) fn take<'a>(
 pub(super) fn may_move(
     shape: &Shape,
     source: &Chosen<'_>,
-    output_level: usize,
-    filter_bits: impl Fn(usize, u64) -> f32,
+    output_level: Level,
+    filter_bits: impl Fn(Level, u64) -> f32,
 ) -> bool {
     let (options, source_level) = (&shape.options, source.place.level);
-    if options.compression_at(source_level) != options.compression_at(output_level) {
+    if options.compression_at(source_level.get()) != options.compression_at(output_level.get()) {
         return false;
     }
     let entries = source.tables().map(|table| table.entries).sum();
@@ -107,7 +107,7 @@ pub(super) fn may_move(
 pub(super) fn merge_of(
     shape: &Shape,
     chosen: &[Chosen<'_>],
-    output_level: usize,
+    output_level: Level,
     cause: Cause,
 ) -> MergeTask {
     let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::geometry::{BOTTOM, draining_bytes, filling_bytes};
+use super::geometry::{draining_bytes, filling_bytes};
 use super::parts::{bytes_written_below, targets_of};
 use super::simulation::{ENTRY_BYTES, Tree};
+use crate::base::ids::{Level, PerLevel, level};
 use crate::base::prng::Prng;
 use crate::options::{CompactionPolicy, LeveledOptions, Options};
 
@@ -33,14 +34,14 @@ fn flush(tree: &mut Tree, prng: &mut Prng, seq: &mut u64) {
 /// Bytes written into the last but one level for each byte that came to it, while the tree grows
 /// from 200 to 400 write buffers: its level is a tenth of that, the one above a tenth of the level.
 fn inner_level_cost(compaction: CompactionPolicy, evenly: bool) -> f64 {
-    const LEVEL: usize = BOTTOM - 1;
+    let above_last = Level::LAST.previous().expect("a level above the last");
     let mut prng = Prng::new(0x1eaf);
     let mut tree = Tree::new(options(compaction));
     let (mut seq, mut before) = (0, (0, 0));
-    let come = |tree: &Tree| tree.level_bytes(LEVEL) + tree.level_bytes(BOTTOM);
+    let come = |tree: &Tree| tree.level_bytes(above_last) + tree.level_bytes(Level::LAST);
     for flushes in 0..400 {
         if flushes == 200 {
-            before = (tree.merged_into[LEVEL], come(&tree));
+            before = (tree.merged_into[above_last], come(&tree));
         }
         flush(&mut tree, &mut prng, &mut seq);
         if evenly {
@@ -53,7 +54,7 @@ fn inner_level_cost(compaction: CompactionPolicy, evenly: bool) -> f64 {
         }
     }
     tree.check();
-    let written = (tree.merged_into[LEVEL] - before.0) as f64;
+    let written = (tree.merged_into[above_last] - before.0) as f64;
     let cost = written / (come(&tree) - before.1) as f64;
     println!("{compaction}, evenly {evenly}: {cost:.2}; {}", tree.describe());
     cost
@@ -97,7 +98,7 @@ fn the_formula_is_what_a_fill_costs() {
         let (mut seq, mut formula) = (0, 0.0);
         for _ in 0..FLUSHES {
             let shape = tree.shape();
-            formula += bytes_written_below(&shape, &targets_of(&shape), 0) / FLUSHES as f64;
+            formula += bytes_written_below(&shape, &targets_of(&shape), level(0)) / FLUSHES as f64;
             flush(&mut tree, &mut prng, &mut seq);
             tree.settle();
         }
@@ -119,12 +120,11 @@ fn gear_keeps_pace_all_the_time() {
     let job = 8 * 8 * ENTRY_BYTES;
     for _ in 0..300 {
         flush(&mut tree, &mut prng, &mut seq);
-        let mut drained = [true; BOTTOM];
+        let mut drained = PerLevel::<bool>::default().each(|_| true);
         while tree.step() {
             let shape = tree.shape();
             let targets = targets_of(&shape);
-            let levels = drained.iter_mut().enumerate().skip(targets.base);
-            for (level, drained) in levels {
+            for level in Level::inner().filter(|&level| level >= targets.base) {
                 let (filling, target) = (filling_bytes(&shape, level), targets.bytes[level]);
                 let draining = draining_bytes(&shape, level);
                 let (left, rotated) = draining.unwrap_or((0, 0));
@@ -132,11 +132,11 @@ fn gear_keeps_pace_all_the_time() {
                     filling + left <= target.max(rotated) + 3 * job,
                     "level {level}: {filling} fill, {left} of {rotated} drain, target {target}"
                 );
-                if *drained && left > 0 && left == rotated && filling == 0 {
+                if drained[level] && left > 0 && left == rotated && filling == 0 {
                     rounds += 1;
                     assert!(rotated * 10 >= target * 9, "level {level} began with {rotated}");
                 }
-                *drained = draining.is_none();
+                drained[level] = draining.is_none();
             }
         }
     }

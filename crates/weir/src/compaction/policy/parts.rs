@@ -19,11 +19,12 @@
 
 use std::ops::Bound;
 
+use crate::base::ids::Level;
 use crate::compaction::policy::conflicts::{Picks, any_taken};
 use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
 use crate::compaction::policy::filters::filter_bits_of_levels;
 use crate::compaction::policy::geometry::{
-    BOTTOM, Chosen, Placed, filling_bytes, in_use, level_bytes, newest_filling, placed,
+    Chosen, Placed, filling_bytes, in_use, level_bytes, newest_filling, placed,
 };
 use crate::compaction::policy::merge_back::undrain_level;
 use crate::compaction::policy::moves::{self, move_or_merge, small_bytes, take_bytes_max};
@@ -38,7 +39,7 @@ pub(super) trait PartsPolicy: Send + Sync {
     fn pick_parts(&self, picker: &mut Picker<'_>);
 
     /// Bytes that a level below 0 ought to have given to the next one already.
-    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64;
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: Level) -> u64;
 
     /// What is wrong with a tree at rest that has the form of all such trees; one sentence each.
     fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String>;
@@ -70,10 +71,11 @@ impl<P: PartsPolicy> Policy for OfParts<P> {
 
     /// With the part that it drains into: what is flushed next may overlap all of it.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        level_bytes(shape, 0) + filling_bytes(shape, targets_of(shape).next_level(shape, 0))
+        level_bytes(shape, Level::ZERO)
+            + filling_bytes(shape, targets_of(shape).next_level(shape, Level::ZERO))
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+    fn filter_bits(&self, shape: &Shape, level: Level, entries: u64) -> f32 {
         filter_bits(shape, level, entries)
     }
 
@@ -103,8 +105,8 @@ pub(super) fn targets_of(shape: &Shape) -> Targets {
 }
 
 /// Whether another policy left several runs in a part of a level below 0.
-pub(super) fn has_several(shape: &Shape, level: usize) -> bool {
-    let parts = shape.levels.get(level).into_iter().flat_map(|level| level.parts());
+pub(super) fn has_several(shape: &Shape, level: Level) -> bool {
+    let parts = shape.levels[level].parts();
     parts.into_iter().any(|(_, part)| part.runs.len() > 1)
 }
 
@@ -117,12 +119,12 @@ pub(super) struct Picker<'a> {
 
 impl<'a> Picker<'a> {
     /// The level that `level` drains into.
-    pub(super) fn next_level(&self, level: usize) -> usize {
+    pub(super) fn next_level(&self, level: Level) -> Level {
         self.targets.next_level(self.shape, level)
     }
 
     /// Whether a job has a table of this part.
-    fn part_is_taken(&self, level: usize, part: PartKind) -> bool {
+    fn part_is_taken(&self, level: Level, part: PartKind) -> bool {
         let runs = placed(self.shape, level).filter(|place| place.part == part);
         !self.picks.busy().is_empty()
             && runs.flat_map(|place| place.tables()).any(|table| self.picks.is_taken(table.uid))
@@ -130,17 +132,18 @@ impl<'a> Picker<'a> {
 
     /// Whether a job may be bringing tables to `level`: they come from the nearest level above that
     /// has any.
-    fn is_being_fed(&self, level: usize) -> bool {
-        let above = (0..level).rev().find(|&above| in_use(self.shape, above));
+    fn is_being_fed(&self, level: Level) -> bool {
+        let above = Level::all().rev().find(|&above| above < level && in_use(self.shape, above));
         let kinds = [PartKind::Filling, PartKind::Draining];
         above.is_some_and(|above| kinds.iter().any(|&part| self.part_is_taken(above, part)))
     }
 
     /// Rule: a level is rotated when its draining part is empty and nothing is on its way to it.
     /// Not the last level, which has nowhere to drain to, nor level 0.
-    pub(super) fn rotate(&mut self, level: usize, cause: Cause) -> bool {
-        let Some(parts) = self.shape.levels.get(level) else { return false };
-        let may = (1..BOTTOM).contains(&level)
+    pub(super) fn rotate(&mut self, level: Level, cause: Cause) -> bool {
+        let parts = &self.shape.levels[level];
+        let may = level > Level::ZERO
+            && level < Level::LAST
             && parts.draining.is_none()
             && !parts.filling.runs.is_empty()
             && !self.part_is_taken(level, PartKind::Filling)
@@ -154,12 +157,12 @@ impl<'a> Picker<'a> {
 
     /// Rule: the first tables of the oldest run of the draining part (in level 0, of all) are
     /// merged into the next level's filling part: about `bytes`, but no more than a job may take.
-    pub(super) fn drain(&mut self, level: usize, bytes: u64, cause: Cause) -> bool {
-        let part = if level == 0 { PartKind::Filling } else { PartKind::Draining };
+    pub(super) fn drain(&mut self, level: Level, bytes: u64, cause: Cause) -> bool {
+        let part = if level == Level::ZERO { PartKind::Filling } else { PartKind::Draining };
         let next = self.next_level(level);
         let oldest = placed(self.shape, level).filter(|place| place.part == part).last();
         let Some(oldest) = oldest else { return false };
-        let rotating = next < BOTTOM && self.part_is_taken(next, PartKind::Filling);
+        let rotating = next < Level::LAST && self.part_is_taken(next, PartKind::Filling);
         if rotating || self.part_is_taken(level, part) {
             return false;
         }
@@ -170,7 +173,7 @@ impl<'a> Picker<'a> {
     /// Rule: the last level gets its one run back. A draining part there, or in level 0, fills
     /// again; of several runs the last but one gives its first tables to the last.
     pub(super) fn unstack_bottom(&mut self) -> bool {
-        for level in [0, BOTTOM] {
+        for level in [Level::ZERO, Level::LAST] {
             if let Some(task) = undrain_level(self.shape, level) {
                 // Whatever runs may be bringing tables to this level.
                 if !any_taken(self.shape) && self.picks.is_empty() {
@@ -179,13 +182,13 @@ impl<'a> Picker<'a> {
                 return true;
             }
         }
-        let runs: Vec<Placed<'_>> = placed(self.shape, BOTTOM).collect();
+        let runs: Vec<Placed<'_>> = placed(self.shape, Level::LAST).collect();
         let [.., newer, older] = runs[..] else { return false };
         if !newer.is_idle(self.picks.busy()) || !older.is_idle(self.picks.busy()) {
             return true;
         }
         let source = self.first_tables(newer, take_bytes_max(self.shape));
-        self.merge_into(source, BOTTOM, Some(older), Cause::Drain);
+        self.merge_into(source, Level::LAST, Some(older), Cause::Drain);
         true
     }
 
@@ -199,7 +202,7 @@ impl<'a> Picker<'a> {
     fn merge_into(
         &mut self,
         mut source: Chosen<'a>,
-        level: usize,
+        level: Level,
         into: Option<Placed<'a>>,
         cause: Cause,
     ) -> bool {
@@ -256,7 +259,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Whether tables that overlap nothing in the target are moved, not rewritten.
-    fn may_move(&self, source: &Chosen<'_>, level: usize) -> bool {
+    fn may_move(&self, source: &Chosen<'_>, level: Level) -> bool {
         let bits = |level, entries| filter_bits(self.shape, level, entries);
         moves::may_move(self.shape, source, level, bits)
     }
@@ -267,7 +270,7 @@ impl<'a> Picker<'a> {
 const RUNS_PER_LEVEL: f64 = 1.5;
 
 /// Filter bits of what a merge writes.
-fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
+fn filter_bits(shape: &Shape, level: Level, entries: u64) -> f32 {
     filter_bits_of_levels(shape, level, entries, RUNS_PER_LEVEL)
 }
 
@@ -278,32 +281,32 @@ fn filter_bits(shape: &Shape, level: usize, entries: u64) -> f32 {
 /// that comes meets (S/P - 1)/2 others on average: (S/P + 1)/2 are written; (r + 1)/2 where each
 /// level is `r` times the one above (LSbM §2.2). The last level has all of its `N` bytes all the
 /// time: N/P + 1.
-pub(super) fn bytes_written_below(shape: &Shape, targets: &Targets, level: usize) -> f64 {
+pub(super) fn bytes_written_below(shape: &Shape, targets: &Targets, level: Level) -> f64 {
     let mut cost = 0.0;
     let mut above = match targets.bytes[level] {
         // Level 0, or a level that should be empty.
         0 => shape.options.write_buffer_bytes.max(1) as f64,
         target => target as f64,
     };
-    for below in targets.base.max(level + 1)..BOTTOM {
+    for below in level.deeper().filter(|&below| below >= targets.base && below < Level::LAST) {
         let size = targets.bytes[below].max(1) as f64;
         cost += f64::midpoint(size / above, 1.0).max(1.0);
         above = size;
     }
-    cost + level_bytes(shape, BOTTOM) as f64 / above + 1.0
+    cost + level_bytes(shape, Level::LAST) as f64 / above + 1.0
 }
 
 /// The load of a tree with parts. `bytes_late` says how many bytes a level ought to have given
 /// already.
-fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, usize) -> u64) -> Pressure {
+fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, Level) -> u64) -> Pressure {
     let targets = targets_of(shape);
-    let per_flushed_byte = bytes_written_below(shape, &targets, 0);
+    let per_flushed_byte = bytes_written_below(shape, &targets, Level::ZERO);
     let l0_trigger = shape.options.compaction.level_sizes().l0_trigger.max(1);
     let batch = shape.options.write_buffer_bytes.saturating_mul(l0_trigger as u64);
-    let late = (1..BOTTOM).map(|level| {
+    let late = Level::inner().map(|level| {
         bytes_late(&targets, level) as f64 * bytes_written_below(shape, &targets, level)
     });
-    let debt = level_bytes(shape, 0) as f64 * per_flushed_byte + late.sum::<f64>();
+    let debt = level_bytes(shape, Level::ZERO) as f64 * per_flushed_byte + late.sum::<f64>();
     Pressure {
         l0_runs: shape.l0_flushed_runs(),
         l0_trigger,
@@ -319,18 +322,18 @@ fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, usize) -> u64) -> Press
 fn check(shape: &Shape) -> Vec<String> {
     let mut violations = Vec::new();
     let base = targets_of(shape).base;
-    for (level, parts) in shape.levels.iter().enumerate() {
-        let edge = level == 0 || level >= BOTTOM;
+    for (level, parts) in shape.levels.iter() {
+        let edge = level == Level::ZERO || level == Level::LAST;
         if edge && parts.draining.is_some() {
             violations.push(format!("level {level} has a draining part"));
         }
-        for (kind, part) in parts.parts().filter(|_| level > 0) {
+        for (kind, part) in parts.parts().filter(|_| level > Level::ZERO) {
             if part.runs.len() > 1 {
                 let count = part.runs.len();
                 violations.push(format!("level {level} has {count} {kind:?} runs, not one"));
             }
         }
-        if (1..base).contains(&level) && !parts.is_empty() {
+        if level > Level::ZERO && level < base && !parts.is_empty() {
             violations.push(format!("level {level} has tables above the base level {base}"));
         }
     }

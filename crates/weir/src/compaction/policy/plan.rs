@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use crate::base::ids::TableUid;
-use crate::base::limits::LEVELS;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{KeyBounds, Placed, in_use, placed, run_of};
 use crate::compaction::policy::moves::overlap_bytes_max;
@@ -72,7 +71,7 @@ pub(super) fn by_size(shape: &Shape, merge: &MergeTask) -> Plan {
 pub(super) fn aligned(shape: &Shape, merge: &MergeTask) -> Plan {
     let inputs = inputs(shape, merge);
     let bounds = inputs.iter().map(|table| KeyBounds::of(table)).reduce(KeyBounds::union);
-    let next = (merge.output.level + 1..LEVELS).find(|&level| in_use(shape, level));
+    let next = merge.output.level.deeper().find(|&level| in_use(shape, level));
     let below = match (next, bounds) {
         // Several runs there become one before they are merged with: the largest tells most.
         (Some(level), Some(bounds)) => placed(shape, level)

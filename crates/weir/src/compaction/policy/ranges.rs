@@ -2,13 +2,12 @@
 
 use std::ops::Bound;
 
+use crate::base::ids::Level;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::RangePick;
 use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::deletes_hide_nothing;
-use crate::compaction::policy::geometry::{
-    BOTTOM, Chosen, KeyBounds, bounds_over, placed, stack_over,
-};
+use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, stack_over};
 use crate::compaction::policy::moves::merge_of;
 use crate::compaction::task::{Cause, Task};
 use crate::version::shape::Shape;
@@ -22,7 +21,7 @@ pub(super) fn into_last_level(
 ) -> RangePick {
     let mut bounds: Option<KeyBounds<'_>> = None;
     let mut chosen: Vec<Chosen<'_>> = Vec::new();
-    for level in 0..shape.levels.len() {
+    for level in Level::all() {
         let tables: Vec<&TableMeta> =
             placed(shape, level).flat_map(|run| run.in_range(lower, upper).tables()).collect();
         let around = |useful: &dyn Fn(&TableMeta) -> bool| {
@@ -32,7 +31,7 @@ pub(super) fn into_last_level(
             seed.map_or_else(Vec::new, |seed| stack_over(shape, level, seed))
         };
         let mut stack = around(&|_| true);
-        if level == BOTTOM && bounds.is_none() && stack.len() == 1 {
+        if level == Level::LAST && bounds.is_none() && stack.len() == 1 {
             stack = around(&|table| deletes_hide_nothing(shape, table));
         }
         chosen.extend(stack);
@@ -41,7 +40,7 @@ pub(super) fn into_last_level(
     if chosen.is_empty() {
         return RangePick::Done;
     }
-    let merge = merge_of(shape, &chosen, BOTTOM, Cause::Manual);
+    let merge = merge_of(shape, &chosen, Level::LAST, Cause::Manual);
     let picks = Picks::new(shape);
     if picks.any_busy(&chosen) || picks.conflicts(&chosen, merge.output) {
         return RangePick::Wait;

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::simulation::{ENTRY_BYTES, Tree, with_options};
-use crate::base::ids::DataEpoch;
-use crate::base::limits::LEVELS;
+use crate::base::ids::{DataEpoch, Level};
 use crate::base::prng::Prng;
 use crate::filter::monkey::false_positives;
 use crate::options::{CompactionPolicy, Filters, LeveledOptions, Options, RunsOptions};
@@ -19,7 +18,7 @@ fn random_tree(prng: &mut Prng, options: Options) -> Tree {
     let keys = 20 + prng.below(400);
     let mut seq = 1_000_000;
     let parts =
-        (0..LEVELS).flat_map(|level| [PartKind::Filling, PartKind::Draining].map(|h| (level, h)));
+        Level::all().flat_map(|level| [PartKind::Filling, PartKind::Draining].map(|h| (level, h)));
     for (level, part) in parts {
         if prng.chance(1, if part == PartKind::Filling { 3 } else { 2 }) {
             continue;
@@ -126,7 +125,7 @@ fn fill(compaction: CompactionPolicy, runs_per_level: usize, flushes: u64, keys:
         // No multiple of a batch: else it would see trees after their merges only.
         if flush >= flushes / 2 && flush % 13 == 0 {
             let live = tree.content().len() as f64 * ENTRY_BYTES as f64;
-            let bytes: u64 = (0..LEVELS).map(|level| tree.level_bytes(level)).sum();
+            let bytes: u64 = Level::all().map(|level| tree.level_bytes(level)).sum();
             cost.space_most = cost.space_most.max(bytes as f64 / live);
         }
     }

@@ -10,16 +10,15 @@
 //! writes cannot be passed); (3) in its level it is newer than every run that stays there (H22);
 //! (4) every merge leaves fewer runs or deeper ones, so a tree that nobody writes to comes to rest.
 
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 
-use crate::base::ids::{DataEpoch, TableUid};
-use crate::base::limits::LEVELS;
+use crate::base::ids::{DataEpoch, Level, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::{deletes_hide_nothing, rewrite, rewrite_deletes};
 use crate::compaction::policy::filters::{TreeForm, filter_bits};
 use crate::compaction::policy::geometry::{
-    BOTTOM, KeyBounds, Placed, check_levels, filling_runs, level_bytes, newest_epoch, placed,
+    KeyBounds, Placed, filling_runs, level_bytes, newest_epoch, placed,
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
@@ -45,7 +44,7 @@ pub(super) trait RunsPolicy: Send + Sync {
     /// The runs that count as load, and how many start a compaction. As it stands the level with
     /// the most runs pulls the spring that level 0 pulls in a leveled tree.
     fn load(&self, shape: &Shape) -> Pressure {
-        let most = (0..LEVELS).map(|level| count_runs(shape, level)).max().unwrap_or(0);
+        let most = Level::all().map(|level| count_runs(shape, level)).max().unwrap_or(0);
         Pressure { l0_runs: most, l0_trigger: runs_max(shape), ..Pressure::default() }
     }
 
@@ -74,7 +73,7 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
         plan::by_size(shape, merge)
     }
 
-    fn filter_bits(&self, shape: &Shape, level: usize, entries: u64) -> f32 {
+    fn filter_bits(&self, shape: &Shape, level: Level, entries: u64) -> f32 {
         filter_bits(shape, level, entries, self.0.form(runs_max(shape) as f64))
     }
 
@@ -82,7 +81,7 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
     /// in bursts as large as the level that is merged, and the runs that wait for such a merge show
     /// it in time.
     fn pressure(&self, shape: &Shape) -> Pressure {
-        let full = (0..LEVELS).filter(|&level| is_full(shape, level));
+        let full = Level::all().filter(|&level| is_full(shape, level));
         let debt_bytes = full.map(|level| level_bytes(shape, level)).fold(0, u64::saturating_add);
         Pressure { debt_bytes, ..self.0.load(shape) }
     }
@@ -95,23 +94,23 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
 }
 
 /// All runs from a level down, newest first: the order of reading.
-pub(super) fn runs_from(shape: &Shape, level: usize) -> Vec<Placed<'_>> {
-    (level..LEVELS).flat_map(|level| placed(shape, level)).collect()
+pub(super) fn runs_from(shape: &Shape, level: Level) -> Vec<Placed<'_>> {
+    level.to_last().flat_map(|level| placed(shape, level)).collect()
 }
 
 /// The deepest level with a run.
-pub(super) fn deepest_in_use(shape: &Shape) -> Option<usize> {
-    (0..LEVELS).rev().find(|&level| !filling_runs(shape, level).is_empty())
+pub(super) fn deepest_in_use(shape: &Shape) -> Option<Level> {
+    Level::all().rev().find(|&level| !filling_runs(shape, level).is_empty())
 }
 
 /// How many runs a level has, as far as they count as load.
-pub(super) fn count_runs(shape: &Shape, level: usize) -> usize {
-    if level == 0 { shape.l0_flushed_runs() } else { filling_runs(shape, level).len() }
+pub(super) fn count_runs(shape: &Shape, level: Level) -> usize {
+    if level == Level::ZERO { shape.l0_flushed_runs() } else { filling_runs(shape, level).len() }
 }
 
 /// The same of the whole tree.
 pub(super) fn count_all(shape: &Shape) -> usize {
-    (0..LEVELS).map(|level| count_runs(shape, level)).sum()
+    Level::all().map(|level| count_runs(shape, level)).sum()
 }
 
 /// How many runs make a level full.
@@ -120,13 +119,13 @@ pub(super) fn runs_max(shape: &Shape) -> usize {
 }
 
 /// Whether a level has as many runs as it may, or more.
-pub(super) fn is_full(shape: &Shape, level: usize) -> bool {
+pub(super) fn is_full(shape: &Shape, level: Level) -> bool {
     count_runs(shape, level) >= runs_max(shape)
 }
 
 /// The full levels, most urgent first: by how full they are; of equal ones the upper goes first.
-pub(super) fn full_levels(shape: &Shape) -> Vec<usize> {
-    let mut levels: Vec<usize> = (0..LEVELS).filter(|&level| is_full(shape, level)).collect();
+pub(super) fn full_levels(shape: &Shape) -> Vec<Level> {
+    let mut levels: Vec<Level> = Level::all().filter(|&level| is_full(shape, level)).collect();
     levels.sort_by_key(|&level| std::cmp::Reverse(count_runs(shape, level)));
     levels
 }
@@ -139,10 +138,10 @@ pub(super) fn is_as_large(bytes: u64, others: u64) -> bool {
 /// Rule: where the output of a whole level goes, below which nothing is taken along: to the next
 /// level; past empty ones to the first with runs, if it is as large as the smallest run there. So a
 /// tree with a gap (left by a policy that fills levels from below) becomes one without.
-pub(super) fn append_level(shape: &Shape, level: usize) -> usize {
+pub(super) fn append_level(shape: &Shape, level: Level) -> Level {
     let batch = level_bytes(shape, level);
-    let next = (level + 1).min(BOTTOM);
-    let Some(first) = (next..LEVELS).find(|&l| !filling_runs(shape, l).is_empty()) else {
+    let next = level.next().unwrap_or(Level::LAST);
+    let Some(first) = next.to_last().find(|&l| !filling_runs(shape, l).is_empty()) else {
         return next;
     };
     let smallest = placed(shape, first).map(|run| run.bytes()).min().unwrap_or(0);
@@ -157,7 +156,7 @@ pub(super) struct Picker<'a> {
 
 impl Picker<'_> {
     /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
-    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> bool {
+    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: Level, cause: Cause) -> bool {
         if runs.is_empty() || !self.are_idle(runs) {
             return false;
         }
@@ -183,12 +182,12 @@ impl Picker<'_> {
     /// The tasks; if there are none and nothing runs, a rewrite of what is mostly deletes.
     fn finish(self) -> Vec<Task> {
         let shape = self.shape;
-        self.picks.finish(|| rewrite_deletes(shape, runs_from(shape, 0).pop()?))
+        self.picks.finish(|| rewrite_deletes(shape, runs_from(shape, Level::ZERO).pop()?))
     }
 }
 
 /// A merge of whole runs, newest first, into one.
-fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: usize, cause: Cause) -> MergeTask {
+fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: Level, cause: Cause) -> MergeTask {
     let inputs: Vec<RunSlice> = runs.iter().map(|run| run.whole().slice()).collect();
     let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
     MergeTask { inputs, output, cursor: None, cause }
@@ -198,7 +197,7 @@ fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: usize, cause: Caus
 /// that are older but have a larger number (a leveled run keeps the epoch of its first table,
 /// whatever came to it later). Runs of the output level that are no inputs are older than all
 /// inputs, unless the inputs are of that level only: then their epochs are in order already.
-fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoch {
+fn epoch_in(shape: &Shape, output_level: Level, inputs: &[RunSlice]) -> DataEpoch {
     let newest = newest_epoch(inputs);
     if inputs.iter().all(|slice| slice.run.level == output_level) {
         return newest;
@@ -214,7 +213,7 @@ fn epoch_in(shape: &Shape, output_level: usize, inputs: &[RunSlice]) -> DataEpoc
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
 /// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    let runs = runs_from(shape, 0);
+    let runs = runs_from(shape, Level::ZERO);
     let in_range = |place: &Placed<'_>| !place.in_range(lower, upper).span.is_empty();
     let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
     let oldest = runs.iter().rposition(in_range).unwrap_or(newest);
@@ -241,10 +240,10 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     RangePick::Task(Task::Merge(rewrite(*place, uids, Cause::Manual)))
 }
 
-/// What holds for every tree: levels that exist, runs newest first.
+/// What holds for every tree: runs newest first.
 fn check_order(shape: &Shape) -> Vec<String> {
-    let mut violations: Vec<String> = check_levels(shape).into_iter().collect();
-    for level in 0..shape.levels.len() {
+    let mut violations = Vec::new();
+    for level in Level::all() {
         let runs = filling_runs(shape, level).iter();
         let epochs: Vec<DataEpoch> = runs.map(|run| run.epoch).collect();
         if !epochs.is_sorted_by(|newer, older| newer > older) {
@@ -255,7 +254,7 @@ fn check_order(shape: &Shape) -> Vec<String> {
 }
 
 /// What holds for levels that collect runs: fewer than make a level full.
-pub(super) fn check_counts(shape: &Shape, levels: Range<usize>) -> Vec<String> {
+pub(super) fn check_counts(shape: &Shape, levels: impl Iterator<Item = Level>) -> Vec<String> {
     let full = levels.filter(|&level| is_full(shape, level));
     full.map(|level| {
         let (count, max) = (count_runs(shape, level), runs_max(shape));

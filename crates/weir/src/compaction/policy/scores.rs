@@ -1,12 +1,13 @@
 //! Which level works next, where levels have sizes: LevelDB's decision, by score.
 
+use crate::base::ids::Level;
 use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
 
 /// A level that has work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Work {
-    pub(super) level: usize,
+    pub(super) level: Level,
     /// How urgent it is: 1 and more.
     pub(super) score: f64,
     /// Bytes that have to go.
@@ -19,17 +20,17 @@ impl Work {
     pub(super) fn of_level_0(shape: &Shape, excess: u64) -> Option<Self> {
         let trigger = shape.options.compaction.level_sizes().l0_trigger.max(1);
         let score = shape.l0_flushed_runs() as f64 / trigger as f64;
-        let work = Self { level: 0, score, excess, cause: Cause::RunCount };
+        let work = Self { level: Level::ZERO, score, excess, cause: Cause::RunCount };
         (score >= 1.0).then_some(work)
     }
 
     /// Rule: a level that should be empty, or is out of form, gives all it has.
-    pub(super) fn drain(level: usize, bytes: u64) -> Self {
+    pub(super) fn drain(level: Level, bytes: u64) -> Self {
         Self { level, score: 1.0, excess: bytes, cause: Cause::Drain }
     }
 
     /// Rule: a level with more bytes than its target gives the excess.
-    pub(super) fn above_target(level: usize, bytes: u64, target: u64) -> Option<Self> {
+    pub(super) fn above_target(level: Level, bytes: u64, target: u64) -> Option<Self> {
         let excess = bytes.saturating_sub(target);
         let score = bytes as f64 / target as f64;
         let work = Self { level, score, excess, cause: Cause::LevelBytes };

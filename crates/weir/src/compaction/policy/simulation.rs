@@ -7,8 +7,7 @@ use std::sync::Arc;
 use super::cases::table;
 use super::cut::Cutter;
 use super::{Policy, RangePick, running_job};
-use crate::base::ids::{DataEpoch, TableUid};
-use crate::base::limits::LEVELS;
+use crate::base::ids::{DataEpoch, Level, PerLevel, TableUid, level};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, MergeTask, RotateTask, RunSlice, Task};
@@ -51,10 +50,10 @@ pub(super) struct Tree {
     policy: &'static dyn Policy,
     options: Arc<Options>,
     /// Per level and part, runs by data epoch.
-    levels: Vec<[BTreeMap<DataEpoch, SimRun>; 2]>,
+    levels: PerLevel<[BTreeMap<DataEpoch, SimRun>; 2]>,
     /// Bytes of the draining parts when they were rotated.
-    pub(super) rotated: [u64; LEVELS],
-    cursors: Vec<Option<Vec<u8>>>,
+    pub(super) rotated: PerLevel<u64>,
+    cursors: PerLevel<Option<Vec<u8>>>,
     busy: BTreeSet<TableUid>,
     in_flight: Vec<InFlight>,
     next_uid: TableUid,
@@ -63,7 +62,7 @@ pub(super) struct Tree {
     deletes: bool,
     pub(super) flushed_bytes: u64,
     pub(super) merged_bytes: u64,
-    pub(super) merged_into: [u64; LEVELS],
+    pub(super) merged_into: PerLevel<u64>,
     moves: u64,
 }
 
@@ -77,9 +76,9 @@ impl Tree {
         Self {
             policy: crate::compaction::policy_of(options.compaction),
             options: Arc::new(options),
-            levels: vec![Default::default(); LEVELS],
-            rotated: [0; LEVELS],
-            cursors: vec![None; LEVELS],
+            levels: PerLevel::default(),
+            rotated: PerLevel::default(),
+            cursors: PerLevel::default(),
             busy: BTreeSet::new(),
             in_flight: Vec::new(),
             next_uid: TableUid::FIRST,
@@ -87,7 +86,7 @@ impl Tree {
             deletes: false,
             flushed_bytes: 0,
             merged_bytes: 0,
-            merged_into: [0; LEVELS],
+            merged_into: PerLevel::default(),
             moves: 0,
         }
     }
@@ -101,7 +100,7 @@ impl Tree {
             let tables = TableList::new(tables).expect("tables of a run are disjoint");
             RunShape { epoch, tables }
         };
-        for (level, [filling, draining]) in self.levels.iter().enumerate() {
+        for (level, [filling, draining]) in self.levels.iter() {
             let parts = &mut shape.levels[level];
             parts.cursor = self.cursors[level].clone();
             parts.filling.runs = filling.iter().rev().map(run_shape).collect();
@@ -137,7 +136,7 @@ impl Tree {
     }
 
     /// Adds a table to a run; refuses one that overlaps another.
-    fn insert(&mut self, level: usize, part: PartKind, epoch: DataEpoch, table: SimTable) {
+    fn insert(&mut self, level: Level, part: PartKind, epoch: DataEpoch, table: SimTable) {
         let run = self.levels[level][part as usize].entry(epoch).or_default();
         let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
         let before = run.range(..=last).next_back().map(|(_, table)| &table.meta);
@@ -149,7 +148,7 @@ impl Tree {
     /// Adds a table of these entries, which are in key order, to a part of a level.
     pub(super) fn add_table(
         &mut self,
-        level: usize,
+        level: Level,
         part: PartKind,
         epoch: DataEpoch,
         entries: Vec<Entry>,
@@ -196,7 +195,7 @@ impl Tree {
         self.flushed_bytes += entries.len() as u64 * ENTRY_BYTES;
         for chunk in entries.chunks(per_table) {
             let table = self.make_table(chunk.to_vec());
-            self.insert(0, PartKind::Filling, epoch, table);
+            self.insert(level(0), PartKind::Filling, epoch, table);
         }
     }
 
@@ -322,7 +321,7 @@ impl Tree {
 
     /// The same with their places.
     fn ranked_runs(&self) -> impl Iterator<Item = (RunId, &SimRun)> {
-        self.levels.iter().enumerate().flat_map(|(level, parts)| {
+        self.levels.iter().flat_map(|(level, parts)| {
             let kinds = [PartKind::Filling, PartKind::Draining].into_iter().zip(parts);
             kinds.flat_map(move |(kind, part)| {
                 let runs = part.iter().rev();
@@ -333,7 +332,7 @@ impl Tree {
 
     /// Makes every level start its next pick at any of its tables.
     pub(super) fn scatter_cursors(&mut self, prng: &mut Prng) {
-        for (cursor, [filling, _]) in self.cursors.iter_mut().zip(&self.levels) {
+        for (cursor, [filling, _]) in self.cursors.values_mut().zip(self.levels.values()) {
             let Some(run) = filling.values().next_back() else { continue };
             let index = prng.below(run.len() as u64) as usize;
             *cursor = run.values().nth(index).map(|table| table.meta.largest.clone());
@@ -405,14 +404,14 @@ impl Tree {
         self.live(&content)
     }
 
-    pub(super) fn level_bytes(&self, level: usize) -> u64 {
+    pub(super) fn level_bytes(&self, level: Level) -> u64 {
         let tables =
             self.levels[level].iter().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
         tables.map(|table| table.meta.bytes).sum()
     }
 
     pub(super) fn describe(&self) -> String {
-        let levels: Vec<String> = (0..LEVELS)
+        let levels: Vec<String> = Level::all()
             .map(|level| {
                 format!(
                     "L{level} {}/{}",
@@ -570,7 +569,7 @@ fn a_full_range_ends_in_one_run() {
         rounds += 1;
     }
     assert_eq!(rounds, 1);
-    assert!((0..LEVELS - 1).all(|level| tree.level_bytes(level) == 0));
+    assert!(Level::all().all(|level| level == Level::LAST || tree.level_bytes(level) == 0));
     tree.check();
 }
 
@@ -650,7 +649,7 @@ fn a_sequential_fill_is_moved_not_merged() {
 #[test]
 fn overwriting_keeps_space_and_writes_bounded() {
     let (amplification, tree) = write_amplification(1500, 64, 20_000, scaled_options(10));
-    let bytes: u64 = (0..LEVELS).map(|level| tree.level_bytes(level)).sum();
+    let bytes: u64 = Level::all().map(|level| tree.level_bytes(level)).sum();
     let space = bytes as f64 / (tree.content().len() as f64 * ENTRY_BYTES as f64);
     println!("write {amplification:.2} space {space:.2}; {}", tree.describe());
     assert!(space <= 1.25, "space amplification {space:.2}");

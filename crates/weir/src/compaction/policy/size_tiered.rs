@@ -16,8 +16,9 @@
 
 use std::ops::Range;
 
+use crate::base::ids::Level;
 use crate::base::limits::LEVELS;
-use crate::compaction::policy::geometry::{BOTTOM, Placed};
+use crate::compaction::policy::geometry::Placed;
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::policy::{L0_SLACK, Pressure};
 use crate::compaction::task::Cause;
@@ -35,7 +36,7 @@ pub(crate) struct SizeTiered;
 
 impl RunsPolicy for SizeTiered {
     fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
-        let order = runs::runs_from(shape, 0);
+        let order = runs::runs_from(shape, Level::ZERO);
         pick_similar(shape, &order, picker);
         if picker.is_empty() {
             pick_cheapest(shape, &order, picker);
@@ -115,7 +116,7 @@ fn pick_cheapest(shape: &Shape, order: &[Placed<'_>], picker: &mut Picker<'_>) {
 fn merge_window(order: &[Placed<'_>], window: &Range<usize>, picker: &mut Picker<'_>) -> bool {
     let inputs = order.get(window.clone()).unwrap_or_default();
     let Some(oldest) = inputs.last() else { return false };
-    let next_older = order.get(window.end).map_or(BOTTOM, |run| run.level);
-    let output_level = (oldest.level + 1).min(next_older);
+    let next_older = order.get(window.end).map_or(Level::LAST, |run| run.level);
+    let output_level = oldest.level.next().map_or(next_older, |next| next.min(next_older));
     picker.merge(inputs, output_level, Cause::RunCount)
 }

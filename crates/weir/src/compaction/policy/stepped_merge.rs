@@ -15,8 +15,8 @@
 //!
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level.
 
-use crate::base::limits::LEVELS;
-use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
+use crate::base::ids::Level;
+use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::{Cause, MoveTask, Task};
 use crate::version::shape::{RunId, Shape};
@@ -26,27 +26,27 @@ pub(crate) struct SteppedMerge;
 
 impl RunsPolicy for SteppedMerge {
     fn pick_runs(&self, shape: &Shape, picker: &mut Picker<'_>) {
-        let last = runs::deepest_in_use(shape).unwrap_or(0).max(1);
+        let last = runs::deepest_in_use(shape).map_or(Level::ONE, |level| level.max(Level::ONE));
         for level in runs::full_levels(shape) {
             pick_level(shape, level, last, picker);
         }
     }
 
     fn check_form(&self, shape: &Shape) -> Vec<String> {
-        runs::check_counts(shape, 0..LEVELS)
+        runs::check_counts(shape, Level::all())
     }
 }
 
 /// Rule: all runs of a full level become one run of the next; those of the last level become one in
 /// their place.
-fn pick_level(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
+fn pick_level(shape: &Shape, level: Level, last: Level, picker: &mut Picker<'_>) {
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
     if level == last {
         picker.merge(&all, level, Cause::RunCount);
         return;
     }
     let output_level = runs::append_level(shape, level);
-    if output_level == last && output_level == level + 1 {
+    if output_level == last && level.next() == Some(output_level) {
         make_room(shape, level, last, picker);
     }
     picker.merge(&all, output_level, Cause::RunCount);
@@ -54,17 +54,18 @@ fn pick_level(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>)
 
 /// Rule: the only run of the last level goes one level deeper when it is as large as a whole level
 /// of the batch that is about to be appended.
-fn make_room(shape: &Shape, level: usize, last: usize, picker: &mut Picker<'_>) {
+fn make_room(shape: &Shape, level: Level, last: Level, picker: &mut Picker<'_>) {
     let mut runs_of_last = placed(shape, last);
     let (Some(only), None) = (runs_of_last.next(), runs_of_last.next()) else { return };
     let level_full = level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
-    if last == BOTTOM || !runs::is_as_large(only.bytes(), level_full) {
+    let Some(deeper) = last.next() else { return };
+    if !runs::is_as_large(only.bytes(), level_full) {
         return;
     }
     if picker.are_idle(&[only]) {
         picker.accept(Task::Move(MoveTask {
             input: only.whole().slice(),
-            output: RunId::filling(last + 1, only.run.epoch),
+            output: RunId::filling(deeper, only.run.epoch),
             cursor: None,
             cause: Cause::LevelBytes,
         }));

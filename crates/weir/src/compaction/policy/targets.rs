@@ -7,17 +7,17 @@
 //! last: nothing has to be moved for it. Source: RocksDB's dynamic level bytes. We differ: the last
 //! level counts as what is expected of it (the option `expected_bytes`) if that is more.
 
-use crate::base::limits::LEVELS;
-use crate::compaction::policy::geometry::{BOTTOM, in_use, level_bytes};
+use crate::base::ids::{Level, PerLevel};
+use crate::compaction::policy::geometry::{in_use, level_bytes};
 use crate::version::shape::Shape;
 
 /// How large each level should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Targets {
     /// The level that level 0 is merged into.
-    pub(super) base: usize,
+    pub(super) base: Level,
     /// Target bytes per level; 0 above the base level, `u64::MAX` for the bottom.
-    pub(super) bytes: [u64; LEVELS],
+    pub(super) bytes: PerLevel<u64>,
 }
 
 impl Targets {
@@ -27,18 +27,19 @@ impl Targets {
     pub(super) fn of(shape: &Shape, unit: u64) -> Self {
         let sizes = shape.options.compaction.level_sizes();
         let ratio = u64::from(sizes.level_ratio.max(2));
-        let mut bytes = [0; LEVELS];
-        bytes[BOTTOM] = u64::MAX;
-        let mut base = BOTTOM;
-        let largest = (1..LEVELS).map(|level| level_bytes(shape, level)).max().unwrap_or(0);
+        let mut bytes = PerLevel::default();
+        bytes[Level::LAST] = u64::MAX;
+        let mut base = Level::LAST;
+        let largest =
+            Level::ONE.to_last().map(|level| level_bytes(shape, level)).max().unwrap_or(0);
         let mut target = largest.max(sizes.expected_bytes);
-        while base > 1 {
+        while let Some(above) = base.previous().filter(|&above| above >= Level::ONE) {
             target /= ratio;
-            let needed = if in_use(shape, base - 1) { unit / 2 } else { unit };
+            let needed = if in_use(shape, above) { unit / 2 } else { unit };
             if target < needed {
                 break;
             }
-            base -= 1;
+            base = above;
             bytes[base] = target.max(unit);
         }
         Self { base, bytes }
@@ -46,15 +47,14 @@ impl Targets {
 
     /// The level that a table of `level` goes to next: never past a level with tables, which are
     /// older than its own and newer than what lies deeper; never short of the base level otherwise.
-    pub(super) fn next_level(&self, shape: &Shape, level: usize) -> usize {
-        let mut deeper = level + 1..BOTTOM;
-        deeper.find(|&next| next >= self.base || in_use(shape, next)).unwrap_or(BOTTOM)
+    pub(super) fn next_level(&self, shape: &Shape, level: Level) -> Level {
+        level.deeper().find(|&next| next >= self.base || in_use(shape, next)).unwrap_or(Level::LAST)
     }
 
     /// The targets in one line, for the text cases.
     #[cfg(test)]
     pub(super) fn describe(&self) -> String {
-        let levels = self.base..BOTTOM;
+        let levels = self.base.to_last().filter(|&level| level < Level::LAST);
         let bytes: Vec<String> =
             levels.map(|level| format!(" L{level} {}", self.bytes[level])).collect();
         format!("base L{}{}", self.base, bytes.concat())

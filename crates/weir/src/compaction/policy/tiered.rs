@@ -15,8 +15,8 @@
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level, while jobs of other
 //! levels run beside it and bring new runs to it.
 
-use crate::base::limits::LEVELS;
-use crate::compaction::policy::geometry::{BOTTOM, Placed, level_bytes, placed};
+use crate::base::ids::Level;
+use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::Cause;
 use crate::version::shape::Shape;
@@ -32,14 +32,14 @@ impl RunsPolicy for Tiered {
     }
 
     fn check_form(&self, shape: &Shape) -> Vec<String> {
-        runs::check_counts(shape, 0..LEVELS)
+        runs::check_counts(shape, Level::all())
     }
 }
 
 /// Rule: all runs of a full level become one run of the next, or with all that lies below one run
 /// of the deepest level, if that is less than the level has.
-fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
-    let deeper: Vec<Placed<'_>> = runs::runs_from(shape, level + 1);
+fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
+    let deeper: Vec<Placed<'_>> = level.deeper().flat_map(|deeper| placed(shape, deeper)).collect();
     let deeper_bytes: u64 = deeper.iter().map(Placed::bytes).sum();
     let is_small = !runs::is_as_large(deeper_bytes, level_bytes(shape, level));
     if let Some(last) = deeper.last()
@@ -49,6 +49,7 @@ fn pick_level(shape: &Shape, level: usize, picker: &mut Picker<'_>) {
         return;
     }
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
-    let output_level = if level == BOTTOM { BOTTOM } else { runs::append_level(shape, level) };
+    let output_level =
+        if level == Level::LAST { Level::LAST } else { runs::append_level(shape, level) };
     picker.merge(&all, output_level, Cause::RunCount);
 }

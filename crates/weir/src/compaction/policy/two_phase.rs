@@ -13,7 +13,8 @@
 //!
 //! Invariants: those of `parts`.
 
-use crate::compaction::policy::geometry::{BOTTOM, draining_bytes, level_bytes};
+use crate::base::ids::Level;
+use crate::compaction::policy::geometry::{draining_bytes, level_bytes};
 use crate::compaction::policy::moves::take_bytes_max;
 use crate::compaction::policy::parts::{self, PartsPolicy, Picker};
 use crate::compaction::policy::scores::{Work, most_urgent_first};
@@ -29,7 +30,7 @@ impl PartsPolicy for TwoPhase {
     fn pick_parts(&self, picker: &mut Picker<'_>) {
         let shape = picker.shape;
         let candidates = candidates(shape, &picker.targets);
-        for work in candidates.iter().filter(|work| work.level > 0) {
+        for work in candidates.iter().filter(|work| work.level > Level::ZERO) {
             if draining_bytes(shape, work.level).is_none() {
                 picker.rotate(work.level, work.cause);
             }
@@ -40,7 +41,7 @@ impl PartsPolicy for TwoPhase {
         }
     }
 
-    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: usize) -> u64 {
+    fn bytes_late(&self, shape: &Shape, targets: &Targets, level: Level) -> u64 {
         level_bytes(shape, level).saturating_sub(targets.bytes[level])
     }
 
@@ -54,14 +55,18 @@ impl PartsPolicy for TwoPhase {
 
 /// The levels that have work, most urgent first.
 fn candidates(shape: &Shape, targets: &Targets) -> Vec<Work> {
-    most_urgent_first((0..BOTTOM).filter_map(|level| candidate(shape, targets, level)))
+    most_urgent_first(
+        Level::all()
+            .filter(|&level| level < Level::LAST)
+            .filter_map(|level| candidate(shape, targets, level)),
+    )
 }
 
 /// Rule: level 0 works from `l0_trigger` runs on, every other level when both parts together hold
 /// more than its target; all of it has to go above the base level, and where another policy left
 /// several runs in a part.
-fn candidate(shape: &Shape, targets: &Targets, level: usize) -> Option<Work> {
-    if level == 0 {
+fn candidate(shape: &Shape, targets: &Targets, level: Level) -> Option<Work> {
+    if level == Level::ZERO {
         return Work::of_level_0(shape, take_bytes_max(shape));
     }
     let (bytes, target) = (level_bytes(shape, level), targets.bytes[level]);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::wal::{LogEnd, Memtables, Segments, read_log};
 use super::{LostLog, Output, Repair, log_source};
 use crate::base::error::{Error, Result};
-use crate::base::ids::{Lsn, SegmentNumber};
+use crate::base::ids::{Level, Lsn, SegmentNumber};
 use crate::base::key::Seq;
 use crate::log::{GroupView, LogPosition, groups_behind, is_blank};
 use crate::storage::{LogKind, Object, check_ahead};
@@ -164,7 +164,7 @@ impl Repair {
             let output = Output {
                 keyspace: id,
                 options: &state.options,
-                run: RunId::filling(0, set.new_epoch()),
+                run: RunId::filling(Level::ZERO, set.new_epoch()),
                 hash_seed: root.hash_seed,
                 new_uid: Arc::new(move || uids.new_uid()),
             };

@@ -42,7 +42,7 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, SegmentNumber, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
@@ -94,7 +94,7 @@ struct Repair {
 /// A table of the tree that is damaged or missing.
 struct BadTable {
     keyspace: KeyspaceId,
-    level: usize,
+    level: Level,
     part: PartKind,
     epoch: DataEpoch,
     table: Arc<Table>,
@@ -325,7 +325,7 @@ impl Repair {
         let mut bad = Vec::new();
         for state in root.keyspaces.iter() {
             let keyspace = state.id;
-            for (level, runs) in state.version.levels().iter().enumerate() {
+            for (level, runs) in state.version.levels().iter() {
                 let tables = runs.runs().flat_map(|(part, run)| {
                     run.tables.iter().map(move |(_, t)| (part, run.epoch, t))
                 });

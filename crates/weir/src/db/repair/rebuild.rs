@@ -20,9 +20,9 @@ use super::{
     LostLog, LostTable, Output, REACHED, Reached, Repair, damage, sound_meta, sound_table,
 };
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Lsn, SegmentNumber, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::key::compare;
-use crate::base::limits::{KEYSPACES_MAX, LEVELS};
+use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::db::engine::DEFAULT_KEYSPACE;
@@ -41,7 +41,7 @@ use crate::version::shape::RunId;
 use crate::version::tables::TableList;
 
 /// Where the merged runs go: what is in the last level is never merged again without need.
-const LEVEL: usize = LEVELS - 1;
+const LEVEL: Level = Level::LAST;
 
 /// What a rebuild has collected so far.
 struct Collected {
@@ -337,7 +337,7 @@ impl Repair {
             let output = Output {
                 keyspace,
                 options: &options_of(root, keyspace),
-                run: RunId::filling(0, DataEpoch::ZERO),
+                run: RunId::filling(Level::ZERO, DataEpoch::ZERO),
                 hash_seed: collected.hash_seed,
                 new_uid: collected.new_uid(),
             };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch, lsn, segment, uid};
+use crate::base::ids::{KeyspaceId, epoch, level, lsn, segment, uid};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
 use crate::options::Options;
@@ -18,10 +18,10 @@ fn tree() -> VersionSet {
     apply(&set, |part| {
         part.create = Some("default".into());
         part.options = Some(Arc::new(Options::default()));
-        part.add_table(0, epoch(30), meta(3, "a", "h", (200, 300)));
-        part.add_table(0, epoch(20), meta(2, "e", "z", (100, 199)));
-        part.add_table(1, epoch(10), meta(10, "a", "f", (1, 50)));
-        part.add_table(1, epoch(10), meta(11, "m", "p", (1, 99)));
+        part.add_table(level(0), epoch(30), meta(3, "a", "h", (200, 300)));
+        part.add_table(level(0), epoch(20), meta(2, "e", "z", (100, 199)));
+        part.add_table(level(1), epoch(10), meta(10, "a", "f", (1, 50)));
+        part.add_table(level(1), epoch(10), meta(11, "m", "p", (1, 99)));
         part.flushed = Some(flushed(5, 300));
     })
     .unwrap();
@@ -58,46 +58,48 @@ fn refused(change: impl FnOnce(&mut KeyspaceEdit), why: &str) {
 fn sound_edits_pass() {
     // Level 0 to level 1, all of it.
     apply(&tree(), |part| {
-        part.remove_table(0, uid(3));
-        part.remove_table(0, uid(2));
-        part.remove_table(1, uid(10));
-        part.remove_table(1, uid(11));
-        part.add_table(1, epoch(10), meta(40, "a", "g", (1, 300)));
-        part.add_table(1, epoch(10), meta(41, "h", "z", (1, 300)));
+        part.remove_table(level(0), uid(3));
+        part.remove_table(level(0), uid(2));
+        part.remove_table(level(1), uid(10));
+        part.remove_table(level(1), uid(11));
+        part.add_table(level(1), epoch(10), meta(40, "a", "g", (1, 300)));
+        part.add_table(level(1), epoch(10), meta(41, "h", "z", (1, 300)));
     })
     .unwrap();
     // The oldest run of level 0 alone.
     apply(&tree(), |part| {
-        part.remove_table(0, uid(2));
-        part.remove_table(1, uid(10));
-        part.remove_table(1, uid(11));
-        part.add_table(1, epoch(10), meta(40, "a", "z", (1, 199)));
+        part.remove_table(level(0), uid(2));
+        part.remove_table(level(1), uid(10));
+        part.remove_table(level(1), uid(11));
+        part.add_table(level(1), epoch(10), meta(40, "a", "z", (1, 199)));
     })
     .unwrap();
     // A table moves down and passes no other.
     let set = tree();
     let before = Arc::clone(
-        set.current().keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1].filling.runs
-            [0]
-        .find(b"n")
-        .unwrap(),
+        set.current().keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[level(1)]
+            .filling
+            .runs[0]
+            .find(b"n")
+            .unwrap(),
     );
     let moved = meta(11, "m", "p", (1, 99));
     let installed = apply(&set, |part| {
-        part.remove_table(1, uid(11));
-        part.add_table(2, epoch(10), moved);
+        part.remove_table(level(1), uid(11));
+        part.add_table(level(2), epoch(10), moved);
     })
     .unwrap();
     assert!(installed.removed.is_empty());
-    let after = installed.root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[2]
-        .filling
-        .runs[0]
+    let after = installed.root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()
+        [level(2)]
+    .filling
+    .runs[0]
         .find(b"n")
         .cloned();
     assert!(Arc::ptr_eq(&before, &after.unwrap()), "a moved table keeps its reader");
     // The next flush.
     apply(&tree(), |part| {
-        part.add_table(0, epoch(31), meta(50, "a", "z", (301, 310)));
+        part.add_table(level(0), epoch(31), meta(50, "a", "z", (301, 310)));
         part.flushed = Some(flushed(9, 310));
     })
     .unwrap();
@@ -105,14 +107,14 @@ fn sound_edits_pass() {
 
 #[test]
 fn tables_must_make_sense() {
-    refused(|p| p.add_table(2, epoch(9), meta(60, "b", "a", (1, 1))), "smallest key above");
-    refused(|p| p.add_table(2, epoch(9), meta(60, "a", "b", (9, 1))), "sequence");
-    refused(|p| p.add_table(2, epoch(9), meta(0, "a", "b", (1, 1))), "never assigned");
+    refused(|p| p.add_table(level(2), epoch(9), meta(60, "b", "a", (1, 1))), "smallest key above");
+    refused(|p| p.add_table(level(2), epoch(9), meta(60, "a", "b", (9, 1))), "sequence");
+    refused(|p| p.add_table(level(2), epoch(9), meta(0, "a", "b", (1, 1))), "never assigned");
     refused(
         |p| {
             let mut table = (*meta(60, "a", "b", (1, 1))).clone();
             table.entries = 0;
-            p.add_table(2, epoch(9), Arc::new(table));
+            p.add_table(level(2), epoch(9), Arc::new(table));
         },
         "counts",
     );
@@ -120,28 +122,28 @@ fn tables_must_make_sense() {
 
 #[test]
 fn tables_are_in_one_place() {
-    refused(|p| p.add_table(2, epoch(9), meta(3, "a", "b", (1, 1))), "in use");
-    refused(|p| p.remove_table(1, uid(3)), "not in level 1");
-    refused(|p| p.remove_table(0, uid(77)), "not in level 0");
+    refused(|p| p.add_table(level(2), epoch(9), meta(3, "a", "b", (1, 1))), "in use");
+    refused(|p| p.remove_table(level(1), uid(3)), "not in level 1");
+    refused(|p| p.remove_table(level(0), uid(77)), "not in level 0");
     refused(
         |p| {
-            p.remove_table(0, uid(3));
-            p.remove_table(0, uid(3));
+            p.remove_table(level(0), uid(3));
+            p.remove_table(level(0), uid(3));
         },
         "twice",
     );
     refused(
         |p| {
-            p.add_table(2, epoch(9), meta(60, "a", "b", (1, 1)));
-            p.add_table(3, epoch(9), meta(60, "a", "b", (1, 1)));
+            p.add_table(level(2), epoch(9), meta(60, "a", "b", (1, 1)));
+            p.add_table(level(3), epoch(9), meta(60, "a", "b", (1, 1)));
         },
         "twice",
     );
     // A table that moves must stay what it is.
     refused(
         |p| {
-            p.remove_table(1, uid(11));
-            p.add_table(2, epoch(10), meta(11, "m", "q", (1, 99)));
+            p.remove_table(level(1), uid(11));
+            p.add_table(level(2), epoch(10), meta(11, "m", "q", (1, 99)));
         },
         "in use",
     );
@@ -150,22 +152,22 @@ fn tables_are_in_one_place() {
 /// LevelDB #320: two versions of one user key in two tables of a level.
 #[test]
 fn a_run_does_not_split_a_user_key() {
-    refused(|p| p.add_table(1, epoch(10), meta(60, "f", "g", (1, 60))), "overlap");
-    refused(|p| p.add_table(1, epoch(10), meta(60, "k", "m", (1, 60))), "overlap");
+    refused(|p| p.add_table(level(1), epoch(10), meta(60, "f", "g", (1, 60))), "overlap");
+    refused(|p| p.add_table(level(1), epoch(10), meta(60, "k", "m", (1, 60))), "overlap");
 }
 
 /// RocksDB #5913: level 0 must be newest first, by epoch and by sequence.
 #[test]
 fn level_0_is_newest_first() {
-    refused(|p| p.add_table(0, epoch(40), meta(60, "x", "z", (250, 260))), "newest first");
-    refused(|p| p.add_table(0, epoch(5), meta(60, "x", "z", (301, 310))), "newest first");
+    refused(|p| p.add_table(level(0), epoch(40), meta(60, "x", "z", (250, 260))), "newest first");
+    refused(|p| p.add_table(level(0), epoch(5), meta(60, "x", "z", (301, 310))), "newest first");
 }
 
 #[test]
 fn flushes_install_oldest_first() {
     let flush = |number, seqs: (u64, u64), lsn, flushed_seq| {
         move |p: &mut KeyspaceEdit| {
-            p.add_table(0, epoch(number), meta(60, "a", "b", seqs));
+            p.add_table(level(0), epoch(number), meta(60, "a", "b", seqs));
             p.flushed = Some(flushed(lsn, flushed_seq));
         }
     };
@@ -182,33 +184,33 @@ fn data_does_not_overtake_older_data() {
     // The newer run of level 0 goes down and leaves the older one above its data.
     refused(
         |p| {
-            p.remove_table(0, uid(3));
-            p.remove_table(1, uid(10));
-            p.add_table(1, epoch(10), meta(60, "a", "h", (1, 300)));
+            p.remove_table(level(0), uid(3));
+            p.remove_table(level(1), uid(10));
+            p.add_table(level(1), epoch(10), meta(60, "a", "h", (1, 300)));
         },
         "would pass table 2",
     );
     // The oldest run goes to level 2, past level 1.
     refused(
         |p| {
-            p.remove_table(0, uid(2));
-            p.add_table(2, epoch(9), meta(60, "e", "z", (100, 199)));
+            p.remove_table(level(0), uid(2));
+            p.add_table(level(2), epoch(9), meta(60, "e", "z", (100, 199)));
         },
         "would pass table 10",
     );
     // A table moves past another level.
     refused(
         |p| {
-            p.remove_table(0, uid(2));
-            p.add_table(2, epoch(20), meta(2, "e", "z", (100, 199)));
+            p.remove_table(level(0), uid(2));
+            p.add_table(level(2), epoch(20), meta(2, "e", "z", (100, 199)));
         },
         "would pass table 10",
     );
     // Old data moves up past newer data.
     refused(
         |p| {
-            p.remove_table(1, uid(10));
-            p.add_table(0, epoch(31), meta(60, "a", "f", (301, 302)));
+            p.remove_table(level(1), uid(10));
+            p.add_table(level(0), epoch(31), meta(60, "a", "f", (301, 302)));
         },
         "would pass table 3",
     );
@@ -237,7 +239,7 @@ fn keyspaces_begin_and_end_once() {
     assert_eq!(set.apply(without_options).unwrap_err().error.kind(), ErrorKind::Conflict);
     let mut drop_and_change = VersionEdit::default();
     drop_and_change.keyspace(KeyspaceId::new(0)).drop = true;
-    drop_and_change.keyspace(KeyspaceId::new(0)).remove_table(0, uid(3));
+    drop_and_change.keyspace(KeyspaceId::new(0)).remove_table(level(0), uid(3));
     assert_eq!(set.apply(drop_and_change).unwrap_err().error.kind(), ErrorKind::Conflict);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap().removed.len(), 4);
     assert_eq!(apply(&set, |p| p.drop = true).unwrap_err().error.kind(), ErrorKind::Closed);
@@ -252,7 +254,7 @@ fn a_uid_is_added_to_one_keyspace() {
     let mut edit = VersionEdit::default();
     for id in [KeyspaceId::new(0), KeyspaceId::new(1)] {
         let table = TableMeta { keyspace: id, ..(*meta(70, "a", "b", (1, 1))).clone() };
-        edit.keyspace(id).add_table(2, epoch(5), Arc::new(table));
+        edit.keyspace(id).add_table(level(2), epoch(5), Arc::new(table));
     }
     let failed = set.apply(edit).unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::Conflict);
@@ -265,8 +267,8 @@ fn edits_over_keyspaces_are_atomic() {
     let set = tree();
     let before = set.current();
     let mut edit = VersionEdit::default();
-    edit.keyspace(KeyspaceId::new(0)).remove_table(0, uid(3));
-    edit.keyspace(KeyspaceId::new(1)).add_table(0, epoch(1), meta(70, "a", "b", (1, 1)));
+    edit.keyspace(KeyspaceId::new(0)).remove_table(level(0), uid(3));
+    edit.keyspace(KeyspaceId::new(1)).add_table(level(0), epoch(1), meta(70, "a", "b", (1, 1)));
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Closed);
     assert!(Arc::ptr_eq(&before, &set.current()));
     assert!(set.live_tables().contains(&uid(3)));

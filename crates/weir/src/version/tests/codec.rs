@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, lsn, segment, uid};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, level, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{put_field, put_number};
@@ -60,8 +60,8 @@ fn worked_examples() {
         ..VersionEdit::default()
     };
     let part = edit.keyspace(KeyspaceId::new(3));
-    part.remove_table(0, uid(8));
-    part.set_cursor(1, Some(b"k".to_vec()));
+    part.remove_table(level(0), uid(8));
+    part.set_cursor(level(1), Some(b"k".to_vec()));
     let (segment, offset, lsn, opening) = (segment(7), 4096, lsn(42), 3);
     let log_start = LogPosition { segment, offset, lsn, opening, prev_crc: 0xf3ad_bd42 };
     part.flushed = Some(Flushed { log_start, flushed_seq: 1000, durable_lsn: Lsn::new(41) });
@@ -73,8 +73,8 @@ fn worked_examples() {
     let bytes = example(page, "## Parts in bytes");
     let mut edit = VersionEdit::default();
     let part = edit.keyspace(KeyspaceId::new(3));
-    part.rotate(5, Rotation { bytes: 2_000_000, entries: 1000 });
-    part.remove_table_from(4, PartKind::Draining, uid(8));
+    part.rotate(level(5), Rotation { bytes: 2_000_000, entries: 1000 });
+    part.remove_table_from(level(4), PartKind::Draining, uid(8));
     let mut encoded = Vec::new();
     edit.encode(&mut encoded);
     assert_eq!(encoded, bytes);
@@ -121,7 +121,7 @@ fn worked_example_of_a_creation() {
     let part = edit.keyspace(KeyspaceId::new(3));
     part.create = Some("users".to_owned());
     part.options = Some(Arc::new(common.compaction(sizes)));
-    part.add_table(0, epoch(4), Arc::new(meta));
+    part.add_table(level(0), epoch(4), Arc::new(meta));
     let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(6));
     let tiered = Options::default().compaction(runs);
     edit.keyspace(KeyspaceId::new(4)).options = Some(Arc::new(tiered));
@@ -151,15 +151,15 @@ fn damaged_edits_are_refused_or_decoded() {
     let part = edit.keyspace(KeyspaceId::new(3));
     part.create = Some("users".into());
     part.options = Some(Arc::new(Options::default()));
-    part.add_table(1, epoch(5), meta(9, "a", "b", (1, 2)));
-    part.remove_table(1, uid(8));
-    part.remove_table_from(2, PartKind::Draining, uid(7));
+    part.add_table(level(1), epoch(5), meta(9, "a", "b", (1, 2)));
+    part.remove_table(level(1), uid(8));
+    part.remove_table_from(level(2), PartKind::Draining, uid(7));
     part.added.push(AddedTable {
-        run: RunId { level: 2, part: PartKind::Draining, epoch: epoch(4) },
+        run: RunId { level: level(2), part: PartKind::Draining, epoch: epoch(4) },
         meta: meta(10, "c", "d", (1, 2)),
     });
-    part.rotate(3, Rotation { bytes: 4000, entries: 40 });
-    part.set_cursor(1, Some(b"k".to_vec()));
+    part.rotate(level(3), Rotation { bytes: 4000, entries: 40 });
+    part.set_cursor(level(1), Some(b"k".to_vec()));
     part.flushed =
         Some(Flushed { log_start: LogPosition::ORIGIN, flushed_seq: 9, durable_lsn: Lsn::ZERO });
     let mut bytes = Vec::new();

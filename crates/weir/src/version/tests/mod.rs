@@ -17,7 +17,7 @@ use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
 use super::root::{KeyspaceVersion, Root};
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
-use crate::base::ids::{KeyspaceId, Lineage, lsn, segment, uid};
+use crate::base::ids::{KeyspaceId, Level, Lineage, level, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -73,7 +73,7 @@ fn dump(root: &Root) -> String {
             keyspace.flushed_seq
         )
         .unwrap();
-        for (number, level) in keyspace.version.levels().iter().enumerate() {
+        for (number, level) in keyspace.version.levels().iter() {
             if let Some(cursor) = &level.cursor {
                 writeln!(text, " cursor {number} {cursor:?}").unwrap();
             }
@@ -117,7 +117,7 @@ fn compaction(
     set: &VersionSet,
     prng: &mut Prng,
     keyspace: &KeyspaceVersion,
-    level: usize,
+    level: Level,
 ) -> KeyspaceEdit {
     let mut edit = KeyspaceEdit::default();
     let levels = keyspace.version.levels();
@@ -133,7 +133,7 @@ fn compaction(
     };
     let mut range = (u64::MAX, 0);
     let mut seqs = (u64::MAX, 0);
-    let mut take = |edit: &mut KeyspaceEdit, level: usize, part: PartKind, table: &TableMeta| {
+    let mut take = |edit: &mut KeyspaceEdit, level: Level, part: PartKind, table: &TableMeta| {
         edit.remove_table_from(level, part, table.uid);
         range.0 = range.0.min(number_of(&table.smallest));
         range.1 = range.1.max(number_of(&table.largest));
@@ -142,9 +142,9 @@ fn compaction(
         range
     };
     let mut inputs = (u64::MAX, 0);
-    if level == 0 {
+    if level == Level::ZERO {
         for (table, _) in source.runs.iter().flat_map(|run| run.tables.iter()) {
-            inputs = take(&mut edit, 0, part, table);
+            inputs = take(&mut edit, level, part, table);
         }
     } else if let Some(run) = source.runs.last() {
         let (table, _) = run.tables.get(prng.below(run.tables.len() as u64) as usize).unwrap();
@@ -156,23 +156,24 @@ fn compaction(
     }
     let (low, high) = (key(inputs.0), key(inputs.1));
     let newest = source.runs[0].epoch;
-    let target = levels[level + 1].filling.runs.first();
+    let next = level.next().unwrap();
+    let target = levels[next].filling.runs.first();
     let epoch = target.map_or(newest, |run| run.epoch);
     if let Some(run) = target {
         let lower = std::ops::Bound::Included(low.as_bytes());
         let upper = std::ops::Bound::Included(high.as_bytes());
         for table in run.overlapping(lower, upper) {
-            take(&mut edit, level + 1, PartKind::Filling, table.meta());
+            take(&mut edit, next, PartKind::Filling, table.meta());
         }
     }
     if edit.removed.len() == 1 && prng.chance(1, 2) {
         let uid = edit.removed[0].uid;
         let found = keyspace.version.tables().find(|t| t.meta().uid == uid).unwrap();
-        edit.add_table(level + 1, epoch, Arc::new(found.meta().clone()));
+        edit.add_table(next, epoch, Arc::new(found.meta().clone()));
         return edit;
     }
     for table in outputs(set, prng, range, seqs) {
-        edit.add_table(level + 1, epoch, table);
+        edit.add_table(next, epoch, table);
     }
     edit
 }
@@ -188,7 +189,7 @@ fn flush(
     let seqs = (root.last_seq + 1, root.last_seq + 1 + prng.below(10));
     let table = meta(set.new_uid().get(), &key(low), &key(low + prng.below(99)), seqs);
     let mut edit = KeyspaceEdit::default();
-    edit.add_table(0, set.new_epoch(), table);
+    edit.add_table(level(0), set.new_epoch(), table);
     let number = keyspace.log_start.lsn.get() + prng.below(5);
     let (segment, lsn) = (segment(1 + number / 10), lsn(number));
     let log_start = LogPosition { segment, offset: number * 100, lsn, ..LogPosition::ORIGIN };
@@ -221,7 +222,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
             KeyspaceEdit { options: Some(Arc::new(options)), ..KeyspaceEdit::default() }
         }
         3..9 => {
-            let level = prng.below(3) as usize;
+            let level = level(prng.below(3) as usize);
             compaction(set, prng, keyspace, level)
         }
         _ => flush(set, prng, &root, keyspace),
@@ -230,7 +231,8 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     if choice == 15 && ids.len() > 1 {
         // One atomic change of two keyspaces.
         let other = ids[(ids.iter().position(|&i| i == id).unwrap() + 1) % ids.len()];
-        edit.keyspaces.insert(other, compaction(set, prng, root.keyspaces.get(other).unwrap(), 0));
+        edit.keyspaces
+            .insert(other, compaction(set, prng, root.keyspaces.get(other).unwrap(), level(0)));
     }
     for (&id, part) in &mut edit.keyspaces {
         for table in &mut part.added {

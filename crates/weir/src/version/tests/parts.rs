@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{dump, meta, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, epoch, lsn, segment, uid};
+use crate::base::ids::{KeyspaceId, Level, epoch, level, lsn, segment, uid};
 use crate::log::LogPosition;
 use crate::options::Options;
 use crate::version::edit::{AddedTable, Flushed, KeyspaceEdit, Rotation, VersionEdit};
@@ -26,7 +26,7 @@ fn refused(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) 
     assert!(text.contains(why), "{text} does not say {why:?}");
 }
 
-fn added(level: usize, part: PartKind, number: u64, table: u64, keys: (&str, &str)) -> AddedTable {
+fn added(level: Level, part: PartKind, number: u64, table: u64, keys: (&str, &str)) -> AddedTable {
     AddedTable {
         run: RunId { level, part, epoch: epoch(number) },
         meta: meta(table, keys.0, keys.1, (1, 99)),
@@ -39,17 +39,17 @@ fn tree(set: &VersionSet) {
     apply(set, |part| {
         part.create = Some("default".into());
         part.options = Some(Arc::new(Options::default()));
-        part.add_table(1, epoch(10), meta(3, "a", "f", (1, 99)));
-        part.add_table(1, epoch(10), meta(4, "m", "p", (1, 99)));
-        part.add_table(2, epoch(9), meta(2, "a", "z", (1, 99)));
+        part.add_table(level(1), epoch(10), meta(3, "a", "f", (1, 99)));
+        part.add_table(level(1), epoch(10), meta(4, "m", "p", (1, 99)));
+        part.add_table(level(2), epoch(9), meta(2, "a", "z", (1, 99)));
         let log_start = LogPosition { segment: segment(1), lsn: lsn(5), ..LogPosition::ORIGIN };
         part.flushed = Some(Flushed { log_start, flushed_seq: 300, durable_lsn: lsn(4) });
     })
     .unwrap();
-    apply(set, |part| part.rotate(1, Rotation { bytes: 2007, entries: 20 })).unwrap();
+    apply(set, |part| part.rotate(level(1), Rotation { bytes: 2007, entries: 20 })).unwrap();
     apply(set, |part| {
-        part.add_table(1, epoch(12), meta(6, "a", "e", (100, 200)));
-        part.add_table(1, epoch(12), meta(7, "f", "k", (100, 200)));
+        part.add_table(level(1), epoch(12), meta(6, "a", "e", (100, 200)));
+        part.add_table(level(1), epoch(12), meta(7, "f", "k", (100, 200)));
     })
     .unwrap();
 }
@@ -67,7 +67,7 @@ fn filling_is_read_before_draining() {
     tree(&set);
     assert_eq!(order(&set), [6, 7, 3, 4, 2]);
     let root = set.current();
-    let level = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1];
+    let level = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[level(1)];
     let part = level.part(PartKind::Draining).unwrap();
     assert_eq!((part.rotated_bytes, part.rotated_entries), (2007, 20));
     assert_eq!(level.part(PartKind::Filling).unwrap().runs.len(), 1);
@@ -77,16 +77,24 @@ fn filling_is_read_before_draining() {
 fn rotations_are_refused() {
     let (set, _) = set::fresh(1 << 20);
     tree(&set);
-    refused(&set, |p| p.rotate(1, Rotation { bytes: 2013, entries: 20 }), "cannot be rotated");
-    refused(&set, |p| p.rotate(3, Rotation::default()), "cannot be rotated");
-    refused(&set, |p| p.rotate(2, Rotation { bytes: 1003, entries: 10 }), "with 1003 bytes");
-    refused(&set, |p| p.rotate(2, Rotation { bytes: 1002, entries: 9 }), "and 9 entries");
+    refused(
+        &set,
+        |p| p.rotate(level(1), Rotation { bytes: 2013, entries: 20 }),
+        "cannot be rotated",
+    );
+    refused(&set, |p| p.rotate(level(3), Rotation::default()), "cannot be rotated");
+    refused(&set, |p| p.rotate(level(2), Rotation { bytes: 1003, entries: 10 }), "with 1003 bytes");
+    refused(&set, |p| p.rotate(level(2), Rotation { bytes: 1002, entries: 9 }), "and 9 entries");
     // A draining part begins with a rotation.
-    refused(&set, |p| p.added.push(added(2, PartKind::Draining, 1, 60, ("a", "b"))), "no draining");
-    refused(&set, |p| p.remove_table_from(2, PartKind::Draining, uid(2)), "no draining");
+    refused(
+        &set,
+        |p| p.added.push(added(level(2), PartKind::Draining, 1, 60, ("a", "b"))),
+        "no draining",
+    );
+    refused(&set, |p| p.remove_table_from(level(2), PartKind::Draining, uid(2)), "no draining");
     // A table is where it is.
-    refused(&set, |p| p.remove_table(1, uid(3)), "not in the run");
-    refused(&set, |p| p.remove_table_from(1, PartKind::Draining, uid(6)), "not in the run");
+    refused(&set, |p| p.remove_table(level(1), uid(3)), "not in the run");
+    refused(&set, |p| p.remove_table_from(level(1), PartKind::Draining, uid(6)), "not in the run");
 }
 
 /// Goal: no data overtakes newer or older data of the same keys, parts included (H4, H23). Method:
@@ -97,33 +105,33 @@ fn data_keeps_its_order_through_a_round() {
     tree(&set);
     // Filling data does not move down past draining data.
     let past = |p: &mut KeyspaceEdit| {
-        p.remove_table(1, uid(6));
-        p.remove_table(2, uid(2));
-        p.add_table(2, epoch(9), meta(60, "a", "z", (1, 200)));
+        p.remove_table(level(1), uid(6));
+        p.remove_table(level(2), uid(2));
+        p.add_table(level(2), epoch(9), meta(60, "a", "z", (1, 200)));
     };
     refused(&set, past, "would pass table 3");
     // Draining data does not move up past filling data.
     let up = |p: &mut KeyspaceEdit| {
-        p.remove_table_from(1, PartKind::Draining, uid(3));
-        p.added.push(added(1, PartKind::Filling, 13, 3, ("a", "f")));
+        p.remove_table_from(level(1), PartKind::Draining, uid(3));
+        p.added.push(added(level(1), PartKind::Filling, 13, 3, ("a", "f")));
     };
     refused(&set, up, "would pass table 6");
     // A draining table moves down, beside a filling one over the same keys.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, uid(3));
-        p.remove_table(2, uid(2));
-        p.add_table(2, epoch(9), meta(61, "a", "z", (1, 99)));
+        p.remove_table_from(level(1), PartKind::Draining, uid(3));
+        p.remove_table(level(2), uid(2));
+        p.add_table(level(2), epoch(9), meta(61, "a", "z", (1, 99)));
     })
     .unwrap();
     // The draining part is rewritten, and keeps the size that it was rotated with.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, uid(4));
-        p.added.push(added(1, PartKind::Draining, 10, 62, ("m", "o")));
+        p.remove_table_from(level(1), PartKind::Draining, uid(4));
+        p.added.push(added(level(1), PartKind::Draining, 10, 62, ("m", "o")));
     })
     .unwrap();
     let draining = |set: &VersionSet| {
         let root = set.current();
-        root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[1]
+        root.keyspaces.get(KeyspaceId::new(0)).unwrap().version.levels()[level(1)]
             .draining
             .as_ref()
             .map(|part| part.rotated_bytes)
@@ -132,13 +140,13 @@ fn data_keeps_its_order_through_a_round() {
     // Its last table moves back to the filling part, below the tables there: the round is over, and
     // the next may begin.
     apply(&set, |p| {
-        p.remove_table_from(1, PartKind::Draining, uid(62));
-        p.added.push(added(1, PartKind::Filling, 10, 62, ("m", "o")));
+        p.remove_table_from(level(1), PartKind::Draining, uid(62));
+        p.added.push(added(level(1), PartKind::Filling, 10, 62, ("m", "o")));
     })
     .unwrap();
     assert_eq!(draining(&set), None);
     assert_eq!(order(&set), [6, 7, 62, 61]);
-    apply(&set, |part| part.rotate(1, Rotation { bytes: 1006 + 1007 + 1062, entries: 30 }))
+    apply(&set, |part| part.rotate(level(1), Rotation { bytes: 1006 + 1007 + 1062, entries: 30 }))
         .unwrap();
     assert_eq!(order(&set), [6, 7, 62, 61]);
 }
@@ -149,9 +157,9 @@ fn rotations_come_first() {
     let (set, _) = set::fresh(1 << 20);
     tree(&set);
     apply(&set, |p| {
-        p.rotate(2, Rotation { bytes: 1002, entries: 10 });
-        p.remove_table_from(1, PartKind::Draining, uid(3));
-        p.added.push(added(2, PartKind::Filling, 10, 3, ("a", "f")));
+        p.rotate(level(2), Rotation { bytes: 1002, entries: 10 });
+        p.remove_table_from(level(1), PartKind::Draining, uid(3));
+        p.added.push(added(level(2), PartKind::Filling, 10, 3, ("a", "f")));
     })
     .unwrap();
     assert_eq!(order(&set), [6, 7, 4, 3, 2]);
@@ -163,27 +171,28 @@ fn level_0_has_parts_too() {
     let (set, _) = set::fresh(1 << 20);
     tree(&set);
     apply(&set, |p| {
-        p.add_table(0, epoch(20), meta(20, "a", "c", (301, 310)));
-        p.add_table(0, epoch(21), meta(21, "a", "c", (311, 320)));
+        p.add_table(level(0), epoch(20), meta(20, "a", "c", (301, 310)));
+        p.add_table(level(0), epoch(21), meta(21, "a", "c", (311, 320)));
     })
     .unwrap();
-    apply(&set, |p| p.rotate(0, Rotation { bytes: 2041, entries: 20 })).unwrap();
-    let older = |p: &mut KeyspaceEdit| p.add_table(0, epoch(22), meta(22, "x", "y", (315, 330)));
+    apply(&set, |p| p.rotate(level(0), Rotation { bytes: 2041, entries: 20 })).unwrap();
+    let older =
+        |p: &mut KeyspaceEdit| p.add_table(level(0), epoch(22), meta(22, "x", "y", (315, 330)));
     refused(&set, older, "newest first");
     let lower_epoch =
-        |p: &mut KeyspaceEdit| p.add_table(0, epoch(19), meta(22, "x", "y", (321, 330)));
+        |p: &mut KeyspaceEdit| p.add_table(level(0), epoch(19), meta(22, "x", "y", (321, 330)));
     refused(&set, lower_epoch, "newest first");
     let to_draining = |p: &mut KeyspaceEdit| {
         let log_start = LogPosition { segment: segment(1), lsn: lsn(9), ..LogPosition::ORIGIN };
         p.flushed = Some(Flushed { log_start, flushed_seq: 330, durable_lsn: lsn(8) });
         let meta = meta(22, "x", "y", (321, 330));
         p.added.push(AddedTable {
-            run: RunId { level: 0, part: PartKind::Draining, epoch: epoch(22) },
+            run: RunId { level: level(0), part: PartKind::Draining, epoch: epoch(22) },
             meta,
         });
     };
     refused(&set, to_draining, "draining part of level 0");
-    apply(&set, |p| p.add_table(0, epoch(22), meta(22, "x", "y", (321, 330)))).unwrap();
+    apply(&set, |p| p.add_table(level(0), epoch(22), meta(22, "x", "y", (321, 330)))).unwrap();
 }
 
 /// A base restores a half-drained part with its size at the rotation.
@@ -193,7 +202,7 @@ fn a_base_keeps_the_parts() {
     for version_log_bytes in [1, 1 << 20] {
         let (set, storage) = set::fresh(version_log_bytes);
         tree(&set);
-        apply(&set, |p| p.remove_table_from(1, PartKind::Draining, uid(3))).unwrap();
+        apply(&set, |p| p.remove_table_from(level(1), PartKind::Draining, uid(3))).unwrap();
         let before = dump(&set.current());
         assert!(before.contains("rotated (2007, 20)"), "{before}");
         drop(set);

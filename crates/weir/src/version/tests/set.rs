@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{HASH_SEED, LINEAGE, context, dump, meta, random_edit};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, segment, uid};
+use crate::base::ids::{KeyspaceId, Lineage, level, segment, uid};
 use crate::base::prng::Prng;
 use crate::log::test_storage::{Effect, Fault, MemStorage};
 use crate::options::Options;
@@ -228,7 +228,7 @@ fn numbers_are_never_used_twice() {
     // A flush that ends after its keyspace was dropped.
     let mut edit = VersionEdit::default();
     edit.keyspace(id).add_table(
-        0,
+        level(0),
         again.new_epoch(),
         meta(again.new_uid().get(), "a", "b", (1, 1)),
     );
@@ -269,7 +269,7 @@ fn flips_in_the_version_log_are_noticed() {
         let mut edit = VersionEdit::default();
         let uid = set.new_uid().get();
         edit.keyspace(KeyspaceId::new(0)).add_table(
-            0,
+            level(0),
             set.new_epoch(),
             meta(uid, "a", "b", (i, i)),
         );
