@@ -145,12 +145,6 @@ impl Engine {
                 Some(at) => current.immutables[at - 1].log_start(),
             }
         };
-        let old_start = flushable.log_start();
-        assert!(
-            old_start.lsn <= log_start.lsn && old_start.segment <= log_start.segment,
-            "the log start of {:?} would go back from {old_start:?} to {log_start:?}",
-            tree.name
-        );
         let others = self.other_log_starts(tree);
         // (b) H52; and the log positions in the edit, chosen above, must be durable before it is.
         if !self.is_sole_wal_user(tree) {
