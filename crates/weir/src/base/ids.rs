@@ -5,26 +5,38 @@
 
 use crate::base::limits::LEVELS;
 
-/// The age of a run's content: drawn when the content is fixed, at a memtable's freeze or when a
-/// merge pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is older than all.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct DataEpoch(u64);
+/// A number as a type of its own.
+macro_rules! number {
+    ($(#[$doc:meta])* $visibility:vis struct $name:ident($number:ty);) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visibility struct $name($number);
+
+        impl $name {
+            /// The one with this number.
+            pub(crate) const fn new(number: $number) -> Self {
+                Self(number)
+            }
+
+            /// Its number.
+            pub(crate) const fn get(self) -> $number {
+                self.0
+            }
+        }
+    };
+}
+
+number! {
+    /// The age of a run's content: drawn when the content is fixed, at a memtable's freeze or when
+    /// a merge pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is older than all.
+    pub(crate) struct DataEpoch(u64);
+}
 
 impl DataEpoch {
     /// Older than all that are drawn.
     pub(crate) const ZERO: Self = Self(0);
     /// Newer than all that are drawn.
     pub(crate) const MAX: Self = Self(u64::MAX);
-
-    /// The epoch with this number.
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
 
     /// The next newer one.
     pub(crate) const fn next(self) -> Self {
@@ -37,23 +49,14 @@ impl DataEpoch {
     }
 }
 
-/// A keyspace's number, never used twice in a store.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct KeyspaceId(u32);
+number! {
+    /// A keyspace's number, never used twice in a store.
+    pub(crate) struct KeyspaceId(u32);
+}
 
 impl KeyspaceId {
     /// The default keyspace, which every store has.
     pub(crate) const DEFAULT: Self = Self(0);
-
-    /// The keyspace with this number.
-    pub(crate) const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub(crate) const fn get(self) -> u32 {
-        self.0
-    }
 
     /// The next one to be assigned.
     pub(crate) const fn next(self) -> Self {
@@ -75,26 +78,17 @@ impl From<KeyspaceId> for u64 {
     }
 }
 
-/// Log sequence number: a commit group's place in its log. The first group has 1, each next one the
-/// next number; the fragments of one batch share theirs.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Lsn(u64);
+number! {
+    /// Log sequence number: a commit group's place in its log. The first group has 1, each next one
+    /// the next number; the fragments of one batch share theirs.
+    pub(crate) struct Lsn(u64);
+}
 
 impl Lsn {
     /// Before the first group of a log.
     pub(crate) const ZERO: Self = Self(0);
     /// The first group of a log.
     pub(crate) const FIRST: Self = Self(1);
-
-    /// The LSN with this number.
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
 
     /// That of the group after it.
     pub(crate) const fn next(self) -> Self {
@@ -107,9 +101,10 @@ impl Lsn {
     }
 }
 
-/// A table's number, never used twice in a store.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableUid(u64);
+number! {
+    /// A table's number, never used twice in a store.
+    pub struct TableUid(u64);
+}
 
 impl TableUid {
     /// Of no table.
@@ -117,26 +112,17 @@ impl TableUid {
     /// The first table of a store.
     pub(crate) const FIRST: Self = Self(1);
 
-    /// The uid with this number.
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
-
     /// The next one to be assigned.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Number of a segment of the write-ahead log, or of a version log, which is one segment. Each kind
-/// counts by itself; a number is never used twice.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SegmentNumber(u64);
+number! {
+    /// Number of a segment of the write-ahead log, or of a version log, which is one segment. Each
+    /// kind counts by itself; a number is never used twice.
+    pub struct SegmentNumber(u64);
+}
 
 impl SegmentNumber {
     /// Of no segment: before the first one.
@@ -146,41 +132,22 @@ impl SegmentNumber {
     /// Greater than that of any segment.
     pub(crate) const MAX: Self = Self(u64::MAX);
 
-    /// The segment with this number.
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number.
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
-
     /// The number after it.
     pub(crate) const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// Identity of the store that a log belongs to: drawn at creation, stored in every segment of its
-/// logs and part of their checksums' seed, so that another store's groups are not taken for its
-/// own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Lineage(u64);
+number! {
+    /// Identity of the store that a log belongs to: drawn at creation, stored in every segment of
+    /// its logs and part of their checksums' seed, so that another store's groups are not taken for
+    /// its own.
+    pub(crate) struct Lineage(u64);
+}
 
 impl Lineage {
     /// Of a log whose lineage is not known yet.
     pub(crate) const UNKNOWN: Self = Self(0);
-
-    /// The lineage with this number.
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
 }
 
 impl std::fmt::LowerHex for Lineage {
@@ -300,7 +267,7 @@ macro_rules! shown_as_number {
     )*};
 }
 
-shown_as_number!(DataEpoch, KeyspaceId, Level, Lsn, SegmentNumber, TableUid);
+shown_as_number!(DataEpoch, KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid);
 
 /// An LSN, for tests.
 #[cfg(test)]

@@ -17,10 +17,10 @@
 //! found by chance. Such a false positive that also states a plausible durable LSN makes the end of
 //! a log look like corruption: an error, never a wrong group.
 
-#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use crate::base::checksum::{crc, crc_append, mask};
-use crate::base::coding::{Reader, put_u32, put_u64, put_varint, varint_len};
+use crate::base::coding::{Reader, put_u32, put_u64, put_varint, to_usize, varint_len};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::log::GroupLink;
 use crate::storage::LogKind;
@@ -150,7 +150,7 @@ impl Header {
     /// The header at the start of `bytes` and its checksum, if there is one and it verifies.
     pub(super) fn decode(seed: u32, bytes: &[u8]) -> Option<(Self, u32)> {
         let (header, checksum) = Self::decode_unverified(bytes)?;
-        let covered = bytes.get(..header.header_bytes() as usize - 4)?;
+        let covered = bytes.get(..to_usize(header.header_bytes()) - 4)?;
         (checksum == mask(crc_append(seed, covered))).then_some((header, checksum))
     }
 

@@ -6,7 +6,7 @@
 //! also after the break (PROMISES.md, P7). A header proves that even if its payload is torn,
 //! because it has a checksum of its own; so the search is one pass over the rest of the log.
 
-#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::group::{
 };
 use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion, Object, Storage};
@@ -136,15 +137,15 @@ impl Segment {
         }
         let window_end = self.window_start + self.window.len() as u64;
         if offset < self.window_start || end > window_end {
-            let wanted = WINDOW_BYTES.min(self.len - offset) as usize;
+            let wanted = to_usize(WINDOW_BYTES.min(self.len - offset));
             self.window.clear();
             self.window.resize(wanted, 0);
             let got = self.region.read_at(&mut self.window, offset)?;
             self.window.truncate(got);
             self.window_start = offset;
         }
-        let from = (offset - self.window_start) as usize;
-        let to = ((end - self.window_start) as usize).min(self.window.len());
+        let from = to_usize(offset - self.window_start);
+        let to = to_usize(end - self.window_start).min(self.window.len());
         Ok(self.window.get(from..to).unwrap_or(&[]))
     }
 
@@ -193,7 +194,7 @@ impl Segment {
         let Some((header, crc)) = Header::decode(own_seed, bytes) else {
             return foreign(bytes, &start, kind, lineage, &path).map_or(Ok(None), Err);
         };
-        let payload = bytes.get(header.header_bytes() as usize..header.group_bytes() as usize);
+        let payload = bytes.get(to_usize(header.header_bytes())..to_usize(header.group_bytes()));
         let whole =
             payload.is_some_and(|p| header.payload_crc == payload_crc(start.prev.crc, &[p]));
         if header.ty != GroupType::SegmentStart || !whole {
@@ -213,7 +214,7 @@ impl Segment {
 /// The `SegmentStart` at the start of `bytes`, not verified.
 fn stated_start(bytes: &[u8]) -> Option<SegmentStart> {
     let (header, _) = Header::decode_unverified(bytes)?;
-    bytes.get(header.header_bytes() as usize..).and_then(SegmentStart::decode)
+    bytes.get(to_usize(header.header_bytes())..).and_then(SegmentStart::decode)
 }
 
 fn newer_format(path: &str, format: u32) -> Error {
@@ -703,4 +704,4 @@ pub(crate) fn is_blank(
 
 const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES_MAX as u64);
 const _: () = assert!(WINDOW_BYTES > START_BYTES_MAX);
-const _: () = assert!(START_BYTES_MAX as usize >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES);
+const _: () = assert!(to_usize(START_BYTES_MAX) >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES);

@@ -27,6 +27,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
@@ -287,7 +288,7 @@ impl Wal {
                 Some(writer) if ty == GroupType::First => writer,
                 _ => self.next_segment(active)?,
             };
-            let (piece, tail) = rest.split_at(rest.len().min(writer.room() as usize));
+            let (piece, tail) = rest.split_at(rest.len().min(to_usize(writer.room())));
             rest = tail;
             if rest.is_empty() {
                 ty = GroupType::Last;

@@ -15,6 +15,7 @@ use super::group::{
     payload_crc, seed,
 };
 use super::{GroupLink, LogPosition};
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::storage::{LogKind, LogRegion};
@@ -268,7 +269,7 @@ impl SegmentWriter {
             "a group up to offset {end} in a segment of {} bytes",
             self.capacity
         );
-        let padding = &ZEROS[..(padded_end - end) as usize];
+        let padding = &ZEROS[..to_usize(padded_end - end)];
         if header.payload_len as usize <= COPIED_PAYLOAD_BYTES_MAX {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
             self.buf.extend_from_slice(padding);

@@ -20,7 +20,7 @@
 //!
 //! Thread-safety: any thread may call any method; calls of `write_root` are serialized.
 
-#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::sync::Arc;
 
