@@ -2,8 +2,8 @@
 //!
 //! Steps: (a) new writes are refused, those already admitted are committed, then nothing is; (b)
 //! what is in no log becomes tables; (c) reads are refused, background threads and jobs end; (d)
-//! the log gets its end; (e) the lock is given up; (f) who waited for a sync is told how the log
-//! ended, and other threads call the callbacks that they still owe.
+//! the log gets its end; (e) the lock is given up; (f) who waited for a sync gets the outcome, and
+//! other threads call the callbacks that they still owe.
 //!
 //! Invariants: (1) nothing is written once the lock is given up; (2) a clean close leaves nothing
 //! in memory alone: whatever was acknowledged before it returns is in the log or in tables; (3) no
@@ -81,14 +81,14 @@ impl Engine {
             worker.join();
         }
         // Other threads may be compacting a range or changing keyspaces. They see that the store is
-        // closed; nothing may be written any more when the lock is given up.
+        // closed; nothing may be written after the lock is released.
         self.jobs.wait_for_running(&self.shared);
         let ddl = self.ddl.lock();
         if let Some(writer) = &self.writer {
             writer.syncs.stop();
         }
         let finished = sched::catch_panic("closing a store", || {
-            // What the last jobs made obsolete; nobody wakes a worker for it any more.
+            // What the last jobs made obsolete; no worker is left to do it.
             self.reclaim();
             self.finish_log()
         });
@@ -103,8 +103,8 @@ impl Engine {
         flushed.and(finished).and(unlocked)
     }
 
-    /// Refuses writes, and waits until those admitted before are committed or refused:
-    /// from then on nothing is acknowledged any more.
+    /// Refuses writes, and waits until those admitted before are committed or refused: from then on
+    /// nothing is acknowledged.
     fn end_writes(&self) {
         self.shared.health.refuse_writes();
         // Who waits for room in the lead would hold it until there is some.
@@ -152,7 +152,7 @@ impl Engine {
         let (written, durable) = (writer.wal.written_lsn(), writer.wal.durable_lsn());
         assert_eq!(written, durable, "the last group written and durable at the end of the log");
         // The version log says how far the log was durable: a tail that is lost while the store is
-        // closed is then told from a crash.
+        // closed is then distinguished from a crash.
         let edit = VersionEdit {
             wal_durable_lsn: Some(writer.wal.durable_lsn()),
             ..VersionEdit::default()

@@ -168,9 +168,9 @@ impl Engine {
         (ids, state.shortages)
     }
 
-    /// Has all keyspaces looked at again if the oldest snapshot has gone: deletes become due when
-    /// no snapshot protects them any more, in any keyspace. Whoever finds that out tells the
-    /// others: the end of a snapshot wakes nobody.
+    /// Schedules all keyspaces for another pick if the oldest snapshot was released: deletes become
+    /// due when no snapshot protects them, in any keyspace. The release itself wakes no worker; the
+    /// first one that notices it wakes the others.
     pub(super) fn look_at_snapshots(&self) {
         {
             let mut state = self.jobs.state.lock();
@@ -245,9 +245,9 @@ impl Engine {
         None
     }
 
-    /// Notes whether a compaction waits for space, as was found by a look that began after
-    /// `shortages`: another look may have found one meanwhile that this one did not see. If it has
-    /// changed, writers that are stalled are told.
+    /// Records whether a compaction waits for space, as found by a search that began after
+    /// `shortages`: a concurrent search may have found one that this one did not see. Stalled
+    /// writers are woken if that changed.
     fn note_space(&self, shortages: u64, short: Option<Error>) {
         let now = short.is_some();
         let before = {
@@ -264,8 +264,8 @@ impl Engine {
         }
     }
 
-    /// Runs a reserved task and gives its inputs free. `note` is told how it ended before writers
-    /// are told what keeps it from making room.
+    /// Runs a reserved task and releases its inputs. `note` gets the outcome before stalled writers
+    /// are woken to see it.
     fn run_reserved(
         &self,
         reserved: Reservation,

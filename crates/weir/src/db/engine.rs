@@ -122,7 +122,7 @@ impl Engine {
         durability: Durability,
     ) -> Result<()> {
         let writer = self.writer()?;
-        // In a destructor of another thread-local there may be no scratch any more.
+        // In the destructor of another thread-local the scratch buffer may be destroyed already.
         let mut pending = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
         debug_assert_eq!(pending.count, 0, "records of a former write");
         pending.durability = durability;
@@ -163,7 +163,7 @@ impl Engine {
             self.sync_later(lsn, None);
             return Ok(Ticket::ended(Ok(Committed { lsn })));
         }
-        // The sync is made whether or not anybody waits for it.
+        // The sync is made even if no thread waits for it.
         let engine = Arc::clone(self);
         let then = move |outcome: &Result<Committed>| {
             if let Ok(committed) = outcome {
@@ -212,8 +212,8 @@ impl Engine {
         error
     }
 
-    /// Runs what changes the store on a user's thread. A panic poisons, as one in the background
-    /// does: nobody knows how far it came.
+    /// Runs what changes the store on a user's thread. A panic poisons it, as one in the background
+    /// does: how much of the change was made is unknown.
     ///
     /// # Errors
     /// Those of `body`; `Poisoned` after a panic.

@@ -117,8 +117,9 @@ pub struct VerifyReport {
     /// What is damaged or missing, one error per table or invariant: of a table the first damage
     /// in it, behind which it was not read.
     pub damages: Vec<Error>,
-    /// Beside damages, the tables that could not be read, one error each: nobody knows whether they
-    /// are sound. Without a damage the call gives the first of these errors instead of a report.
+    /// Beside damages, the tables that could not be read, one error each: it is unknown whether
+    /// they are sound. Without a damage the call gives the first of these errors instead of a
+    /// report.
     pub unread: Vec<Error>,
 }
 
@@ -204,7 +205,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                     released |= engine.jobs.release_table(table.meta().uid);
                 }
                 Err(error) => {
-                    // Files of a store that is closed meanwhile may be somebody else's.
+                    // Once the store is closed, another process may own its files.
                     engine.shared.health.check_open()?;
                     match error.kind() {
                         ErrorKind::Corruption | ErrorKind::NotFound => report.damages.push(error),

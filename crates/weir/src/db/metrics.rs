@@ -96,7 +96,7 @@ pub struct Metrics {
     pub tables_open: u64,
     /// Tables whose bytes were freed.
     pub tables_freed: u64,
-    /// Tables that nobody needs but a reader, or that could not be removed; the property
+    /// Obsolete tables that a reader still uses, or that could not be removed; the property
     /// `weir.background-error` says why then.
     pub tables_waiting: u64,
     /// Tables that compaction could not read and leaves alone; the property `weir.quarantine` says

@@ -175,7 +175,7 @@ impl Builder {
     /// Opens the store: creates it or recovers it, and starts its background threads.
     ///
     /// # Errors
-    /// `InvalidArgument` for an option outside its range or a directory that is somebody else's;
+    /// `InvalidArgument` for an option outside its range or a directory that holds other files;
     /// `NotFound`, `Conflict` as `create_if_missing` and `error_if_exists` ask for; `Locked` if it
     /// is open elsewhere; `Corruption` if the log or the version log is damaged below what was
     /// durable; `Unsupported` if a newer version wrote it; `NoSpace`, `Io`. What is there is left
@@ -247,7 +247,7 @@ impl Db {
     /// back. A repair that was interrupted can be run again.
     ///
     /// # Errors
-    /// `NotFound` if there is no store, `InvalidArgument` if the directory is somebody else's,
+    /// `NotFound` if there is no store, `InvalidArgument` if the directory holds other files,
     /// `Locked` if the store is open, `Unsupported` if a newer version wrote it, `NoSpace`; `Io` if
     /// the device fails: copy what can be read of it to a sound one first.
     pub fn repair(path: impl AsRef<Path>) -> Result<RepairReport> {

@@ -419,8 +419,8 @@ impl Engine {
         writer.committer.exclusively(|lead| lead.freeze_all(&trees))
     }
 
-    /// Removes tables that no version names: outputs of jobs that a crash interrupted. One that the
-    /// device does not let go of harms nobody: the reclaimer tries again.
+    /// Removes tables that no version names: outputs of jobs that a crash interrupted. A removal
+    /// that the device refuses does no harm: the reclaimer tries again.
     fn remove_orphans(&self) -> Result<()> {
         if self.writer.is_none() {
             return Ok(());

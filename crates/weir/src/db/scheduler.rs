@@ -26,8 +26,8 @@ fn is_passing(error: &Error) -> bool {
     !waits && !error.leaves_unknown()
 }
 
-/// A background thread. It runs no code of the user's (`syncs` has a thread for that), so nobody
-/// closes the store on it or waits there for what it has to do.
+/// A background thread. It runs no code of the user's (`syncs` has a thread for that), so no
+/// callback closes the store on it or waits there for its own work.
 pub(crate) fn work(engine: &Arc<Engine>) {
     loop {
         let (seen, looked_at) = (engine.shared.work_generation(), clock::now_nanos());
@@ -62,7 +62,7 @@ impl Engine {
             match self.prepare_segment(writer, wanted) {
                 // What is flushed gives its segments back: that goes on.
                 Err(error) if error.kind() == ErrorKind::NoSpace => no_segment = Some(error),
-                // Not any more, or not the same: that says nothing about the device.
+                // Already prepared, or another one wanted by now: no fault of the device.
                 Ok(false) => return true,
                 prepared => {
                     self.note_job(prepared.map(|_| ()));
@@ -191,7 +191,7 @@ impl Engine {
         self.shared.announce_progress();
     }
 
-    /// Frees tables that nobody holds any more.
+    /// Frees obsolete tables that no reader pins.
     pub(crate) fn reclaim(&self) {
         if self.reclaimer.waiting() == 0 {
             return;
@@ -260,7 +260,7 @@ impl Engine {
         self.cannot_go_on().or_else(failed)
     }
 
-    /// Has work begin that somebody waits for, also what rests; the number of failures so far.
+    /// Starts work that a thread waits for, ending its backoff; the number of failures so far.
     pub(super) fn hurry(&self, wanted: impl Fn(Work) -> bool) -> u64 {
         let failures = self.jobs.state.lock().retries.hurry(wanted);
         self.shared.wake_workers();

@@ -44,7 +44,7 @@ impl Space {
     }
 }
 
-/// What a device has left; `None` if nobody knows, or nothing limits it.
+/// What a device has left; `None` if that is unknown or unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Free {
     pub(super) bytes: Option<u64>,

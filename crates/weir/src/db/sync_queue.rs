@@ -1,4 +1,4 @@
-//! The queue of log syncs that nobody waits for: requests, and the thread that takes them.
+//! The queue of log syncs without a waiting thread: requests, and the thread that serves them.
 //!
 //! Data with its rules; what the thread does is in `syncs`.
 
@@ -7,7 +7,7 @@ use crate::base::ids::Lsn;
 use crate::base::sched::{Condvar, Mutex, Thread};
 use crate::state::calls::{Owed, is_in_callback};
 
-/// Called when a log sync that nobody waits for has ended.
+/// Called when a log sync that no thread waits for has ended.
 pub(crate) type SyncCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// The log is to be durable up to `lsn`.
@@ -37,7 +37,7 @@ struct State {
 /// Requests to be answered together.
 pub(super) struct Round {
     pub(super) requests: Vec<Request>,
-    /// How the log has ended, if it has: nothing is synced any more.
+    /// How the log was closed, if it was: nothing is synced after that.
     pub(super) ended: Option<Result<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! Log syncs that are made without a thread that waits for them, and the callbacks that are told.
+//! Log syncs without a waiting thread, and the callbacks that get their outcome.
 //!
 //! One thread makes them, started by the first request. It waits for the device and runs code of
 //! the user's; that is why it is none of the background threads, which writers wait for.
@@ -83,7 +83,7 @@ impl Engine {
     /// Waits until all callbacks that were entered have returned, and the threads that are left of
     /// a closed store have ended; not in a callback.
     ///
-    /// Requires: the caller holds no lock; somebody has ended the syncs, or will.
+    /// Requires: the caller holds no lock; the syncs were stopped, or another thread is about to.
     pub(super) fn wait_for_callbacks(&self) {
         self.shared.calls.wait_until_called();
         if let Some(writer) = &self.writer {

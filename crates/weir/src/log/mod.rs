@@ -17,7 +17,7 @@
 //!
 //! Source: LDS §3.6 (backup log) with hazards H34 to H38. We differ: segments are recycled under
 //! new numbers (`recycle_log_file_num` in RocksDB), and each group carries the durable LSN known
-//! when it was written, so that corruption in the middle is told from a torn tail.
+//! when it was written, so that corruption in the middle is distinguished from a torn tail.
 //!
 //! Single writer; the caller serialises the appends.
 

@@ -71,7 +71,7 @@ impl<'a> Picks<'a> {
         &self.busy
     }
 
-    /// Whether a job has this table, also one of this pick: what is damaged waits for nobody.
+    /// Whether a job, or a task of this pick, has this table as input. Damaged tables have no job.
     pub(super) fn is_taken(&self, uid: TableUid) -> bool {
         self.busy.contains(&uid) && !self.shape.damaged.contains(&uid)
     }

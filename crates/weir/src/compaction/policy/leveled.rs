@@ -227,8 +227,8 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Rule: while tables are damaged, the oldest run whose stack needs none of them goes; nobody
-    /// waits for them. What overlaps them stays where it is.
+    /// Rule: while tables are damaged, the oldest run whose stack needs none of them is merged; no
+    /// task waits for them. What overlaps them stays where it is.
     fn pick_stack_around_damage(&mut self, level: Level, cause: Cause) {
         let shape = self.shape;
         let all_runs = whole_runs(shape, level);

@@ -17,9 +17,9 @@
 //! Not here: the data (`execute`), the delay of writers (`pacing` turns [`Pressure`] into one).
 //!
 //! Invariants: (1) the tasks of one `pick` share no table with each other nor with a busy one, and
-//! conflict neither with each other nor with a running job (`conflicts`); (2) installing a task's
-//! result never puts an older entry of a key above a newer one (H23, H40); (3) after finitely many
-//! picks on a tree that nobody writes to, `pick` returns nothing.
+//! conflict neither with each other nor with a running job whose edit is not installed
+//! (`conflicts`); (2) installing a task's result never puts an older entry of a key above a newer
+//! one (H23, H40); (3) after finitely many picks on a tree without writes, `pick` returns nothing.
 
 use std::ops::Bound;
 

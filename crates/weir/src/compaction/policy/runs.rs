@@ -8,7 +8,7 @@
 //! (2) the output stands in the list where its inputs stood: in the level of its oldest input, or
 //! deeper as long as no other run lies between (runs that a job has taken count, so what the job
 //! writes cannot be passed); (3) in its level it is newer than every run that stays there (H22);
-//! (4) every merge leaves fewer runs or deeper ones, so a tree that nobody writes to comes to rest.
+//! (4) every merge leaves fewer runs or deeper ones, so a tree without writes comes to rest.
 
 use std::ops::Bound;
 

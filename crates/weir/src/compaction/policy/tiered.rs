@@ -6,8 +6,8 @@
 //! * A new level is opened below the last one as long as there are levels; the very last is merged
 //!   in place.
 //! * What lies below a full level comes along if it is smaller than the batch. With unique keys
-//!   that never happens. When the same keys are written again and again, the last levels do not
-//!   grow any more, and a run for every one of them would be that many copies of the data.
+//!   that never happens. When the same keys are written again and again, the last levels stop
+//!   growing, and a run for every one of them would be that many copies of the data.
 //! * A tree with a gap (left by another policy) is closed: see [`runs::append_level`].
 //!
 //! Not here: the rules of merges of whole runs (`runs`), the filters' bits (`filter::monkey`).

@@ -37,7 +37,7 @@ impl Pass {
     }
 }
 
-/// What a pass has read, and what of it nobody could take.
+/// What a pass has read, and how much of it belongs to no keyspace.
 #[derive(Default)]
 struct Counts {
     groups: u64,

@@ -16,13 +16,12 @@
 //!    known. A table that was obsolete but not removed yet can bring deleted keys back here.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
-//! renamed if nothing of it is needed any more; (2) the root record is switched after everything
-//! that it names is durable, and what it does not name any more is removed after that. Until then
-//! all that was there is there under its name: a repair that fails or is cut off at any point
-//! leaves a store that can be repaired again, also if somebody opens it in between, which removes
-//! what no version names. Only what is no part of the store (`clear_the_way`) is renamed at once;
-//! (3) only damage counts as damage: a read that fails, or a format that is
-//! too new, ends the repair.
+//! renamed if nothing of it is needed; (2) the root record is switched after everything that it
+//! names is durable, and what it no longer names is removed after that. Until then all that was
+//! there is there under its name: a repair that fails or is cut off at any point leaves a store
+//! that can be repaired again, also if it is opened in between, which removes what no version
+//! names. Only what is no part of the store (`clear_the_way`) is renamed at once; (3) only damage
+//! counts as damage: a read that fails, or a format that is too new, ends the repair.
 
 mod log;
 mod rebuild;
@@ -87,7 +86,7 @@ struct Repair {
     options: DbOptions,
     prng: Prng,
     report: RepairReport,
-    /// What is to go when the root record does not name it any more, and whether it was copied.
+    /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
 }
 
@@ -168,8 +167,8 @@ impl Repair {
     }
 
     /// Sets aside what keeps a store from being opened without being a part of it: logs of another
-    /// store, and what is no file, under numbers behind the first log in use. What stands under an
-    /// earlier one is in nobody's way. The segments among them, and what they are.
+    /// store, and what is no file, under numbers behind the first log in use. What has an earlier
+    /// number is never read. The segments among them, and what they are.
     fn clear_the_way(&mut self, salvage: &Salvage) -> Result<Vec<(SegmentNumber, Error)>> {
         let (root, mut segments) = (&salvage.root, Vec::new());
         let first_segment = log_source(root).start.segment;
@@ -421,8 +420,8 @@ impl Repair {
         Ok(name)
     }
 
-    /// Removes what was copied, and moves what was not, now that the root record does not name it
-    /// any more.
+    /// Removes what was copied, and moves what was not, now that the root record no longer names
+    /// it.
     fn remove_replaced(&mut self) -> Result<()> {
         for (object, copied) in std::mem::take(&mut self.replaced) {
             let removed = match object {
@@ -473,7 +472,7 @@ impl Repair {
     /// A uid above all that files have, or had before they were moved aside, and at least `known`.
     /// A file whose number is out of reach does not count.
     fn next_uid(&self, known: TableUid) -> Result<TableUid> {
-        // Without a version log nobody knows how far the store has come.
+        // Without a version log the newest uid is unknown.
         let reached = known.get().max(REACHED);
         let lost = self.aside.list_lost()?.into_iter().filter_map(|(_, object)| match object {
             Object::Table(uid) => Some(uid),

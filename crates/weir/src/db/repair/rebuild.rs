@@ -4,9 +4,9 @@
 //! last level. Until the root record is switched nothing is removed, and a table that an
 //! interrupted repair wrote is a table like any other: the same entry twice is the same entry.
 //!
-//! What was lost cannot always be told from what was obsolete. A gap between two segments of the
-//! log is reported, and so is a table that the best known structure names and that is not there,
-//! but where the keyspace has others that may have been merged from it.
+//! What was lost cannot always be distinguished from what was obsolete. A gap between two segments
+//! of the log is reported, and so is a table that the best known structure names and that is not
+//! there, but where the keyspace has others that may have been merged from it.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -212,7 +212,8 @@ impl Repair {
                     None
                 }
             };
-            // The structure, even if it is an old one, knows what the file does not tell any more.
+            // The structure, even an old one, has the description that cannot be read from the
+            // file.
             let named = || root.tables().find(|table| table.meta().uid == file.uid);
             let Some(meta) = own.or_else(|| named().map(|table| table.meta().clone())) else {
                 continue;
@@ -273,7 +274,7 @@ impl Repair {
                 Ok(())
             })?;
             self.report.groups_sound += end.groups;
-            // Damage is told of by itself, with what is behind it.
+            // Damage is reported on its own, with what follows it.
             reached = end.damage.is_none().then_some(end.next.lsn);
             let left: Vec<_> = chain.into_iter().filter(|&n| n >= end.next.segment).collect();
             let behind = groups_behind(&*storage, LogKind::Wal, lineage, end.next, &left)?;
@@ -290,7 +291,7 @@ impl Repair {
             };
             collected.last_lsn = collected.last_lsn.max(behind.last_lsn);
             collected.last_opening = collected.last_opening.max(behind.last_opening);
-            // Nothing intact in it: the torn start of a segment, as far as anybody can tell.
+            // Without an intact group it counts as the torn start of a segment.
             if behind.groups > 0 {
                 let file = self.storage.name_of(Object::Log(LogKind::Wal, number));
                 let why = Error::corruption(file, 0, "its start cannot be read");

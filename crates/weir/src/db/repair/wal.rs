@@ -99,7 +99,7 @@ fn check_group<'a>(
     }
 }
 
-/// What is wrong with a group whose records cannot be told apart.
+/// What is wrong with a group that cannot be split into records.
 pub(crate) const NO_BATCH: &str = "holds something that is not a batch of this version";
 
 /// The error for a group whose checksum is right and whose content is not.
