@@ -35,8 +35,8 @@ use crate::db::repair::{NO_BATCH, damaged_group};
 use crate::db::sync_queue::SyncQueue;
 use crate::db::{Builder, Db};
 use crate::db::{flushes, scheduler};
-use crate::log::wal::{Wal, WalOptions};
-use crate::log::{GroupView, LogPosition, ReplayEnd, replay};
+use crate::log::wal::{FoundLog, Wal, WalOptions};
+use crate::log::{GroupView, LogPosition, LogSource, ReplayEnd, replay};
 use crate::memtable::ChunkPool;
 use crate::options::DbOptions;
 use crate::state::shared::{Opened, Shared};
@@ -218,14 +218,13 @@ impl Opening {
             last_seq = last_seq.max(self.replay_group(trees, &flushed, &group)?);
             Ok(())
         };
-        let end = replay(
-            &*self.storage,
-            LogKind::Wal,
+        let source = LogSource {
+            kind: LogKind::Wal,
             start,
-            root.wal_durable_lsn,
-            root.lineage,
-            &mut on_group,
-        )?;
+            durable_lsn: root.wal_durable_lsn,
+            lineage: root.lineage,
+        };
+        let end = replay(&*self.storage, source, &mut on_group)?;
         if !self.options.read_only && end.segments_seen.len() >= RECOVERY_SEGMENTS_MAX {
             self.leave_log_behind(trees, &end)?;
         }
@@ -378,9 +377,7 @@ impl Opening {
         let wal = Arc::new(Wal::start(
             Arc::clone(&self.storage),
             wal_options,
-            &live.iter().copied().collect::<Vec<_>>(),
-            next_number,
-            end.next,
+            FoundLog { live: live.iter().copied().collect(), next_number, end: end.next },
             request_segment,
         )?);
         for number in existing {

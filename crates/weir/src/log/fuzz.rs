@@ -1,7 +1,7 @@
 //! Fuzzing of logs: the input becomes segments with valid checksums; see `crate::fuzz`.
 
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
-use super::{GroupLink, LogPosition, groups_behind, is_blank, peek, replay};
+use super::{GroupLink, LogPosition, LogSource, groups_behind, is_blank, peek, replay};
 use crate::base::coding::Reader;
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::device::sim::{SimDisk, SimOptions};
@@ -86,7 +86,9 @@ pub fn log_segments(data: &[u8]) {
     }
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let mut lsn = Lsn::ZERO;
-    let end = replay(&storage, kind, LogPosition::ORIGIN, Lsn::ZERO, LINEAGE, &mut |group| {
+    let (start, durable_lsn) = (LogPosition::ORIGIN, Lsn::ZERO);
+    let source = LogSource { kind, start, durable_lsn, lineage: LINEAGE };
+    let end = replay(&storage, source, &mut |group| {
         // A batch whose fragments are unfinished has used up its LSN.
         assert!(group.lsn > lsn, "groups follow each other");
         lsn = group.lsn;
@@ -102,7 +104,8 @@ pub fn log_segments(data: &[u8]) {
     for &segment in &numbers {
         let _ = is_blank(&storage, kind, segment);
         if let Ok(Some(peek)) = peek(&storage, kind, segment) {
-            let _ = replay(&storage, kind, peek.start, Lsn::ZERO, peek.lineage, &mut |_| Ok(()));
+            let source = LogSource { start: peek.start, lineage: peek.lineage, ..source };
+            let _ = replay(&storage, source, &mut |_| Ok(()));
         }
     }
     let _ = groups_behind(&storage, kind, LINEAGE, LogPosition::ORIGIN, &numbers);

@@ -38,7 +38,8 @@ mod wal_tests;
 
 pub(crate) use group::GroupType;
 pub(crate) use replay::{
-    Behind, GroupView, Peek, ReplayEnd, check_ours, groups_behind, is_blank, peek, replay,
+    Behind, GroupView, LogSource, Peek, ReplayEnd, check_ours, groups_behind, is_blank, peek,
+    replay,
 };
 pub(crate) use ring::SegmentRequest;
 pub(crate) use writer::{Room, SegmentIdentity, SegmentWriter};

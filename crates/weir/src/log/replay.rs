@@ -56,7 +56,20 @@ pub(crate) struct ReplayEnd {
     pub(crate) segments_seen: Vec<SegmentNumber>,
 }
 
-/// Reads the log of `kind` from `start` on and passes every whole group to `on_group`, in order.
+/// A log, and where its replay begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogSource {
+    /// The log's kind.
+    pub(crate) kind: LogKind,
+    /// The end of what need not be read.
+    pub(crate) start: LogPosition,
+    /// The log was durable up to this group at least, as another record says.
+    pub(crate) durable_lsn: Lsn,
+    /// The store's.
+    pub(crate) lineage: Lineage,
+}
+
+/// Reads a log from its start on and passes every whole group to `on_group`, in order.
 ///
 /// # Errors
 /// `Corruption` with file and offset if a group that was durable, as another record proves, is
@@ -65,12 +78,10 @@ pub(crate) struct ReplayEnd {
 /// `on_group`.
 pub(crate) fn replay(
     storage: &dyn Storage,
-    kind: LogKind,
-    start: LogPosition,
-    known_durable_lsn: Lsn,
-    lineage: Lineage,
+    source: LogSource,
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
+    let LogSource { kind, start, durable_lsn, lineage } = source;
     let mut numbers = storage.list_logs(kind)?;
     // A version log is one segment, without a successor.
     let last = if kind == LogKind::Wal { SegmentNumber::MAX } else { start.segment };
@@ -86,7 +97,7 @@ pub(crate) fn replay(
         chain: start.chain(),
         opening: start.opening,
         offset: start.offset,
-        durable_lsn: known_durable_lsn,
+        durable_lsn,
         fragments: None,
         segments_seen: Vec::new(),
     };

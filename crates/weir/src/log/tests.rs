@@ -44,7 +44,9 @@ fn read_from(
 ) -> Result<(Vec<Vec<u8>>, ReplayEnd)> {
     let mut payloads = Vec::new();
     let mut next = start.lsn;
-    let end = replay(storage, LogKind::Wal, start, lsn(known), LINEAGE, &mut |group| {
+    let durable_lsn = lsn(known);
+    let source = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: LINEAGE };
+    let end = replay(storage, source, &mut |group| {
         assert!(group.lsn >= next, "LSNs rise; a batch that was given up leaves a gap");
         next = group.lsn.next();
         payloads.push(group.payload.to_vec());
@@ -601,11 +603,13 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     let storage = MemStorage::default();
     small_log(&storage, &[0]);
     let other = |group: GroupView<'_>| panic!("{group:?}");
-    let error =
-        replay(&storage, LogKind::Wal, LogPosition::ORIGIN, Lsn::ZERO, Lineage::new(7), &mut {
-            other
-        })
-        .unwrap_err();
+    let source = LogSource {
+        kind: LogKind::Wal,
+        start: LogPosition::ORIGIN,
+        durable_lsn: Lsn::ZERO,
+        lineage: Lineage::new(7),
+    };
+    let error = replay(&storage, source, &mut { other }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.to_string().contains("another store"), "{error}");
     storage.fail_reads(true);

@@ -154,19 +154,25 @@ struct SyncState {
     failed: Option<Error>,
 }
 
+/// What an opening found of the log.
+pub(crate) struct FoundLog {
+    /// The segments that keyspaces still need, ascending.
+    pub(crate) live: Vec<SegmentNumber>,
+    /// Above every segment number ever used.
+    pub(crate) next_number: SegmentNumber,
+    /// Where the replay ended.
+    pub(crate) end: LogPosition,
+}
+
 impl Wal {
-    /// Starts the log of an opened store at `found`, where its replay ended. `live` are the
-    /// segments that keyspaces still need, ascending; `next_number` is above every number ever
-    /// used. Writes nothing.
+    /// Starts the log of an opened store where its replay ended. Writes nothing.
     ///
     /// # Errors
     /// The device's.
     pub(crate) fn start(
         storage: Arc<dyn Storage>,
         options: WalOptions,
-        live: &[SegmentNumber],
-        next_number: SegmentNumber,
-        found: LogPosition,
+        FoundLog { live, next_number, end: found }: FoundLog,
         request_segment: RequestSegment,
     ) -> Result<Self> {
         let info = |&number: &SegmentNumber| -> Result<SegmentInfo> {

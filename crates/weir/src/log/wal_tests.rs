@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
-use super::{LogPosition, replay};
+use super::{LogPosition, LogSource, replay};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber, segment, segments};
+use crate::log::wal::FoundLog;
 use crate::storage::{LogKind, Storage};
 
 const SEGMENT_BYTES: u64 = 8 << 10;
@@ -19,15 +20,22 @@ fn start_with(storage: &MemStorage, segment_bytes: u64) -> Wal {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes };
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let request_segment = Box::new(|| {});
-    Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, request_segment)
-        .unwrap()
+    Wal::start(storage, options, new_log(), request_segment).unwrap()
+}
+
+/// A log without segments.
+fn new_log() -> FoundLog {
+    FoundLog { live: Vec::new(), next_number: SegmentNumber::FIRST, end: LogPosition::ORIGIN }
+}
+
+fn source(start: LogPosition, durable_lsn: Lsn) -> LogSource {
+    LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: Lineage::new(7) }
 }
 
 /// Payloads that a replay finds, empty groups left out.
 fn read(storage: &MemStorage, known_durable: Lsn) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
-    let start = LogPosition::ORIGIN;
-    replay(storage, LogKind::Wal, start, known_durable, Lineage::new(7), &mut |group| {
+    replay(storage, source(LogPosition::ORIGIN, known_durable), &mut |group| {
         if !group.payload.is_empty() {
             payloads.push(group.payload.to_vec());
         }
@@ -127,15 +135,13 @@ fn a_recorded_position_is_durable() {
     let want = Box::new(|| {});
     let storage = files(&disk);
     storage.write_root(b"root").unwrap();
-    let wal =
-        Wal::start(storage, options, &[], SegmentNumber::FIRST, LogPosition::ORIGIN, want).unwrap();
+    let wal = Wal::start(storage, options, new_log(), want).unwrap();
     wal.append(&[b"a"], 1, false).unwrap();
     let (lsn, position) = wal.settle();
     wal.sync_position(lsn).unwrap();
     let after = files(&disk.crash(CrashPolicy::Nothing, 0));
-    let origin = LogPosition::ORIGIN;
-    let end =
-        replay(&*after, LogKind::Wal, origin, Lsn::ZERO, Lineage::new(7), &mut |_| Ok(())).unwrap();
+    let log = source(LogPosition::ORIGIN, Lsn::ZERO);
+    let end = replay(&*after, log, &mut |_| Ok(())).unwrap();
     assert_eq!(end.next, position, "the log does not lead to the recorded position");
 }
 
@@ -208,7 +214,7 @@ fn an_opening_without_a_write_adds_nothing() {
     wal.finish().unwrap();
     let found = |from: LogPosition| {
         let mut payloads = Vec::new();
-        let end = replay(&storage, LogKind::Wal, from, Lsn::ZERO, Lineage::new(7), &mut |group| {
+        let end = replay(&storage, source(from, Lsn::ZERO), &mut |group| {
             payloads.push(group.payload.to_vec());
             Ok(())
         });
@@ -219,7 +225,8 @@ fn an_opening_without_a_write_adds_nothing() {
         let options =
             WalOptions { lineage: Lineage::new(7), opening, segment_bytes: SEGMENT_BYTES };
         let all: Arc<dyn Storage> = Arc::new(storage.clone());
-        Wal::start(all, options, &[segment(1)], segment(2), end.next, Box::new(|| {})).unwrap()
+        let found = FoundLog { live: vec![segment(1)], next_number: segment(2), end: end.next };
+        Wal::start(all, options, found, Box::new(|| {})).unwrap()
     };
     let idle = open(2);
     let (lsn, position) = idle.settle();

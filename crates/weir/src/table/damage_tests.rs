@@ -14,6 +14,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::options::Compression;
 use crate::storage::Storage;
+use crate::table::TableMemory;
 use crate::table::block::{BlockBuilder, Layout};
 use crate::table::format::{FOOTER_BYTES, Footer, KIND_DATA, KIND_INDEX};
 use crate::table::testing::*;
@@ -191,7 +192,7 @@ fn misplaced_bytes_are_errors() {
 
     storage.put_bytes(uid(1), good);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table = Table::new(shared, meta, None, SEED + 1, None, None);
+    let table = Table::new(shared, meta, SEED + 1, TableMemory::default());
     assert_names_the_place(&table.may_contain(1).unwrap_err());
 }
 

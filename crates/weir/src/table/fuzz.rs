@@ -16,6 +16,7 @@ use crate::device::sim::{SimDisk, SimOptions};
 use crate::options::Compression;
 use crate::storage::Storage;
 use crate::storage::files::Files;
+use crate::table::TableMemory;
 use crate::table::block::Layout;
 use crate::table::format::{
     FOOTER_BYTES, Footer, KIND_DATA, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, hash_check,
@@ -167,7 +168,7 @@ pub fn table(data: &[u8]) {
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let Ok(source) = storage.open_table(UID) else { return };
     let Ok(meta) = read_meta(&*source, UID) else { return };
-    let table = Table::new(Arc::new(storage), meta, None, SEED, None, None);
+    let table = Table::new(Arc::new(storage), meta, SEED, TableMemory::default());
     let sound = table.verify().is_ok();
     let readahead = match data.first() {
         Some(byte) if byte % 2 == 1 => ReadAhead::Windows { window_bytes: 1 << 10 },

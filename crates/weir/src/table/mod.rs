@@ -35,7 +35,7 @@ pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
 pub(crate) use lookup::HeldBlock;
 pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
-pub(crate) use reader::{Table, read_meta};
+pub(crate) use reader::{Table, TableMemory, read_meta};
 pub(crate) use verify::KeyRanges;
 
 use crate::base::ids::{KeyspaceId, Level};

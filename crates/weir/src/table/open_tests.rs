@@ -14,6 +14,7 @@ use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::sched::Mutex;
 use crate::cache::Purpose;
 use crate::storage::Storage;
+use crate::table::TableMemory;
 use crate::table::testing::*;
 use crate::table::{Closed, Gates, OpenTables, ReadAhead, Table};
 
@@ -51,7 +52,8 @@ fn world(tables: u64, open_max: usize) -> World {
         let entries: Vec<Entry> = (0..ENTRIES).map(entry).collect();
         let meta = write_table(&storage, uid(1 + n), options(512), &entries);
         let storage = Arc::clone(&storage) as Arc<dyn Storage>;
-        Table::new(storage, meta, None, SEED, None, Some(Arc::clone(&open)))
+        let memory = TableMemory { tables: Some(Arc::clone(&open)), ..TableMemory::default() };
+        Table::new(storage, meta, SEED, memory)
     };
     let tables = (0..tables).map(make).collect();
     World { storage, open, lookup, tables }

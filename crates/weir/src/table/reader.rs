@@ -98,16 +98,25 @@ impl std::fmt::Debug for Table {
     }
 }
 
+/// What the tables of a store share of its memory; by default nothing.
+#[derive(Clone, Default)]
+pub(crate) struct TableMemory {
+    /// The cache that blocks are read through.
+    pub(crate) cache: Option<Arc<BlockCache>>,
+    /// What indexes and filters are charged to.
+    pub(crate) accountant: Option<Arc<Accountant>>,
+    /// Bounds the number of open tables.
+    pub(crate) tables: Option<Arc<OpenTables>>,
+}
+
 impl Table {
     /// A table of `storage` with this description. Reads nothing yet. `hash_seed` is the seed that
-    /// the table was written with; index and filter are charged to `accountant`.
+    /// the table was written with.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         meta: impl Into<Arc<TableMeta>>,
-        cache: Option<Arc<BlockCache>>,
         hash_seed: u64,
-        accountant: Option<Arc<Accountant>>,
-        tables: Option<Arc<OpenTables>>,
+        TableMemory { cache, accountant, tables }: TableMemory,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             meta: meta.into(),

@@ -15,6 +15,7 @@ use crate::cache::{BlockCache, Purpose};
 use crate::device::Advice;
 use crate::options::Compression;
 use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
+use crate::table::TableMemory;
 use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions};
 
 /// One entry as the tests write it.
@@ -227,7 +228,8 @@ pub(crate) fn open_table(
     meta: TableMeta,
     cache: Option<Arc<BlockCache>>,
 ) -> Arc<Table> {
-    Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, cache, SEED, None, None)
+    let memory = TableMemory { cache, ..TableMemory::default() };
+    Table::new(Arc::clone(storage) as Arc<dyn Storage>, meta, SEED, memory)
 }
 
 pub(crate) fn scan_options(fill_cache: bool, readahead: ReadAhead) -> CursorOptions {

@@ -16,6 +16,7 @@ use crate::options::Compression;
 use crate::storage::OpenOptions;
 use crate::storage::Storage;
 use crate::storage::files::Files;
+use crate::table::TableMemory;
 use crate::table::testing::*;
 use crate::table::{ReadAhead, Table, TableBuilder, TableCursor, TableOptions, read_meta};
 
@@ -251,14 +252,12 @@ fn reads_are_lazy_and_grow() {
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table = Table::new(
-        shared,
-        meta.clone(),
-        Some(Arc::clone(&cache)),
-        SEED,
-        Some(accountant.clone()),
-        None,
-    );
+    let memory = TableMemory {
+        cache: Some(Arc::clone(&cache)),
+        accountant: Some(accountant.clone()),
+        tables: None,
+    };
+    let table = Table::new(shared, meta.clone(), SEED, memory);
     let reads = || storage.reads.swap(0, Ordering::Relaxed);
     let mut idle = table.cursor(scan_options(true, ReadAhead::Scan));
     assert_eq!((reads(), accountant.used(Category::TableMetadata)), (0, 0));
@@ -311,14 +310,12 @@ fn cached_blocks_do_not_end_a_window() {
     let cache = Arc::new(BlockCache::new(64 << 20));
     let accountant = Accountant::new(1 << 30);
     let shared = Arc::clone(&storage) as Arc<dyn Storage>;
-    let table = Table::new(
-        shared,
-        meta.clone(),
-        Some(Arc::clone(&cache)),
-        SEED,
-        Some(accountant.clone()),
-        None,
-    );
+    let memory = TableMemory {
+        cache: Some(Arc::clone(&cache)),
+        accountant: Some(accountant.clone()),
+        tables: None,
+    };
+    let table = Table::new(shared, meta.clone(), SEED, memory);
     let fill = || {
         let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
         cursor.seek_to_first();
@@ -477,7 +474,7 @@ fn tables_live_in_a_directory() {
     assert_eq!(read_meta(&*files.open_table(uid(5)).unwrap(), uid(5)).unwrap(), meta);
 
     let cache = Some(Arc::new(BlockCache::new(1 << 20)));
-    let table = Table::new(files, meta, cache, SEED, None, None);
+    let table = Table::new(files, meta, SEED, TableMemory { cache, ..TableMemory::default() });
     table.verify().unwrap();
     let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     walk(&mut cursor, &entries, &mut prng, 300, 9);

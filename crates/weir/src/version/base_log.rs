@@ -19,7 +19,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter, check_ours, replay,
+    GroupLink, GroupType, LogPosition, LogSource, Room, SegmentIdentity, SegmentWriter, check_ours,
+    replay,
 };
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
@@ -209,8 +210,9 @@ pub(super) fn read_prefix(
         edits: 0,
         damage: None,
     };
-    let durable = base_lsn.unwrap_or(Lsn::FIRST);
-    let end = replay(storage, LogKind::Versions, start, durable, lineage, &mut |group| {
+    let durable_lsn = base_lsn.unwrap_or(Lsn::FIRST);
+    let log = LogSource { kind: LogKind::Versions, start, durable_lsn, lineage };
+    let end = replay(storage, log, &mut |group| {
         let offset = group.position.offset;
         let edit = VersionEdit::decode(group.payload, &file, offset)?;
         if !prefix.started && edit.hash_seed.is_none() {

@@ -32,7 +32,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
 use crate::storage::{LogKind, Object, Storage, check_ahead};
-use crate::table::{OpenTables, Table};
+use crate::table::{OpenTables, Table, TableMemory};
 
 /// Why a failed removal of an old version log does not matter.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
@@ -54,14 +54,12 @@ pub(crate) struct Context {
 
 impl Context {
     pub(super) fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
-        Table::new(
-            Arc::clone(&self.storage),
-            Arc::clone(meta),
-            self.cache.clone(),
-            hash_seed,
-            self.accountant.clone(),
-            self.tables.clone(),
-        )
+        let memory = TableMemory {
+            cache: self.cache.clone(),
+            accountant: self.accountant.clone(),
+            tables: self.tables.clone(),
+        };
+        Table::new(Arc::clone(&self.storage), Arc::clone(meta), hash_seed, memory)
     }
 }
 

@@ -33,7 +33,7 @@ use crate::cache::BlockCache;
 use crate::compaction::task::{CursorMove, MoveTask, PartName, RotateTask};
 use crate::merge::{RetainCounts, Tally};
 use crate::storage::Storage;
-use crate::table::Table;
+use crate::table::{Table, TableMemory};
 use crate::version::edit::{AddedTable, Rotation, VersionEdit};
 use crate::version::run::Version;
 use crate::version::shape::{PartKind, RunId};
@@ -242,7 +242,7 @@ fn check_conservation(
 /// Reads back a table just written and compares it with its description.
 fn verify(context: &JobContext, meta: &TableMeta) -> Result<()> {
     let storage = Arc::clone(&context.storage);
-    let accountant = context.accountant.clone();
-    let table = Table::new(storage, meta.clone(), None, context.hash_seed, accountant, None);
+    let memory = TableMemory { accountant: context.accountant.clone(), ..TableMemory::default() };
+    let table = Table::new(storage, meta.clone(), context.hash_seed, memory);
     table.verify().map(|_| ())
 }

@@ -25,7 +25,7 @@ use crate::storage::OpenOptions;
 use crate::storage::files::Files;
 use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
 use crate::table::testing::MemoryTables;
-use crate::table::{CursorOptions, ReadAhead, TableOptions};
+use crate::table::{CursorOptions, ReadAhead, TableMemory, TableOptions};
 use crate::version::run::{LevelRuns, Run};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{JobFootprint, Shape};
@@ -515,7 +515,8 @@ fn reopened(store: &Store) -> Version {
         for run in &old.filling.runs {
             let tables = run.tables.iter().map(|(meta, _)| {
                 let storage: Arc<dyn Storage> = store.storage.clone();
-                let table = Table::new(storage, (**meta).clone(), None, HASH_SEED, None, None);
+                let table =
+                    Table::new(storage, (**meta).clone(), HASH_SEED, TableMemory::default());
                 (Arc::clone(meta), table)
             });
             let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
@@ -637,7 +638,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
                 lie(&mut meta);
             }
             let storage: Arc<dyn Storage> = store.storage.clone();
-            let table = Table::new(storage, meta.clone(), None, HASH_SEED, None, None);
+            let table = Table::new(storage, meta.clone(), HASH_SEED, TableMemory::default());
             (Arc::new(meta), table)
         });
         let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");

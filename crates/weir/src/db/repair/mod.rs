@@ -48,7 +48,7 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
-use crate::log::{LogPosition, check_ours, is_blank};
+use crate::log::{LogPosition, LogSource, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, RepairStorage, Storage, check_ahead};
@@ -58,7 +58,7 @@ use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{PartKind, RunId};
-use wal::{LogEnd, LogSource, Segments, read_log};
+use wal::{LogEnd, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
 pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
@@ -527,6 +527,7 @@ struct Output<'a> {
 
 fn log_source(root: &Root) -> LogSource {
     LogSource {
+        kind: LogKind::Wal,
         start: root.wal_start().unwrap_or(LogPosition::ORIGIN),
         durable_lsn: root.wal_durable_lsn,
         lineage: root.lineage,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::remains::{keys_overlap, read_blocks};
-use super::wal::{LogEnd, LogSource, Memtables, Segments, read_log};
+use super::wal::{LogEnd, Memtables, Segments, read_log};
 use super::{
     LostLog, LostTable, Output, REACHED, Reached, Repair, damage, sound_meta, sound_table,
 };
@@ -26,7 +26,7 @@ use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::db::engine::DEFAULT_KEYSPACE;
-use crate::log::{Behind, LogPosition, groups_behind};
+use crate::log::{Behind, LogPosition, LogSource, groups_behind};
 use crate::merge::MergingCursor;
 use crate::options::Options;
 use crate::storage::{LogKind, Object};
@@ -262,7 +262,12 @@ impl Repair {
                 let why = Error::corruption(file, 0, what);
                 self.report.lost_log.push(LostLog { why, groups: 0, entries: 0 });
             }
-            let source = LogSource { start: peeked.start, durable_lsn: Lsn::ZERO, lineage };
+            let source = LogSource {
+                kind: LogKind::Wal,
+                start: peeked.start,
+                durable_lsn: Lsn::ZERO,
+                lineage,
+            };
             let storage = Arc::clone(&self.storage);
             let end = read_log(&*storage, source, &mut |_, first, records| {
                 for (seq, record) in (first..).zip(records) {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Lineage, SegmentNumber};
 use crate::base::key::Seq;
-use crate::log::{GroupView, LogPosition, Peek, is_blank, peek, replay};
+use crate::log::{GroupView, LogPosition, LogSource, Peek, is_blank, peek, replay};
 use crate::memtable::Memtable;
 use crate::storage::{LogKind, Object, Storage};
 use crate::write::batch::{Record, Records, open_group, record_fault};
@@ -28,14 +28,6 @@ pub(super) struct LogEnd {
     pub(super) damage: Option<Error>,
 }
 
-/// Where a replay starts and what it has to believe.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LogSource {
-    pub(super) start: LogPosition,
-    pub(super) durable_lsn: Lsn,
-    pub(super) lineage: Lineage,
-}
-
 /// Reads the log and hands every group to `on_group`, with the sequence number of its first record
 /// and its records, which were checked.
 ///
@@ -46,11 +38,15 @@ pub(super) fn read_log(
     source: LogSource,
     on_group: &mut dyn FnMut(&GroupView<'_>, Seq, Records<'_>) -> Result<()>,
 ) -> Result<LogEnd> {
-    let LogSource { start, durable_lsn, lineage } = source;
-    let mut end =
-        LogEnd { next: start, groups: 0, last_seq: 0, keyspaces: BTreeSet::new(), damage: None };
+    let mut end = LogEnd {
+        next: source.start,
+        groups: 0,
+        last_seq: 0,
+        keyspaces: BTreeSet::new(),
+        damage: None,
+    };
     let mut failed = None;
-    let result = replay(storage, LogKind::Wal, start, durable_lsn, lineage, &mut |group| {
+    let result = replay(storage, source, &mut |group| {
         let (first, records) = check_group(storage, &group, &mut end.keyspaces)?;
         if group.count > 0 {
             end.last_seq = end.last_seq.max(first + group.count - 1);
