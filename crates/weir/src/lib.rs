@@ -15,6 +15,13 @@
 //! end is before its start, is no mistake but empty. Only [`Cursor::key`] and [`Cursor::value`]
 //! panic, on a cursor that is not valid, as an index outside of a slice does; [`Cursor::entry`]
 //! does not.
+//!
+//! # Limits
+//!
+//! * A key: 65,535 bytes; a value: the least of 1 GiB, an eighth of the memory budget and a quarter
+//!   of `log_area_bytes`.
+//! * A batch: records may begin in its first 2 GiB, and it has fewer than 2^32 of them.
+//! * Keyspaces of a store: 4,096; a keyspace's name: 1 to 255 bytes without control characters.
 
 #![warn(missing_debug_implementations)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

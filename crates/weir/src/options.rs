@@ -1,8 +1,8 @@
 //! Options: what a user may set, with unit, range, default and effect.
 //!
 //! `DbOptions` holds for a whole store and is never stored on disk; `Options` holds for one
-//! keyspace, is stored with it, and may be changed at every open. Defaults and ranges are stated
-//! once, as constants (`defaults`).
+//! keyspace, is stored with it, and is changed by `Keyspace::set_options` only. Defaults and ranges
+//! are stated once, as constants (`defaults`).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -69,8 +69,8 @@ use defaults::*;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Memtable only: lost at a process crash unless flushed before. Outside the prefix promise; a
-    /// batch over several keyspaces is refused (H52).
+    /// Memtable only: lost at a process crash unless flushed before, also if a later write is kept.
+    /// A batch over several keyspaces is refused (H52).
     None,
     /// In the log, in the operating system's hands: survives a process kill, not a power loss.
     #[default]
@@ -144,8 +144,8 @@ pub struct DbOptions {
     /// process keeps up to 8 MiB of freed buffers beside it.
     /// Range: [`MEMORY_BUDGET_RANGE`]. Default: [`DEFAULT_MEMORY_BUDGET`].
     pub memory_budget: u64,
-    /// Bytes of the block cache inside the budget; `None`: what the other users leave, at least a
-    /// quarter of the budget. Default: `None`.
+    /// Bytes of the block cache inside the budget, from 0 to what the row cache leaves; `None`:
+    /// what the other users leave, at least a quarter of the budget. Default: `None`.
     /// RocksDB: `LRUCacheOptions::capacity`.
     pub block_cache_bytes: Option<u64>,
     /// Bytes of the row cache, which is taken off the budget first; at most half of it. It answers
@@ -160,14 +160,15 @@ pub struct DbOptions {
     /// RocksDB: `max_background_jobs`.
     pub background_threads: usize,
     /// Most bytes of one write-ahead log segment. The first ones of an opening are smaller, from
-    /// 128 KiB on, and where writers sync, a segment takes at most 4 MiB. Range:
-    /// [`LOG_SEGMENT_BYTES_RANGE`]. Default: [`DEFAULT_LOG_SEGMENT_BYTES`], but at most a quarter
-    /// of `log_area_bytes`.
+    /// 128 KiB on, and where writers sync, a segment takes at most 4 MiB unless one group of theirs
+    /// needs more. Range: [`LOG_SEGMENT_BYTES_RANGE`]. Default: [`DEFAULT_LOG_SEGMENT_BYTES`], but
+    /// at most a quarter of `log_area_bytes`.
     pub log_segment_bytes: u64,
-    /// Bytes that all live log segments may take; a keyspace that pins the tail beyond half of it
-    /// is flushed, and earlier if the log is long for the little that it holds. A batch that is
-    /// larger is written all the same, and what waits for flushes that are slower than writers
-    /// stays in the log. Range: [`LOG_AREA_BYTES_RANGE`]. Default: [`DEFAULT_LOG_AREA_BYTES`].
+    /// Bytes that all live log segments may take; a keyspace that pins the oldest segment while the
+    /// log has more than half of it is flushed, and earlier if the log is long for the little that
+    /// it holds. A batch that is larger is written all the same, and what waits for flushes that
+    /// are slower than writers stays in the log. Range: [`LOG_AREA_BYTES_RANGE`]. Default:
+    /// [`DEFAULT_LOG_AREA_BYTES`].
     /// RocksDB: `max_total_wal_size`.
     pub log_area_bytes: u64,
     /// Tables that are open at once, besides those that are being read at the moment: each takes a
@@ -245,14 +246,15 @@ impl DbOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes of one memtable before it is flushed. Larger: fewer, larger level-0 tables, more
-    /// memory. Range: [`WRITE_BUFFER_BYTES_RANGE`]. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
+    /// Bytes of one memtable before it is flushed, at most a quarter of the memory budget whatever
+    /// is set. Larger: fewer, larger level-0 tables, more memory. Range:
+    /// [`WRITE_BUFFER_BYTES_RANGE`]. Default: [`DEFAULT_WRITE_BUFFER_BYTES`].
     /// RocksDB: `write_buffer_size`.
     pub write_buffer_bytes: u64,
     /// Memtables that may wait for their flush before writers wait. When they do, writers of other
     /// keyspaces wait behind them: all share one log. Range: [`IMMUTABLES_MAX_RANGE`]. Default:
     /// [`DEFAULT_IMMUTABLES_MAX`].
-    /// RocksDB: `max_write_buffer_number`.
+    /// RocksDB: `max_write_buffer_number` - 1, which counts the active one too.
     pub immutables_max: usize,
     /// The shape of the tree, with the options of the policy that keeps it. Default: leveled.
     /// RocksDB: `compaction_style`.
@@ -269,12 +271,13 @@ pub struct Options {
     /// filter. Range: [`BLOOM_BITS_RANGE`]. Default: [`DEFAULT_BLOOM_BITS`] on every level.
     /// RocksDB: `NewBloomFilterPolicy`.
     pub bloom_bits: Vec<f32>,
-    /// How filter bits are divided over the runs of the tree. Default: as `bloom_bits` says.
+    /// How filter bits are divided over the runs of the tree. Default: [`Filters::Uniform`], as
+    /// `bloom_bits` says.
     pub filters: Filters,
-    /// Compression, one entry per level, the last repeats. Default: none.
+    /// Compression, one entry per level, the last repeats; an empty list is none. Default: none.
     /// RocksDB: `compression_per_level`.
     pub compression: Vec<Compression>,
-    /// What of a compaction's output goes into the block cache. Default: none of it.
+    /// What of a compaction's output goes into the block cache. Default: [`WarmUp::None`].
     pub warm_up: WarmUp,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugOptions,

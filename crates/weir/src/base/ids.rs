@@ -27,8 +27,11 @@ macro_rules! number {
 }
 
 number! {
-    /// The age of a run's content: drawn when the content is fixed, at a memtable's freeze or when
-    /// a merge pins its inputs (ARCHITECTURE §3, H22). A greater one is newer. 0 is older than all.
+    /// The age of a run's content, which orders the runs of one part of one level: a greater one is
+    /// newer, 0 is older than all (ARCHITECTURE §3, H22). Drawn at a memtable's freeze; a merge
+    /// draws none. Into an existing run it keeps that run's, a new run gets its newest input's,
+    /// raised above older runs of its level, and a run moved back may get a smaller one. Between
+    /// levels it means nothing.
     pub(crate) struct DataEpoch(u64);
 }
 

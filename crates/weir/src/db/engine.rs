@@ -3,9 +3,7 @@
 //! Not here: how keyspaces begin and end (`keyspaces`), how a store is closed (`closing`),
 //! background work (`scheduler`, `segments`, `flushes`, `compactions`, `install`, `log_start`).
 //!
-//! Locks, in order: `ddl`, the commit queue's lead, `jobs`, the version set's install lock, a
-//! tree's install lock, `trees`; the pins of the log, above the version set's `current` only;
-//! everything in `state` is a leaf.
+//! Locks: their order is at the end of ARCHITECTURE.md.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

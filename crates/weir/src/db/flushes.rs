@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Reserves, of the oldest immutable memtables of all keyspaces, the one with the earliest log
-    /// start: it pins the tail of the log. No keyspace starves, because memtables that are frozen
+    /// start: it pins the oldest segment. No keyspace starves, because memtables that are frozen
     /// later start later. Cost: by the memtables frozen since the last call, not by the keyspaces.
     fn reserve_flush(&self) -> Option<(Arc<Tree>, Arc<Flushable>)> {
         let now = clock::now_nanos();

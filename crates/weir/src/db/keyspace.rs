@@ -126,9 +126,11 @@ impl Keyspace {
     /// Gives `key` a value; it survives a crash of the process ([`Durability::Buffered`]).
     ///
     /// # Errors
-    /// `InvalidArgument` if key or value exceed their limits, `NoSpace` if the device is full,
-    /// `Poisoned` after an earlier failed sync, `Io`, `Closed`, `ReadOnly`. Nothing was written
-    /// then.
+    /// `InvalidArgument` if key or value exceed their [limits](crate#limits), `NoSpace` if the
+    /// device is full, `Poisoned` after an earlier failed sync, `Io`, `Closed`, `ReadOnly`; and if
+    /// the write has to wait for a flush or a compaction that cannot be done, the error of that,
+    /// such as `Corruption`. Nothing is visible then. After `Io` it is open whether the write will
+    /// be there after a crash, until a later write has succeeded.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, Durability::Buffered)
     }
@@ -296,9 +298,9 @@ impl Keyspace {
         }
     }
 
-    /// Writes the memtable out as a table and waits until that is durable, with all that was
-    /// committed before the memtable's last entry. What other keyspaces were given later is not
-    /// covered: [`Db::sync`](crate::Db::sync) makes everything durable.
+    /// Writes the memtable out as a table and waits until that is durable. Durable afterwards: this
+    /// keyspace as of the call, and every write to other keyspaces that was committed before its
+    /// last one. [`Db::sync`](crate::Db::sync) makes everything durable.
     ///
     /// # Errors
     /// `NoSpace`, `Poisoned`, `Io`, `Closed`.
@@ -309,11 +311,13 @@ impl Keyspace {
     }
 
     /// Merges everything in `range` down to one level and waits for it. Frees the space of deleted
-    /// and overwritten entries that no snapshot needs. Cost: reads and writes the range once per
-    /// level.
+    /// and overwritten entries that no snapshot needs. Cost: reads and writes every table that
+    /// overlaps the range once, and the device needs space for all of them; policies that merge
+    /// whole runs take all runs from the newest to the oldest that has keys in the range.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), and `Corruption` if an input is damaged.
+    /// As [`flush`](Self::flush); `Corruption` if an input is damaged; `Conflict` if compactions
+    /// that are picked meanwhile are in its way each time.
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         self.check()?;
         let (lower, upper) = range.into_bounds();
@@ -322,9 +326,9 @@ impl Keyspace {
         engine.guarded("a compaction", compact)
     }
 
-    /// Bytes on disk of the entries in `range`: an estimate from table fences, off by up to a block
-    /// per table, without what is still in memtables. Costs a look at the index of each table that
-    /// an end of the range cuts.
+    /// Bytes on disk of the entries in `range`: an estimate from the tables' block indexes, off by
+    /// up to a block per table, without what is still in memtables. Costs a look at the index of
+    /// each table that an end of the range cuts.
     ///
     /// # Errors
     /// `Corruption` or `Io` if a table cannot be opened, `Closed`.

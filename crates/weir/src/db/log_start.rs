@@ -121,8 +121,8 @@ impl Engine {
         bytes / PADDED_LOG_TABLES > tables
     }
 
-    /// Requests a freeze of the keyspaces whose active memtables pin the tail of the log, if the
-    /// log exceeds half of `log_area_bytes` (H38) or is mostly padding. Where an immutable memtable
+    /// Requests a freeze of the keyspaces whose active memtables pin the oldest segment, if the log
+    /// exceeds half of `log_area_bytes` (H38) or is mostly padding. Where an immutable memtable
     /// pins it, that is flushed anyway.
     pub(super) fn shorten_log(&self) {
         let Some(writer) = &self.writer else { return };

@@ -19,7 +19,7 @@ use crate::storage::io::{IoByCause, IoMetrics};
 pub struct Metrics {
     /// Seconds since the store was opened.
     pub uptime_seconds: f64,
-    /// Entries written by users.
+    /// Puts written by users.
     pub puts: u64,
     /// Deletes written by users.
     pub deletes: u64,
@@ -45,9 +45,9 @@ pub struct Metrics {
     pub compaction_bytes_read: u64,
     /// Cache lookups for users.
     pub cache_foreground: CacheMetrics,
-    /// Cache lookups for compactions.
+    /// Cache lookups for flushes, compactions and verification.
     pub cache_background: CacheMetrics,
-    /// Bytes that the block cache holds, and may hold.
+    /// Bytes that the block cache holds.
     pub cache_bytes: u64,
     /// Bytes that the block cache may hold now.
     pub cache_capacity: u64,
@@ -61,7 +61,7 @@ pub struct Metrics {
     pub flushes: u64,
     /// Compactions installed.
     pub compactions: u64,
-    /// Tables moved to another level without being rewritten.
+    /// Moves of tables to another level without rewriting them, each of one table or more.
     pub trivial_moves: u64,
     /// Failures of background jobs that left nothing unknown, such as a read error: what failed is
     /// tried again, after a pause that grows. See the property `weir.background-error`.
@@ -106,7 +106,7 @@ pub struct Metrics {
     pub keyspaces: Vec<KeyspaceMetrics>,
 }
 
-/// Bytes written to the device, by cause.
+/// Bytes written by cause, without padding and zeros: see [`Metrics::io`] for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BytesWritten {

@@ -261,8 +261,8 @@ impl Db {
     /// keyspace may be the one that is going.
     ///
     /// # Errors
-    /// `InvalidArgument` for a name outside its limits, `Closed`; if it has to be created, those of
-    /// a write, and `ReadOnly`.
+    /// `InvalidArgument` for a name outside its [limits](crate#limits), `Closed`; if it has to be
+    /// created, those of a write, and `ReadOnly`.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         self.keyspace_with(name, Options::default())
     }

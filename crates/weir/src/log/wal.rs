@@ -16,7 +16,7 @@
 //!    (docs/hazards.md, bug 23).
 //! 3. A failed sync is final: every later sync fails with the same error (H43).
 //! 4. A failed write seals its segment behind the last whole group; the next segment names that
-//!    group as its predecessor, so that no part of the failed group is ever replayed.
+//!    group as its predecessor, so that no part of the failed group is replayed once there is one.
 //! 5. A segment number is never used twice; a segment is reused, under a new number, only when the
 //!    durable log start of every keyspace is beyond it (H35).
 //! 6. Only a *settled* group counts as durable: one whose last 4 KiB unit will not be written

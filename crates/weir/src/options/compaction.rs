@@ -262,7 +262,8 @@ impl CompactionPolicy {
     }
 
     /// This policy with the options of `other` that it has too, for a keyspace that changes its
-    /// policy: `CompactionPolicy::gear().with_options_of(leveled)` keeps the sizes of levels.
+    /// policy. `base_level_bytes` of the policies with parts means `l0_trigger` times what it means
+    /// to the others ([`PartsOptions::base_level_bytes`]); the number is kept as it is.
     #[must_use]
     pub fn with_options_of(self, other: Self) -> Self {
         self.assembled(

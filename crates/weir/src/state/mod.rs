@@ -5,8 +5,8 @@
 //! Not here: the order of writes (`write`), searches in the tree (`read`), background work (`db`).
 //!
 //! Invariants:
-//! 1. A super-version is immutable and published by one pointer; a reader takes it *before* it
-//!    reads the visible sequence number (H45).
+//! 1. A super-version is immutable and published by one pointer; a point lookup takes it *before*
+//!    it reads the visible sequence number (H45); a scan's number is in the snapshot list before.
 //! 2. The visible sequence number is raised only after every entry up to it is in a memtable (H46).
 //! 3. A snapshot is entered in the list under the list's lock, at the visible sequence number read
 //!    under that lock; a job that drops entries reads the list after pinning the version (H47).

@@ -29,8 +29,7 @@ use crate::table::{CursorOptions, Table};
 /// Tables with disjoint ranges, in key order.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Drawn when the content is fixed: at memtable freeze for a flush; a merge keeps its newest
-    /// input's.
+    /// Its age among the runs of its part.
     pub(crate) epoch: DataEpoch,
     /// The tables.
     pub(crate) tables: TableList<Arc<Table>>,

@@ -26,9 +26,9 @@ pub(crate) use super::tables::{TableList, Totals};
 pub(crate) struct Shape {
     /// The levels.
     pub(crate) levels: PerLevel<LevelShape>,
-    /// Tables that are inputs of running jobs.
+    /// Tables that no pick may include: inputs of running jobs, and all that are `damaged`.
     pub(crate) busy: BTreeSet<TableUid>,
-    /// Tables that cannot be read: busy too, for as long as the store is open.
+    /// Tables in quarantine, because they could not be read: busy too, until they are released.
     pub(crate) damaged: BTreeSet<TableUid>,
     /// The running jobs.
     pub(crate) jobs: Vec<JobFootprint>,

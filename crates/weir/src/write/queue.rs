@@ -8,7 +8,8 @@
 //! 3. A batch with [`Durability::None`] takes sequence numbers but is not logged.
 //! 4. A `Sync` writer is acknowledged only after the log is durable up to its group; the sync runs
 //!    outside the lead, so that the next group is written meanwhile.
-//! 5. Nothing under the lead creates or syncs a file (ARCHITECTURE §9).
+//! 5. Nothing under the lead creates or syncs a file, but for the first segment of an opening
+//!    (ARCHITECTURE §9).
 //! 6. A panic under the lead poisons the store, and the lead is handed over: no ticket waits for a
 //!    thread that has ended.
 //!

@@ -1,7 +1,7 @@
 //! A flush: the entries of one or more memtables become one run of level 0.
 //!
-//! Generic over the cursor, so that this layer does not depend on memtables: `db` passes the cursor
-//! of one memtable, or a merging cursor over several, newest first.
+//! Generic over the cursor, so that this layer does not depend on memtables: flushes and recovery
+//! pass the cursor of one memtable, repair a merging cursor over tables.
 //!
 //! Invariants: (1) deletes are kept: tables may hold older entries of their keys; (2) the run has
 //! the data epoch drawn at the freeze of its newest memtable.

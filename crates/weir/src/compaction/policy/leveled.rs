@@ -150,7 +150,7 @@ fn levels_with_work(targets: &Targets, shape: &Shape) -> Vec<Work> {
     }))
 }
 
-/// Bytes of the tables of a level that no job has taken.
+/// Bytes of the tables of a level that a pick may include.
 fn idle_bytes(shape: &Shape, level: Level) -> u64 {
     if shape.busy.is_empty() {
         return level_bytes(shape, level);
