@@ -23,6 +23,9 @@
 //!    again, since a torn write of a unit may destroy what it held (H37). A position that is
 //!    recorded in an edit follows a settled group ([`Wal::settle`]), so that the groups that a
 //!    flush relies on (H52) stay intact.
+//! 7. A position that is recorded follows the last *whole* batch: replay ends before fragments
+//!    without an end, so a position behind them would be beside the log that the next opening
+//!    writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,6 +103,8 @@ struct Active {
     found: LogPosition,
     /// `None` before the first group of this opening.
     writer: Option<SegmentWriter>,
+    /// Where the fragments of the last batch start if it was given up before its last one.
+    given_up: Option<LogPosition>,
     /// Whether the writer's segment was zeroed.
     zeroed: bool,
 }
@@ -116,8 +121,12 @@ impl Active {
 
     /// Where the next group starts; replay finds it from here also if it starts in the next
     /// segment.
+    ///
+    /// A batch that was given up is not before it (invariant 7): if no group follows, the next
+    /// opening continues the log before the fragments.
     fn position(&self) -> LogPosition {
-        self.writer.as_ref().map_or(self.found, SegmentWriter::position)
+        let end = || self.writer.as_ref().map_or(self.found, SegmentWriter::position);
+        self.given_up.unwrap_or_else(end)
     }
 
     /// As [`SegmentWriter::is_settled`]. Segments of earlier openings are not written to again.
@@ -186,7 +195,7 @@ impl Wal {
         Ok(Self {
             storage,
             options,
-            active: Mutex::new(Active { found, writer: None, zeroed: false }),
+            active: Mutex::new(Active { found, writer: None, given_up: None, zeroed: false }),
             ring: Mutex::new(Ring::new(live, next_number, options.segment_bytes)),
             ring_changed: Condvar::new(),
             sync: Mutex::default(),
@@ -236,6 +245,7 @@ impl Wal {
         };
         let previous = self.written_lsn.load(Ordering::Relaxed);
         assert!(lsn.get() > previous, "group {lsn} is written after group {previous}");
+        active.given_up = None;
         self.written_lsn.store(lsn.get(), Ordering::Release);
         if active.is_settled() {
             self.set_settled(lsn.get());
@@ -285,6 +295,9 @@ impl Wal {
         if bytes <= writer.room() {
             return writer.append(GroupType::Full, parts, count, pad, durable);
         }
+        // Kept unless the last fragment is written, or a later group.
+        let start = writer.position();
+        active.given_up.get_or_insert(start);
         let whole: Vec<u8> = parts.concat();
         let mut rest = whole.as_slice();
         let mut lsn = Lsn::ZERO;
