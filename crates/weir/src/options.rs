@@ -357,6 +357,15 @@ impl Options {
     /// `InvalidArgument` with the option's name, its value and its range; `Unsupported` for a
     /// compression that was not built in.
     pub fn validate(&self) -> Result<()> {
+        self.check_ranges()?;
+        self.compression.iter().try_for_each(|c| c.available())
+    }
+
+    /// Checks every option against its range; whether this build has what it names is not asked.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the option's name, its value and its range.
+    pub(crate) fn check_ranges(&self) -> Result<()> {
         in_range("write_buffer_bytes", self.write_buffer_bytes, &WRITE_BUFFER_BYTES_RANGE)?;
         if let Some(entries) = self.debug.write_buffer_entries {
             in_range("write_buffer_entries", entries, &WRITE_BUFFER_ENTRIES_RANGE)?;
@@ -367,10 +376,7 @@ impl Options {
         self.compaction.validate()?;
         in_range("number of bloom_bits", self.bloom_bits.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         in_range("number of compressions", self.compression.len(), &PER_LEVEL_ENTRIES_RANGE)?;
-        for &bits in &self.bloom_bits {
-            in_range("bloom_bits", bits, &BLOOM_BITS_RANGE)?;
-        }
-        self.compression.iter().try_for_each(|c| c.available())
+        self.bloom_bits.iter().try_for_each(|&bits| in_range("bloom_bits", bits, &BLOOM_BITS_RANGE))
     }
 }
 

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table.md sha=cd7dacce15cf
+// FORMAT: docs/format/table.md sha=afecfa0769b6
 // FORMAT: docs/format/directory.md sha=aba3844b5b20
 //! Checksums and hashes: CRC-32C for stored bytes, seeded XXH3 for keys, entry hashes for the
 //! conservation law.

@@ -234,6 +234,12 @@ impl Error {
         matches!(self.0.source.as_deref().and_then(os), Some(23 | 24))
     }
 
+    /// All `numbers` of a kind were given out, which only damaged or hostile bytes bring about.
+    pub(crate) fn used_up(numbers: impl fmt::Display) -> Self {
+        let what = format!("{numbers} are used up; copy what the store holds into a new one");
+        Self::new(ErrorKind::Unsupported, what)
+    }
+
     /// An argument outside its stated range.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, message)

@@ -5,6 +5,12 @@
 
 use crate::base::limits::LEVELS;
 
+/// Numbers of tables, segments, log groups and data epochs are smaller: a store that draws a
+/// million a second gets here after 2,000 years. What states a greater one is damaged, or hostile;
+/// that it is refused where it is read lets the rest of the engine add to such numbers without a
+/// check.
+pub(crate) const NUMBERS_END: u64 = 1 << 56;
+
 /// A number as a type of its own.
 macro_rules! number {
     ($(#[$doc:meta])* $visibility:vis struct $name:ident($number:ty);) => {
@@ -140,6 +146,25 @@ impl SegmentNumber {
         Self(self.0 + 1)
     }
 }
+
+/// What numbers that a store counts up have in common.
+macro_rules! counted {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// The one with a number that was read from a device; `None` if no store gets there.
+            pub(crate) fn stored(number: u64) -> Option<Self> {
+                (number < NUMBERS_END).then_some(Self(number))
+            }
+
+            /// Whether it must not be recorded, because it would be refused when it is read.
+            pub(crate) const fn is_used_up(self) -> bool {
+                self.0 >= NUMBERS_END
+            }
+        }
+    )*};
+}
+
+counted!(DataEpoch, Lsn, SegmentNumber, TableUid);
 
 number! {
     /// Identity of the store that a log belongs to: drawn at creation, stored in every segment of

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=0e1673505ba3
+// FORMAT: docs/format/table_meta.md sha=7bbdf924657d
 //! Metadata of a table, known without reading its file (LevelDB's `FileMetaData`): identity,
 //! bounds, counts.
 //!
@@ -8,7 +8,7 @@
 //!
 //! Invariants: (1) `smallest <= largest`, both present in the table; (2) `seq_min <= seq_max`; (3)
 //! `deletes <= entries`, `entries >= 1`; (4) `tail_bytes <= bytes`. `decode` rejects a record that
-//! breaks them.
+//! breaks them. (5) bytes, raw bytes and entries are below 2^48, so that sums over tables fit.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -74,6 +74,9 @@ const TAG_ENTRY_HASH: u64 = 28;
 const TAG_KEYSPACE: u64 = 42;
 // Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
 // 35 smallest expiry, 34 dictionary, 36 key id, 38 virtual bounds, 40 masks.
+
+/// Sizes of a table are smaller, in bytes and in entries: 256 TiB.
+const SIZES_END: u64 = 1 << 48;
 
 /// The name of this record in messages.
 const RECORD: &str = "table description";
@@ -172,9 +175,11 @@ impl TableMeta {
             let wide = value()?;
             u32::try_from(wide).map_err(|_| DecodeError::Damaged("has a number above 32 bits"))
         };
+        let beyond = DecodeError::Damaged("has a uid that no store gets to");
+        let uid = || TableUid::stored(value()?).ok_or(beyond);
         match tag {
-            TAG_UID => self.uid = TableUid::new(value()?),
-            TAG_CHECK_UID => self.check_uid = TableUid::new(value()?),
+            TAG_UID => self.uid = uid()?,
+            TAG_CHECK_UID => self.check_uid = uid()?,
             TAG_BYTES => self.bytes = value()?,
             TAG_TAIL_BYTES => self.tail_bytes = value()?,
             TAG_TAIL_CHECKSUM => self.tail_checksum = small()?,
@@ -215,6 +220,9 @@ impl TableMeta {
         }
         if self.tail_bytes > self.bytes {
             return Err("has a tail longer than the file");
+        }
+        if self.bytes.max(self.raw_bytes).max(self.entries) >= SIZES_END {
+            return Err("has a size that no table has");
         }
         Ok(())
     }

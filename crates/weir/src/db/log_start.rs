@@ -11,12 +11,14 @@
 
 use std::sync::Arc;
 
+use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
 use crate::base::memory::Category;
 use crate::db::engine::{Engine, Writer};
 use crate::db::log_pins::LogPin;
 use crate::log::LogPosition;
 use crate::state::tree::Tree;
+use crate::storage::{LogKind, Object, Storage};
 use crate::version::edit::Flushed;
 use crate::version::root::Root;
 
@@ -30,6 +32,26 @@ const PADDED_LOG_RATIO: u64 = 8;
 /// A log that is mostly padding may take this many times the bytes of all tables: small flushes
 /// make small tables, each of which costs a compaction with its overlap in a large tree.
 const PADDED_LOG_TABLES: u64 = 2;
+
+/// Refuses a log that ends before a keyspace's log start: what was before that was durable when the
+/// log start was recorded, and a log that goes on from an earlier group would not lead there.
+///
+/// # Errors
+/// `Corruption` where the log ends, at `end`.
+pub(super) fn check_log_starts(storage: &dyn Storage, root: &Root, end: LogPosition) -> Result<()> {
+    let latest = root.keyspaces.iter().max_by_key(|keyspace| keyspace.log_start.lsn);
+    let Some(keyspace) = latest.filter(|keyspace| keyspace.log_start.lsn > end.lsn) else {
+        return Ok(());
+    };
+    Err(Error::corruption(
+        storage.name_of(Object::Log(LogKind::Wal, end.segment)),
+        end.offset,
+        format_args!(
+            "the log ends before group {}, and keyspace {:?} has flushed all before group {}",
+            end.lsn, keyspace.name, keyspace.log_start.lsn
+        ),
+    ))
+}
 
 impl Engine {
     /// Whether no other keyspace has entries in the WAL, so that a flush of `tree` need not sync it

@@ -18,6 +18,8 @@ mod default;
 pub(crate) mod engine;
 mod estimates;
 pub(crate) mod flushes;
+#[cfg(all(test, feature = "sim"))]
+mod hostile_tests;
 pub(crate) mod inspect;
 mod install;
 pub(crate) mod iter;

@@ -31,6 +31,7 @@ use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, mem
 use crate::db::job_table::Jobs;
 use crate::db::keyspace::Keyspace;
 use crate::db::log_pins::LogPins;
+use crate::db::log_start::check_log_starts;
 use crate::db::repair::{NO_BATCH, damaged_group};
 use crate::db::sync_queue::SyncQueue;
 use crate::db::{Builder, Db};
@@ -56,8 +57,13 @@ use crate::write::queue::{Committer, FreezeSource, Limits};
 /// first flush of background work, which would delete older ones.
 const RECOVERY_SEGMENTS_MAX: usize = 4;
 
-/// Opens the store that `builder` describes.
+/// Opens the store that `builder` describes. A panic on the way is an error: what is read there may
+/// be hostile.
 pub(crate) fn open(builder: Builder) -> Result<Db> {
+    sched::catch_panic("opening a store", || open_found(builder))
+}
+
+fn open_found(builder: Builder) -> Result<Db> {
     let _cause = on_behalf_of(Cause::Open);
     let options = builder.options;
     options.validate()?;
@@ -225,6 +231,7 @@ impl Opening {
             lineage: root.lineage,
         };
         let end = replay(&*self.storage, source, &mut on_group)?;
+        check_log_starts(&*self.storage, &root, end.next)?;
         if !self.options.read_only && end.segments_seen.len() >= RECOVERY_SEGMENTS_MAX {
             self.leave_log_behind(trees, &end)?;
         }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=3d033e360fd7
+// FORMAT: docs/format/log.md sha=d3e143b71e7e
 //! The bytes of one commit group: header, payload, and the payload of a `SegmentStart`.
 //!
 //! Pure functions over byte slices. Sizes and offsets are those of docs/format/log.md.
@@ -165,8 +165,9 @@ impl Header {
         let ty = GroupType::from_u8(tag & !PAD_AFTER)?;
         let opening = u32::try_from(r.varint()?).ok()?;
         let lsn = r.varint()?;
-        let durable_lsn = Lsn::new(lsn.checked_sub(r.varint()?)?);
-        let lsn = Lsn::new(lsn);
+        let durable_lsn = Lsn::stored(lsn.checked_sub(r.varint()?)?)?;
+        // The next one is stored, too, in positions behind this group.
+        let lsn = Lsn::stored(lsn.checked_add(1)?)?.previous();
         let count = u32::try_from(r.varint()?).ok()?;
         let payload_len = u32::try_from(r.varint()?).ok()?;
         let payload_crc = r.u32()?;
@@ -232,11 +233,11 @@ impl SegmentStart {
         Some(Self {
             format,
             kind,
-            segment: SegmentNumber::new(r.u64()?),
+            segment: SegmentNumber::stored(r.u64()?)?,
             lineage: Lineage::new(r.u64()?),
             prev: GroupLink {
-                segment: SegmentNumber::new(r.u64()?),
-                lsn: Lsn::new(r.u64()?),
+                segment: SegmentNumber::stored(r.u64()?)?,
+                lsn: Lsn::stored(r.u64()?)?,
                 crc: r.u32()?,
             },
         })

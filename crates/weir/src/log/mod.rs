@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=3d033e360fd7
+// FORMAT: docs/format/log.md sha=d3e143b71e7e
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!
@@ -95,12 +95,13 @@ impl LogPosition {
         put_u32(buf, self.prev_crc);
     }
 
-    /// Decodes a position from the front of `reader`; `None` if it is truncated or has LSN 0.
+    /// Decodes a position from the front of `reader`; `None` if it is truncated, has LSN 0, or
+    /// a number that no store gets to.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
         let position = Self {
-            segment: SegmentNumber::new(reader.u64()?),
+            segment: SegmentNumber::stored(reader.u64()?)?,
             offset: reader.u64()?,
-            lsn: Lsn::new(reader.u64()?),
+            lsn: Lsn::stored(reader.u64()?)?,
             opening: reader.u32()?,
             prev_crc: reader.u32()?,
         };

@@ -78,7 +78,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// The device's; `InvalidArgument` if the capacity is too small for a `SegmentStart` and a
-    /// header.
+    /// header; `Unsupported` if the numbers are used up.
     pub(crate) fn start(
         region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
@@ -87,6 +87,9 @@ impl SegmentWriter {
         durable_lsn: Lsn,
     ) -> Result<Self> {
         let Room { bytes: capacity, recycled } = room;
+        if identity.segment.is_used_up() {
+            return Err(Error::used_up("the numbers of log segments"));
+        }
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
         let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES) as u64;
         if capacity != 0 && capacity < smallest {
@@ -226,6 +229,10 @@ impl SegmentWriter {
             "durable LSN {durable_lsn} is ahead of the log, which ends with {}",
             self.chain.lsn
         );
+        let lsn = ty.lsn_after(self.chain.lsn);
+        if lsn.next().is_used_up() {
+            return Err(Error::used_up("the numbers of log groups"));
+        }
         let payload_len: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let room = self.room();
         assert!(room > 0 && payload_len <= room, "{payload_len} bytes in a room of {room}");
@@ -233,7 +240,7 @@ impl SegmentWriter {
             ty,
             pad_after,
             opening: self.identity.opening,
-            lsn: ty.lsn_after(self.chain.lsn),
+            lsn,
             durable_lsn,
             count,
             payload_len: payload_len as u32,

@@ -293,6 +293,9 @@ impl Files {
     ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
         assert!(number > SegmentNumber::ZERO, "segment 0 of {kind:?}: numbers begin with 1");
+        if number.is_used_up() {
+            return Err(Error::used_up("the numbers of log segments"));
+        }
         let name = log_name(kind, number);
         let file = self.create_new(&name)?;
         self.fill_new(&name, || {
@@ -310,6 +313,9 @@ impl Storage for Files {
         let _ = bytes_hint;
         self.writable()?;
         assert!(uid > TableUid::NONE, "table 0: uids begin with 1");
+        if uid.is_used_up() {
+            return Err(Error::used_up("the numbers of tables"));
+        }
         let name = table_name(uid);
         let file = self.create_new(&name)?;
         Ok(Box::new(FileTableWriter {
@@ -375,6 +381,9 @@ impl Storage for Files {
     ) -> Result<Arc<dyn LogRegion>> {
         self.writable()?;
         assert_ne!(old, new, "a segment of {kind:?} is recycled under its own number");
+        if new.is_used_up() {
+            return Err(Error::used_up("the numbers of log segments"));
+        }
         let (from, to) = (log_name(kind, old), log_name(kind, new));
         // A rename would replace it silently. The store is locked: it cannot be created in between.
         if self.list_logs(kind)?.contains(&new) {

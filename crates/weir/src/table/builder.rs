@@ -66,6 +66,8 @@ pub(crate) struct TableBuilder {
     stored: Vec<u8>,
     scratch: Vec<u8>,
     sink: Option<Box<dyn BlockSink>>,
+    #[cfg(test)]
+    misstated: Option<Vec<u8>>,
 }
 
 /// Memory that the builder keeps from block to block; more is freed after a huge value.
@@ -93,6 +95,8 @@ impl TableBuilder {
             stored: Vec::new(),
             scratch: Vec::new(),
             sink: None,
+            #[cfg(test)]
+            misstated: None,
         }
     }
 
@@ -104,22 +108,16 @@ impl TableBuilder {
     /// Adds an entry that sorts after all others in the order of `base::key`.
     ///
     /// # Errors
-    /// The writer's; `InvalidArgument` for a key or value above its limit. After an error the table
-    /// must be abandoned.
-    ///
-    /// # Panics
-    /// If the entry is out of order: searches in the table would not find it.
+    /// The writer's; `InvalidArgument` for a key or value above its limit; `Corruption` if the
+    /// entry is out of order, so that searches in the table would not find it: a merge reads it
+    /// from tables that state other bounds than they have. After an error the table must be
+    /// abandoned.
     pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> Result<()> {
         let first = self.meta.entries == 0;
         let key_order = key::compare(&self.last_key, key);
-        assert!(
-            first || key_order.is_lt() || (key_order.is_eq() && seq < self.last_seq),
-            "entry {} at {seq} added to table {} after {} at {}",
-            key::Printable(key),
-            self.meta.uid,
-            key::Printable(&self.last_key),
-            self.last_seq
-        );
+        if !(first || key_order.is_lt() || (key_order.is_eq() && seq < self.last_seq)) {
+            return Err(self.out_of_order(key, seq));
+        }
         assert!(kind != Kind::Delete || value.is_empty(), "a delete has no value");
         assert!(seq <= SEQ_MAX, "sequence number {seq} exceeds {SEQ_MAX}");
         if key.len() > limits::KEY_BYTES_MAX || value.len() > limits::VALUE_BYTES_MAX {
@@ -146,6 +144,23 @@ impl TableBuilder {
             self.finish_block()?;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8], seq: Seq) -> Error {
+        let what = format_args!(
+            "entry {} at {seq} comes after {} at {}",
+            key::Printable(key),
+            key::Printable(&self.last_key),
+            self.last_seq
+        );
+        Error::corruption(format!("the entries of table {}", self.meta.uid), 0, what)
+    }
+
+    /// States `key` as the largest from now on, as only a hostile program would.
+    #[cfg(test)]
+    pub(crate) fn misstate_largest(&mut self, key: &[u8]) {
+        self.misstated = Some(key.to_vec());
     }
 
     /// Updates the description for an entry just added.
@@ -272,6 +287,10 @@ impl TableBuilder {
             self.finish_block()?;
         }
         self.meta.largest = std::mem::take(&mut self.last_key);
+        #[cfg(test)]
+        if let Some(key) = self.misstated.take() {
+            self.meta.largest = key;
+        }
         self.meta.blocks = self.index.blocks() as u32;
         let index = self.index.finish();
         let filter = filter::build(&self.hashes, self.options.bloom_bits);

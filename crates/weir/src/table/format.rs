@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table.md sha=cd7dacce15cf
+// FORMAT: docs/format/table.md sha=afecfa0769b6
 //! The table file: stored blocks with their checksums, and the footer that locates everything.
 //!
 //! ```text
@@ -204,11 +204,12 @@ impl Footer {
         else {
             return Ok(None);
         };
+        let Some(check_uid) = TableUid::stored(check_uid) else { return Ok(None) };
         if features != 0 {
             return Err(unsupported(file, format_args!("table features {features:#x}")));
         }
         Ok(Some(Self {
-            check_uid: TableUid::new(check_uid),
+            check_uid,
             file_bytes,
             data_bytes,
             index_bytes,

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table.md sha=cd7dacce15cf
+// FORMAT: docs/format/table.md sha=afecfa0769b6
 //! The index of a table, its *fence pointers*: for every data block a separator key and the block's
 //! end.
 //!

@@ -13,7 +13,8 @@
 //! between the run that data is removed from and the run that it is added to, no run holds a table
 //! over the same keys (H23, H48; LevelDB #320 is the same user key on both sides); (5) a rotation
 //! states the size of the part that begins to drain. A rotation alone overtakes nothing, since
-//! there is no draining part before it (`root` refuses it otherwise).
+//! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
+//! recorded: what is read back is refused from `NUMBERS_END` on.
 
 use std::ops::Bound;
 
@@ -21,10 +22,11 @@ use super::edit::{KeyspaceEdit, VersionEdit};
 use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, refused};
 use super::run::{Run, Version};
 use super::shape::{PartKind, RunId};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, Level, TableUid};
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
+use crate::log::LogPosition;
 
 /// The run of the table at `place`, in this part of its level.
 fn run_at(part: PartKind, place: &Place) -> RunId {
@@ -43,6 +45,8 @@ pub(super) fn check(
     changes: &Changes,
 ) -> Result<()> {
     check_tables(new, changes)?;
+    let flushes = edit.keyspaces.values().filter_map(|keyspace| keyspace.flushed);
+    check_numbers(new, flushes.map(|flushed| flushed.log_start))?;
     for (id, keyspace_edit) in &edit.keyspaces {
         let Some(keyspace) = new.keyspaces.get(*id) else { continue };
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
@@ -82,6 +86,28 @@ pub(super) fn check_root(root: &Root) -> Result<()> {
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
     let mut added = changes.added.iter().map(|added| &added.place);
     added.try_for_each(|place| check_table(new, place.keyspace, &place.meta))
+}
+
+/// Rule 6, for `root` and new log starts in it.
+///
+/// # Errors
+/// `Unsupported`.
+fn check_numbers(root: &Root, mut log_starts: impl Iterator<Item = LogPosition>) -> Result<()> {
+    if root.next_uid.is_used_up() || root.next_epoch.is_used_up() {
+        return Err(Error::used_up("the numbers of tables or of data epochs"));
+    }
+    if log_starts.any(|start| start.lsn.is_used_up() || start.segment.is_used_up()) {
+        return Err(Error::used_up("the numbers of log groups or of log segments"));
+    }
+    Ok(())
+}
+
+/// Rule 6, for a root that is about to become a base.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_base(root: &Root) -> Result<()> {
+    check_numbers(root, root.keyspaces.iter().map(|keyspace| keyspace.log_start))
 }
 
 fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()> {

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=5cd9feb2b96a
+// FORMAT: docs/format/edit.md sha=274ead52919f
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
@@ -20,7 +20,7 @@ use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lsn, TableUid};
-use crate::base::key::Seq;
+use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX};
 use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
@@ -257,7 +257,7 @@ impl VersionEdit {
                 TAG_NEXT_KEYSPACE => {
                     edit.next_keyspace = Some(KeyspaceId::new(decoder.small(content)?))
                 }
-                TAG_LAST_SEQ => edit.last_seq = Some(decoder.number(content)?),
+                TAG_LAST_SEQ => edit.last_seq = Some(decoder.seq(content)?),
                 TAG_WAL_DURABLE_LSN => edit.wal_durable_lsn = Some(decoder.lsn(content)?),
                 TAG_OPENING => edit.opening = Some(decoder.small(content)?),
                 TAG_HASH_SEED => edit.hash_seed = Some(decoder.number(content)?),
@@ -369,16 +369,25 @@ impl Decoder<'_> {
         number(content).ok_or_else(|| self.damaged("has a malformed number"))
     }
 
+    fn beyond(&self) -> Error {
+        self.damaged("has a number that no store gets to")
+    }
+
     fn epoch(&self, content: &[u8]) -> Result<DataEpoch> {
-        self.number(content).map(DataEpoch::new)
+        DataEpoch::stored(self.number(content)?).ok_or_else(|| self.beyond())
     }
 
     fn uid(&self, content: &[u8]) -> Result<TableUid> {
-        self.number(content).map(TableUid::new)
+        TableUid::stored(self.number(content)?).ok_or_else(|| self.beyond())
     }
 
     fn lsn(&self, content: &[u8]) -> Result<Lsn> {
-        self.number(content).map(Lsn::new)
+        Lsn::stored(self.number(content)?).ok_or_else(|| self.beyond())
+    }
+
+    fn seq(&self, content: &[u8]) -> Result<Seq> {
+        let seq = self.number(content)?;
+        (seq <= SEQ_MAX).then_some(seq).ok_or_else(|| self.beyond())
     }
 
     fn small(&self, content: &[u8]) -> Result<u32> {
@@ -535,7 +544,7 @@ impl Decoder<'_> {
                     let mut position = Reader::new(content);
                     log_start = LogPosition::decode(&mut position).filter(|_| position.is_empty());
                 }
-                TAG_FLUSHED_SEQ => flushed_seq = Some(self.number(content)?),
+                TAG_FLUSHED_SEQ => flushed_seq = Some(self.seq(content)?),
                 TAG_FLUSHED_DURABLE_LSN => durable_lsn = Some(self.lsn(content)?),
                 _ => unknown(RECORD, tag)?,
             }

@@ -87,7 +87,7 @@ impl Keyspaces {
     }
 
     /// Inserts a keyspace, or replaces the one with its id.
-    pub(super) fn insert(&mut self, keyspace: Arc<KeyspaceVersion>) {
+    pub(crate) fn insert(&mut self, keyspace: Arc<KeyspaceVersion>) {
         let id = keyspace.id;
         match self.chunk(id) {
             Ok(at) => {

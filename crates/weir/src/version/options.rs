@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=5cd9feb2b96a
+// FORMAT: docs/format/edit.md sha=274ead52919f
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
@@ -93,7 +93,7 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
 ///
 /// # Errors
 /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field, policy or
-/// compression.
+/// compression, and for an option outside the range that this version has for it.
 pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Options> {
     let damaged = |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
     let mut options = Options::default();
@@ -134,7 +134,18 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
         }
     }
     options.compaction = options.compaction.assembled(sizes, runs);
+    options.check_ranges().map_err(|error| out_of_range(&error, file))?;
     Ok(options)
+}
+
+/// The error for a stored option that this version would not have stored.
+fn out_of_range(error: &Error, file: &str) -> Error {
+    let what = format!(
+        "an option of a keyspace in {file} is outside its range ({}); open the store with the \
+         version that wrote it",
+        error.message()
+    );
+    Error::new(ErrorKind::Unsupported, what)
 }
 
 fn warm_up_number(warm_up: WarmUp) -> u64 {

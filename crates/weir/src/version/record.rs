@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=3ade5b62d5ea
+// FORMAT: docs/format/root.md sha=2b8fc2e240f3
 //! The root record (LevelDB's CURRENT): the only file of a store that is replaced in place; it
 //! names the version log.
 //!
@@ -98,9 +98,9 @@ impl RootRecord {
             let value = number(content).ok_or_else(|| damaged("has a malformed number"));
             match tag {
                 TAG_LINEAGE => lineage = Some(Lineage::new(value?)),
-                TAG_VERSION_LOG => version_log = Some(SegmentNumber::new(value?)),
+                TAG_VERSION_LOG => version_log = SegmentNumber::stored(value?),
                 TAG_OPENING => opening = u32::try_from(value?).ok(),
-                TAG_BASE_LSN => base_lsn = Some(Lsn::new(value?)),
+                TAG_BASE_LSN => base_lsn = Lsn::stored(value?),
                 _ => unknown(RECORD, tag)?,
             }
         }
@@ -108,7 +108,7 @@ impl RootRecord {
             (1.., Some(lineage), Some(version_log), Some(opening), Some(base_lsn)) => {
                 Ok(Self { lineage, version_log, opening, base_lsn })
             }
-            _ => Err(damaged("lacks a field")),
+            _ => Err(damaged("lacks a field, or has a number that no store gets to")),
         }
     }
 }

@@ -203,15 +203,32 @@ impl VersionSet {
         Self::start(context, root, places, SegmentNumber::ZERO)
     }
 
+    /// Makes the root that is there, changed by `change` and then by `edit`, the store's,
+    /// unchecked: what a hostile program can write.
+    #[cfg(test)]
+    pub(crate) fn forge(
+        context: Context,
+        change: &dyn Fn(&mut Root),
+        edit: &VersionEdit,
+    ) -> Result<()> {
+        let (record, mut root, places) = Self::read(&context)?;
+        change(&mut root);
+        let open = |meta: &Arc<TableMeta>| context.open(meta, root.hash_seed);
+        let (root, _) = root.apply(edit, &places, &open)?;
+        let number = record.version_log.next();
+        let base = base_log::write(&*context.storage, &root, number)?;
+        context.storage.write_root(&base.record.encode())
+    }
+
     /// Reads the root record and the version log that it names, and starts a new log.
     ///
     /// # Errors
     /// `NotFound` if there is no store; `Corruption`, `Unsupported`, or the device's.
     pub(crate) fn recover(context: Context) -> Result<Self> {
         let (record, mut root, places) = Self::read(&context)?;
-        root.opening = record.opening.max(root.opening).checked_add(1).ok_or_else(|| {
-            Error::corruption(context.storage.path(), 0, "the number of openings is exhausted")
-        })?;
+        let last = record.opening.max(root.opening);
+        root.opening =
+            last.checked_add(1).ok_or_else(|| Error::used_up("the numbers of openings"))?;
         // A table that no edit names was written after the last edit: its uid must not be reused.
         if let Some(&uid) = context.storage.list_tables()?.last() {
             check_ahead(&*context.storage, Object::Table(uid), root.next_uid.get())?;
@@ -274,6 +291,7 @@ impl VersionSet {
         places: Places,
         last_log: SegmentNumber,
     ) -> Result<Self> {
+        check::check_base(&root)?;
         let storage = &*context.storage;
         let existing = storage.list_logs(LogKind::Versions)?;
         let number = existing.last().map_or(last_log, |&last| last.max(last_log)).next();

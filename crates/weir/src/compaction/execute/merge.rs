@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
@@ -175,7 +175,10 @@ impl CompactionJob {
 
     /// That the outputs are inside the footprint of the job, and that none has the uid of an input,
     /// whose file the edit frees.
-    fn assert_outputs(&self) {
+    ///
+    /// # Errors
+    /// `Corruption` if an input has keys outside the bounds that its description states.
+    fn check_outputs(&self) -> Result<()> {
         let outputs = self.outputs.finished();
         for output in outputs {
             let uid = output.uid;
@@ -186,23 +189,26 @@ impl CompactionJob {
         if let (Some((smallest, largest)), Some(first), Some(last)) =
             (&self.bounds, outputs.first(), outputs.last())
         {
-            assert!(
-                key::compare(smallest, &first.smallest).is_le()
-                    && key::compare(&last.largest, largest).is_le(),
-                "outputs from {} to {} of inputs from {} to {}",
-                Printable(&first.smallest),
-                Printable(&last.largest),
-                Printable(smallest),
-                Printable(largest)
-            );
+            let inside = key::compare(smallest, &first.smallest).is_le()
+                && key::compare(&last.largest, largest).is_le();
+            if !inside {
+                let (first, last) = (Printable(&first.smallest), Printable(&last.largest));
+                let (from, to) = (Printable(smallest), Printable(largest));
+                let what = format_args!(
+                    "keys from {first} to {last} in tables that state keys from {from} to {to}; \
+                     nothing was installed"
+                );
+                return Err(Error::corruption(&self.name, 0, what));
+            }
         }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<Progress> {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
         check_conservation(&self.name, Some(self.promised), &counts, written)?;
-        self.assert_outputs();
+        self.check_outputs()?;
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {

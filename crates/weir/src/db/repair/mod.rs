@@ -44,10 +44,12 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
+use crate::base::sched;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
+use crate::db::log_start::check_log_starts;
 use crate::log::{LogPosition, LogSource, check_ours, is_blank};
 use crate::options::{DbOptions, Options};
 use crate::storage::open::Location;
@@ -62,6 +64,10 @@ use wal::{LogEnd, Segments, read_log};
 
 /// Repairs the store that `builder` describes.
 pub(crate) fn repair(builder: Builder) -> Result<RepairReport> {
+    sched::catch_panic("repairing a store", || repair_found(builder))
+}
+
+fn repair_found(builder: Builder) -> Result<RepairReport> {
     builder.options.validate()?;
     let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let aside = location.open_damaged()?;
@@ -236,7 +242,10 @@ impl Repair {
                 damage: Some(Error::corruption(file, 0, "a segment under a wrong number")),
             });
         }
-        read_log(&*self.storage, source, &mut |_, _, _| Ok(()))
+        let end = read_log(&*self.storage, source, &mut |_, _, _| Ok(()))?;
+        let starts = check_log_starts(&*self.storage, root, end.next);
+        let damage = end.damage.clone().or(starts.err());
+        Ok(LogEnd { damage, ..end })
     }
 
     /// What tells that the structure which was found must not be used: edits at its end are lost,
@@ -486,9 +495,7 @@ impl Repair {
 
     /// The number of this opening, above all that are known.
     fn next_opening(&self, known: u32, seen: u32) -> Result<u32> {
-        known.max(seen).checked_add(1).ok_or_else(|| {
-            Error::corruption(self.storage.path(), 0, "the number of openings is exhausted")
-        })
+        known.max(seen).checked_add(1).ok_or_else(|| Error::used_up("the numbers of openings"))
     }
 }
 

@@ -3,7 +3,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use crate::base::ids::{SegmentNumber, TableUid};
+use crate::base::ids::{NUMBERS_END, SegmentNumber, TableUid};
 use crate::device::FileClass;
 use crate::storage::{LogKind, Object};
 
@@ -57,10 +57,6 @@ pub(super) fn log_prefix(kind: LogKind) -> &'static str {
 pub(super) fn log_name(kind: LogKind, number: SegmentNumber) -> String {
     format!("{}{number:06}.log", log_prefix(kind))
 }
-
-/// Names with numbers from here on are foreign: a store that creates a million files a second gets
-/// here after 2,000 years.
-pub(super) const NUMBERS_END: u64 = 1 << 56;
 
 /// The number in its one spelling: at least [`DIGITS_MIN`] digits, zeros in front only up to there.
 fn parse_number(digits: &str) -> Option<u64> {

@@ -1,9 +1,9 @@
 //! Names, the root's frame, and which directories are opened.
 
 use super::*;
+use crate::base::ids::NUMBERS_END;
 use crate::base::ids::{segment, uid};
 use crate::device::real::RealDir;
-use crate::storage::files::names::NUMBERS_END;
 
 const CREATE: OpenOptions = OpenOptions { create: true, read_only: false };
 

@@ -206,7 +206,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     if ids.is_empty() || (choice == 0 && ids.len() < 4) {
         let id = set.new_keyspace_id().unwrap();
         let options = Options::default()
-            .compaction(LeveledOptions::default().l0_trigger(prng.below(50) as usize));
+            .compaction(LeveledOptions::default().l0_trigger(1 + prng.below(50) as usize));
         let part = edit.keyspace(id);
         part.create = Some(format!("keyspace {id}"));
         part.options = Some(Arc::new(options));
@@ -218,7 +218,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
         1 => KeyspaceEdit { drop: ids.len() > 1, ..KeyspaceEdit::default() },
         2 => {
             let options = Options::default()
-                .compaction(LeveledOptions::default().l0_trigger(prng.below(50) as usize));
+                .compaction(LeveledOptions::default().l0_trigger(1 + prng.below(50) as usize));
             KeyspaceEdit { options: Some(Arc::new(options)), ..KeyspaceEdit::default() }
         }
         3..9 => {

@@ -1,0 +1,466 @@
+//! Stores with right checksums that no Weir has written: every call gives an answer or an error,
+//! and none panics (P13).
+//!
+//! Each is made of a sound store, by a new version log whose root is changed in one place, as a
+//! hostile program would: what the checks of a running store would refuse is written past them.
+
+use std::sync::Arc;
+
+use crate::base::coding::Reader;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::{
+    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, SegmentNumber, TableUid, epoch, uid,
+};
+use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::table_meta::TableMeta;
+use crate::db::{Builder, Db};
+use crate::device::sim::{SimDisk, SimOptions};
+use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
+use crate::options::{CompactionPolicy, Durability, Options};
+use crate::storage::OpenOptions;
+use crate::storage::files::Files;
+use crate::table::{TableBuilder, TableOptions};
+use crate::version::edit::{Rotation, VersionEdit};
+use crate::version::root::{KeyspaceVersion, Root};
+use crate::version::set::{Context, VersionSet};
+
+const DEFAULT: KeyspaceId = KeyspaceId::DEFAULT;
+
+fn builder(disk: &SimDisk) -> Builder {
+    Db::builder("hostile").device(disk.dir()).seed(7).memory_budget(16 << 20)
+}
+
+fn open(disk: &SimDisk) -> Result<Db> {
+    builder(disk).background_threads(1).log_segment_bytes(64 << 10).open()
+}
+
+/// A closed store of two keyspaces with tables and log groups.
+fn store(policy: CompactionPolicy) -> SimDisk {
+    let disk = SimDisk::new(SimOptions::default());
+    let db = open(&disk).expect("created");
+    db.default_keyspace().set_options(Options::default().compaction(policy)).expect("options");
+    let other = db.keyspace("other").expect("created");
+    for round in 0..3_u32 {
+        for i in 0..50_u32 {
+            db.put((i * 3 + round).to_be_bytes(), [1; 100]).expect("put");
+            other.put(i.to_be_bytes(), [2; 20]).expect("put");
+        }
+        db.flush().expect("flushed");
+    }
+    db.put_with(b"last", b"1", Durability::Sync).expect("put");
+    db.close().expect("closed");
+    disk
+}
+
+/// The root of a closed store.
+fn root_of(disk: &SimDisk) -> Arc<Root> {
+    let context = context(disk);
+    let storage = Arc::clone(&context.storage);
+    let root = VersionSet::open_read_only(context).expect("read").current();
+    storage.unlock();
+    root
+}
+
+fn context(disk: &SimDisk) -> Context {
+    let options = OpenOptions { create: false, read_only: false };
+    Context {
+        storage: Arc::new(Files::open(disk.dir(), options).expect("opened")),
+        cache: None,
+        accountant: None,
+        version_log_bytes: 1 << 20,
+        tables: None,
+    }
+}
+
+/// Changes the root of the store, unchecked.
+fn forge(disk: &SimDisk, change: &dyn Fn(&mut Root), edit: &VersionEdit) {
+    let context = context(disk);
+    let storage = Arc::clone(&context.storage);
+    VersionSet::forge(context, change, edit).expect("forged");
+    storage.unlock();
+}
+
+/// Changes the state of the default keyspace.
+fn of_default(change: impl Fn(&mut KeyspaceVersion)) -> impl Fn(&mut Root) {
+    move |root| {
+        let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
+        let mut state = KeyspaceVersion::clone(state);
+        change(&mut state);
+        root.keyspaces.insert(Arc::new(state));
+    }
+}
+
+/// An error is an answer, a panic that was caught is not.
+fn answered<T>(what: &str, result: Result<T>) -> Option<T> {
+    if let Err(error) = &result {
+        assert!(!error.to_string().contains("a bug"), "{what}: {error}");
+    }
+    result.ok()
+}
+
+/// Uses an open store in every way that reads or changes its tree.
+fn use_store(what: &str, db: &Db) {
+    answered(what, db.get(b"last"));
+    db.iter().take(500).for_each(|pair| drop(answered(what, pair)));
+    db.iter().rev().take(500).for_each(|pair| drop(answered(what, pair)));
+    for i in 0..20_u32 {
+        answered(what, db.put(i.to_be_bytes(), b"new"));
+    }
+    answered(what, db.put_with(b"last", b"2", Durability::Sync));
+    answered(what, db.delete(b"gone"));
+    answered(what, db.flush());
+    if let Some(new) = answered(what, db.keyspace("new")) {
+        answered(what, new.put(b"a", b"1"));
+        answered(what, new.flush());
+    }
+    for name in db.keyspaces() {
+        let Some(keyspace) = answered(what, db.open_keyspace(&name)) else { continue };
+        answered(what, keyspace.compact_range(..));
+    }
+    answered(what, db.wait_idle());
+    answered(what, db.flush());
+    answered(what, db.verify());
+    let _ = db.metrics();
+    let _ = db.describe();
+    answered(what, db.drop_keyspace("other"));
+}
+
+/// Opens the store, uses it, and opens it again, which must work if it did at first; then repairs
+/// it. Whether it could be opened.
+fn drive(what: &str, disk: &SimDisk) -> bool {
+    let mut opened = 0;
+    for _ in 0..3 {
+        let found = open(disk);
+        let used_up = found.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unsupported);
+        let Some(db) = answered(what, found) else {
+            assert!(opened == 0 || used_up, "{what}: opened {opened} times");
+            break;
+        };
+        opened += 1;
+        use_store(what, &db);
+        answered(what, db.close());
+    }
+    let read_only = builder(disk).read_only(true).open();
+    if let Some(db) = answered(what, read_only) {
+        answered(what, db.get(b"last"));
+        db.iter().take(500).for_each(|pair| drop(answered(what, pair)));
+    }
+    if let Some(report) = answered(what, builder(disk).repair()) {
+        match open(disk) {
+            Ok(db) => {
+                use_store(what, &db);
+                answered(what, db.close());
+            }
+            // Numbers that are used up stay so.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {report}: {error}")
+            }
+        }
+    }
+    opened > 0
+}
+
+/// A change of a root, and whether the store still opens.
+type Change = (&'static str, Box<dyn Fn(&mut Root)>);
+
+fn changes() -> Vec<Change> {
+    let mut all: Vec<Change> = Vec::new();
+    let mut add = |what, change: Box<dyn Fn(&mut Root)>| all.push((what, change));
+    for below in [1, 2, 3, 100] {
+        let number = NUMBERS_END - below;
+        add("next uid", Box::new(move |root| root.next_uid = TableUid::new(number)));
+        add("next epoch", Box::new(move |root| root.next_epoch = DataEpoch::new(number)));
+        add("last sequence", Box::new(move |root| root.last_seq = SEQ_MAX + 1 - below));
+        add("durable LSN", Box::new(move |root| root.wal_durable_lsn = Lsn::new(number)));
+        let below = below as u32;
+        add("opening", Box::new(move |root| root.opening = u32::MAX - below));
+        add(
+            "next keyspace",
+            Box::new(move |root| root.next_keyspace = KeyspaceId::new(u32::MAX - below)),
+        );
+        for offset in [0, 4096, u64::MAX] {
+            add(
+                "log start",
+                Box::new(of_default(move |state| {
+                    state.log_start.lsn = Lsn::new(number);
+                    state.log_start.offset = offset;
+                })),
+            );
+            add(
+                "log start of all",
+                Box::new(move |root| {
+                    for id in [DEFAULT, KeyspaceId::new(1)] {
+                        let Some(state) = root.keyspaces.get(id) else { continue };
+                        let mut state = KeyspaceVersion::clone(state);
+                        state.log_start.lsn = Lsn::new(number);
+                        state.log_start.segment = SegmentNumber::new(number);
+                        state.log_start.offset = offset;
+                        root.keyspaces.insert(Arc::new(state));
+                    }
+                }),
+            );
+        }
+        let number = SEQ_MAX + 1 - u64::from(below);
+        add("flushed", Box::new(of_default(move |state| state.flushed_seq = number)));
+    }
+    for number in [0, 1, 2, 50, 1 << 40] {
+        add("less uids", Box::new(move |root| root.next_uid = TableUid::new(number)));
+        add("less epochs", Box::new(move |root| root.next_epoch = DataEpoch::new(number)));
+        add("less sequences", Box::new(move |root| root.last_seq = number));
+        add("other durable LSN", Box::new(move |root| root.wal_durable_lsn = Lsn::new(number)));
+        add("other flushed", Box::new(of_default(move |state| state.flushed_seq = number)));
+        add(
+            "other log start",
+            Box::new(of_default(move |state| state.log_start.lsn = Lsn::new(number.max(1)))),
+        );
+        add(
+            "other start segment",
+            Box::new(of_default(move |state| state.log_start.segment = SegmentNumber::new(number))),
+        );
+        add(
+            "other opening",
+            Box::new(of_default(move |state| state.log_start.opening = number as u32)),
+        );
+        add("openings", Box::new(move |root| root.opening = number as u32));
+    }
+    all
+}
+
+/// Drives copies of `disk` with each of the changes; how many opened.
+fn drive_all(disk: &SimDisk, changes: &[Change]) -> usize {
+    let mut opened = 0;
+    for (what, change) in changes {
+        let copy = disk.copy();
+        forge(&copy, change, &VersionEdit::default());
+        opened += usize::from(drive(what, &copy));
+    }
+    opened
+}
+
+/// Goal: no number in a root makes any call panic, and a store that opens once opens again.
+#[test]
+fn numbers_of_a_root() {
+    let changes = changes();
+    for policy in [CompactionPolicy::leveled(), CompactionPolicy::gear()] {
+        let opened = drive_all(&store(policy), &changes);
+        assert!(opened > changes.len() / 4, "only {opened} of {} opened", changes.len());
+    }
+}
+
+/// Changes the description of a table of level 0.
+fn described(change: impl Fn(&mut TableMeta)) -> impl Fn(&mut VersionEdit, &TableMeta) {
+    move |edit, meta| {
+        let mut meta = meta.clone();
+        change(&mut meta);
+        edit.keyspace(DEFAULT).add_table(Level::LAST, epoch(1), Arc::new(meta));
+    }
+}
+
+/// Goal: no description of a table makes any call panic. Method: a table of the last level, which
+/// is not there, or another one's file.
+#[test]
+fn descriptions_of_tables() {
+    type Description = (&'static str, Box<dyn Fn(&mut TableMeta)>);
+    let many = (1 << 48) - 1;
+    let all: Vec<Description> = vec![
+        ("nothing", Box::new(|_| {})),
+        ("its uid", Box::new(|meta| meta.uid = TableUid::new(NUMBERS_END - 1))),
+        ("its uid but one", Box::new(|meta| meta.uid = TableUid::new(NUMBERS_END - 2))),
+        ("its check uid", Box::new(|meta| meta.check_uid = TableUid::new(NUMBERS_END - 1))),
+        ("its bytes", Box::new(move |meta| meta.bytes = many)),
+        ("its raw bytes", Box::new(move |meta| meta.raw_bytes = many)),
+        ("its entries", Box::new(move |meta| meta.entries = many)),
+        ("its deletes", Box::new(move |meta| (meta.entries, meta.deletes) = (many, many))),
+        ("its blocks", Box::new(|meta| meta.blocks = u32::MAX)),
+        ("its tail", Box::new(|meta| meta.tail_bytes = 0)),
+        ("its whole tail", Box::new(|meta| meta.tail_bytes = meta.bytes)),
+        ("its sequences", Box::new(|meta| (meta.seq_min, meta.seq_max) = (0, SEQ_MAX))),
+        ("its bounds", Box::new(|meta| meta.smallest = Vec::new())),
+        ("its larger bound", Box::new(|meta| meta.largest = vec![0xff; 1000])),
+        ("its keyspace", Box::new(|meta| meta.keyspace = KeyspaceId::new(1))),
+    ];
+    let disk = store(CompactionPolicy::leveled());
+    let root = root_of(&disk);
+    let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
+    let meta = state.version.tables().next().expect("a table").meta().clone();
+    for (what, change) in all {
+        let copy = disk.copy();
+        let mut edit = VersionEdit::default();
+        edit.keyspace(DEFAULT).added.clear();
+        described(change)(&mut edit, &TableMeta { uid: uid(1000), ..meta.clone() });
+        forge(&copy, &|_| {}, &edit);
+        drive(what, &copy);
+    }
+}
+
+/// Goal: a draining part of any stated size is drained, or not, without a panic.
+#[test]
+fn sizes_of_rotations() {
+    for policy in [CompactionPolicy::gear(), CompactionPolicy::two_phase()] {
+        let disk = store(policy);
+        for bytes in [0, 1, 1 << 40, u64::MAX] {
+            for entries in [0, u64::MAX] {
+                let copy = disk.copy();
+                let root = root_of(&copy);
+                let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
+                let mut edit = VersionEdit::default();
+                for (level, parts) in state.version.levels().iter() {
+                    if !parts.filling.runs.is_empty() && parts.draining.is_none() {
+                        edit.keyspace(DEFAULT).rotate(level, Rotation { bytes, entries });
+                    }
+                }
+                assert!(!edit.keyspaces.is_empty(), "nothing to rotate");
+                forge(&copy, &|_| {}, &edit);
+                drive(&format!("{policy} with {bytes} bytes, {entries} entries"), &copy);
+            }
+        }
+    }
+}
+
+/// Goal: stored options outside their ranges are refused by name, and nothing is changed.
+#[test]
+fn stored_options_outside_their_ranges() {
+    let disk = store(CompactionPolicy::leveled());
+    let changes: [fn(&mut Options); 5] = [
+        |options| options.write_buffer_bytes = 0,
+        |options| options.table_bytes = u64::MAX,
+        |options| options.block_bytes = 0,
+        |options| options.immutables_max = 0,
+        |options| options.bloom_bits = vec![f32::NAN],
+    ];
+    for change in changes {
+        let copy = disk.copy();
+        let root = of_default(move |state| {
+            let mut options = Options::clone(&state.options);
+            change(&mut options);
+            state.options = Arc::new(options);
+        });
+        forge(&copy, &root, &VersionEdit::default());
+        let error = match open(&copy) {
+            Ok(db) => panic!("opened with {:?}", db.default_keyspace().options()),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("outside its range"), "{error}");
+        drive("options", &copy);
+    }
+}
+
+/// Goal: tables whose entries lie outside of what they state are damage when they are merged, not a
+/// wrong tree. Method: two tables of the last level that state disjoint bounds, the first of which
+/// goes on beyond the second.
+#[test]
+fn tables_that_state_other_bounds() {
+    for (state_largest, second_first) in [(20_u32, 30_u32), (20, 50)] {
+        let disk = store(CompactionPolicy::leveled());
+        let context = context(&disk);
+        let storage = Arc::clone(&context.storage);
+        let root = VersionSet::open_read_only(context).expect("read").current();
+        let table = |number: u64, keys: std::ops::Range<u32>, largest: Option<u32>| {
+            let options = TableOptions {
+                hash_seed: root.hash_seed,
+                ..TableOptions::of_level(DEFAULT, &Options::default(), Level::LAST, 0)
+            };
+            let writer = storage.create_table(uid(number), 0).expect("created");
+            let mut builder = TableBuilder::new(writer, uid(number), options);
+            for key in keys {
+                let key = [b"z", &key.to_be_bytes()[..]].concat();
+                builder.add(&key, 1, Kind::Put, b"v").expect("added");
+            }
+            if let Some(largest) = largest {
+                builder.misstate_largest(&[b"z", &largest.to_be_bytes()[..]].concat());
+            }
+            Arc::new(builder.finish().expect("finished"))
+        };
+        let mut edit = VersionEdit::default();
+        let changes = edit.keyspace(DEFAULT);
+        changes.add_table(Level::LAST, epoch(1), table(1000, 0..100, Some(state_largest)));
+        let second = table(1001, second_first..200, None);
+        changes.add_table(Level::LAST, epoch(1), second);
+        storage.unlock();
+        forge(&disk, &|_| {}, &edit);
+        let db = open(&disk).expect("opened");
+        // An overlap in every level, so that the two tables are merged and not moved.
+        for i in [0_u32, 15, 60, 150, 250] {
+            db.put([b"z", &i.to_be_bytes()[..]].concat(), b"new").expect("put");
+        }
+        answered("bounds", db.flush());
+        let error = db.default_keyspace().compact_range(..).expect_err("damage");
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        drop(db);
+        drive("bounds", &disk);
+    }
+}
+
+/// Goal: a log that ends before a keyspace's log start is damage, whoever looks: the log that an
+/// opening starts would not lead to what the keyspace gets later. A repair goes on behind it.
+#[test]
+fn a_log_start_behind_the_end_of_the_log_is_damage() {
+    let disk = store(CompactionPolicy::leveled());
+    forge(&disk, &of_default(|state| state.log_start.lsn = Lsn::new(1 << 30)), &{
+        VersionEdit::default()
+    });
+    for read_only in [false, true] {
+        let error = builder(&disk).read_only(read_only).open().expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(error.to_string().contains("the log ends before group"), "{error}");
+    }
+    let report = builder(&disk).repair().expect("repaired");
+    assert!(!report.healthy, "{report}");
+    let db = open(&disk).expect("opened");
+    for _ in 0..3 {
+        use_store("repaired", &db);
+    }
+}
+
+/// Goal: numbers that no store gets to are refused where they are read.
+#[test]
+fn numbers_that_no_store_gets_to() {
+    assert_eq!(TableUid::stored(NUMBERS_END), None);
+    assert_eq!(Lsn::stored(NUMBERS_END - 1), Some(Lsn::new(NUMBERS_END - 1)));
+    let position = LogPosition { lsn: Lsn::new(NUMBERS_END), ..LogPosition::ORIGIN };
+    let mut bytes = Vec::new();
+    position.encode(&mut bytes);
+    assert_eq!(LogPosition::decode(&mut Reader::new(&bytes)), None);
+    let edits = [
+        VersionEdit { next_uid: Some(TableUid::new(NUMBERS_END)), ..VersionEdit::default() },
+        VersionEdit { next_epoch: Some(epoch(NUMBERS_END)), ..VersionEdit::default() },
+        VersionEdit { wal_durable_lsn: Some(Lsn::new(NUMBERS_END)), ..VersionEdit::default() },
+        VersionEdit { last_seq: Some(SEQ_MAX + 1), ..VersionEdit::default() },
+    ];
+    for edit in edits {
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        let error = VersionEdit::decode(&bytes, "an edit", 0).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    }
+    let disk = store(CompactionPolicy::leveled());
+    let storage = context(&disk).storage;
+    let end = SegmentNumber::new(NUMBERS_END);
+    let kind = crate::storage::LogKind::Wal;
+    let errors = [
+        storage.create_table(TableUid::new(NUMBERS_END), 0).err(),
+        storage.create_log(kind, end, 4096).err(),
+        storage.recycle_log(kind, SegmentNumber::FIRST, end).err(),
+    ];
+    let is_used_up = |error: Option<Error>| {
+        let error = error.expect("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("used up"), "{error}");
+    };
+    errors.into_iter().for_each(is_used_up);
+    let region = storage.create_log(kind, SegmentNumber::new(1000), 0).expect("created");
+    let identity = SegmentIdentity {
+        kind,
+        segment: SegmentNumber::new(1000),
+        lineage: Lineage::new(7),
+        opening: 1,
+    };
+    let prev = GroupLink { lsn: Lsn::new(NUMBERS_END - 4), ..GroupLink::ORIGIN };
+    let writer = SegmentWriter::start(region, identity, Room::GROWS, prev, Lsn::ZERO);
+    let mut writer = writer.expect("started");
+    let mut append = || writer.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO);
+    append().expect("the last but one");
+    append().expect("the last group");
+    is_used_up(append().err());
+}
