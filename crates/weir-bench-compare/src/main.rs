@@ -20,19 +20,26 @@ use std::process::ExitCode;
 /// Hidden first argument of a child process; the second is its task.
 const CHILD: &str = "__child";
 
+/// Exit code of a wrong command line.
+const WRONG_COMMAND_LINE: u8 = 2;
+
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let result = match words.next() {
         Some(word) if word == CHILD => {
             child::run(&words.next().unwrap_or_default()).map_err(|error| error.to_string())
         }
-        first => args::Args::parse(first.into_iter().chain(words)).and_then(|args| match args {
-            None => {
+        first => match args::Args::parse(first.into_iter().chain(words)) {
+            Ok(None) => {
                 println!("{}", args::USAGE);
                 Ok(())
             }
-            Some(args) => parent::run(&args),
-        }),
+            Ok(Some(args)) => parent::run(&args),
+            Err(message) => {
+                eprintln!("weir-bench-compare: {message}");
+                return ExitCode::from(WRONG_COMMAND_LINE);
+            }
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -279,6 +279,6 @@ fn experiments_are_listed() {
         assert!(line.is_some_and(|line| line.ends_with(&experiment.title)), "{name} in {out}");
         assert!(papers.contains(&format!("`{name}`")), "docs/papers.md does not name {name}");
     }
-    fails(&["run", "no-such"], dir.path(), 1, &["no experiment \"no-such\"", "lsbm-fig"]);
+    fails(&["run", "no-such"], dir.path(), 2, &["no experiment \"no-such\"", "lsbm-fig"]);
     assert!(!dir.path().join("weir-lab").exists());
 }

@@ -5,111 +5,45 @@
     reason = "the program reads its own clock, files and processes"
 )]
 
+mod command_line;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
+use command_line::{
+    Command, CommandLine, CrashArgs, DamageArgs, DeterminismArgs, ErrorsArgs, FixturesArgs,
+    KillArgs, KillChildArgs, MetamorphicArgs, MuseumArgs, Place, PoliciesArgs, Reduction,
+    ReplayArgs, RoundsArgs, ShortArgs, SoakArgs,
+};
 use weir_sim::campaign::{crash, damage, determinism, errors, metamorphic, policies, rounds};
 use weir_sim::{fixtures, kill, museum, soak};
 
-const HELP: &str = "\
-weir-sim: Weir simulated from a seed, compared with an oracle
-
-  weir-sim m [--ops 1000000] [--seed 1] [--failures DIR] [--tries 1500]
-                                              random operations over every kind and option
-  weir-sim c [--images 100000] [--seed 1] [--steps 100] [--deep-every 100] [--repair-every 1]
-             [--stride 1] [--from 0] [--progress]
-                                              power lost at every device call; each image is also
-                                              opened read-only and repaired, which changes nothing
-  weir-sim e [--calls-max N] [--seed 1]       every device call fails, once and for ever
-  weir-sim b [--sample N] [--no-blocks] [--repair-every 200]
-                                              every bit inverted; sectors, files, names damaged;
-                                              one bit in 200 and all of those repaired, too
-  weir-sim policies [--ops 100000] [--images 5000] [--switches 1000] [--seed 1] [--steps 100]
-                    [--stride 11] [--deep-every 400] [--repair-every 4] [--policy NAME]
-                                              m and c for every policy and division of filter bits,
-                                              and reopenings that change the policy midway
-  weir-sim rounds [--ops 20000] [--seed 1]    a growing tree of gear: full rounds, byte for byte
-  weir-sim determinism [--episodes 200]       the same seed twice
-  weir-sim kill [--kills 300] [--dir DIR]     real kill -9 of a writing process
-  weir-sim soak [--keys 250000] [--dir DIR]   real threads, smallest memtables
-  weir-sim museum [--only NAME] [--seconds N] [--root DIR] [--work DIR]
-                                              historical bugs put back: what catches them
-  weir-sim fixtures --dir DIR                 writes the stores that must open for ever, if missing
-  weir-sim replay FILE                        a failure that `m` has printed
-  weir-sim short                              the short forms of all, as in CI
-
-  --jobs N    simulations at once (default 2)
-";
-
-/// Options that the help names. `kill-child` is started by `kill` only.
-fn is_known(option: &str) -> bool {
-    let words = HELP.split(|c: char| c.is_whitespace() || c == '[' || c == ']');
-    words.into_iter().any(|word| word == option) || option == "--writers"
-}
-
-struct Args {
-    words: Vec<String>,
-}
-
-impl Args {
-    fn value(&self, name: &str) -> Option<&str> {
-        let at = self.words.iter().position(|w| w == name)?;
-        self.words.get(at + 1).map(String::as_str)
-    }
-
-    fn number(&self, name: &str, default: u64) -> Result<u64, String> {
-        let Some(word) = self.value(name) else { return Ok(default) };
-        word.replace('_', "").parse().map_err(|_| format!("{name} {word} is no number"))
-    }
-
-    fn flag(&self, name: &str) -> bool {
-        self.words.iter().any(|w| w == name)
-    }
-
-    fn jobs(&self) -> Result<usize, String> {
-        Ok(self.number("--jobs", 2)? as usize)
-    }
-}
+/// The short forms of the campaigns, as in CI.
+const SHORT: [&str; 9] = [
+    "m --ops 60000",
+    "rounds --ops 4000",
+    "determinism --episodes 12",
+    "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
+    "policies --ops 2000 --images 200 --switches 42 --steps 40 --stride 31 --deep-every 4000",
+    "e --calls-max 2",
+    "b --sample 6000 --repair-every 2000",
+    "soak --keys 40000",
+    "kill --kills 20",
+];
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let args = Args { words: words.collect() };
-    if args.flag("--help") || args.flag("-h") {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
-    if let Some(odd) = args.words.iter().find(|w| w.starts_with("--") && !is_known(w)) {
-        eprintln!("there is no option {odd}; see weir-sim help");
-        return ExitCode::FAILURE;
+    let line = CommandLine::parse();
+    if let Command::KillChild(args) = &line.command {
+        return child(args);
     }
     let started = Instant::now();
-    let result = match command.as_str() {
-        "m" => metamorphic(&args),
-        "c" => crash(&args),
-        "e" => errors(&args),
-        "b" => damage(&args),
-        "policies" => policies(&args),
-        "rounds" => gear_rounds(&args),
-        "determinism" => determinism(&args),
-        "kill" => kill_processes(&args),
-        "kill-child" => return child(&args),
-        "soak" => soak(&args),
-        "museum" => museum(&args),
-        "fixtures" => write_fixtures(&args),
-        "replay" => replay(&args),
-        "short" => short(&args),
-        "" | "help" | "--help" => {
-            print!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        other => Err(format!("there is no command {other}; see weir-sim help")),
-    };
+    let result = run(&line);
     let seconds = started.elapsed().as_secs_f64();
     match result {
         Ok(()) => {
-            println!("ok: {command} in {seconds:.1} s");
+            println!("ok: {} in {seconds:.1} s", std::env::args().nth(1).unwrap_or_default());
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -119,21 +53,46 @@ fn main() -> ExitCode {
     }
 }
 
+fn run(line: &CommandLine) -> Result<(), String> {
+    let jobs = line.jobs as usize;
+    match &line.command {
+        Command::M(args) => metamorphic(args, jobs),
+        Command::C(args) => crash(args, jobs),
+        Command::E(args) => errors(args, jobs),
+        Command::B(args) => damage(args, jobs),
+        Command::Policies(args) => policies(args, jobs),
+        Command::Rounds(args) => gear_rounds(args),
+        Command::Determinism(args) => determinism(args),
+        Command::Kill(args) => kill_processes(args),
+        Command::KillChild(_) => Err("only `kill` starts this".to_owned()),
+        Command::Soak(args) => soak(args),
+        Command::Museum(args) => museum(args),
+        Command::Fixtures(args) => write_fixtures(args),
+        Command::Replay(args) => replay(args),
+        Command::Short(args) => short(args, jobs),
+    }
+}
+
 /// Fails unless `got` reaches `goal`.
 fn reached(what: &str, got: u64, goal: u64) -> Result<(), String> {
     if got >= goal { Ok(()) } else { Err(format!("{what}: {got}, the goal is {goal}")) }
 }
 
-fn metamorphic(args: &Args) -> Result<(), String> {
-    let ops = args.number("--ops", 1_000_000)?;
-    let settings = metamorphic::Settings {
-        seed: args.number("--seed", 1)?,
+/// Settings of campaign M.
+fn settings_of_m(seed: u64, ops: u64, reduction: &Reduction, jobs: usize) -> metamorphic::Settings {
+    metamorphic::Settings {
+        seed,
         ops,
-        jobs: args.jobs()?,
-        failures: args.value("--failures").map(PathBuf::from),
-        tries_max: args.number("--tries", 1_500)? as usize,
+        jobs,
+        failures: reduction.failures.clone(),
+        tries_max: reduction.tries as usize,
         cell: None,
-    };
+    }
+}
+
+fn metamorphic(args: &MetamorphicArgs, jobs: usize) -> Result<(), String> {
+    let ops = args.ops;
+    let settings = settings_of_m(args.seed.seed, ops, &args.reduction, jobs);
     let counters = metamorphic::run(&settings).map_err(|f| f.to_string())?;
     println!("{counters:#?}");
     if ops >= 1_000_000 {
@@ -145,18 +104,18 @@ fn metamorphic(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn crash(args: &Args) -> Result<(), String> {
-    let images = args.number("--images", 100_000)?;
+fn crash(args: &CrashArgs, jobs: usize) -> Result<(), String> {
+    let images = args.images;
     let settings = crash::Settings {
-        seed: args.number("--seed", 1)?,
+        seed: args.seed.seed,
         images,
-        stride: args.number("--stride", 1)? as usize,
-        from: args.number("--from", 0)? as usize,
-        progress: args.flag("--progress"),
-        steps: args.number("--steps", 100)?,
-        depth_two_every: args.number("--deep-every", 100)?.max(1),
-        repair_every: args.number("--repair-every", 1)?.max(1),
-        jobs: args.jobs()?,
+        stride: args.stride as usize,
+        from: args.from as usize,
+        progress: args.progress,
+        steps: args.steps,
+        depth_two_every: args.deep_every,
+        repair_every: args.repair_every,
+        jobs,
         cell: None,
     };
     let started = Instant::now();
@@ -184,41 +143,33 @@ fn crash(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-fn policies(args: &Args) -> Result<(), String> {
-    let (seed, jobs) = (args.number("--seed", 1)?, args.jobs()?);
+fn policies(args: &PoliciesArgs, jobs: usize) -> Result<(), String> {
     let settings = policies::Settings {
-        metamorphic: metamorphic::Settings {
-            seed,
-            ops: args.number("--ops", 100_000)?,
-            jobs,
-            failures: args.value("--failures").map(PathBuf::from),
-            tries_max: args.number("--tries", 1_500)? as usize,
-            cell: None,
-        },
+        metamorphic: settings_of_m(args.seed.seed, args.ops, &args.reduction, jobs),
         crash: crash::Settings {
-            seed,
-            images: args.number("--images", 5_000)?,
-            stride: args.number("--stride", 11)?.max(1) as usize,
+            seed: args.seed.seed,
+            images: args.images,
+            stride: args.stride as usize,
             from: 0,
-            steps: args.number("--steps", 100)?,
-            depth_two_every: args.number("--deep-every", 400)?.max(1),
-            repair_every: args.number("--repair-every", 4)?.max(1),
+            steps: args.steps,
+            depth_two_every: args.deep_every,
+            repair_every: args.repair_every,
             jobs,
             progress: false,
             cell: None,
         },
-        only: args.value("--policy").map(str::parse).transpose().map_err(|e| format!("{e}"))?,
-        switches: args.number("--switches", 1_000)?,
+        only: args.policy,
+        switches: args.switches,
     };
     policies::run(&settings, |line| println!("{line}"))
 }
 
-fn errors(args: &Args) -> Result<(), String> {
+fn errors(args: &ErrorsArgs, jobs: usize) -> Result<(), String> {
     let settings = errors::Settings {
-        seed: args.number("--seed", 1)?,
-        calls_max: args.value("--calls-max").map(|_| args.number("--calls-max", 0)).transpose()?,
-        jobs: args.jobs()?,
-        only: args.value("--only").map(str::to_owned),
+        seed: args.seed.seed,
+        calls_max: args.calls_max,
+        jobs,
+        only: args.only.clone(),
     };
     let report = errors::run(&settings)?;
     println!("{} runs; {} left the store poisoned", report.runs, report.poisoned);
@@ -253,13 +204,13 @@ fn errors(args: &Args) -> Result<(), String> {
     }
 }
 
-fn damage(args: &Args) -> Result<(), String> {
+fn damage(args: &DamageArgs, jobs: usize) -> Result<(), String> {
     let settings = damage::Settings {
-        seed: args.number("--seed", 1)?,
-        sample: args.value("--sample").map(|_| args.number("--sample", 0)).transpose()?,
-        blocks: !args.flag("--no-blocks"),
-        repair_every: args.number("--repair-every", 200)?,
-        jobs: args.jobs()?,
+        seed: args.seed.seed,
+        sample: args.sample,
+        blocks: !args.no_blocks,
+        repair_every: args.repair_every,
+        jobs,
     };
     let report = damage::run(&settings)?;
     println!("the store: {} bytes, {}", report.bytes, report.shape);
@@ -294,14 +245,14 @@ fn damage(args: &Args) -> Result<(), String> {
     }
 }
 
-fn gear_rounds(args: &Args) -> Result<(), String> {
-    let report = rounds::run(args.number("--seed", 1)?, args.number("--ops", 20_000)?)?;
+fn gear_rounds(args: &RoundsArgs) -> Result<(), String> {
+    let report = rounds::run(args.seed.seed, args.ops)?;
     println!("{report:?}");
     reached("rounds", report.rounds, report.puts / 1_000)
 }
 
-fn determinism(args: &Args) -> Result<(), String> {
-    let (seed, episodes) = (args.number("--seed", 1)?, args.number("--episodes", 200)?);
+fn determinism(args: &DeterminismArgs) -> Result<(), String> {
+    let (seed, episodes) = (args.seed.seed, args.episodes);
     let determinism::Report { ops, bytes, decisions } = determinism::run(seed, episodes)?;
     println!("{episodes} episodes with {ops} operations, each twice: equal");
     println!("bytes {bytes:016x}, decisions {decisions:016x}");
@@ -312,8 +263,8 @@ fn determinism(args: &Args) -> Result<(), String> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(args: &Args, what: &str) -> Result<Self, String> {
-        let parent = args.value("--dir").map_or_else(std::env::temp_dir, PathBuf::from);
+    fn new(place: &Place, what: &str) -> Result<Self, String> {
+        let parent = place.dir.clone().unwrap_or_else(std::env::temp_dir);
         let dir = parent.join(format!("weir-{what}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         Ok(Self(dir))
@@ -326,27 +277,18 @@ impl Drop for Scratch {
     }
 }
 
-fn kill_processes(args: &Args) -> Result<(), String> {
-    let scratch = Scratch::new(args, "kill")?;
-    let settings = kill::Settings {
-        seed: args.number("--seed", 1)?,
-        kills: args.number("--kills", 300)?,
-        dir: scratch.0.join("store"),
-    };
+fn kill_processes(args: &KillArgs) -> Result<(), String> {
+    let scratch = Scratch::new(&args.place, "kill")?;
+    let settings =
+        kill::Settings { seed: args.seed.seed, kills: args.kills, dir: scratch.0.join("store") };
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let report = kill::run(&settings, &program)?;
     println!("{report:#?}");
     Ok(())
 }
 
-fn child(args: &Args) -> ExitCode {
-    let parse = || {
-        let [dir, seed, next @ ..] = args.words.as_slice() else { return Err("arguments".into()) };
-        let seed = seed.parse().map_err(|_| format!("{seed} is no number"))?;
-        let next: Vec<u64> = next.iter().filter_map(|n| n.parse().ok()).collect();
-        kill::child(std::path::Path::new(dir), seed, &next)
-    };
-    match parse() {
+fn child(args: &KillChildArgs) -> ExitCode {
+    match kill::child(&args.dir, args.seed, &args.next) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{why}");
@@ -355,25 +297,26 @@ fn child(args: &Args) -> ExitCode {
     }
 }
 
-fn soak(args: &Args) -> Result<(), String> {
-    let scratch = Scratch::new(args, "soak")?;
-    let settings = soak::Settings {
-        seed: args.number("--seed", 1)?,
-        keys: args.number("--keys", 250_000)?,
-        writers: args.number("--writers", 4)?,
-    };
+fn soak(args: &SoakArgs) -> Result<(), String> {
+    let scratch = Scratch::new(&args.place, "soak")?;
+    let settings = soak::Settings { seed: args.seed.seed, keys: args.keys, writers: args.writers };
     let (scans, flushes) = soak::run(&settings, &scratch.0.join("store"))?;
     println!("{} keys, {flushes} flushes, {scans} scans of snapshots", settings.keys);
     Ok(())
 }
 
-fn museum(args: &Args) -> Result<(), String> {
+fn museum(args: &MuseumArgs) -> Result<(), String> {
     let settings = museum::Settings {
-        only: args.value("--only").map(str::to_owned),
-        seconds_max: args.number("--seconds", 300)?,
-        root: PathBuf::from(args.value("--root").unwrap_or(".")),
-        work: args.value("--work").map_or_else(std::env::temp_dir, PathBuf::from),
+        only: args.only.clone(),
+        seconds_max: args.seconds,
+        root: args.root.clone(),
+        work: args.work.clone().unwrap_or_else(std::env::temp_dir),
     };
+    if args.check {
+        let checked = museum::check(&settings, &command_line::check)?;
+        println!("{checked} patches apply and compile");
+        return Ok(());
+    }
     let rows = museum::run(&settings)?;
     println!("{}", museum::table(&rows));
     match rows.iter().filter(|row| row.caught_by.is_none()).count() {
@@ -382,17 +325,16 @@ fn museum(args: &Args) -> Result<(), String> {
     }
 }
 
-fn write_fixtures(args: &Args) -> Result<(), String> {
-    let dir = args.value("--dir").ok_or("which directory?")?;
-    for name in fixtures::write(std::path::Path::new(dir))? {
+fn write_fixtures(args: &FixturesArgs) -> Result<(), String> {
+    for name in fixtures::write(&args.dir)? {
         println!("{name}");
     }
     Ok(())
 }
 
-fn replay(args: &Args) -> Result<(), String> {
-    let path = args.words.first().ok_or("which file?")?;
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+fn replay(args: &ReplayArgs) -> Result<(), String> {
+    let path = &args.file;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let (schedule, ops) = metamorphic::parse(&text)?;
     let (counters, trail) = metamorphic::execute(schedule, &ops)
         .map_err(|(why, at)| format!("operation {at}: {why}"))?;
@@ -400,60 +342,18 @@ fn replay(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The short forms, about three minutes on two cores.
-fn short(args: &Args) -> Result<(), String> {
-    let with = |words: &[&str]| {
-        let mut all: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-        all.extend(args.words.iter().cloned());
-        Args { words: all }
-    };
-    type Run = fn(&Args) -> Result<(), String>;
-    let all: [(&str, Run, &[&str]); 9] = [
-        ("m", metamorphic, &["--ops", "60000"]),
-        ("rounds", gear_rounds, &["--ops", "4000"]),
-        ("determinism", determinism, &["--episodes", "12"]),
-        (
-            "c",
-            crash,
-            &[
-                "--images",
-                "3000",
-                "--steps",
-                "60",
-                "--stride",
-                "7",
-                "--deep-every",
-                "1500",
-                "--repair-every",
-                "4",
-            ],
-        ),
-        (
-            "policies",
-            policies,
-            &[
-                "--ops",
-                "2000",
-                "--images",
-                "200",
-                "--switches",
-                "42",
-                "--steps",
-                "40",
-                "--stride",
-                "31",
-                "--deep-every",
-                "4000",
-            ],
-        ),
-        ("e", errors, &["--calls-max", "2"]),
-        ("b", damage, &["--sample", "6000", "--repair-every", "2000"]),
-        ("soak", soak, &["--keys", "40000"]),
-        ("kill", kill_processes, &["--kills", "20"]),
-    ];
-    for (name, run, words) in all {
+fn short(args: &ShortArgs, jobs: usize) -> Result<(), String> {
+    for words in SHORT {
+        let name = words.split(' ').next().unwrap_or_default();
+        let mut line: Vec<String> = vec!["weir-sim".to_owned()];
+        line.extend(words.split(' ').map(str::to_owned));
+        line.extend([format!("--seed={}", args.seed.seed), format!("--jobs={jobs}")]);
+        if let (Some(dir), "soak" | "kill") = (&args.place.dir, name) {
+            line.push(format!("--dir={}", dir.display()));
+        }
+        let line = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
         let started = Instant::now();
-        run(&with(words)).map_err(|why| format!("{name}: {why}"))?;
+        run(&line).map_err(|why| format!("{name}: {why}"))?;
         println!("-- {name}: {:.1} s", started.elapsed().as_secs_f64());
     }
     Ok(())

@@ -5,7 +5,8 @@
 //! order, as arguments of this program) and `test:` (tests to try after them, as arguments of
 //! `cargo test`), followed by a diff against the engine. The runner applies it to a copy of the
 //! tree, builds, runs the campaigns and tests until one fails, and reports which and after how
-//! long. A bug that nothing catches is a hole in the tests.
+//! long. A bug that nothing catches is a hole in the tests; a campaign that refuses its command
+//! line has caught nothing, and is an error.
 //!
 //! Source: docs/hazards.md, "bugs that other engines had". docs/campaigns.md has the results.
 
@@ -14,6 +15,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Exit code of the program, and of cargo's argument parser, for a wrong command line.
+const WRONG_COMMAND_LINE: i32 = 2;
 
 /// How the museum is run.
 #[derive(Clone, Debug)]
@@ -109,6 +113,8 @@ fn command(program: &str, args: &[&str], dir: &Path) -> Result<(bool, String), S
     let output = Command::new(program)
         .args(args)
         .current_dir(dir)
+        // Where the programs are looked for, whatever this process was built in.
+        .env("CARGO_TARGET_DIR", dir.join("target"))
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("{program}: {e}"))?;
@@ -137,6 +143,7 @@ fn attempt(
     let mut child = Command::new(program)
         .args(words.split_whitespace())
         .current_dir(dir)
+        .env("CARGO_TARGET_DIR", dir.join("target"))
         .stdin(Stdio::null())
         .stdout(file)
         .stderr(also)
@@ -156,6 +163,9 @@ fn attempt(
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     let _ = std::fs::remove_file(&log);
     match status {
+        Some(status) if status.code() == Some(WRONG_COMMAND_LINE) => {
+            Err(format!("`{words}` is refused: {text}"))
+        }
         Some(status) if !status.success() => {
             let line = text
                 .lines()
@@ -216,6 +226,29 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// Checks every patch without running anything: that it applies and compiles, and that its
+/// campaigns are commands, as `is_command` says. How many there are.
+///
+/// # Errors
+/// The first patch that is not so.
+pub fn check(
+    settings: &Settings,
+    is_command: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<usize, String> {
+    let copy = copy_tree(settings)?;
+    let exhibits = exhibits(&settings.root)?;
+    for exhibit in &exhibits {
+        let at = |why: String| format!("{}: {why}", exhibit.name);
+        exhibit.runs.iter().try_for_each(|words| is_command(words)).map_err(at)?;
+        let patch = exhibit.path.to_string_lossy().into_owned();
+        require("git", &["apply", "--whitespace=nowarn", &patch], &copy).map_err(at)?;
+        let compiled = require("cargo", &["check", "--quiet", "-p", "weir-db-sim"], &copy);
+        require("git", &["checkout", "--quiet", "--force", "."], &copy)?;
+        compiled.map_err(at)?;
+    }
+    Ok(exhibits.len())
 }
 
 /// Builds what the bug's campaigns and tests need: a patch that does not build is not caught.

@@ -20,10 +20,13 @@ use weir_lab::result::{Number, Result as Outcome, Verdict};
 /// Exit code of a command that failed.
 const ERROR: u8 = 1;
 
+/// Exit code of a wrong command line, as the argument parser has it.
+const USAGE: u8 = 2;
+
 /// Exit code of a check that found a number outside its bounds.
 const OUTSIDE: u8 = 3;
 
-/// The last section of `--help`. Usage errors (2) come from the argument parser.
+/// The last section of `--help`.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
@@ -46,6 +49,11 @@ impl Failure {
     /// An error that reads `message`.
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self { code: ERROR, message: message.to_string() }
+    }
+
+    /// A command line that names what there is not.
+    fn usage(message: impl fmt::Display) -> Self {
+        Self { code: USAGE, message: message.to_string() }
     }
 
     /// Numbers that are outside their bounds.
@@ -78,7 +86,7 @@ impl From<io::Error> for Failure {
 pub(crate) fn experiment(name: &str) -> Result<Experiment> {
     let path = Path::new(name);
     let in_file = path.extension().is_some_and(|ending| ending == "toml");
-    Ok(if in_file { catalog::in_file(path)? } else { catalog::named(name)? })
+    if in_file { Ok(catalog::in_file(path)?) } else { catalog::named(name).map_err(Failure::usage) }
 }
 
 /// The error for numbers of `results` that are outside their bounds, if there are any.
