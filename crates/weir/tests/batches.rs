@@ -200,3 +200,18 @@ fn batches_are_appended() {
     assert!(error.to_string().contains("another store"), "{error}");
     assert_eq!(content(&store.users).len(), 1, "nothing was written");
 }
+
+/// Goal: a store that was opened for reading refuses every batch, an empty one too, and says so.
+#[test]
+fn a_store_for_reading_refuses_batches() {
+    let Store { _dir, db, users } = store();
+    drop((users, db));
+    let builder = Db::builder(_dir.path().join("db"));
+    let db = builder.read_only(true).open().expect("opened");
+    for durability in [Durability::None, Durability::Buffered, Durability::Sync] {
+        let error = db.write(WriteBatch::new(), durability).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{durability:?}: {error}");
+        let error = db.commit(WriteBatch::new(), durability).wait().expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{durability:?}: {error}");
+    }
+}

@@ -40,7 +40,9 @@ fn each_request_has_its_cause() {
     assert!(written.log.bytes_written >= user_bytes, "{written:?}");
     assert!(written.log.writes >= u64::from(KEYS), "a write for each put: {written:?}");
     assert_eq!((written.flush, written.users, written.open), (none, none, opened.open));
+    let log_syncs = db.metrics().log_syncs;
     db.put_with(b"k", b"v", Durability::Sync).expect("put");
+    assert_eq!(db.metrics().log_syncs, log_syncs + 1);
     // One for the put; segments that are prepared meanwhile have their own.
     assert!(io().log.syncs > written.log.syncs);
 

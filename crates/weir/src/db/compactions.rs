@@ -62,11 +62,8 @@ impl Reservation {
         (shape, task, need): Fitting,
         root: Arc<Root>,
     ) -> Self {
-        let job = running_job(&shape, &task);
-        assert!(state.runs(tree.id), "inputs are reserved for a job of {:?}", tree.name);
-        state.take(tree.id, &task, job.as_ref());
-        let spending = Spending::new(need);
-        state.spending.push(Arc::clone(&spending));
+        let (job, spending) = (running_job(&shape, &task), Spending::new(need));
+        state.take(tree.id, &task, job.as_ref(), &spending);
         Self { tree, task, job, shape, root, spending }
     }
 }
@@ -291,11 +288,7 @@ impl Engine {
         });
         {
             let mut state = self.jobs.state.lock();
-            let before = state.spending.len();
-            state.spending.retain(|merge| !Arc::ptr_eq(merge, &spending));
-            let after = state.spending.len();
-            assert_eq!(after + 1, before, "space reservations after a job of {:?}", tree.name);
-            state.give_back(tree.id, &task, job.as_ref());
+            state.give_back(tree.id, &task, job.as_ref(), &spending);
             state.end(tree.id);
             state.to_look_at.insert(tree.id);
         }

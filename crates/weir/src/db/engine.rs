@@ -136,13 +136,14 @@ impl Engine {
 
     /// Commits a batch and waits for it.
     pub(crate) fn write_batch(&self, pending: &mut PendingBatch) -> Result<()> {
+        let writer = self.writer()?;
         if pending.count == 0 {
             return match pending.durability {
                 Durability::Sync => self.sync(),
                 _ => self.shared.health.check_writable(),
             };
         }
-        let outcome = self.writer()?.committer.write(pending);
+        let outcome = writer.committer.write(pending);
         outcome.map(|_| ()).map_err(|e| self.note_write_error(e))
     }
 
@@ -193,7 +194,6 @@ impl Engine {
         if wal.durable_lsn() >= lsn {
             return Ok(());
         }
-        self.shared.counters.log_syncs.add(1);
         wal.sync_to(lsn).inspect_err(|error| self.shared.poison(error))
     }
 

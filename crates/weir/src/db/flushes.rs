@@ -75,12 +75,7 @@ impl Engine {
             _ => Ok(true),
         };
         let result = self.noting_retries(Work::Flush(tree.id), result);
-        {
-            let mut state = self.jobs.state.lock();
-            let was_flushing = state.flushing.remove(&tree.id);
-            assert!(was_flushing, "a flush of {:?} ends that has not begun", tree.name);
-            state.end(tree.id);
-        }
+        self.jobs.state.lock().end_flush(tree.id);
         self.shared.note_frozen(tree.id);
         self.update_pressure_of(&tree);
         self.shared.announce_progress();
@@ -115,9 +110,7 @@ impl Engine {
                 continue;
             };
             let rests = state.retries.rests(Work::Flush(id), now).is_some();
-            if !rests && !state.flushing.contains(&id) && state.begin(id) {
-                let alone = state.flushing.insert(id);
-                assert!(alone, "two flushes of keyspace {id}");
+            if !rests && state.begin_flush(id) {
                 return Some(claimed);
             }
         }

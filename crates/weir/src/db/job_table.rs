@@ -49,14 +49,14 @@ pub(super) struct JobTable {
     /// What running compactions may do where: one each, but for rotations.
     compacting: Vec<(KeyspaceId, JobFootprint)>,
     /// Keyspaces whose oldest memtable is being flushed.
-    pub(super) flushing: BTreeSet<KeyspaceId>,
+    flushing: BTreeSet<KeyspaceId>,
     /// The oldest frozen memtables of keyspaces, by where they begin in the log and their epoch.
     /// Some may be flushed already.
     pub(super) frozen: BTreeSet<(Lsn, DataEpoch, KeyspaceId)>,
     /// What running compactions take of the device.
-    pub(super) spending: Vec<Arc<Spending>>,
+    spending: Vec<Arc<Spending>>,
     /// Running jobs per keyspace.
-    pub(super) running: BTreeMap<KeyspaceId, usize>,
+    running: BTreeMap<KeyspaceId, usize>,
     /// Keyspaces that are being dropped: no new jobs.
     closed: BTreeSet<KeyspaceId>,
     /// The keyspace whose compaction was reserved last.
@@ -212,8 +212,17 @@ impl JobTable {
         Reserved { busy, damaged, jobs: jobs.collect() }
     }
 
-    /// Reserves the inputs of a task and the keys that it may write as `job`.
-    pub(super) fn take(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
+    /// Reserves the inputs of a task, the keys that it may write as `job`, and what it takes of the
+    /// device. Requires: a job of the keyspace has begun.
+    pub(super) fn take(
+        &mut self,
+        id: KeyspaceId,
+        task: &Task,
+        job: Option<&JobFootprint>,
+        spending: &Arc<Spending>,
+    ) {
+        assert!(self.runs(id), "inputs are reserved in keyspace {id}, where no job runs");
+        self.spending.push(Arc::clone(spending));
         for uid in task.input_uids() {
             let free = self.busy.insert(uid);
             assert!(free, "table {uid} of keyspace {id} is input of two jobs");
@@ -224,7 +233,18 @@ impl JobTable {
     }
 
     /// Takes [`take`](Self::take) back.
-    pub(super) fn give_back(&mut self, id: KeyspaceId, task: &Task, job: Option<&JobFootprint>) {
+    pub(super) fn give_back(
+        &mut self,
+        id: KeyspaceId,
+        task: &Task,
+        job: Option<&JobFootprint>,
+        spending: &Arc<Spending>,
+    ) {
+        let at = self.spending.iter().position(|merge| Arc::ptr_eq(merge, spending));
+        assert!(at.is_some(), "space is given back in keyspace {id}, not taken");
+        if let Some(at) = at {
+            self.spending.remove(at);
+        }
         for uid in task.input_uids() {
             let was_busy = self.busy.remove(&uid);
             assert!(was_busy, "table {uid} of keyspace {id} is given back, not reserved");
@@ -236,6 +256,36 @@ impl JobTable {
         if let Some(at) = at {
             self.compacting.swap_remove(at);
         }
+    }
+
+    /// What running compactions take of the device.
+    pub(super) fn spending(&self) -> &[Arc<Spending>] {
+        &self.spending
+    }
+
+    /// Begins a flush, which is a job of the keyspace; false if one runs, or none may begin.
+    pub(super) fn begin_flush(&mut self, id: KeyspaceId) -> bool {
+        if self.flushing.contains(&id) || !self.begin(id) {
+            return false;
+        }
+        self.flushing.insert(id)
+    }
+
+    /// Ends it.
+    pub(super) fn end_flush(&mut self, id: KeyspaceId) {
+        let was_flushing = self.flushing.remove(&id);
+        assert!(was_flushing, "a flush of keyspace {id} ends that has not begun");
+        self.end(id);
+    }
+
+    /// The keyspaces with a running flush.
+    pub(super) fn flushing(&self) -> &BTreeSet<KeyspaceId> {
+        &self.flushing
+    }
+
+    /// Whether any job runs.
+    pub(super) fn any_runs(&self) -> bool {
+        !self.running.is_empty()
     }
 
     /// Whether a job of the keyspace runs.

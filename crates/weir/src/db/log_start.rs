@@ -87,7 +87,7 @@ impl Engine {
         let before = self.set.current();
         let Some(first) = before.wal_start() else { return Vec::new() };
         // Keyspaces that are being flushed too release the segment soon.
-        let ending = self.jobs.state.lock().flushing.clone();
+        let ending = self.jobs.state.lock().flushing().clone();
         let mut moved = Vec::new();
         let mut is_kept = false;
         for keyspace in before.keyspaces.starting_in(first.segment) {

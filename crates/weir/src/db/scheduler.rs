@@ -292,7 +292,7 @@ impl Engine {
         let room = Room::default();
         self.look_at_snapshots();
         let mut state = self.jobs.state.lock();
-        if !state.running.is_empty() {
+        if state.any_runs() {
             return Ok(false);
         }
         if self.all_trees().iter().any(|tree| !tree.peek().immutables.is_empty()) {

@@ -180,7 +180,7 @@ impl Engine {
             }
         }
         let sum = |of: fn(&Spending) -> Space| {
-            state.spending.iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
+            state.spending().iter().map(|merge| of(merge)).fold(Space::default(), Space::plus)
         };
         let (running, taken) = (sum(|merge| merge.need), sum(Spending::taken));
         self.segment_base_need(arriving, root).plus(due.max(running).minus(taken))
@@ -246,10 +246,10 @@ impl Engine {
         }
         let need = merge_need(shape, merge);
         let alone = need.plus(beside);
-        let left = state.spending.iter().map(|merge| merge.need.minus(merge.taken()));
+        let left = state.spending().iter().map(|merge| merge.need.minus(merge.taken()));
         if free.covers(alone.plus(left.fold(Space::default(), Space::plus))) {
             Fit::Fits(need)
-        } else if state.spending.is_empty() || !free.covers(alone) {
+        } else if state.spending().is_empty() || !free.covers(alone) {
             Fit::Short(alone)
         } else {
             Fit::Waits

@@ -86,6 +86,8 @@ pub(crate) struct Wal {
     /// Largest LSN that is known to be durable; at most `settled_lsn`.
     durable_lsn: AtomicU64,
     appended_bytes: AtomicU64,
+    /// Syncs begun.
+    syncs: AtomicU64,
     /// Payload bytes that the active segment has room for. A copy for readers that must not block
     /// on `active`, which is held while the appender waits for a segment.
     room: AtomicU64,
@@ -204,6 +206,7 @@ impl Wal {
             settled_lsn: AtomicU64::new(last_lsn),
             durable_lsn: AtomicU64::new(last_lsn),
             appended_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
             room: AtomicU64::new(0),
             requested: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
@@ -551,6 +554,7 @@ impl Wal {
         let dirty = state.dirty.clone();
         let started = state.started;
         drop(state);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         let sync_all = || dirty.iter().try_for_each(|(_, region)| region.sync());
         // Other threads wait for the end of this sync, so a panic must not skip it.
         let result = sched::catch_panic("a sync of the log", sync_all);
@@ -624,6 +628,11 @@ impl Wal {
     /// Bytes appended since the start, padding not counted.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often the log was synced since the start.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 
     /// Live segments, ascending; the last one is active, if this opening has written anything.

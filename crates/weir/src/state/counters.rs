@@ -92,8 +92,6 @@ pub(crate) struct Counters {
     pub(crate) flush_bytes: Counter,
     pub(crate) compaction_bytes: Counter,
     pub(crate) compaction_bytes_read: Counter,
-    /// Syncs of the log that writers waited for.
-    pub(crate) log_syncs: Counter,
     /// Background jobs whose edit was installed.
     pub(crate) flushes: Counter,
     pub(crate) compactions: Counter,
