@@ -38,8 +38,13 @@ const OPTIONS: [(&str, &str); 11] = [
 ];
 
 /// What the engine's sentences say to programs, and what people at a terminal can do.
-const WORDS: [(&str, &str); 3] = [
+const WORDS: [(&str, &str); 5] = [
     ("without read_only", "without --read-only"),
+    ("open the store with `read_only`", "look at the store with `weir shell --read-only`"),
+    (
+        "memory_budget / 8 and log_area_bytes / 4",
+        "an eighth of its memory and a quarter of its log",
+    ),
     (
         ", drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes",
         " or drop a keyspace",

@@ -4,7 +4,6 @@ use std::process::Command;
 
 /// Goal: a wrong command line ends with 2, before anything runs, and help with 0.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it starts the program")]
 fn wrong_command_lines_end_with_2() {
     let run = |words: &str| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_weir-sim"));

@@ -331,7 +331,7 @@ impl Commit {
             Some(Err(_)) => true,
             Some(Ok(committed)) => {
                 self.durability != Durability::Sync
-                    || self.handle.engine.sync_is_settled(committed.lsn)
+                    || self.handle.engine.sync_is_decided(committed.lsn)
             }
         }
     }

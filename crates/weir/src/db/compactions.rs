@@ -20,7 +20,7 @@ use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::retries::Work;
 use crate::db::space::{Fit, Space, Spending};
-use crate::db::space_checks::Room;
+use crate::db::space_checks::DeviceSpace;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::TableOptions;
@@ -114,7 +114,7 @@ impl Engine {
         state: &mut JobTable,
         root: &Root,
         id: KeyspaceId,
-        room: &Room,
+        device: &DeviceSpace,
     ) -> Due {
         let Some(keyspace) = root.keyspaces.get(id) else { return Due::Nothing };
         if state.quarantine.blocked_reason(keyspace).is_some() {
@@ -125,7 +125,7 @@ impl Engine {
         state.oldest_snapshot = state.oldest_snapshot.or(shape.snapshots.first().copied());
         let mut due = Due::Nothing;
         for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
-            match self.fit(state, room, &shape, &task) {
+            match self.fit(state, device, &shape, &task) {
                 Fit::Fits(need) => return Due::Task(Box::new((shape, task, need))),
                 Fit::Waits => due = Due::Waits,
                 Fit::Short(needed) if matches!(due, Due::Nothing) => due = Due::Short(needed),
@@ -138,16 +138,16 @@ impl Engine {
     /// Why no compaction can relieve the stall of a keyspace's writers.
     pub(super) fn compaction_blocked_by(&self, root: &Root, tree: &Tree) -> Option<Error> {
         let keyspace = root.keyspaces.get(tree.id)?;
-        let room = Room::default();
+        let device = DeviceSpace::default();
         let mut state = self.jobs.state.lock();
-        if state.runs(tree.id) {
+        if state.has_running_job(tree.id) {
             return None;
         }
         let failing = state.retries.lasting(Work::Compaction(tree.id));
-        match self.due(&mut state, root, tree.id, &room) {
+        match self.due(&mut state, root, tree.id, &device) {
             Due::Task(_) | Due::Waits => return failing,
             Due::Nothing => {}
-            Due::Short(needed) => return Some(self.does_not_fit(&mut state, &room, needed)),
+            Due::Short(needed) => return Some(self.does_not_fit(&mut state, &device, needed)),
         }
         state.quarantine.blocked_reason(keyspace).or_else(|| state.quarantine.damage_in(tree.id))
     }
@@ -195,7 +195,7 @@ impl Engine {
             self.note_space(shortages, None);
             return None;
         }
-        let room = Room::default();
+        let device = DeviceSpace::default();
         let mut short_of_space = None;
         for id in candidates {
             let work = Work::Compaction(id);
@@ -210,11 +210,11 @@ impl Engine {
             }
             // Under the lock: an edit is current before its keyspace is to be looked at again.
             let root = self.set.current();
-            let due = match self.due(&mut state, &root, id, &room) {
+            let due = match self.due(&mut state, &root, id, &device) {
                 Due::Task(due) => *due,
                 Due::Nothing => {
                     state.to_look_at.remove(&id);
-                    if !state.runs(id) {
+                    if !state.has_running_job(id) {
                         state.retries.done(work);
                     }
                     continue;
@@ -223,7 +223,7 @@ impl Engine {
                 Due::Short(needed) => {
                     // Once for all: it asks every keyspace what the next log segment needs.
                     if short_of_space.is_none() {
-                        short_of_space = Some(self.does_not_fit(&mut state, &room, needed));
+                        short_of_space = Some(self.does_not_fit(&mut state, &device, needed));
                     }
                     continue;
                 }
@@ -280,7 +280,7 @@ impl Engine {
         let result = note(result);
         let Reservation { tree, task, job, root, spending, .. } = reserved;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
-        let settling = self.jobs.settling.lock();
+        let space = self.jobs.space_lock.lock();
         drop(root);
         let reclaimed = sched::catch_panic("the removal of a compaction's inputs", || {
             self.reclaim();
@@ -292,7 +292,7 @@ impl Engine {
             state.end(tree.id);
             state.to_look_at.insert(tree.id);
         }
-        drop(settling);
+        drop(space);
         self.update_pressure_of(&tree);
         self.shared.announce_progress();
         self.shared.wake_workers();
@@ -418,7 +418,7 @@ impl Engine {
         let lower = lower.as_ref().map(Vec::as_slice);
         let upper = upper.as_ref().map(Vec::as_slice);
         loop {
-            let room = Room::default();
+            let device = DeviceSpace::default();
             let seen = self.shared.progress_generation();
             if let Some(error) = self.cannot_go_on() {
                 return Err(error);
@@ -433,14 +433,14 @@ impl Engine {
                     RangePick::Done => return Ok(()),
                     RangePick::Wait => {
                         let damage = state.quarantine.damage_in(tree.id);
-                        if let Some(damage) = damage.filter(|_| !state.runs(tree.id)) {
+                        if let Some(damage) = damage.filter(|_| !state.has_running_job(tree.id)) {
                             return Err(damage);
                         }
                         None
                     }
-                    RangePick::Task(task) => match self.fit(&state, &room, &shape, &task) {
+                    RangePick::Task(task) => match self.fit(&state, &device, &shape, &task) {
                         Fit::Short(needed) => {
-                            let error = self.does_not_fit(&mut state, &room, needed);
+                            let error = self.does_not_fit(&mut state, &device, needed);
                             drop(state);
                             if self.delete_spares() {
                                 continue;

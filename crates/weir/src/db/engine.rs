@@ -26,7 +26,7 @@ use crate::state::shared::Shared;
 use crate::state::tree::Tree;
 use crate::storage::Storage;
 use crate::storage::io::IoCounters;
-use crate::table::OpenTables;
+use crate::table::TableCache;
 use crate::version::set::VersionSet;
 use crate::write::queue::{Committed, Committer, OwedCallback, PendingBatch, Ticket};
 
@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     pub(crate) writer: Option<Writer>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) cache: Arc<BlockCache>,
-    pub(crate) tables: Arc<OpenTables>,
+    pub(crate) tables: Arc<TableCache>,
     pub(crate) reclaimer: Arc<Reclaimer>,
     pub(crate) trees: Arc<Mutex<BTreeMap<KeyspaceId, Arc<Tree>>>>,
     /// Held while a keyspace is created or dropped. Taken before everything else.

@@ -15,7 +15,7 @@ use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::table_meta::TableMeta;
 use crate::db::{Builder, Db};
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
+use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::options::{CompactionPolicy, Durability, Options};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
@@ -457,7 +457,7 @@ fn numbers_that_no_store_gets_to() {
         opening: 1,
     };
     let prev = GroupLink { lsn: Lsn::new(NUMBERS_END - 4), ..GroupLink::ORIGIN };
-    let writer = SegmentWriter::start(region, identity, Room::GROWS, prev, Lsn::ZERO);
+    let writer = SegmentWriter::start(region, identity, Capacity::GROWS, prev, Lsn::ZERO);
     let mut writer = writer.expect("started");
     let mut append = || writer.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO);
     append().expect("the last but one");

@@ -32,7 +32,7 @@ pub(crate) struct Jobs {
     pub(super) state: Mutex<JobTable>,
     /// Held while a merge gives back what it took of the device and stops to count as running, and
     /// while that is weighed against what is free. Taken before `state`.
-    pub(super) settling: Mutex<()>,
+    pub(super) space_lock: Mutex<()>,
     /// How many keyspaces have stalled writers. An estimate from above.
     pub(super) stalled: AtomicUsize,
     /// How often deciders were shown a tree.
@@ -110,7 +110,7 @@ impl Jobs {
         let mut state = self.state.lock();
         let is_idle =
             !state.flushing.contains(&id) && state.compacting.iter().all(|(of, _)| *of != id);
-        assert!(is_idle && !state.runs(id), "keyspace {id} ends with jobs running");
+        assert!(is_idle && !state.has_running_job(id), "keyspace {id} ends with jobs running");
         state.quarantine.forget(id);
         state.retries.forget(id);
     }
@@ -221,7 +221,10 @@ impl JobTable {
         job: Option<&JobFootprint>,
         spending: &Arc<Spending>,
     ) {
-        assert!(self.runs(id), "inputs are reserved in keyspace {id}, where no job runs");
+        assert!(
+            self.has_running_job(id),
+            "inputs are reserved in keyspace {id}, where no job runs"
+        );
         self.spending.push(Arc::clone(spending));
         for uid in task.input_uids() {
             let free = self.busy.insert(uid);
@@ -289,7 +292,7 @@ impl JobTable {
     }
 
     /// Whether a job of the keyspace runs.
-    pub(super) fn runs(&self, id: KeyspaceId) -> bool {
+    pub(super) fn has_running_job(&self, id: KeyspaceId) -> bool {
         self.running.contains_key(&id)
     }
 

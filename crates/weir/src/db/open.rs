@@ -46,7 +46,7 @@ use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::storage::io::{Cause, IoCounters, on_behalf_of};
 use crate::storage::open::Location;
 use crate::storage::{LogKind, Object, OpenOptions, Storage, check_ahead};
-use crate::table::{Gates, OpenTables};
+use crate::table::{Gates, TableCache};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::set::{Context, VersionSet};
 use crate::write::batch::{open_group, record_fault};
@@ -73,7 +73,7 @@ fn open_found(builder: Builder) -> Result<Db> {
     let io = Arc::new(IoCounters::default());
     let create = options.create_if_missing && !options.read_only;
     let storage = location.open(OpenOptions { create, read_only: options.read_only }, &io)?;
-    let root = storage.read_root()?;
+    let root = storage.read_root_record()?;
     if root.is_some() && options.error_if_exists {
         return Err(Error::new(
             ErrorKind::Conflict,
@@ -84,7 +84,7 @@ fn open_found(builder: Builder) -> Result<Db> {
     let cache_bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 2);
     let cache = Arc::new(BlockCache::with_accountant(cache_bytes, Arc::clone(&accountant)));
     let tables_max = options.open_files_max.or_else(|| storage.open_tables_max());
-    let tables = OpenTables::new(tables_max.unwrap_or(usize::MAX));
+    let tables = TableCache::new(tables_max.unwrap_or(usize::MAX));
     let context = Context {
         tables: Some(Arc::clone(&tables)),
         storage: Arc::clone(&storage),
@@ -120,7 +120,7 @@ struct Opening {
     accountant: Arc<Accountant>,
     memtable_memory: Arc<ChunkPool>,
     cache: Arc<BlockCache>,
-    tables: Arc<OpenTables>,
+    tables: Arc<TableCache>,
     set: Arc<VersionSet>,
     path: String,
 }

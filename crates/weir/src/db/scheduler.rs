@@ -17,7 +17,7 @@ use crate::db::engine::Engine;
 use crate::db::job_table::RETRY_NANOS;
 use crate::db::retries::Work;
 use crate::db::space::Spending;
-use crate::db::space_checks::Room;
+use crate::db::space_checks::DeviceSpace;
 use crate::state::tree::Tree;
 
 /// Whether what failed may succeed when it is tried again, as things are.
@@ -54,7 +54,7 @@ impl Engine {
             return false;
         }
         if self.jobs.short_of_space().is_some() {
-            self.settle_removals();
+            self.finish_removals();
         }
         // Also in a poisoned store: a writer may be waiting for the segment.
         let mut no_segment = None;
@@ -289,7 +289,7 @@ impl Engine {
 
     /// Whether nothing is due or running; the error if something is due and finds no space.
     fn is_idle(&self) -> Result<bool> {
-        let room = Room::default();
+        let device = DeviceSpace::default();
         self.look_at_snapshots();
         let mut state = self.jobs.state.lock();
         if state.any_runs() {
@@ -301,10 +301,10 @@ impl Engine {
         let root = self.set.current();
         // After it is known that no job runs: one that has just ended says here what it changed.
         for id in state.to_look_at.clone() {
-            match self.due(&mut state, &root, id, &room) {
+            match self.due(&mut state, &root, id, &device) {
                 Due::Nothing => {}
                 Due::Task(_) | Due::Waits => return Ok(false),
-                Due::Short(needed) => return Err(self.does_not_fit(&mut state, &room, needed)),
+                Due::Short(needed) => return Err(self.does_not_fit(&mut state, &device, needed)),
             }
         }
         Ok(true)

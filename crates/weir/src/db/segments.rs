@@ -58,7 +58,7 @@ impl Engine {
         if refused.is_some() {
             // Space of tables that were just removed may not be freed yet.
             if !self.delete_spares() {
-                self.settle_removals();
+                self.finish_removals();
             }
             refused = self.check_space_for_segment().err();
         }
@@ -79,14 +79,14 @@ impl Engine {
     pub(super) fn delete_spares(&self) -> bool {
         let given = self.writer.as_ref().is_some_and(|writer| writer.wal.delete_spares());
         if given {
-            self.settle_removals();
+            self.finish_removals();
         }
         given
     }
 
     /// Waits until the device has freed the space of removed files.
-    pub(super) fn settle_removals(&self) {
-        let settled = self.storage().and_then(|storage| storage.settle_removals());
+    pub(super) fn finish_removals(&self) {
+        let settled = self.storage().and_then(|storage| storage.finish_removals());
         if let Err(error) = settled
             // Flushes continue: they make log segments obsolete.
             && error.kind() != ErrorKind::NoSpace

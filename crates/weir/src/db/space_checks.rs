@@ -81,7 +81,7 @@ struct Arriving {
 /// What a device has left for compactions: counted when it is first asked for, which takes a look
 /// at all memtables and tables, and then the same for all keyspaces.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct DeviceSpace {
     /// What has to fit beside a compaction, a flush of all memtables and the version log; and what
     /// is free.
     counted: OnceCell<(Space, Free)>,
@@ -188,7 +188,7 @@ impl Engine {
 
     /// Refuses a log segment whose entries might find no space.
     ///
-    /// Locks: settling, jobs.
+    /// Locks: space, jobs.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -198,7 +198,7 @@ impl Engine {
 
     /// Why the next log segment is refused, if it is.
     ///
-    /// Locks: settling, jobs.
+    /// Locks: space, jobs.
     fn shortage(&self) -> Option<String> {
         let (arriving, root) = (self.arriving(), self.set.current());
         // Most of the time there is much more than anything could need.
@@ -209,7 +209,7 @@ impl Engine {
             return None;
         }
         // No merge gives back what it took between the two.
-        let _settling = self.jobs.settling.lock();
+        let _space = self.jobs.space_lock.lock();
         let (arriving, root) = (self.arriving(), self.set.current());
         let needed = self.segment_need(&mut self.jobs.state.lock(), arriving, &root);
         let free = self.free_space();
@@ -225,8 +225,8 @@ impl Engine {
         }
     }
 
-    fn count(&self, room: &Room) -> (Space, Free) {
-        *room.counted.get_or_init(|| {
+    fn count(&self, device: &DeviceSpace) -> (Space, Free) {
+        *device.counted.get_or_init(|| {
             if self.free_space().is_unlimited() {
                 return (Space::default(), Free::default());
             }
@@ -238,9 +238,15 @@ impl Engine {
 
     /// Whether the outputs of a task fit beside the next flush and what running merges have still
     /// to write.
-    pub(super) fn fit(&self, state: &JobTable, room: &Room, shape: &Shape, task: &Task) -> Fit {
+    pub(super) fn fit(
+        &self,
+        state: &JobTable,
+        device: &DeviceSpace,
+        shape: &Shape,
+        task: &Task,
+    ) -> Fit {
         let Task::Merge(merge) = task else { return Fit::Fits(Space::default()) };
-        let (beside, free) = self.count(room);
+        let (beside, free) = self.count(device);
         if free.is_unlimited() {
             return Fit::Fits(Space::default());
         }
@@ -257,8 +263,13 @@ impl Engine {
     }
 
     /// The error of a task that is [short](Fit::Short) of space, because it needs so much.
-    pub(super) fn does_not_fit(&self, state: &mut JobTable, room: &Room, needed: Space) -> Error {
-        let (_, free) = self.count(room);
+    pub(super) fn does_not_fit(
+        &self,
+        state: &mut JobTable,
+        device: &DeviceSpace,
+        needed: Space,
+    ) -> Error {
+        let (_, free) = self.count(device);
         let (arriving, root) = (self.arriving(), self.set.current());
         let needed = needed.max(self.segment_need(state, arriving, &root));
         Error::new(ErrorKind::NoSpace, free.refusal(needed, COMPACTION, &self.path))

@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// Whether a sync up to `lsn` would not wait: it was made, or never will be.
-    pub(crate) fn sync_is_settled(&self, lsn: Lsn) -> bool {
+    pub(crate) fn sync_is_decided(&self, lsn: Lsn) -> bool {
         let Some(writer) = &self.writer else { return true };
         writer.wal.durable_lsn() >= lsn || writer.wal.is_failed() || writer.syncs.has_ended()
     }

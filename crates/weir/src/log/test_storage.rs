@@ -326,10 +326,10 @@ impl Storage for MemStorage {
         let state = self.state.lock();
         Ok(state.logs.keys().filter(|(k, _)| *k == kind).map(|(_, n)| *n).collect())
     }
-    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.state.lock().root.clone())
     }
-    fn write_root(&self, root: &[u8]) -> Result<()> {
+    fn write_root_record(&self, root: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if state.crashed {

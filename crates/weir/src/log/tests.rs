@@ -32,7 +32,7 @@ fn start_segment(
     prev: GroupLink,
 ) -> SegmentWriter {
     let file = storage.create_log(LogKind::Wal, segment(number), bytes).unwrap();
-    let room = Room { bytes, recycled: false };
+    let room = Capacity { bytes, recycled: false };
     SegmentWriter::start(file, identity(number, opening), room, prev, Lsn::ZERO).unwrap()
 }
 
@@ -127,7 +127,7 @@ fn worked_example() {
     let file = storage.create_log(LogKind::Wal, segment(7), 0).unwrap();
     let prev = GroupLink { segment: segment(6), lsn: lsn(41), crc: 0xaabb_ccdd };
     let mut writer =
-        SegmentWriter::start(file, identity(7, 3), Room::GROWS, prev, lsn(41)).unwrap();
+        SegmentWriter::start(file, identity(7, 3), Capacity::GROWS, prev, lsn(41)).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
     writer.append(GroupType::Full, &[b"abc"], 1, true, lsn(41)).unwrap();
@@ -301,7 +301,7 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
         second.append(GroupType::Full, &[b"second"], 1, false, lsn(6)).unwrap();
         let start = second.position();
         let file = storage.recycle_log(LogKind::Wal, segment(1), segment(3)).unwrap();
-        let room = Room { bytes: 4096, recycled };
+        let room = Capacity { bytes: 4096, recycled };
         let mut third =
             SegmentWriter::start(file, identity(3, 1), room, second.chain(), Lsn::ZERO).unwrap();
         let mut expected = Vec::new();
@@ -326,7 +326,7 @@ fn a_recycled_segment_is_written_in_whole_pages() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, segment(1), 40_000).unwrap();
     file.write_at(&[&[0xff; 40_000]], 0).unwrap();
-    let room = Room { bytes: 40_000, recycled: true };
+    let room = Capacity { bytes: 40_000, recycled: true };
     let mut writer =
         SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, Lsn::ZERO)
             .unwrap();
@@ -500,7 +500,8 @@ fn failed_start_is_tried_again_under_a_new_number() {
         Fault { at: storage.calls(), times: 1, kind: ErrorKind::NoSpace, effect: Effect::All };
     storage.set_fault(Some(fault));
     assert!(
-        SegmentWriter::start(file, identity(2, 1), Room::GROWS, writer.chain(), Lsn::ZERO).is_err()
+        SegmentWriter::start(file, identity(2, 1), Capacity::GROWS, writer.chain(), Lsn::ZERO)
+            .is_err()
     );
     let mut third = start_segment(&storage, 3, 1, 0, writer.chain());
     third.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO).unwrap();
@@ -696,7 +697,7 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                     None => storage.create_log(LogKind::Wal, segment(number), bytes_max),
                 };
                 let Ok(file) = file else { break };
-                let room = Room { bytes: bytes_max, recycled };
+                let room = Capacity { bytes: bytes_max, recycled };
                 let started =
                     SegmentWriter::start(file, identity(number, opening), room, prev, lsn(durable));
                 let Ok(mut writer) = started else { break };

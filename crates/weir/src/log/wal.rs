@@ -35,7 +35,7 @@ use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{Lineage, Lsn, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::ring::{Preparation, Ready, Ring, SegmentInfo, SegmentNeed, SegmentRequest};
-use crate::log::{GroupLink, GroupType, LogPosition, Room, SegmentIdentity, SegmentWriter};
+use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, LogRegion, Storage};
 
 /// Identity of the log and size of its segments.
@@ -334,7 +334,7 @@ impl Wal {
         let next = SegmentWriter::start(
             Arc::clone(&region),
             self.options.identity(info.number),
-            Room { bytes: info.bytes, recycled },
+            Capacity { bytes: info.bytes, recycled },
             active.chain(),
             self.durable_lsn(),
         );

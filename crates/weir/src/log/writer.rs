@@ -40,14 +40,14 @@ pub(crate) struct SegmentIdentity {
 
 /// The region that a segment is written to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Capacity {
     /// The capacity of the region; 0 if it grows.
     pub(crate) bytes: u64,
     /// Whether the region holds groups of an obsolete segment.
     pub(crate) recycled: bool,
 }
 
-impl Room {
+impl Capacity {
     /// A region that grows as it is written.
     pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
 }
@@ -82,11 +82,11 @@ impl SegmentWriter {
     pub(crate) fn start(
         region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
-        room: Room,
+        region_size: Capacity,
         prev: GroupLink,
         durable_lsn: Lsn,
     ) -> Result<Self> {
-        let Room { bytes: capacity, recycled } = room;
+        let Capacity { bytes: capacity, recycled } = region_size;
         if identity.segment.is_used_up() {
             return Err(Error::used_up("the numbers of log segments"));
         }

@@ -9,7 +9,7 @@
 //! 4. `log_start` of a memtable is the position of the first log group that can hold its entries;
 //!    the keyspace's log start on disk never passes that of its oldest memtable (H38).
 //! 5. A publication of a super-version keeps its successor, so that what is given to it lives until
-//!    every lookup has ended that loaded it or an earlier one (`table::open_tables`). Lookups hold
+//!    every lookup has ended that loaded it or an earlier one (`table::table_cache`). Lookups hold
 //!    it for a short time: a pinned super-version does not hold the publication.
 //! 6. The keys of a flushed memtable are erased from the row cache before the memtable is removed
 //!    from the super-version (H53).
@@ -153,7 +153,7 @@ impl SuperVersion {
 }
 
 /// A publication of a super-version, and tables closed while it was the newest one
-/// (`table::open_tables`).
+/// (`table::table_cache`).
 struct Publication {
     current: Arc<SuperVersion>,
     /// Index and filter of tables that were closed while this was the newest publication.

@@ -26,22 +26,25 @@ pub(super) fn check(open: Open<'_>) {
 
 fn root(open: Open<'_>) {
     let store = open().expect("opens");
-    assert_eq!(store.read_root().expect("readable"), None);
+    assert_eq!(store.read_root_record().expect("readable"), None);
     assert!(!store.path().is_empty());
     let roots: [&[u8]; 4] = [b"", b"one", &[0xab; 70_000], b"two"];
     for root in roots {
-        store.write_root(root).expect("written");
-        assert_eq!(store.read_root().expect("readable").as_deref(), Some(root));
+        store.write_root_record(root).expect("written");
+        assert_eq!(store.read_root_record().expect("readable").as_deref(), Some(root));
     }
     assert_eq!(kind(open()), Some(ErrorKind::Locked), "one handle only");
     store.unlock();
-    assert_eq!(kind(store.write_root(b"late")), Some(ErrorKind::Closed));
+    assert_eq!(kind(store.write_root_record(b"late")), Some(ErrorKind::Closed));
     assert_eq!(kind(store.create_table(uid(1), 0)), Some(ErrorKind::Closed));
     let next = open().expect("opens again");
-    assert_eq!(store.read_root().expect("what is open reads on").as_deref(), Some(&b"two"[..]));
+    assert_eq!(
+        store.read_root_record().expect("what is open reads on").as_deref(),
+        Some(&b"two"[..])
+    );
     drop((store, next));
     let store = open().expect("opens again");
-    assert_eq!(store.read_root().expect("readable").as_deref(), Some(&b"two"[..]));
+    assert_eq!(store.read_root_record().expect("readable").as_deref(), Some(&b"two"[..]));
 }
 
 /// Tables read back what was appended in pieces of any size; uids are exclusive; lists are sorted.
@@ -203,7 +206,7 @@ mod forms {
 
         fn run(disk: &SimDisk) -> Result<()> {
             let store = Files::open(disk.dir(), CREATE)?;
-            store.write_root(b"one")?;
+            store.write_root_record(b"one")?;
             disk.mark(ROOT_ONE);
             let mut writer = store.create_table(uid(1), 0)?;
             writer.append(&[7; 3000])?;
@@ -213,7 +216,7 @@ mod forms {
             disk.mark(LOG);
             store.recycle_log(LogKind::Wal, segment(1), segment(2))?;
             disk.mark(RECYCLED);
-            store.write_root(b"two")?;
+            store.write_root_record(b"two")?;
             disk.mark(ROOT_TWO);
             Ok(())
         }
@@ -233,7 +236,7 @@ mod forms {
                     let place = format!("{policy:?} {seed} at\n{}", replayer.describe(5, 3));
                     let image = replayer.image(policy, seed + boundary as u64);
                     let store = Files::open(image.dir(), CREATE).expect(&place);
-                    let root = store.read_root().expect(&place);
+                    let root = store.read_root_record().expect(&place);
                     match root.as_deref() {
                         Some(b"one") => assert!(done < ROOT_TWO, "{place}"),
                         Some(b"two") => assert!(done >= RECYCLED, "{place}"),
@@ -271,14 +274,14 @@ mod forms {
             ];
             let run = |dir: &Arc<FaultyDir>, n: u64| -> Result<()> {
                 let store = Files::open(Arc::<FaultyDir>::clone(dir), CREATE)?;
-                store.write_root(&[n as u8])?;
+                store.write_root_record(&[n as u8])?;
                 let mut writer = store.create_table(uid(n), 0)?;
                 writer.append(&[7; 3000])?;
                 writer.finish()?;
                 let log = segment(2 * n);
                 store.create_log(LogKind::Wal, log, 100)?;
                 store.recycle_log(LogKind::Wal, log, log.next())?;
-                store.write_root(&[n as u8 + 100])
+                store.write_root_record(&[n as u8 + 100])
             };
             for effect in effects {
                 for after in 0.. {
@@ -297,7 +300,7 @@ mod forms {
                     let disk = disk.crash(CrashPolicy::All, after);
                     let dir = Arc::new(FaultyDir::over_disk(&disk));
                     let store = Files::open(disk.dir(), CREATE).expect("opens");
-                    let root = store.read_root().expect("sound");
+                    let root = store.read_root_record().expect("sound");
                     assert!(root.is_none_or(|r| r == [1] || r == [101]));
                     drop(store);
                     run(&dir, 2).expect("healed");

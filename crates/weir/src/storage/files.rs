@@ -13,12 +13,12 @@
 //! | `lost-NAME`, `lost-NAME.2` | a file that a repair could not read; only `destroy` removes it |
 //!
 //! Invariants: (1) every file is created exclusively, and no uid or number is used twice; (2) when
-//! `create_log`, `recycle_log`, `finish` or `write_root` returns, bytes *and* name are durable; (3)
-//! the root is replaced by rename of a synced file, so that it is the old or the new one, and its
-//! checksum turns anything else into `Corruption`; (4) a directory with foreign files and no root
-//! is left untouched.
+//! `create_log`, `recycle_log`, `finish` or `write_root_record` returns, bytes *and* name are
+//! durable; (3) the root is replaced by rename of a synced file, so that it is the old or the new
+//! one, and its checksum turns anything else into `Corruption`; (4) a directory with foreign files
+//! and no root is left untouched.
 //!
-//! Thread-safety: any thread may call any method; calls of `write_root` are serialized.
+//! Thread-safety: any thread may call any method; calls of `write_root_record` are serialized.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -36,7 +36,6 @@ use crate::storage::files::names::{
     log_prefix, parse_name, table_name,
 };
 use crate::storage::files::pieces::{each_piece, same_bytes};
-use crate::storage::open::absent_advice;
 use crate::storage::removals::Removals;
 use crate::storage::{
     LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
@@ -81,7 +80,7 @@ impl Files {
         let absent = |dir: &dyn Dir| {
             Error::new(
                 ErrorKind::NotFound,
-                format!("there is no store in {}; {}", dir.path(), absent_advice(options)),
+                format!("there is no store in {}; {}", dir.path(), options.absent_advice()),
             )
         };
         let may_create = options.create && !options.read_only;
@@ -416,7 +415,7 @@ impl Storage for Files {
         })
     }
 
-    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         let file = match self.dir.open(ROOT, FileClass::Root, Mode::Read) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -431,7 +430,7 @@ impl Storage for Files {
         decode_root(&file.path(), &frame).map(Some)
     }
 
-    fn write_root(&self, root: &[u8]) -> Result<()> {
+    fn write_root_record(&self, root: &[u8]) -> Result<()> {
         self.writable()?;
         let _one_at_a_time = self.root_in_work.lock();
         let file = match self.create_new(ROOT_TMP) {
@@ -456,7 +455,7 @@ impl Storage for Files {
         self.dir.sync()
     }
 
-    fn settle_removals(&self) -> Result<()> {
+    fn finish_removals(&self) -> Result<()> {
         self.removals.settle(&*self.dir)
     }
 

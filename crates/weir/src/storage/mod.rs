@@ -6,12 +6,12 @@
 //! tests in `contract`.
 //!
 //! Invariants: (1) a table uid or log number is never used twice; creation is exclusive; (2) a
-//! table whose writer `finish`ed is durable under its name; (3) `write_root` is atomic: after a
-//! crash the root is the old one or the new one; (4) objects are removed through `remove_*` only;
-//! (5) an error states whether it leaves the device's content unknown (`Error::leaves_unknown`). A
-//! failed read, open, creation or listing does not, nor does a failed write of a table or a failed
-//! allocation of a log, because no version refers to them yet. A failed sync does (H43), and so
-//! does a failed write of a log or of the root.
+//! table whose writer `finish`ed is durable under its name; (3) `write_root_record` is atomic:
+//! after a crash the root is the old one or the new one; (4) objects are removed through `remove_*`
+//! only; (5) an error states whether it leaves the device's content unknown
+//! (`Error::leaves_unknown`). A failed read, open, creation or listing does not, nor does a failed
+//! write of a table or a failed allocation of a log, because no version refers to them yet. A
+//! failed sync does (H43), and so does a failed write of a log or of the root.
 
 use std::sync::Arc;
 
@@ -33,6 +33,17 @@ pub struct OpenOptions {
     pub create: bool,
     /// Write nothing but the lock.
     pub read_only: bool,
+}
+
+impl OpenOptions {
+    /// Advice of the error for a store that does not exist and may not be created.
+    fn absent_advice(self) -> &'static str {
+        if self.read_only {
+            "an opening for reading only makes none; correct the path"
+        } else {
+            "allow its creation (`create_if_missing`) or correct the path"
+        }
+    }
 }
 
 /// The kinds of logs. Their numbers are part of the format.
@@ -130,15 +141,15 @@ pub trait Storage: Send + Sync {
     fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>>;
 
     /// The root, if one was ever written.
-    fn read_root(&self) -> Result<Option<Vec<u8>>>;
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>>;
     /// Replaces the root, atomically and durably.
-    fn write_root(&self, root: &[u8]) -> Result<()>;
+    fn write_root_record(&self, root: &[u8]) -> Result<()>;
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
     /// Frees the space of removed tables and logs on a device that keeps it until the removal is
     /// durable. Retries removals that failed.
-    fn settle_removals(&self) -> Result<()> {
+    fn finish_removals(&self) -> Result<()> {
         Ok(())
     }
     /// Free space in bytes for new tables and logs; `None` if unknown.

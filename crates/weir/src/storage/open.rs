@@ -20,15 +20,6 @@ pub(crate) enum Location {
     Dir(Arc<dyn Dir>),
 }
 
-/// Advice of the error for a store that does not exist and may not be created.
-pub(super) fn absent_advice(options: OpenOptions) -> &'static str {
-    if options.read_only {
-        "an opening for reading only makes none; correct the path"
-    } else {
-        "allow its creation (`create_if_missing`) or correct the path"
-    }
-}
-
 impl Location {
     /// Opens or creates the store and locks it; its requests are counted in `io`.
     ///
@@ -48,7 +39,7 @@ impl Location {
                 if error.kind() != ErrorKind::NotFound || options.create {
                     return error;
                 }
-                let advice = absent_advice(options);
+                let advice = options.absent_advice();
                 let what = format!("there is no store in {}; {advice}", path.display());
                 Error::with_source(ErrorKind::NotFound, what, error)
             })?,

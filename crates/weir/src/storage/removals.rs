@@ -168,7 +168,7 @@ mod tests {
             for number in segments([1, 2, 3]) {
                 files.create_log(LogKind::Wal, number, 0).expect("a log");
             }
-            files.write_root(b"root").expect("a root");
+            files.write_root_record(b"root").expect("a root");
             let scene = Self { disk, faults, files };
             scene.arm(FileClass::Wal, times, Effect::Fail(ErrorCode::Eio));
             scene.files.remove_log(LogKind::Wal, segment(1)).expect_err("the device fails");
@@ -224,7 +224,7 @@ mod tests {
         let scene = Scene::new(Times::Next(2));
         scene.files.unlock();
         assert!(!scene.is_locked());
-        scene.files.settle_removals().expect("nothing was removed");
+        scene.files.finish_removals().expect("nothing was removed");
         let dir = scene.disk.dir();
         let late = scene.files.removals.remove(&*dir, "wal-000002.log");
         assert_eq!(late.expect_err("it may be another store's").kind(), ErrorKind::Closed);

@@ -17,8 +17,8 @@ use crate::cache::Purpose;
 use crate::table::TableHit;
 use crate::table::block::Row;
 use crate::table::fetch::{Block, FetchFor};
-use crate::table::open_tables::Gate;
 use crate::table::reader::{Opened, Table};
+use crate::table::table_cache::Gate;
 
 /// A key and its hash (`checksum::hash_key` under the store's seed).
 pub(crate) type HashedKey<'a> = (&'a [u8], u64);

@@ -13,8 +13,8 @@ mod format;
 pub(crate) mod fuzz;
 mod index;
 mod lookup;
-mod open_tables;
 mod reader;
+mod table_cache;
 mod verify;
 
 #[cfg(test)]
@@ -34,8 +34,8 @@ pub(crate) use ahead::ReadAhead;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
 pub(crate) use lookup::HeldBlock;
-pub(crate) use open_tables::{Closed, Gate, Gates, OpenTables};
 pub(crate) use reader::{Table, TableMemory, read_meta};
+pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
 pub(crate) use verify::KeyRanges;
 
 use crate::base::ids::{KeyspaceId, Level};

@@ -16,7 +16,7 @@ use crate::cache::Purpose;
 use crate::storage::Storage;
 use crate::table::TableMemory;
 use crate::table::testing::*;
-use crate::table::{Closed, Gates, OpenTables, ReadAhead, Table};
+use crate::table::{Closed, Gates, ReadAhead, Table, TableCache};
 
 /// Entries of a table, in several blocks.
 const ENTRIES: u64 = 20;
@@ -32,7 +32,7 @@ impl Gates for EndlessLookup {
 
 struct World {
     storage: Arc<MemoryTables>,
-    open: Arc<OpenTables>,
+    open: Arc<TableCache>,
     lookup: Arc<EndlessLookup>,
     tables: Vec<Arc<Table>>,
 }
@@ -43,7 +43,7 @@ fn key(table: u64, entry: u64) -> Vec<u8> {
 
 fn world(tables: u64, open_max: usize) -> World {
     let storage = Arc::new(MemoryTables::default());
-    let open = OpenTables::new(open_max);
+    let open = TableCache::new(open_max);
     let lookup = Arc::new(EndlessLookup::default());
     let gates = Arc::clone(&lookup);
     open.set_gates(Box::new(move |_| Some(Arc::clone(&gates) as Arc<dyn Gates>)));

@@ -1,7 +1,7 @@
 //! The table reader: opens a table on first use and then holds its index and filter in memory.
 //!
 //! Not here: blocks (`fetch`), point lookups (`lookup`), cursors (`cursor`), full verification
-//! (`verify`), the closing of tables (`open_tables`).
+//! (`verify`), the closing of tables (`table_cache`).
 //!
 //! Invariants: (1) no byte of a table is used before its checksum, bound to the table's
 //! `check_uid`, was verified; (2) the file's length and the footer's checksum are those of the
@@ -28,7 +28,7 @@ use crate::table::format::{
     Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
 use crate::table::index::Index;
-use crate::table::open_tables::{LockedSlot, OpenFile, OpenTables, Permit, Slot};
+use crate::table::table_cache::{LockedSlot, OpenFile, Permit, Slot, TableCache};
 
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
@@ -39,7 +39,7 @@ pub(crate) struct Table {
     hash_seed: Option<u64>,
     accountant: Option<Arc<Accountant>>,
     /// Bounds the number of open tables; without it this one stays open.
-    tables: Option<Arc<OpenTables>>,
+    tables: Option<Arc<TableCache>>,
     slot: Slot,
     this: Weak<Self>,
 }
@@ -106,7 +106,7 @@ pub(crate) struct TableMemory {
     /// What indexes and filters are charged to.
     pub(crate) accountant: Option<Arc<Accountant>>,
     /// Bounds the number of open tables.
-    pub(crate) tables: Option<Arc<OpenTables>>,
+    pub(crate) tables: Option<Arc<TableCache>>,
 }
 
 impl Table {

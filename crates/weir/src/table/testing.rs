@@ -176,10 +176,10 @@ impl Storage for MemoryTables {
     fn list_logs(&self, _: LogKind) -> Result<Vec<SegmentNumber>> {
         no_logs()
     }
-    fn read_root(&self) -> Result<Option<Vec<u8>>> {
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         no_logs()
     }
-    fn write_root(&self, _: &[u8]) -> Result<()> {
+    fn write_root_record(&self, _: &[u8]) -> Result<()> {
         no_logs()
     }
     fn sync_names(&self) -> Result<()> {

@@ -13,8 +13,8 @@ use crate::base::table_meta::TableMeta;
 use crate::table::VerifyStats;
 use crate::table::block::Layout;
 use crate::table::fetch::Block;
-use crate::table::open_tables::OpenFile;
 use crate::table::reader::{Opened, Table};
+use crate::table::table_cache::OpenFile;
 
 /// Bytes of one read, unless a single block is larger.
 const READ_BYTES: u64 = 1 << 20;

@@ -19,8 +19,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    GroupLink, GroupType, LogPosition, LogSource, Room, SegmentIdentity, SegmentWriter, check_ours,
-    replay,
+    Capacity, GroupLink, GroupType, LogPosition, LogSource, SegmentIdentity, SegmentWriter,
+    check_ours, replay,
 };
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
@@ -47,7 +47,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
     };
     let region = storage.create_log(LogKind::Versions, number, 0)?;
     let (origin, durable) = (GroupLink::ORIGIN, Lsn::ZERO);
-    let mut writer = SegmentWriter::start(region, identity, Room::GROWS, origin, durable)?;
+    let mut writer = SegmentWriter::start(region, identity, Capacity::GROWS, origin, durable)?;
     let mut buf = Vec::new();
     let (mut edits, mut tables) = (0, 0);
     let mut append = |edit: &VersionEdit, last: bool| {

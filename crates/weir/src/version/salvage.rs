@@ -51,7 +51,7 @@ pub(crate) struct Salvage {
 pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
     let storage = &*context.storage;
     let file = storage.name_of(Object::Root);
-    let record = match storage.read_root() {
+    let record = match storage.read_root_record() {
         Ok(Some(bytes)) => RootRecord::decode(&bytes, &file),
         Ok(None) => Err(Error::corruption(&file, 0, "the root record is missing")),
         Err(error) => Err(error),

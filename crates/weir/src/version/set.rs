@@ -32,7 +32,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
 use crate::storage::{LogKind, Object, Storage, check_ahead};
-use crate::table::{OpenTables, Table, TableMemory};
+use crate::table::{Table, TableCache, TableMemory};
 
 /// Why a failed removal of an old version log does not matter.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
@@ -49,7 +49,7 @@ pub(crate) struct Context {
     /// Bytes of the version log after which a new base is written.
     pub(crate) version_log_bytes: u64,
     /// Bounds the number of open tables.
-    pub(crate) tables: Option<Arc<OpenTables>>,
+    pub(crate) tables: Option<Arc<TableCache>>,
 }
 
 impl Context {
@@ -179,7 +179,7 @@ impl VersionSet {
         initial: &VersionEdit,
     ) -> Result<Self> {
         let storage = &*context.storage;
-        if storage.read_root()?.is_some() {
+        if storage.read_root_record()?.is_some() {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("there is already a store in {}", storage.path()),
@@ -217,7 +217,7 @@ impl VersionSet {
         let (root, _) = root.apply(edit, &places, &open)?;
         let number = record.version_log.next();
         let base = base_log::write(&*context.storage, &root, number)?;
-        context.storage.write_root(&base.record.encode())
+        context.storage.write_root_record(&base.record.encode())
     }
 
     /// Reads the root record and the version log that it names, and starts a new log.
@@ -271,7 +271,7 @@ impl VersionSet {
 
     fn read(context: &Context) -> Result<(RootRecord, Root, Places)> {
         let storage = &*context.storage;
-        let Some(bytes) = storage.read_root()? else {
+        let Some(bytes) = storage.read_root_record()? else {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!("there is no store in {}", storage.path()),
@@ -296,7 +296,7 @@ impl VersionSet {
         let existing = storage.list_logs(LogKind::Versions)?;
         let number = existing.last().map_or(last_log, |&last| last.max(last_log)).next();
         let base = base_log::write(storage, &root, number)?;
-        storage.write_root(&base.record.encode())?;
+        storage.write_root_record(&base.record.encode())?;
         for number in existing {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         }
@@ -487,11 +487,13 @@ impl VersionSet {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         })?;
         let record = base.record.encode();
-        let Err(error) = storage.write_root(&record) else { return Ok(base) };
+        let Err(error) = storage.write_root_record(&record) else { return Ok(base) };
         // Which record would a crash leave? The old log may be continued only if the old record is
         // certainly still there. A full device may report so after the record was replaced.
         let is_old = match error.kind() {
-            ErrorKind::NoSpace => storage.read_root().is_ok_and(|r| r.is_some_and(|r| r != record)),
+            ErrorKind::NoSpace => {
+                storage.read_root_record().is_ok_and(|r| r.is_some_and(|r| r != record))
+            }
             _ => !error.leaves_unknown(),
         };
         if is_old {

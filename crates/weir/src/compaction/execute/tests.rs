@@ -133,11 +133,11 @@ impl Storage for TestStorage {
     fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>> {
         self.files.list_logs(kind)
     }
-    fn read_root(&self) -> Result<Option<Vec<u8>>> {
-        self.files.read_root()
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
+        self.files.read_root_record()
     }
-    fn write_root(&self, root: &[u8]) -> Result<()> {
-        self.files.write_root(root)
+    fn write_root_record(&self, root: &[u8]) -> Result<()> {
+        self.files.write_root_record(root)
     }
     fn sync_names(&self) -> Result<()> {
         self.files.sync_names()

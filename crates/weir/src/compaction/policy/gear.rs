@@ -41,12 +41,12 @@ impl PartsPolicy for Gear {
     /// The rules, the deepest level first: what is behind its gear below holds up what comes from
     /// above, and each level can only be a quantum behind.
     fn pick_parts(&self, picker: &mut Picker<'_>) {
-        let mut rooms = Rooms::of(picker.shape);
-        rooms.bottom &= !picker.unstack_bottom();
+        let mut receivers = Receivers::of(picker.shape);
+        receivers.bottom &= !picker.unstack_bottom();
         for level in Level::inner().rev() {
-            pick_level(picker, &rooms, level);
+            pick_level(picker, &receivers, level);
         }
-        pick_level_0(picker, &rooms);
+        pick_level_0(picker, &receivers);
     }
 
     fn bytes_late(&self, shape: &Shape, targets: &Targets, level: Level) -> u64 {
@@ -108,14 +108,14 @@ fn behind(shape: &Shape, targets: &Targets, level: Level) -> u64 {
 }
 
 /// Which levels may receive.
-struct Rooms {
+struct Receivers {
     /// The last level is one run.
     bottom: bool,
     /// Level 0 has too many runs to wait for the form of the tree.
     urgent: bool,
 }
 
-impl Rooms {
+impl Receivers {
     fn of(shape: &Shape) -> Self {
         let patience =
             PATIENCE.saturating_mul(shape.options.compaction.level_sizes().l0_trigger.max(1));
@@ -124,7 +124,7 @@ impl Rooms {
 
     /// Rule: a full level receives nothing before it is rotated, a level above the base is emptied
     /// first, and the last level gets its one run first. The latter two wait for no writer.
-    fn has_room(&self, shape: &Shape, targets: &Targets, level: Level) -> bool {
+    fn may_receive(&self, shape: &Shape, targets: &Targets, level: Level) -> bool {
         if level == Level::LAST {
             return self.bottom || self.urgent;
         }
@@ -137,7 +137,7 @@ impl Rooms {
 
 /// Rule: a level that is a quantum behind its gear, or full, drains; an empty draining part and a
 /// full filling part change roles.
-fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: Level) {
+fn pick_level(picker: &mut Picker<'_>, receivers: &Receivers, level: Level) {
     let shape = picker.shape;
     let full = is_full(shape, &picker.targets, level);
     let above_base = picker.targets.bytes[level] == 0;
@@ -152,16 +152,16 @@ fn pick_level(picker: &mut Picker<'_>, rooms: &Rooms, level: Level) {
     let overdue = late > 0 && is_overdue(shape, &picker.targets, level);
     let due = overdue || late >= quantum(shape, rotated);
     let next = picker.next_level(level);
-    if due && (above_base || rooms.has_room(shape, &picker.targets, next)) {
+    if due && (above_base || receivers.may_receive(shape, &picker.targets, next)) {
         picker.drain(level, late, cause);
     }
 }
 
 /// Rule: level 0 drains as long as it has a run.
-fn pick_level_0(picker: &mut Picker<'_>, rooms: &Rooms) {
+fn pick_level_0(picker: &mut Picker<'_>, receivers: &Receivers) {
     let shape = picker.shape;
     let next = picker.next_level(Level::ZERO);
-    if rooms.has_room(shape, &picker.targets, next) {
+    if receivers.may_receive(shape, &picker.targets, next) {
         picker.drain(Level::ZERO, take_bytes_max(shape), Cause::RunCount);
     }
 }

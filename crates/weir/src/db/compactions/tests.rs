@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::ids::{KeyspaceId, uid};
-use crate::db::compactions::{Due, Room};
+use crate::db::compactions::{DeviceSpace, Due};
 use crate::db::engine::Engine;
 use crate::db::retries::Work;
 use crate::{Db, ErrorKind, LeveledOptions, Options};
@@ -125,7 +125,7 @@ fn the_end_of_the_oldest_snapshot_is_seen_after_a_pick() {
         let mut state = engine.jobs.state.lock();
         state.to_look_at.clear();
         let root = engine.set.current();
-        let due = engine.due(&mut state, &root, KeyspaceId::DEFAULT, &Room::default());
+        let due = engine.due(&mut state, &root, KeyspaceId::DEFAULT, &DeviceSpace::default());
         assert!(matches!(due, Due::Nothing));
     }
     engine.look_at_snapshots();

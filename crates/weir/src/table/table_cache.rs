@@ -18,7 +18,7 @@
 //!   tables were never closed.
 //!
 //! The process may still run out of descriptors, as it opens other files too. Opening a table then
-//! closes others and waits for a moment ([`OpenTables::opening`]). The waiter holds no file that
+//! closes others and waits for a moment ([`TableCache::opening`]). The waiter holds no file that
 //! others may wait for: a table's file is held for one read only.
 //!
 //! Invariants: (1) a slot's pointers change under its lock only; (2) a pointer is passed to the
@@ -254,7 +254,7 @@ impl Drop for Slot {
 }
 
 /// The open tables of a store. Locks: `clock` and `closing` are leaves.
-pub(crate) struct OpenTables {
+pub(crate) struct TableCache {
     max: usize,
     /// Permits in use: files that are open or being opened.
     taken: AtomicU64,
@@ -268,7 +268,7 @@ pub(crate) struct OpenTables {
 }
 
 /// A permit for one open file.
-pub(super) struct Permit(Arc<OpenTables>);
+pub(super) struct Permit(Arc<TableCache>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -283,7 +283,7 @@ impl Drop for Permit {
     }
 }
 
-impl OpenTables {
+impl TableCache {
     /// At most `max` open tables, besides those being read at this moment.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
