@@ -273,6 +273,10 @@ fn descriptions_of_tables() {
         ("its deletes", Box::new(move |meta| (meta.entries, meta.deletes) = (many, many))),
         ("its blocks", Box::new(|meta| meta.blocks = u32::MAX)),
         ("its tail", Box::new(|meta| meta.tail_bytes = 0)),
+        (
+            "its bytes and tail",
+            Box::new(move |meta| (meta.bytes, meta.tail_bytes) = (many, many - 1000)),
+        ),
         ("its whole tail", Box::new(|meta| meta.tail_bytes = meta.bytes)),
         ("its sequences", Box::new(|meta| (meta.seq_min, meta.seq_max) = (0, SEQ_MAX))),
         ("its bounds", Box::new(|meta| meta.smallest = Vec::new())),

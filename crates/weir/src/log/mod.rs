@@ -21,7 +21,14 @@
 //!
 //! Single writer; the caller serialises the appends.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 #[cfg(feature = "fuzz")]
+#[allow(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "it makes its input, and a panic is what it looks for"
+)]
 pub(crate) mod fuzz;
 mod group;
 mod replay;

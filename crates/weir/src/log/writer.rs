@@ -210,6 +210,7 @@ impl SegmentWriter {
         Ok(self.chain.lsn)
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 1 GiB")]
     fn write_group(
         &mut self,
         ty: GroupType,
@@ -257,7 +258,7 @@ impl SegmentWriter {
 
     /// Writes header, payload and padding in one request.
     fn write_bytes(&mut self, header: &Header, parts: &[&[u8]]) -> Result<u32> {
-        const ZEROS: [u8; PAD_BYTES as usize] = [0; PAD_BYTES as usize];
+        const ZEROS: [u8; to_usize(PAD_BYTES)] = [0; to_usize(PAD_BYTES)];
         self.buf.clear();
         let checksum = header.encode(self.seed, &mut self.buf);
         let end = self.offset + header.group_bytes();
@@ -276,8 +277,8 @@ impl SegmentWriter {
             "a group up to offset {end} in a segment of {} bytes",
             self.capacity
         );
-        let padding = &ZEROS[..to_usize(padded_end - end)];
-        if header.payload_len as usize <= COPIED_PAYLOAD_BYTES_MAX {
+        let (padding, _) = ZEROS.split_at(to_usize(padded_end - end));
+        if to_usize(u64::from(header.payload_len)) <= COPIED_PAYLOAD_BYTES_MAX {
             parts.iter().for_each(|part| self.buf.extend_from_slice(part));
             self.buf.extend_from_slice(padding);
             self.region.write_at(&[&self.buf], self.offset)?;

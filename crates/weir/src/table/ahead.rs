@@ -12,8 +12,11 @@
 //! Invariant: `bytes` are those of the file at `offset`, or empty: a failed read leaves nothing
 //! that could be taken for blocks.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::Arc;
 
+use crate::base::coding::to_usize;
 use crate::base::error::Result;
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
@@ -154,7 +157,7 @@ impl Ahead {
     fn read(&mut self, table: &Table, start: u64, end: u64, category: Category) -> Result<()> {
         debug_assert!(start < end, "a read from {start} to {end}");
         // Not cleared before: only bytes beyond the last window are filled with zeros.
-        self.bytes.resize((end - start) as usize, 0);
+        self.bytes.resize(to_usize(end - start), 0);
         self.offset = start;
         self.keep_account(table.accountant(), category);
         table.read_exact_at(&mut self.bytes, start).inspect_err(|_| {

@@ -9,6 +9,8 @@
 //! version it was made from (H32); (4) a staged block is used under its own number only, even if
 //! `approach` named another position than the seek.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::Arc;
 
 use crate::base::buf::Buf;

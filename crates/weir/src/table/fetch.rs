@@ -10,6 +10,8 @@
 //! verified blocks go into the cache; (3) a fetched block lives as long as its last handle, even
 //! after the table is deleted (H32).
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::buf::Buf;
 use crate::base::error::Result;
 use crate::base::key::SEQ_MAX;
@@ -18,6 +20,13 @@ use crate::table::block::{Layout, overhead_bytes_max};
 use crate::table::format::BlockPlace;
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
+
+/// The ordinal of a block, which the cache and the checksums know it by.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a table's description counts them in 32 bits")]
+fn ordinal_of(block: usize) -> u32 {
+    block as u32
+}
 
 /// A verified block, and the offsets of its columns.
 #[derive(Default)]
@@ -62,19 +71,19 @@ impl Table {
     /// Block `block`, if it is cached. Counts a hit or a miss.
     #[inline]
     pub(super) fn cached(&self, block: usize, purpose: Purpose) -> Option<Block> {
-        let buf = self.cache()?.get(self.meta().uid, block as u32, purpose)?;
+        let buf = self.cache()?.get(self.meta().uid, ordinal_of(block), purpose)?;
         Block::from_cache(buf)
     }
 
     /// Block `block`, if it is cached, for the hint before a seek: a miss is not counted.
     #[inline]
     pub(super) fn staged(&self, block: usize) -> Option<Buf> {
-        self.cache()?.probe(self.meta().uid, block as u32)
+        self.cache()?.probe(self.meta().uid, ordinal_of(block))
     }
 
     /// Whether a block is cached. Neither counts nor makes it hotter.
     pub(super) fn is_cached(&self, block: usize) -> bool {
-        self.cache().is_some_and(|cache| cache.contains(self.meta().uid, block as u32))
+        self.cache().is_some_and(|cache| cache.contains(self.meta().uid, ordinal_of(block)))
     }
 
     /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: false for a
@@ -106,7 +115,7 @@ impl Table {
     ) -> Result<Block> {
         let read = self.verified(opened, (block, extent), stored)?;
         if fill_cache && let Some(cache) = self.cache() {
-            cache.insert(self.meta().uid, block as u32, read.buf.clone());
+            cache.insert(self.meta().uid, ordinal_of(block), read.buf.clone());
         }
         Ok(read)
     }
@@ -120,7 +129,7 @@ impl Table {
     ) -> Result<Block> {
         let place = BlockPlace {
             check_uid: self.meta().check_uid,
-            ordinal: block as u32,
+            ordinal: ordinal_of(block),
             raw_bytes_max: self.raw_block_bytes_max(),
             file: &|| opened.path().to_owned(),
             offset: extent.offset,

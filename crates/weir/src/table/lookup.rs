@@ -7,6 +7,8 @@
 //!
 //! Source: Merfeld, "Future work": queries in batches that share loaded pages.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::Arc;
 
 use crate::base::error::Result;

@@ -11,8 +11,11 @@
 //! slot's lock is held while the tail is read; a lookup in an open table locks one shard of the
 //! cache only.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::{Arc, Weak};
 
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, Result};
 use crate::base::ids::TableUid;
 use crate::base::key::{SEQ_MAX, compare};
@@ -82,13 +85,14 @@ impl AlignedBytes {
         }
         let mut bytes = PageVec::filled(content.len() + Self::LINE_BYTES - 1, 0);
         let start = bytes.as_ptr().align_offset(Self::LINE_BYTES).min(Self::LINE_BYTES - 1);
-        bytes[start..start + content.len()].copy_from_slice(content);
+        let aligned = bytes.get_mut(start..start + content.len());
+        aligned.into_iter().for_each(|aligned| aligned.copy_from_slice(content));
         Self { bytes, start, len: content.len() }
     }
 
     #[inline]
     fn get(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len]
+        self.bytes.get(self.start..self.start + self.len).unwrap_or(&[])
     }
 }
 
@@ -310,7 +314,7 @@ impl Table {
         let tail_start = tail_start.ok_or_else(|| {
             Error::corruption(&path, 0, "a table whose tail is longer than its file")
         })?;
-        let mut tail = PageVec::filled(meta.tail_bytes as usize, 0);
+        let mut tail = PageVec::filled(to_usize(meta.tail_bytes), 0);
         source.read_exact_at(&mut tail, tail_start)?;
         let sections = Sections::split(&tail, meta.bytes, &path)?;
         let footer = &sections.footer;
@@ -444,7 +448,7 @@ pub(crate) fn read_meta(source: &dyn TableSource, uid: TableUid) -> Result<Table
     const FIRST_READ_BYTES: u64 = 256 << 10;
     let path = source.path();
     let read_end = |bytes: u64| -> Result<Vec<u8>> {
-        let mut end = vec![0; bytes as usize];
+        let mut end = vec![0; to_usize(bytes)];
         source.read_exact_at(&mut end, source.len() - bytes)?;
         Ok(end)
     };

@@ -5,8 +5,11 @@
 //! every key, and bounds, counts and entry hash are those of the description. The cache is not
 //! used, and neither are index and filter in memory: the tail is read again.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use crate::base::buf::Buf;
 use crate::base::checksum::{hash_entry, hash_key};
+use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, Printable, SEQ_MAX, Seq, compare_entries};
 use crate::base::table_meta::TableMeta;
@@ -50,11 +53,11 @@ impl Table {
                 (end, end_block) = (next_end, end_block + 1);
             }
             chunk.clear();
-            chunk.resize((end - start) as usize, 0);
+            chunk.resize(to_usize(end - start), 0);
             file.source().read_exact_at(&mut chunk, start)?;
             for b in block..end_block {
                 let extent = opened.index.extent(b);
-                let at = (extent.offset - start) as usize;
+                let at = to_usize(extent.offset - start);
                 let stored = chunk.get(at..at + extent.bytes).unwrap_or(&[]);
                 let Block { buf, layout } =
                     self.verified(&opened, (b, extent), Buf::from(stored))?;

@@ -16,6 +16,8 @@
 //! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
 //! recorded: what is read back is refused from `NUMBERS_END` on.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::ops::Bound;
 
 use super::edit::{KeyspaceEdit, VersionEdit};

@@ -14,6 +14,8 @@
 //! keys is needed only where older copies of moved tables are kept beside it: with buffer lists,
 //! not before.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -14,6 +14,8 @@
 //!
 //! Locks: install, then current. The second is held for a pointer copy only.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,6 +9,8 @@
 //! copies the chunks that it touches and one pointer per other chunk: at 100,000 tables about 1,600
 //! pointers and fences, in some tens of microseconds.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 

@@ -23,6 +23,8 @@
 //! names. Only what is no part of the store (`clear_the_way`) is renamed at once; (3) only damage
 //! counts as damage: a read that fails, or a format that is too new, ends the repair.
 
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
 mod log;
 mod rebuild;
 mod remains;
