@@ -12,7 +12,7 @@ use crate::version::shape::{PartKind, RunId};
 
 /// Why a task was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub(crate) enum Reason {
     /// The number of runs of level 0 reached its trigger.
     RunCount,
     /// A level holds more bytes than its target.
@@ -25,7 +25,7 @@ pub(crate) enum Cause {
     Manual,
 }
 
-impl Cause {
+impl Reason {
     /// The name in messages and reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ pub(crate) struct MergeTask {
     /// The cursor to set when the merge is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.
-    pub(crate) cause: Cause,
+    pub(crate) reason: Reason,
 }
 
 /// A trivial move: give tables another part or level without rewriting them.
@@ -80,7 +80,7 @@ pub(crate) struct MoveTask {
     /// The cursor to set when the move is installed.
     pub(crate) cursor: Option<CursorMove>,
     /// Why.
-    pub(crate) cause: Cause,
+    pub(crate) reason: Reason,
 }
 
 /// Make the filling part of a level its draining part. Requires: the level has no draining part and
@@ -92,7 +92,7 @@ pub(crate) struct RotateTask {
     /// The level.
     pub(crate) level: Level,
     /// Why.
-    pub(crate) cause: Cause,
+    pub(crate) reason: Reason,
 }
 
 /// One task of any kind.
@@ -151,11 +151,11 @@ impl Task {
     }
 
     /// Why it was picked.
-    pub(crate) fn cause(&self) -> Cause {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Merge(merge) => merge.cause,
-            Self::Move(moved) => moved.cause,
-            Self::Rotate(rotate) => rotate.cause,
+            Self::Merge(merge) => merge.reason,
+            Self::Move(moved) => moved.reason,
+            Self::Rotate(rotate) => rotate.reason,
         }
     }
 }
@@ -177,7 +177,7 @@ impl fmt::Display for Task {
             f.write_str("}")?;
         }
         let (level, part) = self.target();
-        write!(f, " -> {} ({})", PartName(level, part), self.cause().name())
+        write!(f, " -> {} ({})", PartName(level, part), self.reason().name())
     }
 }
 

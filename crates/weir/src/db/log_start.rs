@@ -67,14 +67,14 @@ impl Engine {
 
     /// Pins the log: groups at or after any position that is taken from now on stay.
     pub(super) fn pin_log(&self) -> LogPin<'_> {
-        let start = || self.set.current().wal_start().unwrap_or(LogPosition::ORIGIN);
+        let start = || self.set.current().replay_start().unwrap_or(LogPosition::ORIGIN);
         self.log_pins.pin(start)
     }
 
     /// Start of the live log: no keyspace needs a group before it, now or later.
     fn live_log_start(&self) -> Option<LogPosition> {
         // The lock first: a creation that has dropped its pin is in this root.
-        self.log_pins.earliest_with(|| self.set.current().wal_start())
+        self.log_pins.earliest_with(|| self.set.current().replay_start())
     }
 
     /// Log starts of the keyspaces except `besides` that have advanced to a later segment since
@@ -85,7 +85,7 @@ impl Engine {
     /// keyspaces are visited once per segment, not at every flush.
     pub(super) fn other_log_starts(&self, besides: &Tree) -> Vec<(KeyspaceId, Flushed)> {
         let before = self.set.current();
-        let Some(first) = before.wal_start() else { return Vec::new() };
+        let Some(first) = before.replay_start() else { return Vec::new() };
         // Keyspaces that are being flushed too release the segment soon.
         let ending = self.jobs.state.lock().flushing().clone();
         let mut moved = Vec::new();
@@ -149,7 +149,7 @@ impl Engine {
     pub(super) fn shorten_log(&self) {
         let Some(writer) = &self.writer else { return };
         let root = self.set.current();
-        let Some(oldest) = root.wal_start() else { return };
+        let Some(oldest) = root.replay_start() else { return };
         let is_long = writer.wal.live_bytes() > self.options.log_area_bytes / 2;
         if !is_long && !self.log_is_padding(&root, writer, oldest) {
             return;

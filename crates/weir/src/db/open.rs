@@ -209,7 +209,7 @@ impl Opening {
     /// Replays the write-ahead log into the memtables.
     fn replay(&self, trees: &BTreeMap<KeyspaceId, Arc<Tree>>) -> Result<Replayed> {
         let root = self.set.current();
-        let start = root.wal_start().unwrap_or(LogPosition::ORIGIN);
+        let start = root.replay_start().unwrap_or(LogPosition::ORIGIN);
         if !self.options.read_only {
             for number in self.storage.list_logs(LogKind::Wal)? {
                 if number >= start.segment {
@@ -264,7 +264,7 @@ impl Opening {
         }
         if !edit.keyspaces.is_empty() {
             let root = self.set.apply(edit)?.root;
-            let start = root.wal_start().map_or(next.segment, |start| start.segment);
+            let start = root.replay_start().map_or(next.segment, |start| start.segment);
             assert!(
                 start >= next.segment,
                 "the log starts in {start}, not behind its end {next:?}"
@@ -332,7 +332,7 @@ impl Opening {
             verify_outputs: self.options.debug.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
             // This opening fails, and the next one removes it.
-            left: Arc::new(|_| {}),
+            note_orphan: Arc::new(|_| {}),
         };
         let mut job = flushes::flush_job(context, &self.set, tree, &flushable, Vec::new());
         let mut edit = execute::run(&mut job)?.edit;
@@ -359,7 +359,7 @@ impl Opening {
         last_seq: Seq,
     ) -> Result<Writer> {
         let root = self.set.current();
-        let start = root.wal_start().map_or(SegmentNumber::ZERO, |s| s.segment);
+        let start = root.replay_start().map_or(SegmentNumber::ZERO, |s| s.segment);
         let existing = self.storage.list_logs(LogKind::Wal)?;
         // Segments behind the end of the log hold nothing; their numbers are not used again.
         let live: BTreeSet<SegmentNumber> =

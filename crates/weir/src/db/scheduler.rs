@@ -216,7 +216,7 @@ impl Engine {
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.debug.verify_outputs,
             new_uid: Arc::new(move || set.new_uid()),
-            left: Arc::new(move |uid| reclaimer.take_orphan(uid)),
+            note_orphan: Arc::new(move |uid| reclaimer.take_orphan(uid)),
         })
     }
 

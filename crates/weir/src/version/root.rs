@@ -96,7 +96,7 @@ impl Root {
 
     /// Where replay of the write-ahead log starts: the earliest group that some keyspace needs;
     /// `None` if there is no keyspace. Segments before its segment are obsolete.
-    pub(crate) fn wal_start(&self) -> Option<LogPosition> {
+    pub(crate) fn replay_start(&self) -> Option<LogPosition> {
         self.keyspaces.log_start()
     }
 

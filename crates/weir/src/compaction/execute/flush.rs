@@ -50,7 +50,7 @@ pub(crate) struct FlushJob<C> {
     stats: JobStats,
 }
 
-fn keep_deletes(_: &[u8]) -> bool {
+fn drops_no_delete(_: &[u8]) -> bool {
     false
 }
 
@@ -66,7 +66,7 @@ impl<C: Cursor> FlushJob<C> {
             placement: spec.placement,
             epoch: spec.epoch,
             entries: spec.entries,
-            retain: Retain::new(entries, spec.snapshots, keep_deletes as fn(&[u8]) -> bool),
+            retain: Retain::new(entries, spec.snapshots, drops_no_delete as fn(&[u8]) -> bool),
             outputs: Outputs::new(context, spec.table, plan),
             started: false,
             stats: JobStats::default(),

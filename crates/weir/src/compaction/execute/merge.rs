@@ -154,7 +154,7 @@ impl CompactionJob {
         let cache = context.cache.clone().filter(|_| warm_up == WarmUp::Incremental);
         let mut outputs = Outputs::new(context.clone(), table, plan);
         if let Some(cache) = cache {
-            outputs.warm(execute::warm::WarmUp::new(cache, inputs));
+            outputs.warm(execute::warm::Warmer::new(cache, inputs));
         }
         Ok(Self {
             name: format!(

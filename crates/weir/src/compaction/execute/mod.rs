@@ -71,7 +71,7 @@ pub(crate) struct JobContext {
     /// Draws the uid of a new table, never the same one twice.
     pub(crate) new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
     /// Called with the uid of an obsolete output whose removal failed, for a later retry.
-    pub(crate) left: Arc<dyn Fn(TableUid) + Send + Sync>,
+    pub(crate) note_orphan: Arc<dyn Fn(TableUid) + Send + Sync>,
 }
 
 /// The result of a step.

@@ -8,7 +8,7 @@ use crate::base::ids::TableUid;
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::warm::WarmUp;
+use crate::compaction::execute::warm::Warmer;
 use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
@@ -44,7 +44,7 @@ pub(super) struct Outputs {
     finished: Vec<Arc<TableMeta>>,
     /// Number of finished tables that were read back.
     verified: usize,
-    warm_up: Option<Arc<WarmUp>>,
+    warmer: Option<Arc<Warmer>>,
     /// The finished tables were taken, or all of them removed.
     closed: bool,
     /// The charge for the open table.
@@ -64,20 +64,20 @@ impl Outputs {
             open: None,
             finished: Vec::new(),
             verified: 0,
-            warm_up: None,
+            warmer: None,
             closed: false,
             memory,
         }
     }
 
     /// Warms the cache with blocks of the tables created from now on.
-    pub(super) fn warm(&mut self, warm_up: Arc<WarmUp>) {
-        self.warm_up = Some(warm_up);
+    pub(super) fn warm(&mut self, warmer: Arc<Warmer>) {
+        self.warmer = Some(warmer);
     }
 
     /// Number of blocks inserted into the cache.
     pub(super) fn blocks_warmed(&self) -> u64 {
-        self.warm_up.as_ref().map_or(0, |warm_up| warm_up.blocks_warmed())
+        self.warmer.as_ref().map_or(0, |warmer| warmer.blocks_warmed())
     }
 
     /// One step of a job: writes surviving entries of `entries`, which is moved to its first
@@ -144,8 +144,8 @@ impl Outputs {
         // The device may have created the file although it reports an error.
         let writer = created.inspect_err(|_| self.remove(uid))?;
         let mut builder = TableBuilder::new(writer, uid, self.options);
-        if let Some(warm_up) = &self.warm_up {
-            builder.show_blocks_to(warm_up.sink());
+        if let Some(warmer) = &self.warmer {
+            builder.show_blocks_to(warmer.sink());
         }
         Ok(Open {
             builder,
@@ -246,14 +246,14 @@ impl Outputs {
         for meta in std::mem::take(&mut self.finished) {
             self.remove(meta.uid);
         }
-        if let Some(warm_up) = &self.warm_up {
-            warm_up.forget();
+        if let Some(warmer) = &self.warmer {
+            warmer.forget();
         }
     }
 
     fn remove(&self, uid: TableUid) {
         match self.context.storage.remove_table(uid) {
-            Err(error) if error.kind() != ErrorKind::NotFound => (self.context.left)(uid),
+            Err(error) if error.kind() != ErrorKind::NotFound => (self.context.note_orphan)(uid),
             _ => {}
         }
     }

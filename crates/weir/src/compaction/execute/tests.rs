@@ -16,7 +16,7 @@ use crate::base::prng::Prng;
 use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
 use crate::compaction::policy::{Policy, RangePick, running_job};
-use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
+use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
 use crate::device::real::RealDir;
 use crate::memtable::Memtable;
 use crate::merge::{MergingCursor, Visible};
@@ -210,7 +210,7 @@ impl Store {
             hash_seed: HASH_SEED,
             verify_outputs: true,
             new_uid: Arc::new(move || uids.new_uid()),
-            left: Arc::new(|_| {}),
+            note_orphan: Arc::new(|_| {}),
         };
         Self {
             storage,
@@ -726,16 +726,16 @@ fn deletes_stay_above_older_entries_in_a_draining_part() {
     store.write(b"k", Some(b"old".to_vec()));
     store.flush();
     let input = newest_run(&store, level(0), PartKind::Filling);
-    let (output, cursor, cause) = (RunId::filling(level(5), input.run.epoch), None, Cause::Drain);
-    store.start(Task::Move(MoveTask { input, output, cursor, cause }));
+    let (output, cursor, reason) = (RunId::filling(level(5), input.run.epoch), None, Reason::Drain);
+    store.start(Task::Move(MoveTask { input, output, cursor, reason }));
     let inputs = vec![newest_run(&store, level(5), PartKind::Filling)];
-    store.start(Task::Rotate(RotateTask { inputs, level: level(5), cause }));
+    store.start(Task::Rotate(RotateTask { inputs, level: level(5), reason }));
 
     store.write(b"k", None);
     store.flush();
     let merge = |input: RunSlice, output_level| {
         let (output, inputs) = (RunId::filling(output_level, input.run.epoch), vec![input]);
-        Task::Merge(MergeTask { inputs, output, cursor: None, cause })
+        Task::Merge(MergeTask { inputs, output, cursor: None, reason })
     };
     store.start(merge(newest_run(&store, level(0), PartKind::Filling), level(5)));
     store.finish_jobs();

@@ -25,7 +25,7 @@ use crate::cache::BlockCache;
 use crate::table::{BlockSink, Table, WrittenBlock};
 
 /// The inputs of one compaction, and the output blocks inserted into the cache because of them.
-pub(super) struct WarmUp {
+pub(super) struct Warmer {
     cache: Arc<BlockCache>,
     /// The tables of each slice, in key order.
     inputs: Vec<Vec<Arc<Table>>>,
@@ -33,7 +33,7 @@ pub(super) struct WarmUp {
     warmed: Mutex<Vec<(TableUid, u32)>>,
 }
 
-impl WarmUp {
+impl Warmer {
     pub(super) fn new(cache: Arc<BlockCache>, inputs: Vec<Vec<Arc<Table>>>) -> Arc<Self> {
         Arc::new(Self { cache, inputs, warmed: Mutex::default() })
     }
@@ -71,7 +71,7 @@ impl WarmUp {
     }
 }
 
-struct Sink(Arc<WarmUp>);
+struct Sink(Arc<Warmer>);
 
 impl BlockSink for Sink {
     fn block(&mut self, block: WrittenBlock<'_>) {

@@ -6,7 +6,7 @@
 use crate::base::ids::{Level, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy::geometry::{Placed, placed};
-use crate::compaction::task::{Cause, MergeTask, RunSlice};
+use crate::compaction::task::{MergeTask, Reason, RunSlice};
 use crate::version::shape::{PartKind, Shape};
 
 /// A table of the oldest run is rewritten for its deletes if at least one entry in this many is a
@@ -27,7 +27,7 @@ pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<Merge
         deletes_hide_nothing(shape, table)
             && table.deletes >= table.entries / REWRITE_DELETES_DIVISOR
     })?;
-    Some(rewrite(oldest, vec![table.uid], Cause::Deletes))
+    Some(rewrite(oldest, vec![table.uid], Reason::Deletes))
 }
 
 /// The same for levels of one run: the oldest run is that of the last level, if there is one.
@@ -38,7 +38,7 @@ pub(super) fn rewrite_deletes_of_last_level(shape: &Shape) -> Option<MergeTask> 
 }
 
 /// A merge of tables of one run into themselves.
-pub(super) fn rewrite(place: Placed<'_>, uids: Vec<TableUid>, cause: Cause) -> MergeTask {
+pub(super) fn rewrite(place: Placed<'_>, uids: Vec<TableUid>, reason: Reason) -> MergeTask {
     let run = place.id();
-    MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, cause }
+    MergeTask { inputs: vec![RunSlice { run, uids }], output: run, cursor: None, reason }
 }

@@ -23,7 +23,7 @@ use crate::compaction::policy::geometry::{draining_bytes, filling_bytes, in_use}
 use crate::compaction::policy::moves::take_bytes_max;
 use crate::compaction::policy::parts::{self, PartsPolicy, Picker};
 use crate::compaction::policy::targets::Targets;
-use crate::compaction::task::Cause;
+use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
 /// A quantum is at most this part of what the draining part began with, but never less than a
@@ -141,10 +141,10 @@ fn pick_level(picker: &mut Picker<'_>, receivers: &Receivers, level: Level) {
     let shape = picker.shape;
     let full = is_full(shape, &picker.targets, level);
     let above_base = picker.targets.bytes[level] == 0;
-    let cause = if above_base { Cause::Drain } else { Cause::LevelBytes };
+    let reason = if above_base { Reason::Drain } else { Reason::LevelBytes };
     let Some((_, rotated)) = draining_bytes(shape, level) else {
         if full {
-            picker.rotate(level, cause);
+            picker.rotate(level, reason);
         }
         return;
     };
@@ -153,7 +153,7 @@ fn pick_level(picker: &mut Picker<'_>, receivers: &Receivers, level: Level) {
     let due = overdue || late >= quantum(shape, rotated);
     let next = picker.next_level(level);
     if due && (above_base || receivers.may_receive(shape, &picker.targets, next)) {
-        picker.drain(level, late, cause);
+        picker.drain(level, late, reason);
     }
 }
 
@@ -162,6 +162,6 @@ fn pick_level_0(picker: &mut Picker<'_>, receivers: &Receivers) {
     let shape = picker.shape;
     let next = picker.next_level(Level::ZERO);
     if receivers.may_receive(shape, &picker.targets, next) {
-        picker.drain(Level::ZERO, take_bytes_max(shape), Cause::RunCount);
+        picker.drain(Level::ZERO, take_bytes_max(shape), Reason::RunCount);
     }
 }

@@ -18,7 +18,7 @@ use crate::base::ids::Level;
 use crate::compaction::policy::filters::TreeForm;
 use crate::compaction::policy::geometry::{Placed, filling_runs, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
-use crate::compaction::task::Cause;
+use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
 /// The lazy-leveled policy.
@@ -55,17 +55,17 @@ fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
     let next = runs::append_level(shape, level);
     let full = level_bytes(shape, level).saturating_mul(runs::runs_max(shape) as u64);
     if next == Level::LAST || runs::is_as_large(full, level_bytes(shape, Level::LAST)) {
-        picker.merge(&runs::runs_from(shape, level), Level::LAST, Cause::RunCount);
+        picker.merge(&runs::runs_from(shape, level), Level::LAST, Reason::RunCount);
         return;
     }
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
-    picker.merge(&all, next, Cause::RunCount);
+    picker.merge(&all, next, Reason::RunCount);
 }
 
 /// Rule: runs that another policy left in the last level become one.
 fn pick_last(shape: &Shape, picker: &mut Picker<'_>) {
     let last: Vec<Placed<'_>> = placed(shape, Level::LAST).collect();
     if last.len() > 1 {
-        picker.merge(&last, Level::LAST, Cause::Drain);
+        picker.merge(&last, Level::LAST, Reason::Drain);
     }
 }

@@ -41,7 +41,7 @@ use crate::compaction::policy::moves::{self, merge_of, move_or_merge, small_byte
 use crate::compaction::policy::scores::{Work, most_urgent_first};
 use crate::compaction::policy::targets::Targets;
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
-use crate::compaction::task::{Cause, CursorMove, MergeTask, Task};
+use crate::compaction::task::{CursorMove, MergeTask, Reason, Task};
 use crate::version::shape::Shape;
 
 /// Most tasks of one pick.
@@ -62,7 +62,7 @@ impl Policy for Leveled {
                 break;
             }
             if is_stack(shape, work.level) {
-                picker.pick_stack(work.level, work.cause);
+                picker.pick_stack(work.level, work.reason);
             } else {
                 picker.pick_bytes(work);
             }
@@ -204,10 +204,10 @@ impl<'a> Picker<'a> {
     /// Rule: a level of overlapping runs (level 0, or runs left by another policy) gives its oldest
     /// run and everything that overlaps it to the next level; one job at a time. If it has to wait
     /// for a table there, no new job may take from that level, or it would wait for ever.
-    fn pick_stack(&mut self, level: Level, cause: Cause) {
+    fn pick_stack(&mut self, level: Level, reason: Reason) {
         let shape = self.shape;
         if !shape.damaged.is_empty() {
-            return self.pick_stack_around_damage(level, cause);
+            return self.pick_stack_around_damage(level, reason);
         }
         let all_runs = whole_runs(shape, level);
         if self.picks.any_busy(&all_runs) {
@@ -221,7 +221,7 @@ impl<'a> Picker<'a> {
             chosen = all_runs;
         }
         let output_level = self.stack_output(level);
-        match self.finish(chosen, output_level, cause, None) {
+        match self.finish(chosen, output_level, reason, None) {
             Some(task) => self.picks.accept(task),
             None => self.held.push(output_level),
         }
@@ -229,7 +229,7 @@ impl<'a> Picker<'a> {
 
     /// Rule: while tables are damaged, the oldest run whose stack needs none of them is merged; no
     /// task waits for them. What overlaps them stays where it is.
-    fn pick_stack_around_damage(&mut self, level: Level, cause: Cause) {
+    fn pick_stack_around_damage(&mut self, level: Level, reason: Reason) {
         let shape = self.shape;
         let all_runs = whole_runs(shape, level);
         let mut tables = all_runs.iter().flat_map(Chosen::tables);
@@ -240,7 +240,7 @@ impl<'a> Picker<'a> {
         for seed in all_runs.iter().rev().filter_map(Chosen::bounds) {
             let chosen = stack_over(shape, level, seed);
             if !self.picks.any_busy(&chosen)
-                && let Some(task) = self.finish(chosen, output_level, cause, None)
+                && let Some(task) = self.finish(chosen, output_level, reason, None)
             {
                 return self.picks.accept(task);
             }
@@ -269,7 +269,7 @@ impl<'a> Picker<'a> {
             let within = first..(first + count - visited).min(count);
             let chosen = moves::take(shape, place, within, left, self.picks.busy());
             let taken = chosen.span.len();
-            match self.pick_span(&chosen, work.cause) {
+            match self.pick_span(&chosen, work.reason) {
                 Some((task, bytes)) => {
                     self.picks.accept(task);
                     left = left.saturating_sub(bytes);
@@ -291,7 +291,7 @@ impl<'a> Picker<'a> {
 
     /// One pick from a level of one run: the chosen tables, made whole by user keys, widened as
     /// far as that is free. The task and the bytes that leave the level.
-    fn pick_span(&self, chosen: &Chosen<'a>, cause: Cause) -> Option<(Task, u64)> {
+    fn pick_span(&self, chosen: &Chosen<'a>, reason: Reason) -> Option<(Task, u64)> {
         let (shape, level) = (self.shape, chosen.place.level);
         let output_level = self.targets.next_level(shape, level);
         let chosen = self.widen(output_level, stack_over(shape, level, chosen.bounds()?))?;
@@ -300,7 +300,7 @@ impl<'a> Picker<'a> {
         }
         let bytes = bytes_of(&chosen);
         let cursor = CursorMove { level, key: bounds_over(&chosen)?.largest.to_vec() };
-        let task = self.finish(chosen, output_level, cause, Some(cursor))?;
+        let task = self.finish(chosen, output_level, reason, Some(cursor))?;
         Some((task, bytes))
     }
 
@@ -327,7 +327,7 @@ impl<'a> Picker<'a> {
         &self,
         mut chosen: Vec<Chosen<'a>>,
         output_level: Level,
-        cause: Cause,
+        reason: Reason,
         cursor: Option<CursorMove>,
     ) -> Option<Task> {
         let shape = self.shape;
@@ -341,7 +341,7 @@ impl<'a> Picker<'a> {
             may_move = lower.is_empty() && self.may_move(&chosen, output_level);
             chosen.extend(lower);
         }
-        let merge = MergeTask { cursor, ..merge_of(shape, &chosen, output_level, cause) };
+        let merge = MergeTask { cursor, ..merge_of(shape, &chosen, output_level, reason) };
         if self.picks.conflicts(&chosen, merge.output) {
             return None;
         }

@@ -10,7 +10,7 @@ use crate::base::ids::{DataEpoch, Level};
 use crate::compaction::policy::RangePick;
 use crate::compaction::policy::conflicts::any_taken;
 use crate::compaction::policy::geometry::{filling_runs, newest_epoch, placed};
-use crate::compaction::task::{Cause, MergeTask, MoveTask, Task};
+use crate::compaction::task::{MergeTask, MoveTask, Reason, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
 
 /// Moves draining runs back to the filling part. `None`: no level is draining. Otherwise nothing
@@ -22,7 +22,7 @@ pub(super) fn merge_parts_back(shape: &Shape) -> Option<Vec<Task>> {
     if any_taken(shape) {
         return Some(Vec::new());
     }
-    Some(Level::all().filter_map(|level| undrain_level(shape, level)).collect())
+    Some(Level::all().filter_map(|level| move_back_newest(shape, level)).collect())
 }
 
 /// The same as the next step of a range that a user asked for.
@@ -32,7 +32,7 @@ pub(super) fn merge_back_first(shape: &Shape) -> Option<RangePick> {
 }
 
 /// The move of the newest draining run of a level: the others must not pass it.
-pub(super) fn undrain_level(shape: &Shape, level: Level) -> Option<Task> {
+pub(super) fn move_back_newest(shape: &Shape, level: Level) -> Option<Task> {
     let draining = placed(shape, level).find(|place| place.part == PartKind::Draining)?;
     let oldest_filling = filling_runs(shape, level).last().map(|run| run.epoch);
     let Some(below_filling) = oldest_filling.unwrap_or(DataEpoch::MAX).previous() else {
@@ -42,7 +42,7 @@ pub(super) fn undrain_level(shape: &Shape, level: Level) -> Option<Task> {
         input: draining.whole().slice(),
         output: RunId::filling(level, below_filling.min(draining.run.epoch)),
         cursor: None,
-        cause: Cause::Drain,
+        reason: Reason::Drain,
     }))
 }
 
@@ -50,5 +50,5 @@ pub(super) fn undrain_level(shape: &Shape, level: Level) -> Option<Task> {
 fn merge_level(shape: &Shape, level: Level) -> MergeTask {
     let inputs: Vec<_> = placed(shape, level).map(|place| place.whole().slice()).collect();
     let output = RunId::filling(level, newest_epoch(&inputs));
-    MergeTask { inputs, output, cursor: None, cause: Cause::Drain }
+    MergeTask { inputs, output, cursor: None, reason: Reason::Drain }
 }

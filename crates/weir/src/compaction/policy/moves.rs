@@ -11,7 +11,7 @@ use crate::compaction::policy::filters::keeps_too_many_bits;
 use crate::compaction::policy::geometry::{
     Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
 };
-use crate::compaction::task::{Cause, MergeTask, MoveTask, RunSlice, Task};
+use crate::compaction::task::{MergeTask, MoveTask, Reason, RunSlice, Task};
 use crate::version::shape::{RunId, Shape};
 
 /// Most tables that one job takes from a level below 0: what they overlap in the next level is only
@@ -108,20 +108,20 @@ pub(super) fn merge_of(
     shape: &Shape,
     chosen: &[Chosen<'_>],
     output_level: Level,
-    cause: Cause,
+    reason: Reason,
 ) -> MergeTask {
     let inputs: Vec<RunSlice> = chosen.iter().map(Chosen::slice).collect();
     let joined = filling_runs(shape, output_level).first().map(|run| run.epoch);
     let output = RunId::filling(output_level, joined.unwrap_or_else(|| newest_epoch(&inputs)));
-    MergeTask { inputs, output, cursor: None, cause }
+    MergeTask { inputs, output, cursor: None, reason }
 }
 
 /// A merge as it is, or as the move of its only input.
 pub(super) fn move_or_merge(mut merge: MergeTask, moves: bool) -> Task {
     match (moves, merge.inputs.pop()) {
         (true, Some(input)) if merge.inputs.is_empty() => {
-            let MergeTask { output, cursor, cause, .. } = merge;
-            Task::Move(MoveTask { input, output, cursor, cause })
+            let MergeTask { output, cursor, reason, .. } = merge;
+            Task::Move(MoveTask { input, output, cursor, reason })
         }
         (_, last) => {
             merge.inputs.extend(last);

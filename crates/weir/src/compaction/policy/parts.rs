@@ -26,11 +26,11 @@ use crate::compaction::policy::filters::filter_bits_of_levels;
 use crate::compaction::policy::geometry::{
     Chosen, Placed, filling_bytes, in_use, level_bytes, newest_filling, placed,
 };
-use crate::compaction::policy::merge_back::undrain_level;
+use crate::compaction::policy::merge_back::move_back_newest;
 use crate::compaction::policy::moves::{self, move_or_merge, small_bytes, take_bytes_max};
 use crate::compaction::policy::targets::Targets;
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
-use crate::compaction::task::{Cause, MergeTask, RotateTask, Task};
+use crate::compaction::task::{MergeTask, Reason, RotateTask, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
 
 /// What is a policy's own, of those whose levels have two parts.
@@ -140,7 +140,7 @@ impl<'a> Picker<'a> {
 
     /// Rule: a level is rotated when its draining part is empty and nothing is on its way to it.
     /// Not the last level, which has nowhere to drain to, nor level 0.
-    pub(super) fn rotate(&mut self, level: Level, cause: Cause) -> bool {
+    pub(super) fn rotate(&mut self, level: Level, reason: Reason) -> bool {
         let parts = &self.shape.levels[level];
         let may = level > Level::ZERO
             && level < Level::LAST
@@ -150,14 +150,14 @@ impl<'a> Picker<'a> {
             && !self.is_being_fed(level);
         if may {
             let inputs = placed(self.shape, level).map(|place| place.whole().slice()).collect();
-            self.picks.accept(Task::Rotate(RotateTask { inputs, level, cause }));
+            self.picks.accept(Task::Rotate(RotateTask { inputs, level, reason }));
         }
         may
     }
 
     /// Rule: the first tables of the oldest run of the draining part (in level 0, of all) are
     /// merged into the next level's filling part: about `bytes`, but no more than a job may take.
-    pub(super) fn drain(&mut self, level: Level, bytes: u64, cause: Cause) -> bool {
+    pub(super) fn drain(&mut self, level: Level, bytes: u64, reason: Reason) -> bool {
         let part = if level == Level::ZERO { PartKind::Filling } else { PartKind::Draining };
         let next = self.next_level(level);
         let oldest = placed(self.shape, level).filter(|place| place.part == part).last();
@@ -167,14 +167,14 @@ impl<'a> Picker<'a> {
             return false;
         }
         let source = self.first_tables(oldest, bytes);
-        self.merge_into(source, next, newest_filling(self.shape, next), cause)
+        self.merge_into(source, next, newest_filling(self.shape, next), reason)
     }
 
     /// Rule: the last level gets its one run back. A draining part there, or in level 0, fills
     /// again; of several runs the last but one gives its first tables to the last.
     pub(super) fn unstack_bottom(&mut self) -> bool {
         for level in [Level::ZERO, Level::LAST] {
-            if let Some(task) = undrain_level(self.shape, level) {
+            if let Some(task) = move_back_newest(self.shape, level) {
                 // Whatever runs may be bringing tables to this level.
                 if !any_taken(self.shape) && self.picks.is_empty() {
                     self.picks.accept(task);
@@ -188,7 +188,7 @@ impl<'a> Picker<'a> {
             return true;
         }
         let source = self.first_tables(newer, take_bytes_max(self.shape));
-        self.merge_into(source, Level::LAST, Some(older), Cause::Drain);
+        self.merge_into(source, Level::LAST, Some(older), Reason::Drain);
         true
     }
 
@@ -204,7 +204,7 @@ impl<'a> Picker<'a> {
         mut source: Chosen<'a>,
         level: Level,
         into: Option<Placed<'a>>,
-        cause: Cause,
+        reason: Reason,
     ) -> bool {
         let Some(bounds) = source.bounds() else { return false };
         let mut target = into.map(|place| place.over(bounds));
@@ -221,7 +221,7 @@ impl<'a> Picker<'a> {
             return false;
         }
         let inputs = chosen.iter().map(Chosen::slice).collect();
-        let merge = MergeTask { inputs, output, cursor: None, cause };
+        let merge = MergeTask { inputs, output, cursor: None, reason };
         self.picks.accept(move_or_merge(merge, may_move));
         true
     }

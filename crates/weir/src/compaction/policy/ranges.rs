@@ -9,7 +9,7 @@ use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::deletes_hide_nothing;
 use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, stack_over};
 use crate::compaction::policy::moves::merge_of;
-use crate::compaction::task::{Cause, Task};
+use crate::compaction::task::{Reason, Task};
 use crate::version::shape::Shape;
 
 /// Rule: the range is merged out of all levels and parts at once into the last level; there it is
@@ -40,7 +40,7 @@ pub(super) fn into_last_level(
     if chosen.is_empty() {
         return RangePick::Done;
     }
-    let merge = merge_of(shape, &chosen, Level::LAST, Cause::Manual);
+    let merge = merge_of(shape, &chosen, Level::LAST, Reason::Manual);
     let picks = Picks::new(shape);
     if picks.any_busy(&chosen) || picks.conflicts(&chosen, merge.output) {
         return RangePick::Wait;

@@ -22,7 +22,7 @@ use crate::compaction::policy::geometry::{
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
 use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
-use crate::compaction::task::{Cause, MergeTask, RunSlice, Task};
+use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
 use crate::version::shape::{RunId, Shape};
 
 /// A run is as large as others if it has at least this part of their bytes: 3/4. Merges that drop
@@ -156,11 +156,16 @@ pub(super) struct Picker<'a> {
 
 impl Picker<'_> {
     /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
-    pub(super) fn merge(&mut self, runs: &[Placed<'_>], output_level: Level, cause: Cause) -> bool {
+    pub(super) fn merge(
+        &mut self,
+        runs: &[Placed<'_>],
+        output_level: Level,
+        reason: Reason,
+    ) -> bool {
         if runs.is_empty() || !self.are_idle(runs) {
             return false;
         }
-        self.accept(Task::Merge(merge_of(self.shape, runs, output_level, cause)));
+        self.accept(Task::Merge(merge_of(self.shape, runs, output_level, reason)));
         true
     }
 
@@ -187,10 +192,10 @@ impl Picker<'_> {
 }
 
 /// A merge of whole runs, newest first, into one.
-fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: Level, cause: Cause) -> MergeTask {
+fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: Level, reason: Reason) -> MergeTask {
     let inputs: Vec<RunSlice> = runs.iter().map(|run| run.whole().slice()).collect();
     let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
-    MergeTask { inputs, output, cursor: None, cause }
+    MergeTask { inputs, output, cursor: None, reason }
 }
 
 /// Rule: the output has the epoch of its newest input, raised above those of the runs of its level
@@ -223,7 +228,7 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
         return RangePick::Wait;
     }
     if chosen.len() > 1 {
-        let merge = merge_of(shape, chosen, place.level, Cause::Manual);
+        let merge = merge_of(shape, chosen, place.level, Reason::Manual);
         return RangePick::Task(Task::Merge(merge));
     }
     let older = runs.get(oldest + 1..).unwrap_or_default();
@@ -237,7 +242,7 @@ fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangeP
     if uids.is_empty() {
         return RangePick::Done;
     }
-    RangePick::Task(Task::Merge(rewrite(*place, uids, Cause::Manual)))
+    RangePick::Task(Task::Merge(rewrite(*place, uids, Reason::Manual)))
 }
 
 /// What holds for every tree: runs newest first.

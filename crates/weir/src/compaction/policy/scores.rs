@@ -1,7 +1,7 @@
 //! Which level works next, where levels have sizes: LevelDB's decision, by score.
 
 use crate::base::ids::Level;
-use crate::compaction::task::Cause;
+use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
 /// A level that has work.
@@ -12,7 +12,7 @@ pub(super) struct Work {
     pub(super) score: f64,
     /// Bytes that have to go.
     pub(super) excess: u64,
-    pub(super) cause: Cause,
+    pub(super) reason: Reason,
 }
 
 impl Work {
@@ -20,20 +20,20 @@ impl Work {
     pub(super) fn of_level_0(shape: &Shape, excess: u64) -> Option<Self> {
         let trigger = shape.options.compaction.level_sizes().l0_trigger.max(1);
         let score = shape.l0_flushed_runs() as f64 / trigger as f64;
-        let work = Self { level: Level::ZERO, score, excess, cause: Cause::RunCount };
+        let work = Self { level: Level::ZERO, score, excess, reason: Reason::RunCount };
         (score >= 1.0).then_some(work)
     }
 
     /// Rule: a level that should be empty, or is out of form, gives all it has.
     pub(super) fn drain(level: Level, bytes: u64) -> Self {
-        Self { level, score: 1.0, excess: bytes, cause: Cause::Drain }
+        Self { level, score: 1.0, excess: bytes, reason: Reason::Drain }
     }
 
     /// Rule: a level with more bytes than its target gives the excess.
     pub(super) fn above_target(level: Level, bytes: u64, target: u64) -> Option<Self> {
         let excess = bytes.saturating_sub(target);
         let score = bytes as f64 / target as f64;
-        let work = Self { level, score, excess, cause: Cause::LevelBytes };
+        let work = Self { level, score, excess, reason: Reason::LevelBytes };
         (excess > 0).then_some(work)
     }
 }

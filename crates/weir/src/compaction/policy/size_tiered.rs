@@ -21,7 +21,7 @@ use crate::base::limits::LEVELS;
 use crate::compaction::policy::geometry::Placed;
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::policy::{L0_SLACK, Pressure};
-use crate::compaction::task::Cause;
+use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
 /// Most runs that one merge takes for their sizes (Cassandra's `max_threshold`).
@@ -118,5 +118,5 @@ fn merge_window(order: &[Placed<'_>], window: &Range<usize>, picker: &mut Picker
     let Some(oldest) = inputs.last() else { return false };
     let next_older = order.get(window.end).map_or(Level::LAST, |run| run.level);
     let output_level = oldest.level.next().map_or(next_older, |next| next.min(next_older));
-    picker.merge(inputs, output_level, Cause::RunCount)
+    picker.merge(inputs, output_level, Reason::RunCount)
 }

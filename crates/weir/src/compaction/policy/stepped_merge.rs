@@ -18,7 +18,7 @@
 use crate::base::ids::Level;
 use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
-use crate::compaction::task::{Cause, MoveTask, Task};
+use crate::compaction::task::{MoveTask, Reason, Task};
 use crate::version::shape::{RunId, Shape};
 
 /// The stepped-merge policy.
@@ -42,14 +42,14 @@ impl RunsPolicy for SteppedMerge {
 fn pick_level(shape: &Shape, level: Level, last: Level, picker: &mut Picker<'_>) {
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
     if level == last {
-        picker.merge(&all, level, Cause::RunCount);
+        picker.merge(&all, level, Reason::RunCount);
         return;
     }
     let output_level = runs::append_level(shape, level);
     if output_level == last && level.next() == Some(output_level) {
         make_room(shape, level, last, picker);
     }
-    picker.merge(&all, output_level, Cause::RunCount);
+    picker.merge(&all, output_level, Reason::RunCount);
 }
 
 /// Rule: the only run of the last level goes one level deeper when it is as large as a whole level
@@ -67,7 +67,7 @@ fn make_room(shape: &Shape, level: Level, last: Level, picker: &mut Picker<'_>) 
             input: only.whole().slice(),
             output: RunId::filling(deeper, only.run.epoch),
             cursor: None,
-            cause: Cause::LevelBytes,
+            reason: Reason::LevelBytes,
         }));
     }
 }

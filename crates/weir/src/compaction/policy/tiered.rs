@@ -18,7 +18,7 @@
 use crate::base::ids::Level;
 use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
-use crate::compaction::task::Cause;
+use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
 
 /// The tiered policy.
@@ -44,12 +44,12 @@ fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
     let is_small = !runs::is_as_large(deeper_bytes, level_bytes(shape, level));
     if let Some(last) = deeper.last()
         && is_small
-        && picker.merge(&runs::runs_from(shape, level), last.level, Cause::RunCount)
+        && picker.merge(&runs::runs_from(shape, level), last.level, Reason::RunCount)
     {
         return;
     }
     let all: Vec<Placed<'_>> = placed(shape, level).collect();
     let output_level =
         if level == Level::LAST { Level::LAST } else { runs::append_level(shape, level) };
-    picker.merge(&all, output_level, Cause::RunCount);
+    picker.merge(&all, output_level, Reason::RunCount);
 }

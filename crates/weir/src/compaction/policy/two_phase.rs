@@ -32,12 +32,12 @@ impl PartsPolicy for TwoPhase {
         let candidates = candidates(shape, &picker.targets);
         for work in candidates.iter().filter(|work| work.level > Level::ZERO) {
             if draining_bytes(shape, work.level).is_none() {
-                picker.rotate(work.level, work.cause);
+                picker.rotate(work.level, work.reason);
             }
         }
         picker.unstack_bottom();
         for work in &candidates {
-            picker.drain(work.level, work.excess, work.cause);
+            picker.drain(work.level, work.excess, work.reason);
         }
     }
 
@@ -46,8 +46,8 @@ impl PartsPolicy for TwoPhase {
     }
 
     fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String> {
-        let too_many = |Work { level, excess, cause, .. }: Work| {
-            format!("level {level} has {excess} bytes too many ({})", cause.name())
+        let too_many = |Work { level, excess, reason, .. }: Work| {
+            format!("level {level} has {excess} bytes too many ({})", reason.name())
         };
         candidates(shape, targets).into_iter().map(too_many).collect()
     }

@@ -463,7 +463,7 @@ impl Repair {
             verify_outputs: true,
             new_uid,
             // The next opening removes it.
-            left: Arc::new(|_| {}),
+            note_orphan: Arc::new(|_| {}),
         };
         let spec = FlushSpec {
             keyspace,
@@ -537,7 +537,7 @@ struct Output<'a> {
 fn log_source(root: &Root) -> LogSource {
     LogSource {
         kind: LogKind::Wal,
-        start: root.wal_start().unwrap_or(LogPosition::ORIGIN),
+        start: root.replay_start().unwrap_or(LogPosition::ORIGIN),
         durable_lsn: root.wal_durable_lsn,
         lineage: root.lineage,
     }

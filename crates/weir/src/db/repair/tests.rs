@@ -216,7 +216,7 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
         tables: None,
     };
     let root = VersionSet::open_read_only(context).expect("read").current();
-    let start = root.wal_start().expect("a keyspace");
+    let start = root.replay_start().expect("a keyspace");
     let (durable_lsn, lineage) = (root.wal_durable_lsn, root.lineage);
     let log = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage };
     let end = replay(&*storage, log, &mut |_| Ok(()));
