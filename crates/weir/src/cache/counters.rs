@@ -3,7 +3,16 @@
 use std::cell::Cell;
 
 use crate::base::atomic::{AtomicU64, Ordering};
-use crate::cache::Purpose;
+
+/// On whose behalf a block is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Purpose {
+    /// A user's read.
+    Foreground = 0,
+    /// A flush, a compaction or a verification.
+    Background = 1,
+}
 
 /// Independent groups of counters, so that threads on two cores do not share a line.
 const STRIPES: usize = 8;

@@ -28,17 +28,8 @@ pub(crate) mod row;
 mod shards;
 
 use counters::LookupCounters;
+pub(crate) use counters::Purpose;
 use shards::{ACCOUNT_EVERY, LINK_BYTES, options_for};
-
-/// On whose behalf a block is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Purpose {
-    /// A user's read.
-    Foreground = 0,
-    /// A flush, a compaction or a verification.
-    Background = 1,
-}
 
 /// Counters of the cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

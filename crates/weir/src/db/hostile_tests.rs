@@ -21,7 +21,8 @@ use crate::storage::OpenOptions;
 use crate::storage::files::Files;
 use crate::table::{TableBuilder, TableOptions};
 use crate::version::edit::{Rotation, VersionEdit};
-use crate::version::root::{KeyspaceVersion, Root};
+use crate::version::keyspaces::KeyspaceVersion;
+use crate::version::root::Root;
 use crate::version::set::{Context, VersionSet};
 
 const DEFAULT: KeyspaceId = KeyspaceId::DEFAULT;

@@ -196,7 +196,7 @@ impl Opening {
     /// One tree per keyspace, with empty memtables.
     fn make_trees(&self) -> BTreeMap<KeyspaceId, Arc<Tree>> {
         let root = self.set.current();
-        let tree = |state: &Arc<crate::version::root::KeyspaceVersion>| {
+        let tree = |state: &Arc<crate::version::keyspaces::KeyspaceVersion>| {
             let options = effective_options(&self.options, &state.options);
             let active =
                 Flushable::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::ids::{KeyspaceId, TableUid};
 use crate::options::Options;
-use crate::version::root::KeyspaceVersion;
+use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::run::Version;
 
 /// What is quarantined. Protected by the lock of `jobs`.

@@ -10,7 +10,7 @@ use crate::base::ids::TableUid;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
 use crate::compaction::task::MergeTask;
-use crate::version::root::KeyspaceVersion;
+use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::shape::Shape;
 
 /// Bytes, and files.

@@ -31,7 +31,8 @@ use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{Fit, Free, Space, Spending, merge_need, tables_of, whole};
 use crate::options::Options;
-use crate::version::root::{KeyspaceVersion, Root};
+use crate::version::keyspaces::KeyspaceVersion;
+use crate::version::root::Root;
 use crate::version::shape::Shape;
 
 /// Bytes of the version log that the next edits may take: a flush and a compaction have edits of

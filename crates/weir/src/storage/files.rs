@@ -36,7 +36,7 @@ use crate::storage::files::names::{
     log_prefix, parse_name, table_name,
 };
 use crate::storage::files::pieces::{each_piece, same_bytes};
-use crate::storage::removals::Removals;
+use crate::storage::files::removals::Removals;
 use crate::storage::{
     LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
 };
@@ -67,7 +67,7 @@ pub struct Files {
     read_only: bool,
     root_in_work: Mutex<()>,
     lock: Mutex<Option<Box<dyn Lock>>>,
-    pub(super) removals: Arc<Removals>,
+    removals: Arc<Removals>,
 }
 
 impl Files {
@@ -701,5 +701,6 @@ impl TableSource for FileTable {
 mod found;
 pub(crate) mod names;
 mod pieces;
+pub(super) mod removals;
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,6 @@ mod contract;
 pub mod files;
 pub(crate) mod io;
 pub(crate) mod open;
-mod removals;
 
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]

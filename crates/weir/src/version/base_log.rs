@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use super::check;
 use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
+use super::keyspaces::KeyspaceVersion;
 use super::record::RootRecord;
-use super::root::{KeyspaceVersion, Places, Root};
+use super::root::{Places, Root};
 use super::run::Part;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};

@@ -21,7 +21,8 @@
 use std::ops::Bound;
 
 use super::edit::{KeyspaceEdit, VersionEdit};
-use super::root::{AddedPlace, Changes, KeyspaceVersion, Place, Places, Root, refused};
+use super::keyspaces::KeyspaceVersion;
+use super::root::{AddedPlace, Changes, Place, Places, Root, refused};
 use super::run::{Run, Version};
 use super::shape::{PartKind, RunId};
 use crate::base::error::{Error, Result};

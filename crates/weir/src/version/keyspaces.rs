@@ -9,11 +9,39 @@
 //! ascending by id, and their ids differ in the last `CHUNK_BITS` bits only; (3) `log_start` of a
 //! chunk is the earliest of its keyspaces'.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::root::KeyspaceVersion;
-use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
+use super::run::Version;
+use super::shape::Shape;
+use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber, TableUid};
+use crate::base::key::Seq;
 use crate::log::LogPosition;
+use crate::options::Options;
+
+/// One keyspace at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyspaceVersion {
+    /// Its id, never reused.
+    pub(crate) id: KeyspaceId,
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    /// Its options.
+    pub(crate) options: Arc<Options>,
+    /// Its tree.
+    pub(crate) version: Arc<Version>,
+    /// The first write-ahead log group that its tables do not cover.
+    pub(crate) log_start: LogPosition,
+    /// Sequence numbers up to here are in tables.
+    pub(crate) flushed_seq: Seq,
+}
+
+impl KeyspaceVersion {
+    /// The shape that policies see of this keyspace.
+    pub(crate) fn shape(&self, busy: BTreeSet<TableUid>, snapshots: Vec<Seq>) -> Shape {
+        self.version.shape(Arc::clone(&self.options), busy, snapshots)
+    }
+}
 
 /// The keyspaces of a chunk have ids that differ in this many low bits only.
 const CHUNK_BITS: u32 = 6;

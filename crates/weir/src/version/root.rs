@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::edit::{AddedTable, KeyspaceEdit, Rotation, VersionEdit};
-use super::keyspaces::Keyspaces;
+use super::keyspaces::{KeyspaceVersion, Keyspaces};
 use super::run::{LevelRuns, Part, Run, Version};
-use super::shape::{PartKind, RunId, Shape};
+use super::shape::{PartKind, RunId};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, TableUid};
@@ -23,32 +23,7 @@ use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
-use crate::options::Options;
 use crate::table::Table;
-
-/// One keyspace at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyspaceVersion {
-    /// Its id, never reused.
-    pub(crate) id: KeyspaceId,
-    /// Its name.
-    pub(crate) name: Arc<str>,
-    /// Its options.
-    pub(crate) options: Arc<Options>,
-    /// Its tree.
-    pub(crate) version: Arc<Version>,
-    /// The first write-ahead log group that its tables do not cover.
-    pub(crate) log_start: LogPosition,
-    /// Sequence numbers up to here are in tables.
-    pub(crate) flushed_seq: Seq,
-}
-
-impl KeyspaceVersion {
-    /// The shape that policies see of this keyspace.
-    pub(crate) fn shape(&self, busy: BTreeSet<TableUid>, snapshots: Vec<Seq>) -> Shape {
-        self.version.shape(Arc::clone(&self.options), busy, snapshots)
-    }
-}
 
 /// All keyspaces' versions together.
 #[derive(Clone, Debug)]

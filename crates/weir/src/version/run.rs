@@ -20,13 +20,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::run_cursor::RunCursor;
 use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
 use super::tables::{TableList, Totals};
 use crate::base::ids::{DataEpoch, PerLevel, TableUid};
 use crate::base::key::Seq;
 use crate::options::Options;
-use crate::table::{CursorOptions, Table};
+use crate::table::Table;
 
 /// Tables with disjoint ranges, in key order.
 #[derive(Clone, Debug)]
@@ -51,11 +50,6 @@ impl Run {
         upper: Bound<&[u8]>,
     ) -> impl DoubleEndedIterator<Item = &Arc<Table>> {
         self.tables.range(self.tables.overlapping(lower, upper)).map(|(_, table)| table)
-    }
-
-    /// A cursor over all tables, one after the other.
-    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> RunCursor {
-        RunCursor::new(Arc::clone(self), options)
     }
 
     /// Smallest sequence number.

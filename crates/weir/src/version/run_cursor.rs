@@ -24,11 +24,14 @@ pub(crate) struct RunCursor {
     inner: Option<TableCursor>,
 }
 
-impl RunCursor {
-    pub(super) fn new(run: Arc<Run>, options: CursorOptions) -> Self {
-        Self { run, options, index: 0, inner: None }
+impl Run {
+    /// A cursor over all tables, one after the other.
+    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> RunCursor {
+        RunCursor { run: Arc::clone(self), options, index: 0, inner: None }
     }
+}
 
+impl RunCursor {
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.
     fn enter(&mut self, index: usize) -> Option<&mut TableCursor> {
         if self.inner.is_none() || self.index != index {

@@ -25,7 +25,8 @@ use crate::memtable::Memtable;
 use crate::storage::Object;
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{AddedTable, VersionEdit};
-use crate::version::root::{KeyspaceVersion, Root};
+use crate::version::keyspaces::KeyspaceVersion;
+use crate::version::root::Root;
 use crate::version::shape::RunId;
 
 const CURSOR_OPTIONS: CursorOptions =

@@ -14,7 +14,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
-use super::root::{KeyspaceVersion, Root};
+use super::keyspaces::KeyspaceVersion;
+use super::root::Root;
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
 use crate::base::ids::{KeyspaceId, Level, Lineage, level, lsn, segment, uid};
