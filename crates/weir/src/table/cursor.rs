@@ -58,8 +58,15 @@ pub(crate) struct TableCursor {
     ahead: Option<Box<Ahead>>,
 }
 
+impl Table {
+    /// A cursor over all entries, not positioned yet. Reads nothing before its first movement.
+    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
+        TableCursor::new(Arc::clone(self), options)
+    }
+}
+
 impl TableCursor {
-    pub(super) fn new(table: Arc<Table>, options: CursorOptions) -> Self {
+    fn new(table: Arc<Table>, options: CursorOptions) -> Self {
         Self {
             table,
             opened: None,

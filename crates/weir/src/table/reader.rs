@@ -25,8 +25,6 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::filter;
 use crate::storage::{Advice, Storage, TableSource};
-use crate::table::CursorOptions;
-use crate::table::cursor::TableCursor;
 use crate::table::format::{
     Footer, KIND_FILTER, KIND_INDEX, KIND_PROPERTIES, check_section, hash_check,
 };
@@ -370,11 +368,6 @@ impl Table {
         let opened = self.pin()?;
         let block = opened.index.find(key, SEQ_MAX);
         Ok(block.map_or(0, |block| opened.index.extent(block).offset))
-    }
-
-    /// A cursor over all entries, not positioned yet. Reads nothing before its first movement.
-    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
-        TableCursor::new(Arc::clone(self), options)
     }
 }
 
