@@ -89,9 +89,8 @@ impl Repair {
             }
         }
         let root = set.current();
-        let starts = root.keyspaces.iter().map(|keyspace| keyspace.log_start.lsn.previous());
-        let known = starts.fold(root.wal_durable_lsn, Lsn::max);
-        let last_lsn = end.next.lsn.previous().max(known).max(behind.last_lsn);
+        // The flushes of later passes have raised the durable LSN to their ends.
+        let last_lsn = end.next.lsn.previous().max(root.wal_durable_lsn).max(behind.last_lsn);
         let mut edit = VersionEdit::default();
         let fresh = Flushed {
             log_start: self.fresh_log(root.opening, end.next.segment, last_lsn)?,
