@@ -186,6 +186,14 @@ impl WaitList {
         awake.position(|awake| awake).unwrap_or(0)
     }
 
+    /// Makes the queue idle: nobody waits, so no quota is spent and nobody was passed over.
+    #[inline]
+    fn rest(&mut self, lead: Lead) -> Next {
+        (self.quota_spent, self.passed_over, self.exclusive) = (false, 0, false);
+        self.lead = Some(lead);
+        Next::Rest
+    }
+
     /// What the leader does next: it serves unattended tickets, then hands over to one whose thread
     /// can lead ([`successor`](Self::successor)). With `quota_spent` it hands over to the oldest
     /// ticket with a batch and a blocking thread, which serves
@@ -194,6 +202,9 @@ impl WaitList {
     pub(super) fn next(&mut self, mut lead: Lead, quota_spent: bool) -> Next {
         assert!(self.lead.is_none(), "a queue has two leads");
         lead.maybe_waiting = true;
+        if self.waiting.is_empty() {
+            return self.rest(lead);
+        }
         self.quota_spent |= quota_spent && self.unattended > 0;
         let can_take_over = |t: &Arc<Ticket>| t.blocking && !t.waits_for_lead_alone();
         let successor =
@@ -210,11 +221,7 @@ impl WaitList {
         debug_assert!(self.waiting.iter().all(|t| t.blocking), "an unattended ticket is left");
         let at = self.successor();
         self.passed_over = if at == 0 { 0 } else { self.passed_over + 1 };
-        let Some(ticket) = self.remove(at) else {
-            self.lead = Some(lead);
-            self.exclusive = false;
-            return Next::Rest;
-        };
+        let Some(ticket) = self.remove(at) else { return self.rest(lead) };
         assert!(ticket.blocking, "the lead goes to a ticket that no thread blocks on");
         self.exclusive = ticket.waits_for_lead_alone();
         Next::Lead(ticket, lead)
