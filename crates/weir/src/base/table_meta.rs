@@ -337,13 +337,17 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let breakers: [fn(&mut TableMeta); 6] = [
+        let breakers: [fn(&mut TableMeta); 10] = [
             |m| m.deletes = 4,
             |m| m.entries = 0,
             |m| m.seq_min = 7,
             |m| m.smallest = b"d".to_vec(),
             |m| m.tail_bytes = 301,
             |m| m.seq_max = SEQ_MAX + 1,
+            |m| m.bytes = SIZES_END,
+            |m| m.raw_bytes = u64::MAX,
+            |m| m.entries = SIZES_END,
+            |m| m.check_uid = TableUid::new(u64::MAX),
         ];
         for breaker in breakers {
             let mut meta = example();
