@@ -194,6 +194,45 @@ fn grow_behind_a_batch_that_was_given_up(mut disk: SimDisk) {
     }
 }
 
+/// Goal: a batch whose write failed is all or nothing, though a flush covers its sequence numbers.
+/// Method: the write of a batch over two keyspaces is done and fails; one of the two gets a write
+/// that is not logged, and is flushed; the process is killed.
+#[test]
+fn a_failed_batch_is_whole_or_absent_behind_what_is_not_logged() {
+    for large in [false, true] {
+        let disk = SimDisk::new(SimOptions::default());
+        let faulty = FaultyDir::over_disk(&disk);
+        let faults = faulty.faults();
+        let db = builder().device(std::sync::Arc::new(faulty)).open().unwrap();
+        let other = db.keyspace("other").unwrap();
+        db.put_with(b"a", b"1", Durability::Sync).unwrap();
+        db.wait_idle().unwrap();
+        faults.arm(Fault {
+            op: Some(OpKind::Write),
+            class: Some(FileClass::Wal),
+            after: if large { 2 } else { 1 },
+            times: Times::Forever,
+            effect: Effect::FailButDone(ErrorCode::Eio),
+        });
+        let mut batch = WriteBatch::new();
+        for key in 0..if large { 200_u32 } else { 1 } {
+            batch.put(db.default_keyspace(), key.to_be_bytes(), [2; 200]);
+            batch.put(&other, key.to_be_bytes(), [2; 200]);
+        }
+        db.write(batch, Durability::Buffered).unwrap_err();
+        faults.heal();
+        db.put_with(b"b", b"1", Durability::None).unwrap();
+        db.default_keyspace().flush().unwrap();
+        let killed = disk.crash(CrashPolicy::All, 1);
+        let db = builder().device(killed.dir()).open().unwrap();
+        let key = 0_u32.to_be_bytes();
+        let here = db.get(key).unwrap().is_some();
+        let there = db.keyspace("other").unwrap().get(key).unwrap().is_some();
+        assert_eq!(here, there, "a large batch: {large}");
+        assert_eq!(db.get(b"b").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+}
+
 /// Goal: what `Db::sync` made durable is not in the page that the next group is written to (H37).
 /// Method: a disk whose sectors are pages of 4 KiB; power is cut while the group after the sync is
 /// being written, which leaves garbage in its page.

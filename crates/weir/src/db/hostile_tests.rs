@@ -399,13 +399,23 @@ fn tables_that_state_other_bounds() {
 }
 
 /// Goal: a log that ends before a keyspace's log start is damage, whoever looks: the log that an
-/// opening starts would not lead to what the keyspace gets later. A repair goes on behind it.
+/// opening starts would not lead to what the keyspace gets later. A repair goes on behind it, and
+/// behind that of a keyspace that begins one group later. (The latter was skipped.)
 #[test]
 fn a_log_start_behind_the_end_of_the_log_is_damage() {
     let disk = store(CompactionPolicy::leveled());
-    forge(&disk, &of_default(|state| state.log_start.lsn = Lsn::new(1 << 30)), &{
-        VersionEdit::default()
-    });
+    let db = open(&disk).expect("opened");
+    drop(db.keyspace("third").expect("created"));
+    db.close().expect("closed");
+    let start_two = |root: &mut Root| {
+        for (id, lsn) in [(1, 1 << 30), (2, (1 << 30) + 1)] {
+            let state = root.keyspaces.get(KeyspaceId::new(id)).expect("a keyspace");
+            let mut state = KeyspaceVersion::clone(state);
+            state.log_start.lsn = Lsn::new(lsn);
+            root.keyspaces.insert(Arc::new(state));
+        }
+    };
+    forge(&disk, &start_two, &VersionEdit::default());
     for read_only in [false, true] {
         let error = builder(&disk).read_only(read_only).open().expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");

@@ -104,8 +104,9 @@ pub(super) struct Ring {
     last_bytes: u64,
     /// Bytes of all segments that were zeroed so far.
     zeroed_bytes: u64,
-    /// Bytes of the largest group that did not fit the active segment.
-    pub(super) group_bytes: u64,
+    /// Bytes of the largest group that did not fit the active segment, and what they were before.
+    group_bytes: u64,
+    group_bytes_before: u64,
     segment_bytes_max: u64,
     pub(super) preparing: bool,
     /// Why the last preparation failed.
@@ -134,6 +135,7 @@ impl Ring {
             last_bytes: 0,
             zeroed_bytes: 0,
             group_bytes: 0,
+            group_bytes_before: 0,
             segment_bytes_max,
             preparing: false,
             failed: None,
@@ -149,6 +151,17 @@ impl Ring {
     /// Whether a zeroed segment is ready.
     pub(super) fn has_zeroed(&self) -> bool {
         self.ready.as_ref().is_some_and(|ready| ready.info.zeroed)
+    }
+
+    /// Notes a group that does not fit the active segment.
+    pub(super) fn note_group(&mut self, bytes: u64) {
+        self.group_bytes_before = self.group_bytes;
+        self.group_bytes = self.group_bytes.max(bytes);
+    }
+
+    /// Takes the last group that was noted back: it was given up.
+    pub(super) fn forget_group(&mut self) {
+        self.group_bytes = self.group_bytes_before;
     }
 
     /// Bytes of the next segment if it is a new one.
@@ -279,6 +292,12 @@ impl Ring {
         assert_eq!(active, last, "the active segment, after {released:?} were released");
         assert!(released.is_sorted_by_key(|info| info.number), "live segments: {released:?}");
         released
+    }
+
+    /// Removes and returns the live segments behind `segment`.
+    pub(super) fn take_behind(&mut self, segment: SegmentNumber) -> Vec<SegmentInfo> {
+        let kept = self.live.partition_point(|info| info.number <= segment);
+        self.live.split_off(kept).into()
     }
 
     /// Numbers of the spares and of the ready segment, ascending.

@@ -23,9 +23,9 @@
 //!    again, since a torn write of a unit may destroy what it held (H37). A position that is
 //!    recorded in an edit follows a settled group ([`Wal::settle`]), so that the groups that a
 //!    flush relies on (H52) stay intact.
-//! 7. A position that is recorded follows the last *whole* batch: replay ends before fragments
-//!    without an end, so a position behind them would be beside the log that the next opening
-//!    writes.
+//! 7. The log ends behind the last *whole* batch. A batch of several fragments that is given up is
+//!    taken out of it at once: its segments are spares, and the next one names the group before it.
+//!    Replay ends there, too, so that no position is recorded beside the log that it leads to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,6 +93,9 @@ pub(crate) struct Wal {
     room: AtomicU64,
     /// Whether the preparation of the next segment has been requested.
     requested: AtomicBool,
+    /// Whether the last append failed, so that its group, which is not part of the log, may be
+    /// found by a replay as long as no other one follows.
+    tail_unknown: AtomicBool,
     /// Whether any write was synchronous: from then on new segments are zeroed, and only zeroed
     /// ones are recycled.
     synced_once: AtomicBool,
@@ -101,12 +104,13 @@ pub(crate) struct Wal {
 
 /// Where the next group goes.
 struct Active {
-    /// End of the log that replay found at opening.
-    found: LogPosition,
-    /// `None` before the first group of this opening.
+    /// Where the log ends while there is no writer: where replay ended, or before a batch that was
+    /// given up.
+    end: LogPosition,
+    /// `None` before the first group of this opening, and after a batch that was given up.
     writer: Option<SegmentWriter>,
-    /// Where the fragments of the last batch start if it was given up before its last one.
-    given_up: Option<LogPosition>,
+    /// Whether this opening has started a segment.
+    begun: bool,
     /// Whether the writer's segment was zeroed.
     zeroed: bool,
 }
@@ -118,20 +122,16 @@ impl Active {
     }
 
     fn chain(&self) -> GroupLink {
-        self.writer.as_ref().map_or(self.found.chain(), SegmentWriter::chain)
+        self.writer.as_ref().map_or(self.end.chain(), SegmentWriter::chain)
     }
 
     /// Where the next group starts; replay finds it from here also if it starts in the next
     /// segment.
-    ///
-    /// A batch that was given up is not before it (invariant 7): if no group follows, the next
-    /// opening continues the log before the fragments.
     fn position(&self) -> LogPosition {
-        let end = || self.writer.as_ref().map_or(self.found, SegmentWriter::position);
-        self.given_up.unwrap_or_else(end)
+        self.writer.as_ref().map_or(self.end, SegmentWriter::position)
     }
 
-    /// As [`SegmentWriter::is_settled`]. Segments of earlier openings are not written to again.
+    /// As [`SegmentWriter::is_settled`]. Segments without a writer are not written to again.
     fn is_settled(&self) -> bool {
         self.writer.as_ref().is_none_or(SegmentWriter::is_settled)
     }
@@ -183,7 +183,7 @@ impl Wal {
     pub(crate) fn start(
         storage: Arc<dyn Storage>,
         options: WalOptions,
-        FoundLog { live, next_number, end: found }: FoundLog,
+        FoundLog { live, next_number, end }: FoundLog,
         request_segment: RequestSegment,
     ) -> Result<Self> {
         let info = |&number: &SegmentNumber| -> Result<SegmentInfo> {
@@ -193,11 +193,11 @@ impl Wal {
         };
         let live = live.iter().map(info).collect::<Result<_>>()?;
         // Replayed segments were synced before the log is started, and are not written to again.
-        let last_lsn = found.chain().lsn.get();
+        let last_lsn = end.chain().lsn.get();
         Ok(Self {
             storage,
             options,
-            active: Mutex::new(Active { found, writer: None, given_up: None, zeroed: false }),
+            active: Mutex::new(Active { end, writer: None, begun: false, zeroed: false }),
             ring: Mutex::new(Ring::new(live, next_number, options.segment_bytes)),
             ring_changed: Condvar::new(),
             sync: Mutex::default(),
@@ -209,6 +209,7 @@ impl Wal {
             syncs: AtomicU64::new(0),
             room: AtomicU64::new(0),
             requested: AtomicBool::new(false),
+            tail_unknown: AtomicBool::new(false),
             synced_once: AtomicBool::new(false),
             request_segment,
         })
@@ -228,7 +229,26 @@ impl Wal {
             // The ready segment may not be zeroed: the next append requests one that is.
             self.requested.store(false, Ordering::Relaxed);
         }
-        self.append_group(parts, count, sync)
+        let appended = self.append_group(parts, count, sync);
+        if appended.is_err() != self.tail_unknown.load(Ordering::Relaxed) {
+            self.tail_unknown.store(appended.is_err(), Ordering::Relaxed);
+        }
+        appended
+    }
+
+    /// Ends what a failed append may have left: an empty group takes its place in the log. Before a
+    /// batch that is not logged: a flush covers its sequence number, and with it those of the
+    /// failed group, which a replay would then give to other keyspaces only.
+    ///
+    /// Requires: the caller leads the commit queue.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn end_unknown_tail(&self) -> Result<()> {
+        if !self.tail_unknown.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.append(&[&[]], 0, false).map(|_| ())
     }
 
     fn append_group(&self, parts: &[&[u8]], count: u32, pad: bool) -> Result<Lsn> {
@@ -248,7 +268,6 @@ impl Wal {
         };
         let previous = self.written_lsn.load(Ordering::Relaxed);
         assert!(lsn.get() > previous, "group {lsn} is written after group {previous}");
-        active.given_up = None;
         self.written_lsn.store(lsn.get(), Ordering::Release);
         if active.is_settled() {
             self.set_settled(lsn.get());
@@ -287,22 +306,28 @@ impl Wal {
         count: u32,
         pad: bool,
     ) -> Result<Lsn> {
-        let durable = self.durable_lsn();
-        {
-            let mut ring = self.ring.lock();
-            ring.group_bytes = ring.group_bytes.max(bytes);
-        }
+        let (end, durable) = (active.position(), self.durable_lsn());
+        self.ring.lock().note_group(bytes);
         // The active segment gets no further groups.
         self.room.store(0, Ordering::Relaxed);
         let writer = self.next_segment(active)?;
         if bytes <= writer.room() {
             return writer.append(GroupType::Full, parts, count, pad, durable);
         }
-        // Kept unless the last fragment is written, or a later group.
-        let start = writer.position();
-        active.given_up.get_or_insert(start);
-        let whole: Vec<u8> = parts.concat();
-        let mut rest = whole.as_slice();
+        let appended = self.append_fragments(active, &parts.concat(), count, pad);
+        appended.inspect_err(|_| self.give_up(active, end))
+    }
+
+    /// Appends a group as fragments to a segment that was just started, and to those after it.
+    fn append_fragments(
+        &self,
+        active: &mut Active,
+        whole: &[u8],
+        count: u32,
+        pad: bool,
+    ) -> Result<Lsn> {
+        let durable = self.durable_lsn();
+        let mut rest = whole;
         let mut lsn = Lsn::ZERO;
         let mut ty = GroupType::First;
         while !rest.is_empty() {
@@ -323,10 +348,31 @@ impl Wal {
         Ok(lsn)
     }
 
+    /// Takes the fragments of a batch out of the log, which ends at `end` again. All segments
+    /// behind that hold nothing else: they are obsolete at once, which matters on a full device.
+    fn give_up(&self, active: &mut Active, end: LogPosition) {
+        assert!(end.lsn > self.written_lsn(), "{end:?} is before a group that was written");
+        (active.writer, active.end) = (None, end);
+        let synced = self.synced_once.load(Ordering::Relaxed);
+        let dead = {
+            let mut ring = self.ring.lock();
+            // A smaller group may find room where this one did not.
+            ring.forget_group();
+            ring.take_behind(end.segment)
+        };
+        // What a sync that runs now has of them does no harm.
+        self.sync.lock().dirty.retain(|&(number, _)| number <= end.segment);
+        for info in dead {
+            if !self.ring.lock().keep(info, synced) {
+                self.delete(info.number);
+            }
+        }
+    }
+
     /// Makes the ready segment the active one, waiting until there is one. The first segment of an
     /// opening is prepared here.
     fn next_segment<'a>(&self, active: &'a mut Active) -> Result<&'a mut SegmentWriter> {
-        if active.writer.is_none() && self.ring.lock().lacks_ready(false) {
+        if !active.begun && self.ring.lock().lacks_ready(false) {
             self.prepare_missing().map_err(poisoning)?;
         }
         let Ready { info, recycled, region } = self.take_ready()?;
@@ -356,7 +402,7 @@ impl Wal {
         sync.started += 1;
         drop(sync);
         self.appended_bytes.fetch_add(active.take_appended_bytes(), Ordering::Relaxed);
-        active.zeroed = info.zeroed;
+        (active.begun, active.zeroed) = (true, info.zeroed);
         Ok(active.writer.insert(next))
     }
 
@@ -662,7 +708,7 @@ impl Wal {
     /// # Errors
     /// The device's.
     pub(crate) fn finish(&self) -> Result<()> {
-        if self.active.lock().writer.is_none() {
+        if !self.active.lock().begun {
             return Ok(());
         }
         self.sync_to(self.settle().0)?;

@@ -232,6 +232,7 @@ impl SegmentWriter {
         );
         let lsn = ty.lsn_after(self.chain.lsn);
         if lsn.next().is_used_up() {
+            self.sealed = true;
             return Err(Error::used_up("the numbers of log groups"));
         }
         let payload_len: u64 = parts.iter().map(|part| part.len() as u64).sum();

@@ -66,7 +66,7 @@ pub(crate) struct TableBuilder {
     stored: Vec<u8>,
     scratch: Vec<u8>,
     sink: Option<Box<dyn BlockSink>>,
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sim"))]
     misstated: Option<Vec<u8>>,
 }
 
@@ -95,7 +95,7 @@ impl TableBuilder {
             stored: Vec::new(),
             scratch: Vec::new(),
             sink: None,
-            #[cfg(test)]
+            #[cfg(all(test, feature = "sim"))]
             misstated: None,
         }
     }
@@ -158,7 +158,7 @@ impl TableBuilder {
     }
 
     /// States `key` as the largest from now on, as only a hostile program would.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sim"))]
     pub(crate) fn misstate_largest(&mut self, key: &[u8]) {
         self.misstated = Some(key.to_vec());
     }
@@ -287,7 +287,7 @@ impl TableBuilder {
             self.finish_block()?;
         }
         self.meta.largest = std::mem::take(&mut self.last_key);
-        #[cfg(test)]
+        #[cfg(all(test, feature = "sim"))]
         if let Some(key) = self.misstated.take() {
             self.meta.largest = key;
         }

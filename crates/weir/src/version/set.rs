@@ -207,7 +207,7 @@ impl VersionSet {
 
     /// Makes the root that is there, changed by `change` and then by `edit`, the store's,
     /// unchecked: what a hostile program can write.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sim"))]
     pub(crate) fn forge(
         context: Context,
         change: &dyn Fn(&mut Root),

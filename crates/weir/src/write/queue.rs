@@ -484,7 +484,7 @@ impl CommitQueue {
     /// Appends the logged batches as one group; its LSN, or 0 if there is none.
     fn append(&self, batches: &[&PendingBatch], first_seq: Seq, logged_count: u32) -> Result<Lsn> {
         if logged_count == 0 {
-            return Ok(Lsn::ZERO);
+            return self.wal.end_unknown_tail().map(|()| Lsn::ZERO);
         }
         let sync = batches.iter().any(|b| b.durability == Durability::Sync);
         let (head, head_bytes) = varint(first_seq);

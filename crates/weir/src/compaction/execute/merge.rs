@@ -92,12 +92,11 @@ impl BaseTest {
 impl OlderRun {
     fn may_hold(&mut self, key: &[u8]) -> bool {
         let passed = self.at.checked_sub(1).and_then(|i| self.tables.get(i));
-        debug_assert!(
-            passed.is_none_or(|(_, largest)| key::compare(largest, key).is_lt()),
-            "key {} tested after {:?}",
-            Printable(key),
-            passed
-        );
+        if passed.is_some_and(|(_, largest)| key::compare(largest, key).is_ge()) {
+            // Keys descend in tables that hold others than they state: this one keeps its delete,
+            // and the builder refuses it.
+            return true;
+        }
         while let Some((smallest, largest)) = self.tables.get(self.at) {
             if key::compare(largest, key).is_ge() {
                 return key::compare(smallest, key).is_le();

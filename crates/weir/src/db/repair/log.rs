@@ -72,7 +72,7 @@ impl Repair {
         let mut reached = end.next.lsn;
         while let Some(pass) = next_pass(&set.current(), reached) {
             let (end, counts) = self.read_pass(set, &pass)?;
-            reached = end.next.lsn.max(pass.from.next());
+            reached = end.next.lsn;
             last_seq = last_seq.max(counts.last_seq);
             let sound = counts.groups - counts.lost_groups;
             self.report.groups_sound += sound;
