@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir::sim::{
-    Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, Prng, SimDisk, SimOptions,
-    Simulation, Times,
+    CrashPolicy, Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, Prng, SimDisk,
+    SimOptions, Simulation, Times,
 };
 use weir::{
     CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, LeveledOptions, Options,
-    RunsOptions,
+    RunsOptions, WriteBatch,
 };
 
 fn open(disk: &SimDisk) -> Db {
@@ -65,6 +65,49 @@ fn there_is_room_to_get_out() {
             db.close().unwrap();
         });
     }
+}
+
+/// Goal: a batch larger than the log segments that a full device has room for gives their space
+/// back: what is smaller is written at once, and is there after a kill.
+/// Method: disks of several sizes; a batch that is refused, a put, then the same again.
+#[test]
+fn a_batch_that_did_not_fit_gives_its_space_back() {
+    let mut refused = 0;
+    for free in (96..480).step_by(32) {
+        let run = move |_: &Simulation| {
+            let disk = SimDisk::new(SimOptions::default());
+            let db = open(&disk);
+            db.put_with(b"before", b"1", Durability::Sync).unwrap();
+            db.wait_idle().unwrap();
+            disk.set_capacity(Some(disk.used_bytes() + (free << 10)));
+            let mut errors = 0;
+            for round in 0..3_u32 {
+                let mut batch = WriteBatch::new();
+                for i in 0..16_u32 {
+                    batch.put(db.default_keyspace(), i.to_be_bytes(), [round as u8; 12 << 10]);
+                }
+                let Err(error) = db.write(batch, Durability::Buffered) else { return 0 };
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{free} KiB: {error}");
+                errors += 1;
+                let written = db.put(round.to_be_bytes(), b"small");
+                assert!(written.is_ok(), "{free} KiB, round {round}: {written:?}");
+            }
+            let killed = disk.crash(CrashPolicy::All, 1);
+            let db = open(&killed);
+            for round in 0..3_u32 {
+                let value = db.get(round.to_be_bytes()).unwrap();
+                assert_eq!(value.as_deref(), Some(&b"small"[..]), "{free} KiB, round {round}");
+            }
+            errors
+        };
+        let errors = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let sum = Arc::clone(&errors);
+        Simulation::run(free, move |sim| {
+            sum.fetch_add(run(sim), std::sync::atomic::Ordering::Relaxed);
+        });
+        refused += errors.load(std::sync::atomic::Ordering::Relaxed);
+    }
+    assert!(refused >= 3, "{refused} batches were refused");
 }
 
 /// What ran short, as an error names it: what is needed, and what is left.
