@@ -61,6 +61,7 @@ pub mod sim {
     pub use crate::base::sched::sim::{
         ActorHandle, PlannedPanic, Settings, Simulation, panic_as_planned, switch_point,
     };
+    pub use crate::cache::Eviction;
     pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     pub use crate::device::real::RealDir;
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};

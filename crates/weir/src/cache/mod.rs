@@ -7,29 +7,29 @@
 //! up to one block per shard.
 //!
 //! A hit takes one shard's lock for reading, prefetches the block's head and clones one handle. The
-//! eviction policy is that of the crate `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash
-//! function and a fixed number of shards: the same calls give the same hits in every run. Callers
-//! see [`BlockCache`] only, so that the cache behind it can be replaced.
+//! same calls give the same hits in every run. Callers see [`BlockCache`] only, so that the cache
+//! behind it (`blocks`) can be replaced.
 
 use crate::base::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use quick_cache::Weighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-
 use crate::base::buf::Buf;
-use crate::base::checksum::FixedState;
 use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
 
+mod blocks;
 mod counters;
+#[cfg(feature = "sim")]
+mod lru;
 pub(crate) mod row;
 mod shards;
 
+use blocks::Blocks;
+pub use blocks::Eviction;
 use counters::LookupCounters;
 pub(crate) use counters::Purpose;
-use shards::{ACCOUNT_EVERY, LINK_BYTES, options_for};
+use shards::{ACCOUNT_EVERY, LINK_BYTES};
 
 /// Counters of the cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,22 +83,13 @@ impl Clone for Cached {
     }
 }
 
-#[derive(Clone)]
-struct ByBytes;
-
-impl Weighter<BlockKey, Cached> for ByBytes {
-    fn weight(&self, _: &BlockKey, block: &Cached) -> u64 {
-        block.buf.memory_bytes() as u64 + BLOCK_OVERHEAD_BYTES
-    }
-}
-
 /// Fraction of the cache's high-water mark lost to allocator fragmentation: 1/16 (measured: 11 to
 /// 14 MiB of 117 with glibc).
 const FRAGMENTATION_SHARE: u64 = 16;
 
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
-    blocks: Cache<BlockKey, Cached, ByBytes, FixedState, DefaultLifecycle<BlockKey, Cached>>,
+    blocks: Blocks,
     lookups: LookupCounters,
     inserts: AtomicU64,
     /// High-water mark of `bytes`.
@@ -110,22 +101,23 @@ impl BlockCache {
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing.
     #[cfg(test)]
     pub(crate) fn new(capacity_bytes: u64) -> Self {
-        Self::build(capacity_bytes, None)
+        Self::build(capacity_bytes, Eviction::ClockPro, None)
     }
 
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its size
     /// to `accountant` as `Category::BlockCache`, and memory that the allocator keeps after
     /// evictions as `Category::Retained`.
-    pub(crate) fn with_accountant(capacity_bytes: u64, accountant: Arc<Accountant>) -> Self {
-        Self::build(capacity_bytes, Some(accountant))
+    pub(crate) fn with_accountant(
+        capacity_bytes: u64,
+        eviction: Eviction,
+        accountant: Arc<Accountant>,
+    ) -> Self {
+        Self::build(capacity_bytes, eviction, Some(accountant))
     }
 
-    fn build(capacity_bytes: u64, accountant: Option<Arc<Accountant>>) -> Self {
-        /// Blocks are 4 KiB by default.
-        const BLOCK_BYTES_GUESS: u64 = 4096;
-        let options = options_for(capacity_bytes, BLOCK_BYTES_GUESS);
+    fn build(capacity_bytes: u64, eviction: Eviction, accountant: Option<Arc<Accountant>>) -> Self {
         Self {
-            blocks: Cache::with_options(options, ByBytes, FixedState, DefaultLifecycle::default()),
+            blocks: Blocks::new(capacity_bytes, eviction),
             lookups: LookupCounters::default(),
             inserts: AtomicU64::new(0),
             bytes_peak: AtomicU64::new(0),
@@ -143,7 +135,7 @@ impl BlockCache {
             Purpose::Background => self.blocks.peek(&key),
         };
         self.lookups.count(purpose, found.is_some());
-        found.map(|block| block.buf)
+        found
     }
 
     /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
@@ -152,19 +144,19 @@ impl BlockCache {
     pub(crate) fn probe(&self, uid: TableUid, ordinal: u32) -> Option<Buf> {
         let found = self.blocks.get(&BlockKey { uid, ordinal })?;
         self.lookups.count(Purpose::Foreground, true);
-        Some(found.buf)
+        Some(found)
     }
 
     /// Whether the block is cached. Neither counts nor makes the block hotter.
     pub(crate) fn contains(&self, uid: TableUid, ordinal: u32) -> bool {
-        self.blocks.contains_key(&BlockKey { uid, ordinal })
+        self.blocks.contains(&BlockKey { uid, ordinal })
     }
 
     /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
     /// than a shard.
     pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
         debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of table {uid} is empty");
-        self.blocks.insert(BlockKey { uid, ordinal }, buf.into());
+        self.blocks.insert(BlockKey { uid, ordinal }, buf);
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
@@ -181,7 +173,7 @@ impl BlockCache {
         for ordinal in 0..blocks {
             let key = BlockKey { uid, ordinal };
             // A read lock rules out most ordinals before the write lock is taken.
-            if self.blocks.contains_key(&key) {
+            if self.blocks.contains(&key) {
                 self.blocks.remove(&key);
             }
         }
@@ -190,7 +182,7 @@ impl BlockCache {
 
     /// Bytes held now, overhead included.
     pub(crate) fn bytes(&self) -> u64 {
-        self.blocks.weight()
+        self.blocks.bytes()
     }
 
     /// Bytes that may be held.
@@ -250,7 +242,8 @@ mod tests {
     #[test]
     fn capacity_holds_and_erasing_is_per_table() {
         let accountant = Accountant::new(1 << 30);
-        let cache = BlockCache::with_accountant(64 << 10, Arc::clone(&accountant));
+        let eviction = Eviction::default();
+        let cache = BlockCache::with_accountant(64 << 10, eviction, Arc::clone(&accountant));
         for ordinal in 0..1000 {
             cache.insert(uid(u64::from(ordinal) % 2), ordinal, block(1000));
             assert!(cache.bytes() <= 64 << 10);
@@ -267,6 +260,24 @@ mod tests {
         assert!(cache.bytes() <= 8 << 10);
         assert!(cache.capacity() <= 8 << 10);
         assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
+    }
+
+    /// Goal: with the papers' rule a block weighs its bytes, and the one that was used last stays.
+    #[cfg(feature = "sim")]
+    #[test]
+    fn the_least_recently_used_block_leaves() {
+        let accountant = Accountant::new(1 << 30);
+        let cache = BlockCache::with_accountant(300, Eviction::Lru, accountant);
+        (0..3).for_each(|ordinal| cache.insert(uid(1), ordinal, block(100)));
+        assert_eq!((cache.bytes(), cache.capacity()), (300, 300));
+        assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
+        assert!(cache.get(uid(1), 1, Purpose::Background).is_some(), "no use of it");
+        cache.insert(uid(2), 0, block(100));
+        assert!(cache.contains(uid(1), 0) && !cache.contains(uid(1), 1));
+        cache.erase_table(uid(1), 3);
+        assert_eq!(cache.bytes(), 100);
+        cache.set_capacity(50);
+        assert_eq!((cache.bytes(), cache.capacity()), (0, 50));
     }
 
     #[test]

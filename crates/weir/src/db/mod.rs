@@ -96,6 +96,7 @@ pub struct Builder {
     pub(crate) default_options: Options,
     pub(crate) device: Option<Arc<dyn crate::device::Dir>>,
     pub(crate) seed: Option<u64>,
+    pub(crate) eviction: crate::cache::Eviction,
 }
 
 macro_rules! setters {
@@ -174,6 +175,13 @@ impl Builder {
         self
     }
 
+    /// Which block leaves the full block cache. For experiments.
+    #[cfg(feature = "sim")]
+    pub fn eviction(mut self, eviction: crate::cache::Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
     /// Opens the store: creates it or recovers it, and starts its background threads.
     ///
     /// # Errors
@@ -224,6 +232,7 @@ impl Db {
             default_options: Options::default(),
             device: None,
             seed: None,
+            eviction: crate::cache::Eviction::default(),
         }
     }
 

@@ -82,7 +82,8 @@ fn open_found(builder: Builder) -> Result<Db> {
     }
     let accountant = Accountant::new(options.memory_budget);
     let cache_bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 2);
-    let cache = Arc::new(BlockCache::with_accountant(cache_bytes, Arc::clone(&accountant)));
+    let cache = BlockCache::with_accountant(cache_bytes, builder.eviction, Arc::clone(&accountant));
+    let cache = Arc::new(cache);
     let tables_max = options.open_files_max.or_else(|| storage.open_tables_max());
     let tables = TableCache::new(tables_max.unwrap_or(usize::MAX));
     let context = Context {
