@@ -43,6 +43,24 @@ impl fmt::Display for Count {
     }
 }
 
+/// A count of things that have a name: `1 table`, `2,000 tables`.
+pub(crate) struct Plural<'a>(pub(crate) u64, pub(crate) &'a str);
+
+impl fmt::Display for Plural<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", Count(self.0), self.1, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// A count of entries, whose plural is not regular.
+pub(crate) struct Entries(pub(crate) u64);
+
+impl fmt::Display for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", Count(self.0), if self.0 == 1 { "entry" } else { "entries" })
+    }
+}
+
 /// A latency in microseconds with the unit that fits: `850 ns`, `12.3 us`, `4.5 ms`.
 pub(crate) struct Micros(pub(crate) f64);
 
@@ -129,6 +147,13 @@ mod tests {
         assert_eq!(Count(0).to_string(), "0");
         assert_eq!(Count(999).to_string(), "999");
         assert_eq!(Count(1_234_567).to_string(), "1,234,567");
+        assert_eq!(Plural(0, "table").to_string(), "0 tables");
+        assert_eq!(Plural(1, "table").to_string(), "1 table");
+        assert_eq!(Plural(2000, "table").to_string(), "2,000 tables");
+        assert_eq!(
+            (Entries(1).to_string(), Entries(2).to_string()),
+            ("1 entry".into(), "2 entries".into())
+        );
         assert_eq!(Micros(0.85).to_string(), "850 ns");
         assert_eq!(Micros(12.34).to_string(), "12.3 us");
         assert_eq!(Micros(4500.0).to_string(), "4.5 ms");

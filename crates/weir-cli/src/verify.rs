@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result, advice};
 use crate::inspect::{logs, open_read_only};
-use crate::show::{Bytes, Count};
+use crate::show::{Bytes, Entries, Plural};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,16 +22,20 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
     let report = report.map_err(unknown)?;
     writeln!(
         out,
-        "found {} table{} sound: {} blocks, {} entries",
-        Count(report.tables),
-        if report.tables == 1 { "" } else { "s" },
-        Count(report.blocks),
-        Count(report.entries)
+        "found {} sound: {}, {}",
+        Plural(report.tables, "table"),
+        Plural(report.blocks, "block"),
+        Entries(report.entries)
     )?;
     // An opening reads them whole and refuses a store in which one is damaged.
     let logs = logs(&args.dir)?;
     let bytes = logs.iter().map(|(_, bytes)| bytes).sum();
-    writeln!(out, "read {} log files of {} when opening", logs.len(), Bytes(bytes))?;
+    writeln!(
+        out,
+        "read {} of {} when opening",
+        Plural(logs.len() as u64, "log file"),
+        Bytes(bytes)
+    )?;
     for damage in &report.damages {
         writeln!(out, "damage: {damage:#}")?;
     }
@@ -43,11 +47,10 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         return Ok(());
     };
     let dir = args.dir.display();
-    let count = report.damages.len();
     Err(Failure::difference(format_args!(
-        "{count} damaged structure{} in {dir}, the first: {first:#}; restore a backup, or salvage \
-         what can be read with `weir repair {dir}`",
-        if count == 1 { "" } else { "s" }
+        "{} in {dir}, the first: {first:#}; restore a backup, or salvage what can be read with \
+         `weir repair {dir}`",
+        Plural(report.damages.len() as u64, "damaged structure")
     )))
 }
 

@@ -9,7 +9,7 @@ mod model;
 
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::show::{Bytes, Count, parse_size};
+use crate::show::{Bytes, Count, Plural, parse_size};
 use crate::tree::{PolicyOption, TreeArgs, flag, say_set};
 use clap::Args;
 use model::Model;
@@ -118,12 +118,12 @@ pub(crate) fn run(args: &ReplayArgs, interrupt: &Interrupt, out: &mut dyn Write)
     let ended = replay.run(input, args.json, out);
     let differences = replay.finish(&dir, args, ended.is_ok())?;
     // Where the file was wrong, what was applied before it stays and is reported all the same.
-    replay.print(args.json, out)?;
+    replay.print(args.json, ended.is_ok(), out)?;
     ended?;
     match differences {
         None => Ok(()),
         Some(first) => Err(Failure::difference(format_args!(
-            "{} answers differ from the model; the first: {first}",
+            "answers that differ from the model: {}; the first: {first}",
             Count(replay.summary.differences)
         ))),
     }
@@ -237,8 +237,8 @@ impl Replay<'_> {
                 }
                 Err(LineError::Bad { number, reason }) => {
                     break Err(Failure::new(format_args!(
-                        "line {number}: {reason}; correct the line (the {} before it were applied)",
-                        number - 1
+                        "line {number}: {reason}; correct the line ({} applied before it)",
+                        Plural(number - 1, "line")
                     )));
                 }
             }
@@ -358,7 +358,7 @@ impl Replay<'_> {
         Ok(self.first_difference.take())
     }
 
-    fn print(&self, json: bool, out: &mut dyn Write) -> Result<()> {
+    fn print(&self, json: bool, complete: bool, out: &mut dyn Write) -> Result<()> {
         let s = &self.summary;
         if json {
             serde_json::to_writer(&mut *out, s)?;
@@ -372,32 +372,35 @@ impl Replay<'_> {
         };
         writeln!(
             out,
-            "writes    {:>11} in {:>8.3} s ({} per second): {} inserts and updates, {} deletes",
+            "writes    {:>11} in {:>8.3} s ({} per second): {} inserts and updates, {}",
             Count(writes),
             s.write_seconds,
             rate(writes, s.write_seconds),
             Count(s.inserts_and_updates),
-            Count(s.deletes)
+            Plural(s.deletes, "delete")
         )?;
         writeln!(
             out,
-            "reads     {:>11} in {:>8.3} s ({} per second): {} gets, {} ranges",
+            "reads     {:>11} in {:>8.3} s ({} per second): {}, {}",
             Count(reads),
             s.read_seconds,
             rate(reads, s.read_seconds),
-            Count(s.gets),
-            Count(s.ranges)
+            Plural(s.gets, "get"),
+            Plural(s.ranges, "range")
         )?;
         writeln!(out, "gets      {:>11} found, {} missing", Count(s.found), Count(s.missing))?;
         writeln!(out, "ranges    {:>11} pairs returned", Count(s.range_pairs))?;
-        if let Some(pairs) = s.pairs {
+        // A replay that did not come to its end finds differences, but not that there are none.
+        let told = complete || s.differences > 0;
+        if let Some(pairs) = s.pairs.filter(|_| told) {
             let bytes = Bytes(pairs * 16);
-            let verdict = if s.differences == 0 {
-                "no difference".to_owned()
-            } else {
-                format!("{} DIFFERENCES", Count(s.differences))
+            let verdict = match s.differences {
+                0 => "no difference".to_owned(),
+                1 => "1 DIFFERENCE".to_owned(),
+                n => format!("{} DIFFERENCES", Count(n)),
             };
-            writeln!(out, "verified  {verdict}; {} pairs in the store ({bytes})", Count(pairs))?;
+            let pairs = Plural(pairs, "pair");
+            writeln!(out, "verified  {verdict}; {pairs} in the store ({bytes})")?;
         }
         Ok(())
     }

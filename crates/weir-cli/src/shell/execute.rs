@@ -3,7 +3,7 @@
 use crate::failure::{Failure, sentence};
 use crate::interrupt::Interrupt;
 use crate::shell::help;
-use crate::show::Count;
+use crate::show::Plural;
 use crate::stats;
 use crate::words::{Quoted, Word, split};
 use std::collections::BTreeMap;
@@ -93,9 +93,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Number of writes in a batch that was not ended.
-    pub(crate) fn open_batch(&self) -> Option<usize> {
-        self.batch.as_ref().map(|batch| batch.writes.len())
+    /// The writes in a batch that was not ended.
+    pub(crate) fn open_batch(&self) -> Option<Plural<'static>> {
+        self.batch.as_ref().map(|batch| Plural(batch.writes.len() as u64, "write"))
     }
 
     /// Executes one line.
@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
             "end" => self.end_batch(out)?,
             "abort" => {
                 let batch = self.batch.take().ok_or_else(no_batch)?;
-                writeln!(out, "{} writes forgotten", batch.writes.len())?;
+                writeln!(out, "{} forgotten", Plural(batch.writes.len() as u64, "write"))?;
             }
             "snapshot" => {
                 let snapshot = self.db.snapshot();
@@ -298,8 +298,8 @@ impl<'a> Session<'a> {
             if self.interrupt.requested() {
                 self.interrupt.clear();
                 return Err(Problem::line(format_args!(
-                    "interrupted after {} pairs",
-                    Count(shown.seen)
+                    "interrupted after {}",
+                    Plural(shown.seen, "pair")
                 )));
             }
             let (key, value) = pair?;
@@ -350,15 +350,15 @@ impl<'a> Session<'a> {
 
     fn end_batch(&mut self, out: &mut dyn Write) -> Outcome {
         let batch = self.batch.take().ok_or_else(no_batch)?;
-        let count = batch.writes.len();
+        let count = Plural(batch.writes.len() as u64, "write");
         if batch.refused > 0 {
             return Err(Problem::line(format_args!(
-                "{} lines of the batch were refused, so its {count} writes were not applied",
-                batch.refused
+                "the batch has {}; it was not applied ({count})",
+                Plural(batch.refused, "refused line")
             )));
         }
         self.db.write(batch.writes, Durability::Buffered)?;
-        writeln!(out, "{count} writes applied")?;
+        writeln!(out, "{count} applied")?;
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ fn typed(
             }
             Err(ReadlineError::Eof) => {
                 if let Some(writes) = session.open_batch() {
-                    eprintln!("the batch has no end; its {writes} writes were not applied");
+                    eprintln!("the batch has no end; it was not applied ({writes})");
                 }
                 return Ok(());
             }
@@ -157,9 +157,9 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
             }
         }
     }
-    if let Some(puts) = session.open_batch() {
+    if let Some(writes) = session.open_batch() {
         out.flush()?;
-        report(number, &format!("the batch has no end; its {puts} writes were not applied"));
+        report(number, &format!("the batch has no end; it was not applied ({writes})"));
     }
     out.flush()?;
     if failed == 0 {

@@ -121,15 +121,14 @@ fn batches() {
         shell(dir.path(), b"batch\nput a 1\nput b 2\ndel a\nend\nscan\n").ok(),
         "3 writes applied\n\"b\" \"2\"\n"
     );
-    assert_eq!(
-        shell(dir.path(), b"batch\nput x 1\nabort\ncount\n").ok(),
-        "1 writes forgotten\n1\n"
-    );
+    assert_eq!(shell(dir.path(), b"batch\nput x 1\nabort\ncount\n").ok(), "1 write forgotten\n1\n");
     let ran = shell(dir.path(), b"batch\nput x 1\nput y\nput z 1\nend\ncount\n");
     assert_eq!((ran.code, ran.out.as_str()), (1, "1\n"), "{}", ran.err);
-    assert!(ran.err.contains("line 3: ") && ran.err.contains("line 5: 1 lines of the batch"));
+    assert!(
+        ran.err.contains("line 3: ") && ran.err.contains("line 5: the batch has 1 refused line;")
+    );
     let ran = shell(dir.path(), b"batch\nput x 1\n");
-    ran.fails(1, &["line 2", "no end", "1 writes were not applied"]);
+    ran.fails(1, &["line 2", "no end", "not applied (1 write)"]);
     let ran = shell(dir.path(), b"batch\nget x\nabort\n");
     ran.fails(1, &["line 2", "does not go into a batch"]);
     assert_eq!(shell(dir.path(), b"count\n").ok(), "1\n");
