@@ -51,7 +51,7 @@ enum Command {
     /// Show what a store consists of: keyspaces, levels, runs, tables, logs
     #[command(after_help = EXIT_CODES)]
     Inspect(inspect::InspectArgs),
-    /// Read every table and log of a store, check all checksums and invariants, name damage
+    /// Read every table of a store, and what is still needed of its log, and name damage
     #[command(after_help = EXIT_CODES)]
     Verify(verify::VerifyArgs),
     /// Make a damaged store openable again, keeping all of it that can be read

@@ -27,12 +27,12 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         Plural(report.blocks, "block"),
         Entries(report.entries)
     )?;
-    // An opening reads them whole and refuses a store in which one is damaged.
+    // An opening refuses a store in which one of them is damaged where it is still needed.
     let logs = logs(&args.dir)?;
     let bytes = logs.iter().map(|(_, bytes)| bytes).sum();
     writeln!(
         out,
-        "read {} of {} when opening",
+        "opening it read what is still needed of {}, {} in all",
         Plural(logs.len() as u64, "log file"),
         Bytes(bytes)
     )?;
