@@ -233,6 +233,31 @@ fn missing_logs_are_named() {
     }
 }
 
+/// Goal: a log that was cut off in a part that is in tables is told by where it ends, not by a file
+/// that never was.
+#[test]
+fn a_log_that_is_cut_off_is_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = open(dir.path()).expect("opened");
+    for i in 0..50u32 {
+        db.put_with(i.to_be_bytes(), [7; 1000], Durability::Sync).expect("put");
+    }
+    db.flush().expect("flushed");
+    db.put_with(b"z", b"1", Durability::Sync).expect("put");
+    db.close().expect("closed");
+    let mut segments: Vec<PathBuf> = (1..9)
+        .map(|number| dir.path().join(format!("wal-{number:06}.log")))
+        .filter(|file| file.exists())
+        .collect();
+    segments.retain(|file| std::fs::read(file).expect("read").iter().any(|&byte| byte != 0));
+    let last = segments.pop().expect("a segment");
+    let file = std::fs::OpenOptions::new().write(true).open(&last).expect("opened");
+    file.set_len(5000).expect("cut");
+    let error = open(dir.path()).expect_err("refused");
+    is_told(&error, &last, "the segment that was cut");
+    assert_eq!(error.damage().map(|damage| damage.offset), Some(5000), "{error}");
+}
+
 /// Goal: a file of a terabyte that is one hole costs neither memory nor time.
 #[test]
 fn holes_are_skipped() {

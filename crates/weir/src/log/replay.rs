@@ -455,7 +455,7 @@ impl Replay<'_> {
         };
         if let Some(proof) = proof {
             let (file, offset, how) = match self.breaks_at()? {
-                Some((file, how)) => (file, 0, how),
+                Some((file, offset, how)) => (file, offset, how),
                 None => (self.path(), self.offset, "missing or broken"),
             };
             return Err(Error::corruption(
@@ -478,29 +478,42 @@ impl Replay<'_> {
         })
     }
 
-    /// The file that the log breaks off at if that is not the current segment, and how: the start
-    /// segment is missing; or nothing follows in the current segment, and the start of a later one
-    /// cannot be read, or the next one is missing.
-    fn breaks_at(&mut self) -> Result<Option<(String, &'static str)>> {
+    /// The place where the log breaks off if that is not a group of the current segment, and how:
+    /// the start segment is missing; or nothing follows in the current segment, and the start of a
+    /// later one cannot be read, this one has lost its end, or the next one is missing. Where no
+    /// later segment is left, nothing tells which of the last two it is.
+    fn breaks_at(&mut self) -> Result<Option<(String, u64, &'static str)>> {
         const MISSING: &str = "missing, with the file that seems to have held it";
         const BROKEN: &str = "missing or broken, with the start of a later file";
+        const SHORT: &str = "missing, with the end of a file that is cut off";
+        const LAST: &str = "missing where the log ends, in its last file";
         let Some(segment) = &mut self.current else {
-            return Ok(Some((self.name_of(self.chain.segment.max(SegmentNumber::FIRST)), MISSING)));
+            let first = self.chain.segment.max(SegmentNumber::FIRST);
+            return Ok(Some((self.name_of(first), 0, MISSING)));
         };
         let ends = segment.bytes(self.offset, 16)?.iter().all(|&byte| byte == 0);
         if self.kind != LogKind::Wal || !ends {
             return Ok(None);
         }
-        let next = segment.number.next();
+        let (next, len) = (segment.number.next(), segment.len);
         for &number in self.numbers.iter().filter(|&&number| number >= next) {
             if peek(self.storage, self.kind, number)?.is_none()
                 && !is_blank(self.storage, self.kind, number)?
             {
-                return Ok(Some((self.name_of(number), BROKEN)));
+                return Ok(Some((self.name_of(number), 0, BROKEN)));
             }
         }
-        let missing = (!self.numbers.contains(&next)).then_some(MISSING);
-        Ok(missing.map(|how| (self.name_of(next), how)))
+        // The page that the group before ends in need not be whole.
+        if len.checked_next_multiple_of(PAD_BYTES).is_some_and(|end| end < self.offset) {
+            return Ok(Some((self.path(), len, SHORT)));
+        }
+        if self.numbers.contains(&next) {
+            return Ok(None);
+        }
+        if self.numbers.iter().all(|&number| number < next) {
+            return Ok(Some((self.path(), self.offset.min(len), LAST)));
+        }
+        Ok(Some((self.name_of(next), 0, MISSING)))
     }
 
     /// Searches the bytes after the break, in the current segment and the later ones, for a header

@@ -13,7 +13,7 @@ use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::{Lineage, Lsn, lsn, segment};
 use crate::base::prng::Prng;
-use crate::storage::{LogKind, Storage};
+use crate::storage::{LogKind, Object, Storage};
 
 const LINEAGE: Lineage = Lineage::new(0x1122_3344_5566_7788);
 /// Bytes of a header whose numbers are all below 128.
@@ -507,6 +507,41 @@ fn failed_start_is_tried_again_under_a_new_number() {
     third.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO).unwrap();
     let (got, end) = read(&storage, 0).unwrap();
     assert_eq!((got.len(), end.segments_seen), (payloads.len() + 1, vec![segment(1), segment(3)]));
+}
+
+/// Goal: a log that lacks its end is told by a file and an offset that are known: no file is named
+/// that may never have been. Method: a segment of two that is removed; one cut before the start of
+/// the replay, or between two groups; one between two that is removed.
+#[test]
+fn what_lacks_its_end_is_named() {
+    let told = |storage: &MemStorage, start, part: &str| {
+        let error = read_from(storage, start, 9).unwrap_err();
+        assert!(error.to_string().contains(part), "no {part:?} in {error}");
+        let damage = error.damage().unwrap();
+        (damage.file.clone(), damage.offset)
+    };
+    let storage = MemStorage::default();
+    let (_, first) = small_log(&storage, &[0, 0]);
+    let at = first.position();
+    let name = |number: u64| format!("Wal-{number}");
+    let mut second = start_segment(&storage, 2, 1, 0, first.chain());
+    for _ in 0..3 {
+        second.append(GroupType::Full, &[&[1; 3000]], 1, false, Lsn::ZERO).unwrap();
+    }
+    let start = second.position();
+    let last = "missing where the log ends, in its last file";
+    assert_eq!(told(&storage, start, last), (name(2), start.offset));
+    let whole = storage.bytes(LogKind::Wal, segment(2));
+    storage.set_bytes(LogKind::Wal, segment(2), whole[..5000].to_vec());
+    assert_eq!(told(&storage, start, "a file that is cut off"), (name(2), 5000));
+    assert_eq!(told(&storage, at, "missing or broken").0, name(2));
+    let third = start_segment(&storage, 3, 1, 0, second.chain());
+    assert_eq!(told(&storage, LogPosition::ORIGIN, "missing or broken").0, name(2));
+    storage.remove_log(LogKind::Wal, segment(2)).unwrap();
+    let whole = storage.name_of(Object::Log(LogKind::Wal, segment(2)));
+    assert_eq!(told(&storage, at, "with the file that seems to have held it"), (whole, 0));
+    storage.remove_log(LogKind::Wal, third.segment()).unwrap();
+    assert_eq!(told(&storage, at, last), (name(1), at.offset));
 }
 
 #[test]
