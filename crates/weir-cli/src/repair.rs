@@ -4,7 +4,7 @@ use crate::failure::{Failure, Result};
 use crate::inspect::explain_missing;
 use clap::Args;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `weir repair`.
 #[derive(Args, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct RepairArgs {
 
 /// Runs `weir repair`. Losses are a difference: the exit code tells them from a whole store.
 pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
-    let report = weir::Db::repair(&args.dir).map_err(|e| explain_missing(&args.dir, e))?;
+    let report = weir::Db::repair(&args.dir).map_err(|e| refused(&args.dir, e))?;
     writeln!(out, "{report}")?;
     if report.lost_data() {
         return Err(Failure::difference(format_args!(
@@ -24,4 +24,13 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Why a repair ended. Where the engine's advice ends with a repair, that is left out.
+fn refused(dir: &Path, error: weir::Error) -> Failure {
+    let Failure { code, mut message } = explain_missing(dir, error);
+    if let Some(end) = message.find(", or salvage") {
+        message.truncate(end);
+    }
+    Failure { code, message }
 }

@@ -75,14 +75,41 @@ pub struct Damage {
     pub key_range: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Advice for damage. A store that does not open cannot be verified either, so repair is named too.
-const DAMAGE_ADVICE: &str = "; `weir verify DIR` shows what else is damaged; restore a backup, or \
-                             salvage what can be read with `weir repair DIR`";
+/// What to do about damage: it depends on what is damaged.
+#[derive(Clone, Copy)]
+enum Advice {
+    /// Bytes of a file. A store that does not open cannot be verified either, so repair is named
+    /// too.
+    Damaged,
+    /// The same, met by a job or a check that cannot name the file.
+    Found,
+    /// Something else is in the place of a file.
+    Misplaced,
+    /// A table is missing.
+    Missing,
+}
 
-/// Advice for something else in the place of a file.
-const MISPLACED_ADVICE: &str = "; move it away, and open the store again; if that misses a file, \
-                                restore a backup, or salvage what can be read with `weir repair \
-                                DIR`";
+impl Advice {
+    /// The advice for the store in the directory `dir`.
+    fn write(self, dir: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged | Self::Found => write!(
+                f,
+                "; `weir verify {dir}` shows what else is damaged; restore a backup, or salvage \
+                 what can be read with `weir repair {dir}`"
+            ),
+            Self::Misplaced => write!(
+                f,
+                "; move it away, and open the store again; if that misses a file, restore a \
+                 backup, or salvage what can be read with `weir repair {dir}`"
+            ),
+            Self::Missing => write!(
+                f,
+                "; put it back from a backup, or salvage the others with `weir repair {dir}`"
+            ),
+        }
+    }
+}
 
 /// An error of the engine: a kind, a sentence, and what caused it.
 ///
@@ -95,11 +122,24 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     damage: Option<Damage>,
-    /// Advice for the damage; empty if there is none.
-    advice: &'static str,
+    /// What to do about the damage.
+    advice: Option<Advice>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// Whether the failure leaves nothing unknown; see [`Error::leaves_unknown`].
     nothing_unknown: bool,
+}
+
+impl Inner {
+    fn damaged(kind: ErrorKind, message: String, damage: Damage, advice: Advice) -> Self {
+        Self {
+            kind,
+            message,
+            damage: Some(damage),
+            advice: Some(advice),
+            source: None,
+            nothing_unknown: false,
+        }
+    }
 }
 
 impl Error {
@@ -109,7 +149,7 @@ impl Error {
             kind,
             message: message.into(),
             damage: None,
-            advice: "",
+            advice: None,
             source: None,
             nothing_unknown: false,
         }))
@@ -125,7 +165,7 @@ impl Error {
             kind,
             message: message.into(),
             damage: None,
-            advice: "",
+            advice: None,
             source: Some(source.into()),
             nothing_unknown: false,
         }))
@@ -139,14 +179,16 @@ impl Error {
     ) -> Self {
         let file = file.into();
         let message = format!("{what} in {file} at offset {offset}");
-        Self(Arc::new(Inner {
-            kind: ErrorKind::Corruption,
-            message,
-            damage: Some(Damage { file, offset, key_range: None }),
-            advice: DAMAGE_ADVICE,
-            source: None,
-            nothing_unknown: false,
-        }))
+        let damage = Damage { file, offset, key_range: None };
+        Self(Arc::new(Inner::damaged(ErrorKind::Corruption, message, damage, Advice::Damaged)))
+    }
+
+    /// Damage that `finder`, which is no file, has met: `what` says what is wrong.
+    pub(crate) fn corruption_found(finder: impl Into<String>, what: impl fmt::Display) -> Self {
+        let finder = finder.into();
+        let message = format!("{what} in {finder} at offset 0");
+        let damage = Damage { file: finder, offset: 0, key_range: None };
+        Self(Arc::new(Inner::damaged(ErrorKind::Corruption, message, damage, Advice::Found)))
     }
 
     /// Something under the name of a store's `file` that is no regular file: `found` says what it
@@ -154,21 +196,24 @@ impl Error {
     pub(crate) fn misplaced(file: impl Into<String>, found: &str) -> Self {
         let file = file.into();
         let message = format!("{file} is {found} and no regular file: it is not the store's");
-        Self(Arc::new(Inner {
-            kind: ErrorKind::Corruption,
-            message,
-            damage: Some(Damage { file, offset: 0, key_range: None }),
-            advice: MISPLACED_ADVICE,
-            source: None,
-            nothing_unknown: false,
-        }))
+        let damage = Damage { file, offset: 0, key_range: None };
+        Self(Arc::new(Inner::damaged(ErrorKind::Corruption, message, damage, Advice::Misplaced)))
+    }
+
+    /// The table in `file` is missing, as `source` says.
+    pub(crate) fn missing_table(file: impl Into<String>, source: Self) -> Self {
+        let file = file.into();
+        let message = format!("the table {file} is missing");
+        let damage = Damage { file, offset: 0, key_range: None };
+        let inner = Inner::damaged(ErrorKind::NotFound, message, damage, Advice::Missing);
+        Self(Arc::new(Inner { source: Some(Box::new(source)), ..inner }))
     }
 
     /// The same corruption, with the user keys that it may affect. Other kinds stay as they are.
     #[must_use]
     pub(crate) fn with_key_range(self, smallest: &[u8], largest: &[u8]) -> Self {
         let Some(damage) = self.0.damage.as_ref() else { return self };
-        if damage.key_range.is_some() {
+        if self.0.kind != ErrorKind::Corruption || damage.key_range.is_some() {
             return self;
         }
         let message = format!(
@@ -206,8 +251,8 @@ impl Error {
         Self(Arc::new(Inner {
             kind: self.0.kind,
             message: self.0.message.clone(),
-            damage: None,
-            advice: "",
+            damage: self.0.damage.clone(),
+            advice: self.0.advice,
             source: Some(Box::new(self)),
             nothing_unknown: true,
         }))
@@ -258,6 +303,15 @@ impl Error {
         Self::with_source(kind, format!("{what}: {error}"), error)
     }
 
+    /// The directory of the damaged store, for commands that name it.
+    fn store(&self) -> &str {
+        let dir = match (&self.0.damage, self.0.advice) {
+            (_, Some(Advice::Found)) | (None, _) => None,
+            (Some(damage), _) => damage.file.rsplit_once('/').map(|(dir, _)| dir),
+        };
+        dir.map_or("DIR", |dir| if dir.is_empty() { "/" } else { dir })
+    }
+
     /// What went wrong, in terms of what the caller can do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -269,7 +323,8 @@ impl Error {
         &self.0.message
     }
 
-    /// Where the damaged bytes are, for [`ErrorKind::Corruption`].
+    /// Where the damaged bytes are, for [`ErrorKind::Corruption`]; and which table it is that is
+    /// missing, for [`ErrorKind::NotFound`]. All other errors are none of damage.
     #[must_use]
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
@@ -279,7 +334,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.kind.name(), self.0.message)?;
-        f.write_str(if f.alternate() { "" } else { self.0.advice })
+        match self.0.advice {
+            Some(advice) if !f.alternate() => advice.write(self.store(), f),
+            _ => Ok(()),
+        }
     }
 }
 

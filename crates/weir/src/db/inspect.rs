@@ -222,7 +222,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
             let at_rest = policy.pick(&shape).is_empty();
             for violation in policy.check(&shape).into_iter().filter(|_| at_rest) {
                 let what = format_args!("keyspace {:?}: {violation}", tree.name);
-                report.damages.push(Error::corruption(&engine.path, 0, what));
+                report.damages.push(Error::corruption_found(&engine.path, what));
             }
         }
     }

@@ -334,12 +334,7 @@ impl Storage for Files {
             if error.kind() != ErrorKind::NotFound {
                 return error.leaving_nothing_unknown();
             }
-            let message = format!(
-                "the table {} is missing; put it back from a backup, or salvage the others with \
-                 `weir repair`",
-                self.name_of(Object::Table(uid))
-            );
-            Error::with_source(ErrorKind::NotFound, message, error)
+            Error::missing_table(self.name_of(Object::Table(uid)), error)
         })?;
         let bytes = file.len().map_err(Error::leaving_nothing_unknown)?;
         Ok(Arc::new(FileTable { file, bytes }))

@@ -197,7 +197,7 @@ impl CompactionJob {
                     "keys from {first} to {last} in tables that state keys from {from} to {to}; \
                      nothing was installed"
                 );
-                return Err(Error::corruption(&self.name, 0, what));
+                return Err(Error::corruption_found(&self.name, what));
             }
         }
         Ok(())

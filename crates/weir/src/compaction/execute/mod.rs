@@ -217,9 +217,8 @@ fn check_conservation(
     written: Tally,
 ) -> Result<()> {
     let broken = |what: &str, expected: Tally, got: Tally| {
-        Error::corruption(
+        Error::corruption_found(
             job,
-            0,
             format_args!(
                 "entries were lost or changed {what} ({} expected with hash {:016x}, {} found with \
                  hash {:016x}); nothing was installed",
