@@ -414,7 +414,10 @@ impl DbOptions {
         in_range("version_log_bytes", self.debug.version_log_bytes, &VERSION_LOG_BYTES_RANGE)?;
         in_range("row_cache_bytes", self.row_cache_bytes, &(0..=self.memory_budget / 2))?;
         if let Some(cache) = self.block_cache_bytes {
-            in_range("block_cache_bytes", cache, &(0..=self.common_budget()))?;
+            in_range("block_cache_bytes", cache, &(0..=self.common_budget())).map_err(|error| {
+                let what = error.message();
+                Error::invalid(format!("{what}, which is what memory_budget leaves for it"))
+            })?;
         }
         if let Some(files) = self.open_files_max {
             in_range("open_files_max", files, &OPEN_FILES_MAX_RANGE)?;

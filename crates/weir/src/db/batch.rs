@@ -284,8 +284,11 @@ impl std::fmt::Debug for BatchIter<'_> {
     }
 }
 
-fn of_another_store() -> Error {
-    Error::invalid("the batch holds records for another store; use one batch per store")
+pub(super) fn of_another_store() -> Error {
+    Error::invalid(
+        "the batch holds records for another store; write it with that store's `Db`, and use one \
+         batch per store",
+    )
 }
 
 fn too_large() -> Error {

@@ -7,7 +7,7 @@ use std::borrow::BorrowMut;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::options::{DbOptions, DebugDbOptions, Durability, Options};
 use crate::storage::open::Location;
 
@@ -392,7 +392,7 @@ impl Db {
             return Err(error.clone());
         }
         if batch.handle.as_ref().is_some_and(|h| !Arc::ptr_eq(h, &self.handle)) {
-            return Err(Error::invalid("the batch holds records for another store"));
+            return Err(batch::of_another_store());
         }
         batch.pending.durability = durability;
         Ok(())

@@ -92,6 +92,14 @@ fn failed(what: fmt::Arguments<'_>, errno: Errno) -> Error {
             ),
             std::io::Error::from(errno),
         ),
+        Errno::ACCESS | Errno::PERM => Error::with_source(
+            ErrorKind::Io,
+            format!(
+                "{what}: permission denied; let this process read and write the store's directory \
+                 and its files, or, where it may read them only, open the store with `read_only`"
+            ),
+            std::io::Error::from(errno),
+        ),
         Errno::MFILE | Errno::NFILE => Error::with_source(
             ErrorKind::Io,
             format!("{what}: too many open files; raise the limit (ulimit -n)"),
@@ -147,11 +155,31 @@ impl RealDir {
 fn open_dir(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     retry(|| fs::open(path, flags, fs::Mode::empty())).map_err(|errno| match errno {
-        Errno::NOTDIR => {
-            Error::invalid(format!("{} is not a directory; name a directory", path.display()))
-        }
+        Errno::NOTDIR => no_dir(path),
         _ => failed(format_args!("opening the directory {}", path.display()), errno),
     })
+}
+
+/// The error for a directory that could not be made.
+fn not_made(path: &Path, errno: Errno) -> Error {
+    match errno {
+        Errno::NOTDIR => no_dir(path),
+        _ => failed(format_args!("making directory {}", path.display()), errno),
+    }
+}
+
+/// The error for a path of which some part is a file.
+fn no_dir(path: &Path) -> Error {
+    let file = path.ancestors().find(|part| part.is_file()).unwrap_or(path).display();
+    let what = if file.to_string() == path.display().to_string() {
+        format!("{file} is not a directory; name a directory")
+    } else {
+        format!(
+            "{} is no directory's path: {file} is not a directory; name another",
+            path.display()
+        )
+    };
+    Error::invalid(what)
 }
 
 /// Creates `path` and its missing parents, and makes their names durable.
@@ -168,14 +196,12 @@ fn make_dirs(path: &Path) -> Result<()> {
             make_dirs(parent)?;
             match retry(|| fs::mkdir(path, fs::Mode::from_raw_mode(DIR_RIGHTS))) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => {
-                    return Err(failed(format_args!("making directory {}", path.display()), e));
-                }
+                Err(e) => return Err(not_made(path, e)),
             }
         }
         // On a read-only file system `mkdir` fails with EROFS even if the name exists.
         Err(Errno::ROFS) if path.is_dir() => return Ok(()),
-        Err(e) => return Err(failed(format_args!("making directory {}", path.display()), e)),
+        Err(e) => return Err(not_made(path, e)),
     }
     let fd = open_dir(parent)?;
     retry(|| fs::fsync(&fd))

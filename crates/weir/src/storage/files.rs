@@ -85,7 +85,7 @@ impl Files {
         };
         let may_create = options.create && !options.read_only;
         // Before the lock file is created: a foreign directory is left untouched.
-        if matches!(inspect(&*dir)?, Found::Vacant(_)) && !may_create {
+        if matches!(inspect(&*dir, may_create)?, Found::Vacant(_)) && !may_create {
             return Err(absent(&*dir));
         }
         if !options.read_only {
@@ -93,7 +93,7 @@ impl Files {
         }
         let lock = dir.lock(LOCK)?;
         // Again, now that the lock is held.
-        match inspect(&*dir)? {
+        match inspect(&*dir, may_create)? {
             Found::Store => {}
             Found::Vacant(_) if !may_create => return Err(absent(&*dir)),
             Found::Vacant(leftovers) => {
@@ -118,7 +118,7 @@ impl Files {
     /// store, `Locked`, `Io`. Nothing is changed then.
     pub(crate) fn open_damaged(dir: Arc<dyn Dir>) -> Result<Self> {
         let is_log = |name: &String| matches!(parse_name(name), Some(Name::Log(..)));
-        match inspect(&*dir) {
+        match inspect(&*dir, false) {
             Ok(Found::Vacant(ours)) if !ours.iter().any(is_log) => {
                 let what = format!("there is no store in {}; correct the path", dir.path());
                 return Err(Error::new(ErrorKind::NotFound, what));

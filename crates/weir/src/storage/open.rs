@@ -56,7 +56,16 @@ impl Location {
     pub(crate) fn open_damaged(self) -> Result<Arc<dyn RepairStorage>> {
         let dir = match self {
             Self::Dir(dir) => dir,
-            Self::Path(path) => RealDir::open(&path, false)?,
+            Self::Path(path) => RealDir::open(&path, false).map_err(|error| {
+                if error.kind() != ErrorKind::NotFound {
+                    return error;
+                }
+                let what = format!(
+                    "there is no store in {}: the directory does not exist; correct the path",
+                    path.display()
+                );
+                Error::with_source(ErrorKind::NotFound, what, error)
+            })?,
         };
         Ok(Arc::new(Files::open_damaged(dir)?))
     }

@@ -15,12 +15,12 @@ pub(super) enum Found {
     Vacant(Vec<String>),
 }
 
-/// Inspects `dir` without changing it.
+/// Inspects `dir` without changing it; `may_create`: a store could be created there.
 ///
 /// # Errors
 /// `InvalidArgument` if it holds foreign files and no root, `Corruption` if it holds data but no
 /// root, the device's.
-pub(super) fn inspect(dir: &dyn Dir) -> Result<Found> {
+pub(super) fn inspect(dir: &dyn Dir, may_create: bool) -> Result<Found> {
     let names = dir.list()?;
     if names.iter().any(|n| n == ROOT) {
         return Ok(Found::Store);
@@ -31,8 +31,9 @@ pub(super) fn inspect(dir: &dyn Dir) -> Result<Found> {
     let foreign = |name: &str| {
         Err(Error::invalid(format!(
             "the directory {} is not a Weir store: it has no ROOT and holds \"{name}\"; it was \
-             left untouched; name a store's directory, or an empty one for a new store",
-            dir.path()
+             left untouched; name a store's directory{}",
+            dir.path(),
+            if may_create { ", or an empty one for a new store" } else { "" }
         )))
     };
     for name in names {
