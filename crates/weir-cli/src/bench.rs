@@ -16,8 +16,8 @@ use weir_bench::{
     WeirKind, Workload,
 };
 
-/// The end of `weir bench --help`.
-pub(crate) const AFTER_HELP: &str = "Workloads:
+/// What `weir bench --help` says of the workloads.
+pub(crate) const WORKLOADS: &str = "Workloads:
   fillseq fillrandom      every key once, into an empty store
   fillsync                random keys, each durable before the next; a hundredth of --num
   overwrite               random keys of a loaded store
@@ -30,12 +30,7 @@ pub(crate) const AFTER_HELP: &str = "Workloads:
   all                     all of these
 
 They run in the order given, on one store. The fills start from an empty store; the others load it
-first if none of them did, outside the measurement.
-
-Exit codes:
-  0  done
-  1  an error; one sentence on stderr says what happened and what to do
-  2  the command line was wrong";
+first if none of them did, outside the measurement.";
 
 /// Options of `weir bench`.
 #[derive(Args, Debug)]
@@ -228,10 +223,10 @@ fn stored(dir: &Path, reuse: bool) -> Result<Option<Options>> {
              with --dir"
         ))),
         Err(error) => {
-            let Failure { code: _, message } = error.into();
-            Err(Failure::new(format_args!(
-                "nobody can say whether `weir bench` made what is in {shown}: {message}"
-            )))
+            let Failure { code, message } = Failure::engine(&error);
+            let message =
+                format!("nobody can say whether `weir bench` made what is in {shown}: {message}");
+            Err(Failure { code, message })
         }
     }
 }

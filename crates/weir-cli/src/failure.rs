@@ -4,7 +4,6 @@ use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use weir::ErrorKind;
 
 /// Exit code of a command that failed.
 pub(crate) const ERROR: u8 = 1;
@@ -12,7 +11,8 @@ pub(crate) const ERROR: u8 = 1;
 /// Exit code of a command line that is wrong, independent of what is on the disk.
 const USAGE: u8 = 2;
 
-/// Exit code of a command that found damage, or answers that differ from what they must be.
+/// Exit code of every command that met damage, lost data, or got answers that differ from what
+/// they must be.
 pub(crate) const DIFFERENCE: u8 = 3;
 
 /// The last section of `--help`. Most usage errors (2) come from the argument parser.
@@ -20,7 +20,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
   2  the command line was wrong
-  3  verification found damage or a difference";
+  3  the store is damaged, data was lost, or an answer is not what it must be";
 
 /// The engine's options that the command line sets.
 const OPTIONS: [(&str, &str); 11] = [
@@ -38,8 +38,13 @@ const OPTIONS: [(&str, &str); 11] = [
 ];
 
 /// What the engine's sentences say to programs, and what people at a terminal can do.
-const WORDS: [(&str, &str); 5] = [
+const WORDS: [(&str, &str); 6] = [
     ("without read_only", "without --read-only"),
+    (
+        "let this process read and write the store's directory and its files,",
+        "let this user read and write the store's directory and its files (chown, chmod), run weir \
+         as the user to whom they belong,",
+    ),
     ("open the store with `read_only`", "look at the store with `weir shell --read-only`"),
     (
         "memory_budget / 8 and log_area_bytes / 4",
@@ -51,6 +56,12 @@ const WORDS: [(&str, &str); 5] = [
     ),
     (", drop a keyspace, or choose larger table_bytes", " or drop a keyspace"),
 ];
+
+/// An input or output error, on Linux.
+const EIO: i32 = 5;
+
+/// What to do about it.
+const DEVICE_ADVICE: &str = "; look at the device and the system's log";
 
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -90,6 +101,12 @@ impl Failure {
         })
     }
 
+    /// An error of the engine, about what is on the disk.
+    pub(crate) fn engine(error: &weir::Error) -> Self {
+        let code = if error.damage().is_some() { DIFFERENCE } else { ERROR };
+        Self { code, message: sentence(error) }
+    }
+
     /// Damage or a difference that was found.
     pub(crate) fn difference(message: impl fmt::Display) -> Self {
         Self { code: DIFFERENCE, message: message.to_string() }
@@ -107,13 +124,6 @@ pub(crate) fn parse<T: FromStr<Err = weir::Error>>(text: &str) -> Result<T, Stri
     text.parse().map_err(|error| argument(&error))
 }
 
-/// What to do about an error of the operating system, where the engine's sentence does not say it:
-/// empty, or to be put behind that.
-pub(crate) fn advice(error: &weir::Error) -> &'static str {
-    let os = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    os.map_or("", os_advice)
-}
-
 /// What to do about an error of the operating system at a store's files.
 pub(crate) fn os_advice(error: &io::Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
@@ -123,19 +133,22 @@ pub(crate) fn os_advice(error: &io::Error) -> &'static str {
         }
         // ENFILE and EMFILE of Linux.
         (_, Some(23 | 24)) => "; raise the limit of open files (`ulimit -n`)",
-        // EIO.
-        (_, Some(5)) => "; look at the device and the system's log",
+        (_, Some(EIO)) => DEVICE_ADVICE,
         _ => "",
     }
 }
 
-/// An error of the engine as the program says it: with advice, and in its words.
+/// An error of the engine as the program says it: in its words, and with advice where the engine
+/// has none.
 pub(crate) fn sentence(error: &weir::Error) -> String {
     let mut sentence = error.to_string();
     for (library, program) in WORDS {
         sentence = sentence.replace(library, program);
     }
-    sentence.push_str(advice(error));
+    let os = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    if os.is_some_and(|os| os.raw_os_error() == Some(EIO)) {
+        sentence.push_str(DEVICE_ADVICE);
+    }
     sentence
 }
 
@@ -144,15 +157,14 @@ impl From<weir::Error> for Failure {
         if let Some(failure) = Self::option(&error) {
             return failure;
         }
-        let code = if error.kind() == ErrorKind::Corruption { DIFFERENCE } else { ERROR };
-        Self { code, message: sentence(&error) }
+        Self::engine(&error)
     }
 }
 
 impl From<weir_bench::EngineError> for Failure {
     fn from(error: weir_bench::EngineError) -> Self {
         let Some(error) = error.weir() else { return Self::new(&error) };
-        Self::option(error).unwrap_or_else(|| Self::new(sentence(error)))
+        error.clone().into()
     }
 }
 

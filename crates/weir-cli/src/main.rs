@@ -58,7 +58,7 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Repair(repair::RepairArgs),
     /// Run benchmark workloads on this machine
-    #[command(after_help = bench::AFTER_HELP)]
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", bench::WORKLOADS))]
     Bench(bench::BenchArgs),
     /// Run the papers' experiments, plot them and report; needs the program weir-lab
     #[command(disable_help_flag = true)]

@@ -1,6 +1,6 @@
 //! `weir verify`: is a store whole.
 
-use crate::failure::{Failure, Result, advice};
+use crate::failure::{Failure, Result, sentence};
 use crate::inspect::{logs, open_read_only};
 use crate::show::{Bytes, Entries, Plural};
 use clap::Args;
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "damage: {damage:#}")?;
     }
     for error in &report.unread {
-        writeln!(out, "not read: {error}{}", advice(error))?;
+        writeln!(out, "not read: {}", sentence(error))?;
     }
     let Some(first) = report.damages.first() else {
         writeln!(out, "no damage")?;

@@ -1,6 +1,6 @@
 //! The shell's commands, one line at a time.
 
-use crate::failure::{Failure, sentence};
+use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::shell::help;
 use crate::show::Plural;
@@ -25,14 +25,14 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) enum Problem {
     /// The line is wrong or the store refused it; others may go well.
-    Line(String),
+    Line(Failure),
     /// The shell has to end: no later command can succeed.
     Stop(Failure),
 }
 
 impl Problem {
     fn line(message: impl fmt::Display) -> Self {
-        Self::Line(message.to_string())
+        Self::Line(Failure::new(message))
     }
 }
 
@@ -40,7 +40,7 @@ impl From<weir::Error> for Problem {
     fn from(error: weir::Error) -> Self {
         match error.kind() {
             ErrorKind::Poisoned | ErrorKind::Closed => Self::Stop(error.into()),
-            _ => Self::line(sentence(&error)),
+            _ => Self::Line(Failure::engine(&error)),
         }
     }
 }
@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
     pub(crate) fn line(&mut self, line: &[u8], out: &mut dyn Write) -> Outcome<Step> {
         let result = match split(line) {
             Ok(words) => self.words(&words, out),
-            Err(message) => Err(Problem::Line(message)),
+            Err(message) => Err(Problem::line(message)),
         };
         if let (Err(Problem::Line(_)), Some(batch)) = (&result, &mut self.batch) {
             batch.refused += 1;

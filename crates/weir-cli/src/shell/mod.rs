@@ -1,13 +1,14 @@
 //! `weir shell`: commands typed at a store, or piped into it.
 //!
 //! Typed: line editing, errors shown and forgotten. Piped: an error goes to stderr with its line
-//! number, the following lines still run, and the exit code says that something failed. A batch in
-//! which a line failed is not written, and neither is one that the input does not end.
+//! number, the following lines still run, and the exit code says that something failed, or that
+//! damage was met. A batch in which a line failed is not written, and neither is one that the input
+//! does not end.
 
 mod execute;
 mod help;
 
-use crate::failure::{ERROR, EXIT_CODES, Failure, Result};
+use crate::failure::{EXIT_CODES, Failure, Result};
 use crate::inspect::explain;
 use crate::interrupt::Interrupt;
 use crate::show::Count;
@@ -103,7 +104,7 @@ fn typed(
         match session.line(line.as_bytes(), out) {
             Ok(Step::Next) => {}
             Ok(Step::Exit) => return Ok(()),
-            Err(Problem::Line(message)) => eprintln!("{message}"),
+            Err(Problem::Line(failure)) => eprintln!("{}", failure.message),
             Err(Problem::Stop(failure)) => return Err(failure),
         }
     }
@@ -113,10 +114,11 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
     let mut input = BufReader::with_capacity(1 << 16, std::io::stdin().lock());
     let mut line = Vec::new();
     let mut number = 0u64;
-    let mut failed = 0u64;
-    let mut report = |number: u64, message: &str| {
-        eprintln!("weir: line {number}: {message}");
-        failed += 1;
+    // The worst of all lines: damage, if one of them met it.
+    let mut code = 0;
+    let mut report = |number: u64, failure: &Failure| {
+        eprintln!("weir: line {number}: {}", failure.message);
+        code = code.max(failure.code);
     };
     loop {
         if interrupt.requested() {
@@ -147,9 +149,9 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
         match session.line(content.strip_suffix(b"\r").unwrap_or(content), out) {
             Ok(Step::Next) => {}
             Ok(Step::Exit) => break,
-            Err(Problem::Line(message)) => {
+            Err(Problem::Line(failure)) => {
                 out.flush()?;
-                report(number, &message);
+                report(number, &failure);
             }
             Err(Problem::Stop(failure)) => {
                 out.flush()?;
@@ -159,12 +161,13 @@ fn piped(session: &mut Session<'_>, interrupt: &Interrupt, out: &mut dyn Write) 
     }
     if let Some(writes) = session.open_batch() {
         out.flush()?;
-        report(number, &format!("the batch has no end; it was not applied ({writes})"));
+        let what = format_args!("the batch has no end; it was not applied ({writes})");
+        report(number, &Failure::new(what));
     }
     out.flush()?;
-    if failed == 0 {
+    if code == 0 {
         return Ok(());
     }
     // Every error was printed where it happened.
-    Err(Failure { code: ERROR, message: String::new() })
+    Err(Failure { code, message: String::new() })
 }

@@ -54,6 +54,10 @@ fn no_store() {
         weir(dir.path(), &[command, "other"]).fails(1, &["other"]);
         weir(dir.path(), &[command, "file"]).fails(1, &["file"]);
     }
+    for command in ["shell", "inspect", "verify", "repair"] {
+        let ran = weir(dir.path(), &[command, "other"]);
+        assert!(!ran.err.contains("new store"), "{command} makes none: {}", ran.err);
+    }
     weir(dir.path(), &["shell", "empty"]).fails(1, &["--create"]);
     weir(dir.path(), &["shell", "missing"]).fails(1, &["`weir shell --create missing`"]);
     // Why it cannot be made, not that it is missing.
@@ -124,9 +128,10 @@ fn a_damaged_store() {
 }
 
 /// Goal: what an error cut short is no answer, and a store that damage keeps from opening says how
-/// to go on, which `verify` cannot. Method: a count over a damaged table; then every command at a
-/// store with a damaged root.
+/// to go on, which `verify` cannot; all commands have one exit code for it. Method: a count over a
+/// damaged and a missing table; then every command at a store with a damaged root.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test moves files as a user would")]
 fn damage_and_what_to_do() {
     let dir = temporary();
     make_store(dir.path());
@@ -138,8 +143,17 @@ fn damage_and_what_to_do() {
     bytes[10] ^= 1;
     write(&table, &bytes);
     let counted = weir_with(dir.path(), &["shell", "--read-only", "store"], b"count\n");
-    counted.fails(1, &["line 1", "corruption", "weir repair DIR"]);
+    counted.fails(3, &["line 1", "corruption", "`weir repair store`"]);
     assert_eq!(counted.out, "");
+    // The worst of several lines counts.
+    let lines = weir_with(dir.path(), &["shell", "store"], b"count\nnonsense\n");
+    assert_eq!(lines.code, 3, "{}", lines.err);
+    let aside = dir.path().join("aside");
+    std::fs::rename(&table, &aside).expect("a file can be moved");
+    let counted = weir_with(dir.path(), &["shell", "store"], b"count\n");
+    counted.fails(3, &["line 1", "not found", "`weir repair store`"]);
+    assert_eq!(counted.err.matches("repair").count(), 1, "{}", counted.err);
+    std::fs::rename(&aside, &table).expect("a file can be moved");
     write(&table, &whole);
     let root = store.join("ROOT");
     let mut bytes = read(&root);
@@ -150,6 +164,8 @@ fn damage_and_what_to_do() {
         ran.fails(3, &["ROOT", "cannot be opened", "`weir repair store`"]);
         assert!(!ran.err.contains("weir verify"), "{}", ran.err);
     }
+    let bench = &["bench", "readrandom", "--num", "10", "--reuse", "--dir", "store"];
+    weir(dir.path(), bench).fails(3, &["ROOT"]);
     let repaired = weir(dir.path(), &["repair", "store"]);
     assert!(repaired.ok().contains("repaired without loss"), "{}", repaired.out);
     assert_eq!(weir_with(dir.path(), &["shell", "store"], b"count\n").ok(), "500\n");
