@@ -118,6 +118,13 @@ impl Workload {
         )
     }
 
+    /// Whether it reads only keys that a loaded store has: a read that finds none tells that the
+    /// store was loaded otherwise. The latest keys of `ycsb-d` may be on their way.
+    #[must_use]
+    pub fn reads_loaded_keys(self) -> bool {
+        !matches!(self, Self::ReadMissing | Self::YcsbD)
+    }
+
     /// Whether one more thread writes while the clients read.
     #[must_use]
     pub fn has_background_writer(self) -> bool {

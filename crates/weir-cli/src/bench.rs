@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result, os_advice, parse};
 use crate::interrupt::Interrupt;
 use crate::show::{Bytes, Count, Micros, parse_size, progress_style, table};
-use crate::tree::{TreeArgs, flag, say_set};
+use crate::tree::{TreeArgs, flag, say, say_set};
 use clap::Args;
 use indicatif::ProgressBar;
 use std::io::Write;
@@ -173,6 +173,9 @@ pub(crate) fn run(args: &BenchArgs, interrupt: &Interrupt, out: &mut dyn Write) 
         print_results(&results, out)?;
         print_requests(&results, out)?;
     }
+    for result in results.iter().filter(|result| missed(result)) {
+        say(&missing(result), args.json, out)?;
+    }
     if progress.stopped() { Err(Interrupt::failure()) } else { Ok(()) }
 }
 
@@ -333,6 +336,22 @@ fn watched<T, E>(
         drop(done);
         result
     })
+}
+
+/// Whether reads found no key where a loaded store has one.
+fn missed(result: &Measurement) -> bool {
+    let workload: Result<Workload, _> = result.workload.parse();
+    result.missing > 0 && workload.is_ok_and(Workload::reads_loaded_keys)
+}
+
+fn missing(result: &Measurement) -> String {
+    format!(
+        "{} missed {} of {} keys that a store which was filled as said here has: give --num, \
+         --key-size and --keys as they were when it was filled",
+        result.workload,
+        Count(result.missing),
+        Count(result.found + result.missing)
+    )
 }
 
 fn doing(phase: Phase) -> &'static str {

@@ -169,10 +169,13 @@ pub(crate) fn flag(name: &str, value: Option<impl Display>) -> Option<String> {
     value.map(|value| format!("{name} {value}"))
 }
 
-/// Says that a store that was there was given other options: in the output, or on stderr if the
-/// output is for programs.
+/// Says that a store that was there was given other options.
 pub(crate) fn say_set(given: &[String], json: bool, out: &mut dyn Write) -> Result<()> {
-    let what = format!("set in the store, where it stays: {}", given.join(" "));
+    say(&format!("set in the store, where it stays: {}", given.join(" ")), json, out)
+}
+
+/// Says `what` in a note: in the output, or on stderr if the output is for programs.
+pub(crate) fn say(what: &str, json: bool, out: &mut dyn Write) -> Result<()> {
     if json {
         eprintln!("weir: {what}");
     } else {

@@ -139,6 +139,27 @@ fn a_store_that_is_used_again_keeps_its_options() {
     assert!(made.contains("gear") && made.contains("ratio 5"), "kept by the new policy: {made}");
 }
 
+/// Goal: reads of a store that was filled with fewer keys, or with other ones, are not taken for
+/// reads of keys that are there. Method: both, for people and for programs; a workload that reads
+/// what is not there says nothing.
+#[test]
+fn keys_that_should_be_there() {
+    let dir = temporary();
+    let run = |args: &[&str]| weir(dir.path(), &[&["bench", "--dir", "store"], args].concat());
+    run(&["fillseq", "--num", "1000"]).ok();
+    let same = run(&["readrandom", "readmissing", "--num", "1000", "--reuse"]);
+    assert!(!same.ok().contains("note"), "{}", same.out);
+    let more = run(&["readrandom", "--num", "100000", "--reuse"]);
+    let notes: Vec<&str> = more.ok().lines().filter(|line| line.starts_with("note")).collect();
+    let [note] = notes[..] else { panic!("{}", more.out) };
+    assert!(note.starts_with("note      readrandom missed 9"), "{note}");
+    assert!(note.contains(" of 100,000 keys") && note.contains("--num"), "{note}");
+    let other =
+        run(&["readseq", "ycsb-c", "--num", "1000", "--key-size", "32", "--reuse", "--json"]);
+    assert_eq!(other.code, 0, "{}", other.err);
+    assert!(other.err.starts_with("weir: ycsb-c missed 1,000 of 1,000 keys"), "{}", other.err);
+}
+
 /// Goal: no table without rows. Method: reads of what is in memory ask nothing of the device.
 #[test]
 fn no_empty_tables() {
