@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 /// An ordered key-value store in a directory: look into one, repair it, measure it
 #[derive(Parser, Debug)]
-#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "weir", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
