@@ -22,6 +22,37 @@
 //!   of `log_area_bytes`.
 //! * A batch: records may begin in its first 2 GiB, and it has fewer than 2^32 of them.
 //! * Keyspaces of a store: 4,096; a keyspace's name: 1 to 255 bytes without control characters.
+//!
+//! # What there is not
+//!
+//! * A range delete: delete the keys, as below, or keep what goes together in a keyspace of its own
+//!   and [drop](Db::drop_keyspace) that.
+//! * Transactions: a batch is atomic, a [`Snapshot`] is one state of the store, but nothing notices
+//!   that what a batch is based on was changed since it was read. Writers who read first have to
+//!   exclude each other.
+//! * Merge operators: read, change, write.
+//!
+//! A range is deleted batch by batch, so that no batch gets large; each is atomic, all of them are
+//! not:
+//!
+//! ```
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = weir::Db::open(dir.path().join("data"))?;
+//! # for i in 0..3000u32 { db.put(format!("log/{i}"), "x")?; }
+//! # db.put("other", "stays")?;
+//! use weir::{Durability, WriteBatch};
+//! let mut batch = WriteBatch::new();
+//! for key in db.prefix("log/").keys() {
+//!     batch.delete(db.default_keyspace(), key?);
+//!     if batch.len() == 1000 {
+//!         db.write(&mut batch, Durability::Buffered)?;
+//!         batch.clear();
+//!     }
+//! }
+//! db.write(&mut batch, Durability::Buffered)?;
+//! # assert_eq!(db.keys().count(), 1);
+//! # Ok::<(), weir::Error>(())
+//! ```
 
 #![warn(missing_debug_implementations)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
