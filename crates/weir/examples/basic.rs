@@ -2,7 +2,7 @@
 
 use weir::{Db, Durability};
 
-fn main() -> weir::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("weir-example-basic-{}", std::process::id()));
 
     let db = Db::open(&path)?;
@@ -21,5 +21,8 @@ fn main() -> weir::Result<()> {
         println!("{} is {}", String::from_utf8_lossy(&key), String::from_utf8_lossy(&value));
     }
     db.close()?;
-    Db::destroy(&path)
+    Db::destroy(&path)?;
+    // The directory may be older than the store, so that `destroy` leaves it.
+    std::fs::remove_dir(&path)?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use weir::{Db, Durability, WriteBatch};
 
-fn main() -> weir::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("weir-example-batch-{}", std::process::id()));
     let db = Db::open(&path)?;
     let accounts = db.default_keyspace().clone();
@@ -37,5 +37,8 @@ fn main() -> weir::Result<()> {
         println!("{} has {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&amount));
     }
     db.close()?;
-    Db::destroy(&path)
+    Db::destroy(&path)?;
+    // The directory may be older than the store, so that `destroy` leaves it.
+    std::fs::remove_dir(&path)?;
+    Ok(())
 }

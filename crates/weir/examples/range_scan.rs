@@ -2,7 +2,7 @@
 
 use weir::Db;
 
-fn main() -> weir::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("weir-example-range-{}", std::process::id()));
     let db = Db::open(&path)?;
     for (city, people) in
@@ -42,5 +42,8 @@ fn main() -> weir::Result<()> {
     drop(cursor);
 
     db.close()?;
-    Db::destroy(&path)
+    Db::destroy(&path)?;
+    // The directory may be older than the store, so that `destroy` leaves it.
+    std::fs::remove_dir(&path)?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use weir::Db;
 
-fn main() -> weir::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::temp_dir().join(format!("weir-example-snapshot-{}", std::process::id()));
     let db = Db::open(&path)?;
     for number in 0..1000u32 {
@@ -30,5 +30,8 @@ fn main() -> weir::Result<()> {
 
     drop(snapshot); // compactions may drop the old versions from now on
     db.close()?;
-    Db::destroy(&path)
+    Db::destroy(&path)?;
+    // The directory may be older than the store, so that `destroy` leaves it.
+    std::fs::remove_dir(&path)?;
+    Ok(())
 }

@@ -236,7 +236,8 @@ impl Db {
         }
     }
 
-    /// Removes the store in the directory `path`, and only what is its own.
+    /// Removes the store in the directory `path`, and only what is its own. The directory stays,
+    /// also if it is empty then: it may have been there before the store, or be a mount point.
     ///
     /// # Errors
     /// `Locked` if it is open, `InvalidArgument` if the directory is not a store's, `Io`. No store:
