@@ -159,15 +159,17 @@ pub struct DbOptions {
     /// [`DEFAULT_BACKGROUND_THREADS`].
     /// RocksDB: `max_background_jobs`.
     pub background_threads: usize,
-    /// Most bytes of one write-ahead log segment. The first ones of an opening are smaller, from
-    /// 128 KiB on, and where writers sync, a segment takes at most 4 MiB unless one group of theirs
-    /// needs more. Range: [`LOG_SEGMENT_BYTES_RANGE`]. Default: [`DEFAULT_LOG_SEGMENT_BYTES`], but
-    /// at most a quarter of `log_area_bytes`.
+    /// Most bytes of one write-ahead log segment. Whatever is set, a segment has at most a quarter
+    /// of `log_area_bytes`, so that there are several to let go of one by one: more is accepted,
+    /// and has no effect. The first ones of an opening are smaller, from 128 KiB on, and where
+    /// writers sync, a segment takes at most 4 MiB unless one group of theirs needs more. Range:
+    /// [`LOG_SEGMENT_BYTES_RANGE`]. Default: [`DEFAULT_LOG_SEGMENT_BYTES`].
     pub log_segment_bytes: u64,
     /// Bytes that all live log segments may take; a keyspace that pins the oldest segment while the
     /// log has more than half of it is flushed, and earlier if the log is long for the little that
     /// it holds. A batch that is larger is written all the same, and what waits for flushes that
-    /// are slower than writers stays in the log. Range: [`LOG_AREA_BYTES_RANGE`]. Default:
+    /// are slower than writers stays in the log. A quarter of it bounds a log segment, whatever
+    /// `log_segment_bytes` says, and a value. Range: [`LOG_AREA_BYTES_RANGE`]. Default:
     /// [`DEFAULT_LOG_AREA_BYTES`].
     /// RocksDB: `max_total_wal_size`.
     pub log_area_bytes: u64,
