@@ -70,7 +70,8 @@ use defaults::*;
 #[non_exhaustive]
 pub enum Durability {
     /// Memtable only: lost at a process crash unless flushed before, also if a later write is kept.
-    /// A batch over several keyspaces is refused (H52).
+    /// A batch over several keyspaces is refused: each of them is flushed by itself, so that a
+    /// crash could leave half of a batch that is not in the log.
     None,
     /// In the log, in the operating system's hands: survives a process kill, not a power loss.
     #[default]

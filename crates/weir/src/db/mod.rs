@@ -195,8 +195,8 @@ impl Builder {
     }
 
     /// Repairs the store instead of opening it: see [`Db::repair`]. Of the options only
-    /// `memory_budget` (a quarter of it bounds what is read of the log at once) and
-    /// [`version_log_bytes`](crate::DebugDbOptions::version_log_bytes) matter.
+    /// `memory_budget` (a quarter of it bounds what is read of the log at once) and, of those for
+    /// tests, [`DebugDbOptions::version_log_bytes`] matter.
     ///
     /// # Errors
     /// As [`Db::repair`].
