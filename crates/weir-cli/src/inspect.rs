@@ -1,7 +1,7 @@
 //! `weir inspect`: what a store consists of, without changing it.
 
 use crate::failure::{Failure, Result};
-use crate::show::{Bytes, Count, table};
+use crate::show::{Bytes, Count, Entries, Plural, table};
 use crate::words::{Escaped, Quoted};
 use clap::Args;
 use serde_json::{Value, json};
@@ -150,10 +150,10 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
             let left = level.runs.iter().filter(|run| run.draining).flat_map(|run| &run.tables);
             writeln!(
                 out,
-                "  level {number} drains: {} of {} left ({} entries then)",
+                "  level {number} drains: {} of {} left ({} then)",
                 Bytes(left.map(|table| table.bytes).sum()),
                 Bytes(level.rotated_bytes),
-                Count(level.rotated_entries)
+                Entries(level.rotated_entries)
             )?;
         }
     }
@@ -168,11 +168,11 @@ fn print_tables(keyspace: &KeyspaceDescription, out: &mut dyn Write) -> Result<(
         for table in level.runs.iter().flat_map(|run| &run.tables) {
             writeln!(
                 out,
-                "  table {:06} in level {number}: {} in {} blocks, sequences {} to {}, \
+                "  table {:06} in level {number}: {} in {}, sequences {} to {}, \
                  keys {} to {}",
                 table.uid,
                 Bytes(table.bytes),
-                Count(u64::from(table.blocks)),
+                Plural(u64::from(table.blocks), "block"),
                 table.sequences.0,
                 table.sequences.1,
                 Quoted(&table.smallest),

@@ -105,19 +105,29 @@ impl RepairReport {
     }
 }
 
+/// A count with the name of what is counted: `1 table`, `2 tables`.
+fn counted(n: u64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}
+
+fn entries(n: u64) -> String {
+    counted(n, "entry", "entries")
+}
+
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tables, entries) = (self.tables_sound, self.entries_sound);
+        let tables = counted(self.tables_sound, "table", "tables");
+        let held = entries(self.entries_sound);
+        let groups = counted(self.groups_sound, "commit group", "commit groups");
         if self.healthy {
             return write!(
                 f,
-                "nothing to repair: {tables} tables with {entries} entries and {} commit groups \
-                 are sound; nothing was changed{}",
-                self.groups_sound,
+                "nothing to repair, all is sound: {tables} with {held}, {groups}; nothing was \
+                 changed{}",
                 self.told_before()
             );
         }
-        writeln!(f, "sound: {tables} tables with {entries} entries, {} groups", self.groups_sound)?;
+        writeln!(f, "sound: {tables} with {held}, {groups}")?;
         for fault in &self.structure {
             writeln!(f, "structure: {fault:#}")?;
         }
@@ -137,12 +147,12 @@ impl fmt::Display for RepairReport {
             if let Some(keyspace) = &table.keyspace {
                 write!(f, " of keyspace {keyspace:?}")?;
             }
-            if let Some(entries) = table.entries {
-                write!(f, " with {entries} entries")?;
+            if let Some(held) = table.entries {
+                write!(f, " with {}", entries(held))?;
             }
             writeln!(f, ": {:#}", table.why)?;
             if table.entries_kept > 0 {
-                writeln!(f, "  kept of it: {} entries", table.entries_kept)?;
+                writeln!(f, "  kept of it: {}", entries(table.entries_kept))?;
             }
             for (first, last) in &table.lost_ranges {
                 let (first, last) = (Printable(first), Printable(last));
@@ -154,13 +164,15 @@ impl fmt::Display for RepairReport {
             }
         }
         for log in &self.lost_log {
-            let (groups, entries, why) = (log.groups, log.entries, &log.why);
-            match groups {
+            let why = &log.why;
+            match log.groups {
                 0 => writeln!(f, "perhaps lost: what the write-ahead log had here: {why:#}")?,
                 _ => writeln!(
                     f,
-                    "lost: the write-ahead log from a damaged place on, at least {groups} groups \
-                     with {entries} entries: {why:#}"
+                    "lost: the write-ahead log from a damaged place on, at least {} with {}: \
+                     {why:#}",
+                    counted(log.groups, "group", "groups"),
+                    entries(log.entries)
                 )?,
             }
         }
