@@ -6,7 +6,7 @@ use crate::document::{Files, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
-const ALL: [(&str, &str); 22] = [
+const ALL: [(&str, &str); 21] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -14,7 +14,6 @@ const ALL: [(&str, &str); 22] = [
     ("lsbm-fig12", include_str!("../experiments/lsbm-fig12.toml")),
     ("lsbm-fig13", include_str!("../experiments/lsbm-fig13.toml")),
     ("lsbm-fig14", include_str!("../experiments/lsbm-fig14.toml")),
-    ("lsbm-fig14-later", include_str!("../experiments/lsbm-fig14-later.toml")),
     ("lsbm-fig15", include_str!("../experiments/lsbm-fig15.toml")),
     ("lsbm-fig16", include_str!("../experiments/lsbm-fig16.toml")),
     ("lsbm-fig17", include_str!("../experiments/lsbm-fig17.toml")),

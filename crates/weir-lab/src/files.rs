@@ -6,7 +6,7 @@
 //! | path | what |
 //! |---|---|
 //! | `runs/KEY.json` | what a run gave; the key covers its options, the seed and the program |
-//! | `images/KEY/` | a loaded store that runs start from |
+//! | `images/KEY/` | a loaded store that runs start from; see `image` |
 //! | `work/` | stores of runs that are going on |
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> String {
 }
 
 /// FNV-1a, in 128 bits.
-fn hash(parts: &[&[u8]]) -> String {
+pub(crate) fn hash(parts: &[&[u8]]) -> String {
     let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
     for part in parts {
         // The length keeps two parts from being taken for one.
@@ -86,6 +86,52 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     std::fs::rename(&draft, path).map_err(failed("naming", path))
 }
 
+/// The names in `path`.
+fn list(path: &Path) -> Result<Vec<String>> {
+    let dir = RealDir::open(path, false).map_err(|e| e.to_string())?;
+    dir.list().map_err(|e| e.to_string())
+}
+
+/// Puts the store of `image` into the directory `path`: tables, which are never changed, by links,
+/// the rest as copies.
+///
+/// # Errors
+/// What failed, and where.
+pub(crate) fn fill(path: &Path, image: &Path) -> Result<()> {
+    for name in list(image)? {
+        let (from, to) = (image.join(&name), path.join(&name));
+        if !name.ends_with(".tbl") || std::fs::hard_link(&from, &to).is_err() {
+            std::fs::copy(&from, &to).map_err(failed("copying", &from))?;
+        }
+    }
+    Ok(())
+}
+
+/// A hash of the names and bytes of all files in `path`.
+///
+/// # Errors
+/// What failed, and where.
+#[expect(clippy::disallowed_methods, reason = "an image, as files")]
+pub(crate) fn hash_directory(path: &Path) -> Result<String> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for name in list(path)? {
+        let file = path.join(&name);
+        parts.push(std::fs::read(&file).map_err(failed("reading", &file))?);
+        parts.push(name.into_bytes());
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    Ok(hash(&parts))
+}
+
+/// Bytes of all tables in `path`.
+#[cfg(test)]
+pub(crate) fn bytes_in(path: &Path) -> Result<u64> {
+    let tables = list(path)?.into_iter().filter(|name| name.ends_with(".tbl"));
+    let sizes = tables.map(|name| std::fs::metadata(path.join(name)).map(|file| file.len()));
+    let sizes: std::io::Result<Vec<u64>> = sizes.collect();
+    sizes.map(|sizes| sizes.iter().sum()).map_err(failed("looking at", path))
+}
+
 /// A directory of its own that is removed at the end.
 pub struct WorkDir {
     path: PathBuf,
@@ -127,20 +173,12 @@ impl WorkDir {
         }
     }
 
-    /// Puts the store of `image` here: tables, which are never changed, by links, the rest as
-    /// copies.
+    /// Puts the store of `image` here.
     ///
     /// # Errors
     /// What failed, and where.
     pub fn fill_from(&self, image: &Path) -> Result<()> {
-        let dir = RealDir::open(image, false).map_err(|e| e.to_string())?;
-        for name in dir.list().map_err(|e| e.to_string())? {
-            let (from, to) = (image.join(&name), self.path.join(&name));
-            if !name.ends_with(".tbl") || std::fs::hard_link(&from, &to).is_err() {
-                std::fs::copy(&from, &to).map_err(failed("copying", &from))?;
-            }
-        }
-        Ok(())
+        fill(&self.path, image)
     }
 }
 

@@ -14,6 +14,7 @@ pub mod document;
 pub mod experiment;
 pub mod files;
 pub mod formulas;
+mod image;
 pub mod measure;
 pub mod operations;
 pub mod outcome;

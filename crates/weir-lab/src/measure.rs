@@ -1,8 +1,13 @@
 //! What is derived from a run: series over time, and numbers.
 //!
 //! A measure has a name. `hit_ratio`, `qps` and the like are values per window; with `_mean`,
-//! `_deviation`, `_low`, `_high`, `_amplitude`, `_period` or `_strength` behind it, one number over
-//! all windows. The others are numbers over the whole measured part.
+//! `_deviation`, `_low`, `_high`, `_spread` (highest over lowest), `_amplitude`, `_period` or
+//! `_strength` behind it, one number over all windows; with `_overall`, the value of the whole
+//! measured part as one window: hits over lookups, where the mean weighs a window with few lookups
+//! like one with many. The others are numbers over the whole measured part.
+//!
+//! A window holds [`LOOKUPS_MIN`] lookups in the block cache on average, if there are that many:
+//! those of the samples are joined until it does. Fewer would show single hits.
 //!
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
@@ -10,6 +15,12 @@
 use weir::defaults::LEVELS;
 
 use crate::record::{Record, Sample};
+
+/// Lookups that a window holds on average at least.
+const LOOKUPS_MIN: f64 = 500.0;
+
+/// Windows that are left at least, however few lookups they hold.
+const WINDOWS_MIN: usize = 20;
 
 /// A measure per window.
 struct PerWindow {
@@ -134,7 +145,8 @@ pub fn levels(record: &Record) -> usize {
 /// `level_write_rate_N`: bytes a second that merges wrote into the N-th level, over the bytes a
 /// second that were flushed; `level_update_rate_N`: the part of the level that they replaced per
 /// virtual second; `level_update_ratio_N`: that of the N-th level over that of the next.
-/// `level_write_rate_inner` is the mean of the write rates of all levels but the last.
+/// `level_write_rate_inner` is the mean of the write rates of all levels but the last,
+/// `level_start_bytes_N` what the N-th level held at the start.
 fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     let level = LEVELS.checked_sub(levels(record))? + number.checked_sub(1)?;
     let (first, last) = record.samples.first().zip(record.samples.last())?;
@@ -143,6 +155,7 @@ fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     let held: u64 = record.samples.iter().map(|s| s.levels[level][0]).sum();
     let held = held as f64 / record.samples.len() as f64;
     match base {
+        "level_start_bytes" => first.levels.get(level).map(|[bytes, _]| *bytes as f64),
         "level_write_rate" => {
             Some(ratio(grown(*before, *after), grown(first.flushed_bytes, last.flushed_bytes)))
         }
@@ -157,12 +170,26 @@ fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     }
 }
 
+/// The samples at the ends of the windows.
+fn windows(record: &Record) -> Vec<&Sample> {
+    let samples = &record.samples;
+    let all = samples.len().saturating_sub(1);
+    let Some((first, last)) = samples.first().zip(samples.last()) else { return Vec::new() };
+    let lookups = grown(first.hits, last.hits) + grown(first.misses, last.misses);
+    let joined = match ratio(lookups, all as f64) {
+        none if none <= 0.0 => 1,
+        held => (LOOKUPS_MIN / held).ceil() as usize,
+    };
+    samples.iter().step_by(joined.min(all / WINDOWS_MIN).max(1)).collect()
+}
+
 /// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
 /// measure.
 #[must_use]
 pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
     let measure = PER_WINDOW.iter().find(|m| m.name == name)?;
-    let pairs = record.samples.windows(2).filter_map(|pair| match pair {
+    let samples = windows(record);
+    let pairs = samples.windows(2).filter_map(|pair| match pair {
         [a, b] => Some([b.seconds, (measure.of)(record, a, b)]),
         _ => None,
     });
@@ -181,7 +208,7 @@ pub fn unit(name: &str) -> &'static str {
     let longest = |m: &&PerWindow| name.strip_prefix(m.name).is_some();
     match PER_WINDOW.iter().filter(longest).max_by_key(|m| m.name.len()) {
         Some(_) if name.ends_with("_period") => "s",
-        Some(_) if name.ends_with("_strength") => "",
+        Some(_) if name.ends_with("_strength") || name.ends_with("_spread") => "",
         Some(measure) => measure.unit,
         None => "",
     }
@@ -209,6 +236,12 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         let rates: Option<Vec<f64>> = (1..levels(record)).map(rate).collect();
         return rates.map(|rates| mean(&rates)).ok_or_else(unknown);
     }
+    if statistic == "overall"
+        && let Some(measure) = PER_WINDOW.iter().find(|m| m.name == base)
+    {
+        let ends = record.samples.first().zip(record.samples.last());
+        return Ok(ends.map_or(0.0, |(a, b)| (measure.of)(record, a, b)));
+    }
     if let Ok(level) = statistic.parse() {
         return level_number(record, base, level).ok_or_else(unknown);
     }
@@ -223,6 +256,7 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         "deviation" => Ok(deviation(&values)),
         "low" => Ok(percentile(&values, 0.05)),
         "high" => Ok(percentile(&values, 0.95)),
+        "spread" => Ok(ratio(percentile(&values, 0.95), percentile(&values, 0.05))),
         "amplitude" => Ok(percentile(&values, 0.95) - percentile(&values, 0.05)),
         "period" => Ok(period(&values).map_or(0.0, |(lag, _)| lag as f64 * window)),
         "strength" => Ok(period(&values).map_or(0.0, |(_, strength)| strength)),
@@ -337,7 +371,9 @@ mod tests {
         assert!(number_of(&flat, "hit_ratio_period").abs() < 1e-9);
         for record in [Record::default(), record(&[])] {
             for measure in PER_WINDOW {
-                for statistic in ["mean", "deviation", "low", "high", "period", "strength"] {
+                let statistics =
+                    ["mean", "deviation", "low", "high", "spread", "period", "strength", "overall"];
+                for statistic in statistics {
                     let name = format!("{}_{statistic}", measure.name);
                     assert!(number_of(&record, &name).is_finite(), "{name}");
                 }
@@ -361,6 +397,31 @@ mod tests {
             let name = format!("level_write_rate_{name}");
             assert!((number_of(&record, &name) - rate).abs() < 1e-9, "{name}");
         }
+    }
+
+    /// Goal: hits over lookups are not the mean of the windows' ratios, and windows of few lookups
+    /// are joined. Method: a long window with many hits and short ones without; 400 windows of 100
+    /// lookups, of which every other hits.
+    #[test]
+    fn overall_and_joined_windows() {
+        let mut record = record(&[0.0, 0.0, 0.0]);
+        let mut last = record.samples[3];
+        (last.seconds, last.hits) = (last.seconds + 0.5, last.hits + 9_000);
+        record.samples.push(last);
+        assert!((number_of(&record, "hit_ratio_mean") - 0.25).abs() < 1e-9);
+        assert!((number_of(&record, "hit_ratio_overall") - 0.75).abs() < 1e-9);
+        let mut sparse = Record { samples: vec![Sample::default()], ..Record::default() };
+        for window in 0..400u64 {
+            let mut sample = sparse.samples[window as usize];
+            sample.seconds += 1.0;
+            (sample.hits, sample.misses) =
+                (sample.hits + 100 * (window % 2), sample.misses + 100 * (1 - window % 2));
+            sparse.samples.push(sample);
+        }
+        let joined = series(&sparse, "hit_ratio").expect("a measure");
+        assert_eq!((joined.len(), joined[0][0]), (80, 5.0));
+        assert!(joined.iter().all(|[_, ratio]| (0.4..=0.6).contains(ratio)));
+        assert!((number_of(&sparse, "hit_ratio_spread") - 1.5).abs() < 1e-9);
     }
 
     #[test]

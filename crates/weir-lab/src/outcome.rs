@@ -16,14 +16,18 @@ pub(crate) fn outcome(
     seed: u64,
     records: &[Record],
 ) -> Result<Outcome, String> {
-    let factor = f64::from(scale);
+    let run_scale = experiment.scale(scale);
+    let factor = f64::from(run_scale);
     let numbers =
         experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, factor));
     let mut notes = experiment.notes.clone();
-    notes.push(format!(
-        "data, caches, files and durations are 1/{} of the paper's; times are shown as the paper's",
-        scale
-    ));
+    notes.push(match run_scale {
+        1 => "data, caches, files and durations are the paper's".to_owned(),
+        scale => format!(
+            "data, caches, files and durations are 1/{scale} of the paper's; times are shown as \
+             the paper's"
+        ),
+    });
     for (run, record) in experiment.runs.iter().zip(records) {
         let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
             let megabytes = *bytes as f64 / 1e6;
@@ -48,7 +52,7 @@ pub(crate) fn outcome(
         scale,
         seed,
         command: format!("weir lab run {} --scale {} --seed {}", experiment.source, scale, seed),
-        settings: settings(experiment, scale),
+        settings: settings(experiment, run_scale),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
         y: axis(&experiment.plot.y),
@@ -79,6 +83,7 @@ fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
     Ok(match measure {
         _ if measure::is_time(measure) => value * scale,
         _ if measure.starts_with("level_update_rate") => value / scale,
+        _ if measure.starts_with("level_start_bytes") => value * scale,
         _ => value,
     })
 }
@@ -226,6 +231,7 @@ fn number(
         low: wanted.low,
         high: wanted.high,
         differs: wanted.differs.clone(),
+        guard: wanted.guard,
         note: wanted.note.clone(),
     })
 }

@@ -103,6 +103,9 @@ pub struct Number {
     /// What is expected here instead, where the paper's bounds are known not to be met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs: Option<Differs>,
+    /// Whether it checks that the experiment is what it says, and reproduces nothing.
+    #[serde(default)]
+    pub guard: bool,
     /// Where the bounds come from, or why they are missing.
     pub note: String,
 }
@@ -183,7 +186,17 @@ mod tests {
 
     fn number(ours: f64, low: Option<f64>, high: Option<f64>) -> Number {
         let (name, unit) = ("n".to_owned(), String::new());
-        Number { name, unit, ours, paper: None, low, high, differs: None, note: String::new() }
+        Number {
+            name,
+            unit,
+            ours,
+            paper: None,
+            low,
+            high,
+            differs: None,
+            guard: false,
+            note: String::new(),
+        }
     }
 
     /// Goal: a known reason never makes a number hold, and excuses no other value.

@@ -54,6 +54,8 @@ pub struct Store {
     pub compression: Compression,
     /// Bytes of the block cache. Scaled.
     pub block_cache_bytes: u64,
+    /// Which block leaves it when it is full.
+    pub eviction: Eviction,
     /// Bytes of the row cache above the tables; 0: none. Scaled.
     pub row_cache_bytes: u64,
     /// What of a merge's output goes into the block cache.
@@ -81,6 +83,10 @@ pub struct Load {
     pub value_bytes: usize,
     /// In which order the keys are written.
     pub order: Order,
+    /// Updates of uniform keys after the load, by the run's own policy and writer, before its clock
+    /// starts: so many that the tree has its steady shape, with levels as full as in the middle of
+    /// a long life. 0: the tree is as it was loaded. Scaled.
+    pub updates: u64,
 }
 
 /// What the store lies on.
@@ -93,6 +99,15 @@ pub struct Disk {
     pub page_cache_bytes: u64,
     /// Whether indexes and filters are in memory, so that reading them costs nothing.
     pub indexes_resident: bool,
+    /// The store is a part of one that is so many times as large: the scale, so that it has the
+    /// seeks of the paper's. Not set by files.
+    #[serde(skip, default = "unscaled")]
+    pub scale: u32,
+}
+
+/// The scale of settings that were not scaled.
+fn unscaled() -> u32 {
+    1
 }
 
 /// Who reads.
@@ -105,10 +120,10 @@ pub struct Reads {
     pub kind: ReadKind,
     /// Which keys they choose.
     pub choice: ReadChoice,
-    /// How many of the keys that were written last count as recent, for `latest_uniform` and
-    /// `latest_range_hot`. Scaled.
+    /// How many of the keys that were written last before the measured part count as recent, for
+    /// `latest_*`; at most as many as were written. Scaled.
     pub recent_keys: u64,
-    /// The skew of `zipfian`.
+    /// The skew of `zipfian` and `latest_zipfian`.
     pub zipf_theta: f64,
     /// The hot range's part of all keys, for `range_hot`.
     pub hot_keys: f64,
@@ -198,6 +213,16 @@ pub enum WarmUp {
     Incremental,
 }
 
+/// Which block leaves a full block cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Eviction {
+    /// The least recently used one; a block weighs its bytes. LevelDB's cache, the papers'.
+    Lru,
+    /// The product's.
+    ClockPro,
+}
+
 /// How much a write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -269,9 +294,10 @@ pub enum ReadChoice {
     Zipfian,
     /// Keys of one range most of the time.
     RangeHot,
-    /// Any of those that were written last.
+    /// Any of those that were written last before the measured part.
     LatestUniform,
-    /// The later one was written, the more popular it is.
+    /// The same; the later one was written, the more popular it is. What is written during the
+    /// measured part changes no popularity.
     LatestZipfian,
     /// Those that were written last in one range.
     LatestRangeHot,
@@ -320,9 +346,11 @@ impl Settings {
         };
         self.policies.scale(scale);
         self.load.keys = divide(self.load.keys);
+        self.load.updates = divide(self.load.updates);
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
+        self.disk.scale *= scale;
         self.reads.recent_keys = divide(self.reads.recent_keys);
         if self.reads.scan_scaled {
             self.reads.scan_bytes = divide(self.reads.scan_bytes);
@@ -333,6 +361,31 @@ impl Settings {
             *seconds /= f64::from(scale);
         }
         self
+    }
+
+    /// Writes of the writer before the measured part, those of the load not counted.
+    #[must_use]
+    pub fn warm_up_writes(&self) -> u64 {
+        let seconds = if self.time.warm_up_writes { self.time.warm_up_seconds } else { 0.0 };
+        (seconds * self.writes.per_second) as u64
+    }
+
+    /// That what is read has been written.
+    ///
+    /// # Errors
+    /// What does not fit together, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        use ReadChoice::{LatestRangeHot, LatestUniform, LatestZipfian};
+        let latest = matches!(self.reads.choice, LatestUniform | LatestZipfian | LatestRangeHot);
+        let written = self.load.updates + self.warm_up_writes();
+        if latest && self.reads.threads > 0 && !(1..=written).contains(&self.reads.recent_keys) {
+            return Err(format!(
+                "reads.recent_keys is {}, and load.updates and the warm-up write {written} keys \
+                 before the measured part: choose a number from 1 to that",
+                self.reads.recent_keys
+            ));
+        }
+        Ok(())
     }
 
     /// Bytes of all entries that are loaded.

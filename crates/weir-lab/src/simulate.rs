@@ -56,6 +56,7 @@ pub fn run(
     store::simulate(seed, processor, move |simulation| {
         let options = TimedOptions {
             model,
+            scale: u64::from(settings.disk.scale),
             page_cache_bytes: settings.disk.page_cache_bytes,
             indexes_resident: settings.disk.indexes_resident,
         };
@@ -92,7 +93,12 @@ fn act(
     let end_nanos = start + nanos(time.seconds);
     let shared = Arc::new(Shared {
         keys: store::keys(&settings),
-        choice: Choice::new(&settings.reads, settings.load.keys.max(1), seed),
+        choice: Choice::new(
+            &settings.reads,
+            settings.load.keys.max(1),
+            seed,
+            settings.warm_up_writes(),
+        ),
         db,
         end_nanos,
         reads: AtomicU64::new(0),

@@ -1,24 +1,31 @@
-//! The engine's stores that runs work on: how options are set, and how a store is loaded.
+//! The engine's stores that runs work on: how options are set, how a store is loaded, and how it
+//! ages.
 //!
-//! Loading runs in a simulation too, on a disk that costs nothing, so that an image is the same
-//! bytes each time: its tables and with them every later result depend on the order of flushes and
-//! merges.
+//! Both run in a simulation too, on a disk that costs nothing, so that an image is the same bytes
+//! each time: its tables and with them every later result depend on the order of flushes and
+//! merges. Which images there are and where they lie is `image`'s.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use weir::sim::{Dir, DiskModel, RealDir, Settings as SimSettings, Simulation, TimedDir};
+use weir::sim::{
+    Dir, DiskModel, Eviction, RealDir, Settings as SimSettings, Simulation, TimedDir, TimedOptions,
+};
 use weir::{
     CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters,
     LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
 };
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
+use crate::choice::written_key;
 use crate::policies::{self, Tree};
 use crate::settings::{self, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
 const LOAD_STREAM: u64 = 1 << 41;
+
+/// The stream of the values that updates of the load write.
+const UPDATE_STREAM: u64 = 1 << 45;
 
 /// Switch points between two switches that are not waits: never. A run has enough waits, and a
 /// switch costs ten thousand cached reads' worth of nothing.
@@ -52,14 +59,16 @@ fn free_model() -> DiskModel {
         name: "free",
         spindles: 1,
         stripe_bytes: 1 << 30,
-        read_position_nanos: 0,
-        write_position_nanos: 0,
-        near_position_nanos: 0,
-        near_bytes: 0,
+        capacity_bytes: 1,
+        seek_min_nanos: 0,
+        seek_mean_nanos: 0,
+        rotation_nanos: 0,
+        read_latency_nanos: 0,
+        write_latency_nanos: 0,
         request_nanos: 0,
         bytes_per_second: u64::MAX,
-        cluster_bytes: 1,
-        log_sync_nanos: 0,
+        cluster_bytes: 1 << 30,
+        flush_nanos: 0,
     }
 }
 
@@ -163,7 +172,12 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
         .row_cache_bytes(store.row_cache_bytes)
         .background_threads(store.background_threads)
         .log_segment_bytes(store.write_buffer_bytes.clamp(64 << 10, 64 << 20));
+    let eviction = match store.eviction {
+        settings::Eviction::Lru => Eviction::Lru,
+        settings::Eviction::ClockPro => Eviction::ClockPro,
+    };
     let builder = Db::builder("lab").device(dir).seed(seed).options(store_options);
+    let builder = builder.eviction(eviction);
     let db = builder.default_options(options.clone()).open();
     let db = db.map_err(|e| format!("opening the store: {e}"))?;
     // A store that was loaded has the options of its loading.
@@ -176,26 +190,16 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
 /// # Errors
 /// The engine's, as text.
 pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
-    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     let mut settings = settings.clone();
     settings.store.policy = settings.load.policy;
-    settings.store.row_cache_bytes = 0;
-    settings.store.warm_up = settings::WarmUp::None;
     if settings.load.order == Order::Sequential {
         // Flushed tables are moved down as they are: they must have the size of merged ones.
         let overhead = settings.store.table_bytes / 16;
         settings.store.write_buffer_bytes = settings.store.table_bytes.max(16 << 10) + overhead;
         settings.store.write_buffer_entries = 0;
     }
-    simulate(seed, processor, move |_| {
-        let options = weir::sim::TimedOptions {
-            model: free_model(),
-            page_cache_bytes: 0,
-            indexes_resident: true,
-        };
-        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
-        let db = open(dir.dir(), &settings, seed)?;
-        let space = keys(&settings);
+    on_free_disk(path, settings, seed, processor, move |db, settings| {
+        let space = keys(settings);
         let mut values = Values::new(settings.load.value_bytes, 1.0, Prng::new(seed, LOAD_STREAM));
         let order = Permutation::new(settings.load.keys.max(1), seed);
         let mut key = Vec::new();
@@ -212,6 +216,52 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
         } else {
             db.flush().map_err(|e| e.to_string())?;
         }
+        Ok(())
+    })
+}
+
+/// Ages the loaded store in `path`: does the updates of `load.updates` by the run's own policy.
+/// Numbers below 0 are their numbers, the last one's is -1.
+///
+/// # Errors
+/// The engine's, as text.
+pub fn age(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
+    on_free_disk(path, settings.clone(), seed, processor, move |db, settings| {
+        let space = keys(settings);
+        let stream = Prng::new(seed, UPDATE_STREAM);
+        let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
+        let updates = i64::try_from(settings.load.updates).map_err(|e| e.to_string())?;
+        let mut key = Vec::new();
+        for number in -updates..0 {
+            space.existing(written_key(seed, number, settings.load.keys.max(1)), &mut key);
+            db.put_with(&key, values.next_value(), Durability::None).map_err(|e| e.to_string())?;
+        }
+        db.flush().map_err(|e| e.to_string())
+    })
+}
+
+/// Opens the store in `path` on a disk that costs nothing, does `body` with it, waits until nothing
+/// is left to merge and closes it.
+fn on_free_disk(
+    path: &Path,
+    mut settings: Settings,
+    seed: u64,
+    processor: usize,
+    body: impl FnOnce(&Db, &Settings) -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
+    settings.store.row_cache_bytes = 0;
+    settings.store.warm_up = settings::WarmUp::None;
+    simulate(seed, processor, move |_| {
+        let options = TimedOptions {
+            model: free_model(),
+            scale: 1,
+            page_cache_bytes: 0,
+            indexes_resident: true,
+        };
+        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
+        let db = open(dir.dir(), &settings, seed)?;
+        body(&db, &settings)?;
         db.wait_idle().map_err(|e| e.to_string())?;
         db.close().map_err(|e| e.to_string())
     })

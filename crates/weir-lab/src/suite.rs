@@ -15,8 +15,8 @@ use crate::files::{self, WorkDir};
 use crate::outcome::outcome;
 use crate::record::Record;
 use crate::result::Result as Outcome;
-use crate::settings::{Durability, Settings, Store, WarmUp};
-use crate::{simulate, store};
+use crate::settings::Settings;
+use crate::{image, simulate};
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ struct Task {
 
 impl Task {
     fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
-        let settings = run.settings.clone().scaled(options.scale);
+        let settings = run.settings.clone().scaled(experiment.scale(options.scale));
         let operations = match settings.replay.file.as_str() {
             "" => String::new(),
             file => files::read_text(Path::new(file))
@@ -185,7 +185,7 @@ fn one(
     if settings.load.keys > 0 {
         let image = {
             let _one = place.loading.lock().map_err(|_| "a load panicked")?;
-            image(&options.cache, settings, options.seed, processor)?
+            image::of(&options.cache, settings, options.seed, processor)?
         };
         work.fill_from(&image)?;
     }
@@ -195,37 +195,4 @@ fn one(
     let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
     files::write_text(&cached, &text)?;
     Ok(record)
-}
-
-/// The image of a loaded store: from the cache, or loaded now.
-fn image(
-    cache: &Path,
-    settings: &Settings,
-    seed: u64,
-    processor: usize,
-) -> Result<PathBuf, String> {
-    // What the tables depend on. The cache's size and the like do not change a byte.
-    let tree = settings.policies.tree(settings.load.policy)?;
-    let text = format!("{:?} {tree:?} {:?}", settings.load, image_options(settings));
-    let key = files::key(&["image", &text, &seed.to_string()])?;
-    let path = cache.join("images").join(key);
-    if path.is_dir() {
-        return Ok(path);
-    }
-    let work = WorkDir::new(cache)?;
-    store::load(work.path(), settings, seed, processor)?;
-    work.keep_as(&path)?;
-    Ok(path)
-}
-
-/// The store's options with those left out that an image does not depend on: it is loaded by the
-/// policy that `load` names.
-fn image_options(settings: &Settings) -> Store {
-    let mut store = settings.store.clone();
-    store.block_cache_bytes = 0;
-    store.row_cache_bytes = 0;
-    store.warm_up = WarmUp::None;
-    store.durability = Durability::None;
-    store.policy = settings.load.policy;
-    store
 }

@@ -134,10 +134,7 @@ impl Reader<'_> {
                 let newest = self.view.inserted.load(Ordering::Relaxed) - 1;
                 newest - ranks.next(&mut self.prng).min(newest)
             }
-            None => {
-                let written = self.view.writes.load(Ordering::Relaxed);
-                self.view.choice.next(&mut self.prng, written)
-            }
+            None => self.view.choice.next(&mut self.prng),
         }
     }
 

@@ -131,6 +131,7 @@ fn number(row: &Row) -> Number {
         low: Some(bounds.0),
         high: Some(bounds.1),
         differs: differs.filter(|_| row.verdict() == Verdict::Explained),
+        guard: false,
         note: format!("the formula and {percent:.0} % around it"),
     }
 }

@@ -132,6 +132,7 @@ pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Res
 
 fn row(result: &Outcome, number: &Number) -> Vec<String> {
     let verdict = match number.verdict() {
+        Verdict::Holds if number.guard => "guard",
         Verdict::Holds => "holds",
         Verdict::Differs => "DIFFERS",
         Verdict::Fails => "OUTSIDE",

@@ -124,6 +124,9 @@ pub struct Wanted {
     pub high: Option<f64>,
     /// What is expected instead, if the paper's bounds are not met for a reason that was tested.
     pub differs: Option<Differs>,
+    /// Whether it checks that the experiment is what it says, and reproduces nothing.
+    #[serde(default)]
+    pub guard: bool,
     /// Where the bounds come from, or why they are missing.
     pub note: String,
 }
@@ -171,6 +174,14 @@ impl Run {
 }
 
 impl Experiment {
+    /// The scale that it is run at if `scale` is asked for: 1 if all its runs are lists of
+    /// operations, which a scale would make too short for the trees that they are about.
+    #[must_use]
+    pub fn scale(&self, scale: u32) -> u32 {
+        let is_list = |run: &Run| run.settings.replay.writes > 0;
+        if self.runs.iter().all(is_list) { 1 } else { scale }
+    }
+
     /// All that its files state together, as one TOML file that needs no base.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ impl Experiment {
             let used = typed.policies_used();
             without_unused_policies(&mut stated, &used);
             refuse_unused_policies(&document, &set, &used).map_err(named)?;
+            typed.check().map_err(|e| wrong(&named(e)))?;
             let settings = typed.without_unused_policies().map_err(|e| wrong(&named(e)))?;
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
             runs.push(Run { name, point, set, stated, settings });

@@ -21,6 +21,7 @@ bloom_bits = 15.0
 filters = "uniform"
 compression = "none"
 block_cache_bytes = 6442450944
+eviction = "lru"
 row_cache_bytes = 0
 warm_up = "none"
 background_threads = 1
@@ -39,6 +40,7 @@ keys = 20971520
 key_bytes = 16
 value_bytes = 1008
 order = "random"
+updates = 0
 [settings.disk]
 preset = "hdd-15k-x2"
 page_cache_bytes = 0
@@ -106,7 +108,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
     assert_eq!(experiment.options["reads.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 51);
+    assert_eq!(experiment.options.len(), 53);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -139,7 +141,7 @@ fn differences_have_reasons() {
 #[test]
 fn what_is_wrong_is_named() {
     for (from, to, named) in [
-        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 37: unknown field `speed`"),
+        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 39: unknown field `speed`"),
         ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
         ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
         ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
@@ -147,7 +149,7 @@ fn what_is_wrong_is_named() {
         (
             "[settings.policies.tiered]",
             "[settings.policies.tiered]\nlevel_ratio = 4",
-            "line 28: unknown field `level_ratio`, expected `runs_per_level`, in \
+            "line 29: unknown field `level_ratio`, expected `runs_per_level`, in \
              `policies.tiered`",
         ),
         (
@@ -158,12 +160,17 @@ fn what_is_wrong_is_named() {
         (
             "\"writes.per_second\" = 0.0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 78: the policy tiered is not used, of the run \"b\"",
+            "line 80: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writes.per_second\" = 0.0",
             "\"policies.tiered.level_ratio\" = 2",
             "no option \"policies.tiered.level_ratio\"",
+        ),
+        (
+            "\"writes.per_second\" = 0.0",
+            "\"reads.choice\" = \"latest_zipfian\", \"reads.recent_keys\" = 1",
+            "load.updates and the warm-up write 0 keys before the measured part: choose",
         ),
         ("run = \"a\"", "run = \"c\"", "\"c\""),
         ("title =", "titel =", "line 4: unknown field `titel`"),

@@ -25,6 +25,7 @@ fn number(name: &str, unit: &str, ours: f64, paper: f64, low: f64, high: f64) ->
         ours,
         paper: Some(paper),
         differs: None,
+        guard: false,
         low: Some(low),
         high: Some(high),
         note: "the paper's text gives the value, the bounds are half of it and twice".into(),

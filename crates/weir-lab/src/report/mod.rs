@@ -30,6 +30,7 @@ const PAPERS: [(&str, &str); 5] = [
 ];
 
 /// How many numbers are inside their bounds, outside as expected, outside, and without bounds.
+/// Guards, which reproduce nothing, are counted apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Inside.
@@ -40,6 +41,10 @@ pub struct Counts {
     pub fails: usize,
     /// Without bounds.
     pub open: usize,
+    /// Guards.
+    pub guards: usize,
+    /// Guards that are outside their bounds.
+    pub guards_failed: usize,
 }
 
 impl Counts {
@@ -49,6 +54,10 @@ impl Counts {
         let mut counts = Self::default();
         for number in results.into_iter().flat_map(|result| &result.numbers) {
             match number.verdict() {
+                verdict if number.guard => {
+                    counts.guards += 1;
+                    counts.guards_failed += usize::from(verdict == Verdict::Fails);
+                }
                 Verdict::Holds => counts.holds += 1,
                 Verdict::Differs => counts.differs += 1,
                 Verdict::Fails => counts.fails += 1,
@@ -122,13 +131,17 @@ fn summary(results: &[&Outcome]) -> String {
         "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, one \
          seed. Data, caches, files and durations are divided by a scale; rates, latencies, \
          blocks and ratios are not. {} with {} inside their bounds, {} that {} from the paper \
-         for a known reason, {} outside, {} without bounds; scale {}. Made by weir-lab {}.</p>\n",
+         for a known reason, {} outside, {} without bounds; {} that reproduce nothing and say \
+         whether an experiment is what it says, {} of them outside; scale {}. Made by weir-lab \
+         {}.</p>\n",
         plural(results.len(), "experiment"),
         plural(counts.holds, "number"),
         counts.differs,
         if counts.differs == 1 { "differs" } else { "differ" },
         counts.fails,
         counts.open,
+        plural(counts.guards, "guard"),
+        counts.guards_failed,
         if scales.is_empty() { "-".to_owned() } else { scales.join(", ") },
         env!("CARGO_PKG_VERSION")
     )
@@ -142,7 +155,8 @@ fn contents(results: &[&Outcome]) -> String {
     let mut out = String::from(
         "<nav aria-label=\"Contents\">\n<table class=\"contents\">\n<thead><tr><th>Figure</th>\
          <th>Experiment</th><th>Scale</th><th class=\"n\">Holds</th><th class=\"n\">Differs</th>\
-         <th class=\"n\">Outside</th><th class=\"n\">No bounds</th></tr></thead>\n",
+         <th class=\"n\">Outside</th><th class=\"n\">No bounds</th><th class=\"n\">Guards</th></tr>\
+         </thead>\n",
     );
     for group in results.chunk_by(|a, b| a.paper == b.paper) {
         let paper = &group[0].paper;
@@ -181,6 +195,7 @@ fn count_cells(counts: Counts) -> String {
         cell(counts.differs, "differs"),
         cell(counts.fails, "fails"),
         cell(counts.open, "open"),
+        cell(counts.guards, if counts.guards_failed == 0 { "open" } else { "fails" }),
     ]
     .concat()
 }
@@ -233,6 +248,7 @@ fn numbers(result: &Outcome) -> String {
     );
     for wanted in &result.numbers {
         let (class, verdict) = match wanted.verdict() {
+            Verdict::Holds if wanted.guard => ("open", "✓ guard"),
             Verdict::Holds => ("holds", "✓ holds"),
             Verdict::Differs => ("differs", "≠ differs"),
             Verdict::Fails => ("fails", "✗ outside"),

@@ -22,6 +22,8 @@ fn the_page_has_everything() {
     results[2].numbers[0].high = Some(ours + 2.0);
     let because = "for a reason".to_owned();
     results[2].numbers[0].differs = Some(Differs { low: ours, high: ours, because });
+    let guard = Number { name: "a guard".into(), guard: true, ..results[1].numbers[0].clone() };
+    results[1].numbers.push(Number { low: Some(f64::MIN), ..guard });
     let page = html(&results).expect("made");
     let document = parsed(&page);
     let all: String = document.descendants().filter_map(|node| node.text()).collect();
@@ -34,7 +36,8 @@ fn the_page_has_everything() {
     assert_eq!(count("holds", "✓ holds"), 1);
     assert_eq!(count("differs", "≠ differs"), 1);
     let summary = "1 number inside their bounds, 1 that differs from the paper for a known reason, \
-                   1 outside, 1 without bounds";
+                   1 outside, 1 without bounds; 1 guard that reproduce nothing and say whether an \
+                   experiment is what it says, 0 of them outside";
     assert!(all.contains(summary), "{all}");
     assert!(all.contains("Here: for a reason"));
     for result in &results {

@@ -1,27 +1,31 @@
 //! A timed directory: requests cost virtual time, as on a disk with seeks and queues.
 //!
 //! The content is in an inner directory; [`DiskModel`] charges time on the virtual clock of the
-//! simulation that the calling actor belongs to. A reader waits until its request has been served,
-//! after all requests queued before it: compactions compete with readers. Writes do not wait; they
-//! occupy the spindles, and a sync waits for them. Outside a simulation nothing is charged.
+//! simulation that the calling actor belongs to. Who reads waits until the request has been served,
+//! and compactions compete with readers. Writes do not wait; they are combined with those that they
+//! follow on, as an operating system does, and occupy the spindles; a sync waits for them. Outside
+//! a simulation nothing is charged.
 //!
 //! An optional page cache, as of an operating system, precedes the spindles: all reads and writes
-//! fill it.
+//! fill it. Files take the lowest stripes that are free, and give them back.
+//!
+//! A store that is a part of a real one lies on as small a part of the disk. So that its seeks are
+//! as long, a byte of distance stands for [`TimedOptions::scale`] bytes; and a request of a stream
+//! that is less than a cluster pays a part of the positioning, because a real store would have had
+//! as many fewer, larger ones.
 //!
 //! Not here: faults and power cuts (`device::sim`, `device::faulty`). Nothing is made durable: the
 //! inner directory is not synced, and space is not allocated in it.
 //!
 //! Invariants: (1) the same requests at the same virtual times cost the same; (2) no lock is held
 //! while an actor waits; (3) a byte range's stripe is assigned once, when the file first reaches
-//! it.
+//! it, and no two files have one; (4) who waits for a request looks again when a spindle may have
+//! decided on it, so that no decision needs a thread of its own.
 //!
-//! Simplifications, with the direction of their error: readers are served first in, first out,
-//! without an elevator (too slow); background streams pay one positioning per cluster of bytes, do
-//! not wait for readers, and syncs of tables wait for the streams only (too fast for streams, and
-//! independent of the scale); every reader has its own read-ahead segments, as open files have in
-//! an operating system, though they share the head (too fast for scans over many runs); metadata
-//! of the file system costs nothing (too fast); stripes are never reused (no effect at one average
-//! seek).
+//! Simplifications, with the direction of their error: what was read ahead costs its transfer when
+//! it is used and not if it is not (too fast for short scans); half a rotation is waited for before
+//! each read, whatever waits (too slow for deep queues); all tracks are equally fast; metadata of
+//! the file system costs nothing (too fast).
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
@@ -31,14 +35,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::sched::{self, Mutex};
+use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
 mod model;
 mod pages;
 
 pub use model::DiskModel;
-use model::{Access, Spindles};
+use model::{Access, Piece, Served, Spindles};
 use pages::{PAGE_BYTES, PageCache};
 
 /// Processor time by which an actor may be ahead of the clock before it waits: less than any
@@ -50,27 +54,47 @@ thread_local! {
     static AHEAD: Cell<u64> = const { Cell::new(0) };
     /// Whether the calling actor reads for a user.
     static READER: Cell<bool> = const { Cell::new(false) };
-    /// File and end offset of each of the calling actor's last reads, newest first.
-    static LAST: Cell<[(u64, u64); SEGMENTS]> = const { Cell::new([(u64::MAX, 0); SEGMENTS]) };
+    /// Each of the calling actor's last reads, newest first.
+    static LAST: Cell<[LastRead; SEGMENTS]> = const { Cell::new([NO_READ; SEGMENTS]) };
 }
 
-/// Read-ahead segments per reader, since a scan merges several tables. Drives of the modelled
-/// generation have 16 to 32 segments of cache.
+/// Reads of one reader that may be continued, since a scan merges several tables: an operating
+/// system keeps one for each open file.
 const SEGMENTS: usize = 16;
 
-/// Whether a read continues one of the calling actor's last reads; remembers where it ends.
-fn continues(file: u64, offset: u64, end: u64) -> bool {
-    let mut last = LAST.get();
-    let found = last.iter().position(|&place| place == (file, offset));
-    let slot = found.unwrap_or(SEGMENTS - 1);
-    last.copy_within(..slot, 1);
-    last[0] = (file, end);
-    LAST.set(last);
-    found.is_some()
+/// Bytes that the operating system reads ahead of a reader that continues: Linux' default.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
+
+/// Where a read ended, and how far the file was read ahead.
+#[derive(Clone, Copy)]
+struct LastRead {
+    file: u64,
+    end: u64,
+    ahead_end: u64,
 }
 
-/// Declares that the calling actor reads for a user: its reads are counted as such and pay a seek
-/// each unless they are sequential. All other actors are background streams.
+const NO_READ: LastRead = LastRead { file: u64::MAX, end: 0, ahead_end: 0 };
+
+/// Whether all of a read has been read ahead; remembers where it ends. A read that continues one of
+/// the calling actor's last reads beyond what was read ahead begins to read ahead anew.
+fn was_read_ahead(file: u64, offset: u64, end: u64) -> bool {
+    let mut last = LAST.get();
+    let found = last.iter().position(|read| (read.file, read.end) == (file, offset));
+    let place = found.unwrap_or(SEGMENTS - 1);
+    let before = found.and(last.get(place)).copied().unwrap_or(NO_READ);
+    let ahead_end = match found {
+        Some(_) if end <= before.ahead_end => before.ahead_end,
+        Some(_) => end + READ_AHEAD_BYTES,
+        None => end,
+    };
+    last.copy_within(..place, 1);
+    last[0] = LastRead { file, end, ahead_end };
+    LAST.set(last);
+    found.is_some() && end <= before.ahead_end
+}
+
+/// Declares that the calling actor reads for a user: its reads are counted as such and wait in the
+/// queues of the spindles. All other actors are background streams.
 pub fn this_actor_reads() {
     READER.set(true);
 }
@@ -114,6 +138,8 @@ fn wait_until(when: u64) {
 pub struct TimedOptions {
     /// The disk.
     pub model: DiskModel,
+    /// The store is a part of a real one that is so many times as large. At least 1.
+    pub scale: u64,
     /// Bytes of the page cache; 0: none.
     pub page_cache_bytes: u64,
     /// Whether index and filter of every table are in memory from the start: a read that reaches
@@ -158,7 +184,12 @@ struct State {
     spindles: Spindles,
     pages: PageCache,
     counters: TimedCounters,
+    /// Stripes below this number are a file's or free.
     stripes_given: u64,
+    stripes_free: BTreeSet<u64>,
+    /// Requests that wait, or that nobody has asked about since they were served.
+    requests: BTreeMap<u64, Request>,
+    requests_made: u64,
     names: BTreeMap<String, u64>,
     locks: BTreeSet<String>,
     files: BTreeMap<u64, Node>,
@@ -172,8 +203,33 @@ struct Node {
     bytes: u64,
     handles: usize,
     named: bool,
-    /// Virtual time when the last write reaches the medium.
+    /// Written bytes that no request has taken to the disk yet, from here to there.
+    unwritten: (u64, u64),
+    /// Requests of writes that are not served yet.
+    writes: usize,
+    /// Virtual time when the last of the others was served.
     written_nanos: u64,
+}
+
+/// What a read waits for.
+enum Wait {
+    Until(u64),
+    Request(u64),
+}
+
+/// Whether something has its time.
+enum Poll {
+    Done(u64),
+    /// Not yet; it may have it then.
+    AskAt(u64),
+}
+
+/// A request, until all of its pieces have their time.
+struct Request {
+    pieces_left: usize,
+    done_nanos: u64,
+    /// The file whose write it is: nobody asks about a write.
+    written: Option<u64>,
 }
 
 impl std::fmt::Debug for TimedDir {
@@ -194,10 +250,13 @@ impl TimedDir {
         options: TimedOptions,
     ) -> Result<Self> {
         let mut state = State {
-            spindles: Spindles::new(options.model.clone()),
+            spindles: Spindles::new(options.model.clone(), options.scale),
             pages: PageCache::new(options.page_cache_bytes),
             counters: TimedCounters::default(),
             stripes_given: 0,
+            stripes_free: BTreeSet::new(),
+            requests: BTreeMap::new(),
+            requests_made: 0,
             names: BTreeMap::new(),
             locks: BTreeSet::new(),
             files: BTreeMap::new(),
@@ -248,6 +307,8 @@ impl State {
             bytes: 0,
             handles: 0,
             named: true,
+            unwritten: (0, 0),
+            writes: 0,
             written_nanos: 0,
         };
         self.files.insert(id, node);
@@ -255,13 +316,19 @@ impl State {
         id
     }
 
-    /// Sets a file's length, and assigns stripes for all of it.
+    /// Sets a file's length; assigns stripes for all of it, and takes back what it no longer needs.
     fn set_len(&mut self, id: u64, bytes: u64) {
         let stripe_bytes = self.spindles.model().stripe_bytes.max(1);
         let Some(node) = self.files.get_mut(&id) else { return };
-        while (node.stripes.len() as u64) < bytes.div_ceil(stripe_bytes) {
-            node.stripes.push(self.stripes_given);
-            self.stripes_given += 1;
+        let wanted = bytes.div_ceil(stripe_bytes) as usize;
+        while node.stripes.len() < wanted {
+            node.stripes.push(self.stripes_free.pop_first().unwrap_or_else(|| {
+                self.stripes_given += 1;
+                self.stripes_given - 1
+            }));
+        }
+        for stripe in node.stripes.drain(wanted..) {
+            assert!(self.stripes_free.insert(stripe), "stripe {stripe} of file {id} is free");
         }
         if node.class == FileClass::Table {
             let (all, old) = (self.counters.table_bytes, node.bytes);
@@ -270,6 +337,7 @@ impl State {
         }
         if bytes < node.bytes {
             self.pages.forget(id, bytes);
+            node.unwritten = (node.unwritten.0.min(bytes), node.unwritten.1.min(bytes));
         }
         node.bytes = bytes;
     }
@@ -291,18 +359,76 @@ impl State {
         }
     }
 
-    /// Queues a request; the time when all of its pieces are served.
-    fn queue(&mut self, now: u64, id: u64, offset: u64, bytes: u64, access: Access) -> u64 {
-        let Some(node) = self.files.get(&id) else { return now };
+    /// The parts of a request on the spindles.
+    fn pieces(&self, id: u64, offset: u64, bytes: u64) -> Vec<Piece> {
+        let Some(node) = self.files.get(&id) else { return Vec::new() };
         let pieces: Vec<_> = self.spindles.pieces(&node.stripes, offset, bytes).collect();
         let charged: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         assert_eq!(charged, bytes, "bytes of the pieces at offset {offset} of file {id}");
-        pieces.into_iter().fold(now, |done, p| done.max(self.spindles.queue(now, p, access)))
+        pieces
     }
 
-    /// Charges a read; the time when it is served, `None` if it costs nothing.
-    fn read(&mut self, options: &TimedOptions, id: u64, range: (u64, u64)) -> Option<u64> {
-        let now = now_nanos();
+    /// Queues a request; its number.
+    fn request(&mut self, id: u64, (offset, end): (u64, u64), access: Access) -> u64 {
+        let (now, number) = (now_nanos(), self.requests_made);
+        let pieces = self.pieces(id, offset, end - offset);
+        self.requests_made += 1;
+        let written = (access == Access::StreamWrite).then_some(id);
+        if let Some(node) = written.and_then(|id| self.files.get_mut(&id)) {
+            node.writes += 1;
+        }
+        let request = Request { pieces_left: pieces.len(), done_nanos: now, written };
+        self.requests.insert(number, request);
+        // Before it, so that it is not chosen at a time when it had not arrived.
+        self.advance(now);
+        for piece in pieces {
+            self.spindles.queue(now, number, piece, access);
+        }
+        self.advance(now);
+        number
+    }
+
+    /// Makes the spindles' decisions up to `now`.
+    fn advance(&mut self, now: u64) {
+        for Served { request: number, done_nanos } in self.spindles.advance(now) {
+            let Some(request) = self.requests.get_mut(&number) else { continue };
+            assert!(request.pieces_left > 0, "request {number} is served twice");
+            request.pieces_left -= 1;
+            request.done_nanos = request.done_nanos.max(done_nanos);
+            let (left, done_nanos) = (request.pieces_left, request.done_nanos);
+            let Some(id) = request.written.filter(|_| left == 0) else { continue };
+            self.requests.remove(&number);
+            if let Some(node) = self.files.get_mut(&id) {
+                node.writes -= 1;
+                node.written_nanos = node.written_nanos.max(done_nanos);
+            }
+        }
+    }
+
+    /// When request `number` is served, or else when to ask again.
+    fn served(&mut self, number: u64) -> Poll {
+        let request = self.requests.get(&number);
+        if let Some(done) = request.filter(|r| r.pieces_left == 0).map(|r| r.done_nanos) {
+            self.requests.remove(&number);
+            return Poll::Done(done);
+        }
+        let next = self.spindles.next_decision(|waiting| waiting == number);
+        next.map_or(Poll::Done(0), Poll::AskAt)
+    }
+
+    /// When all writes of a file are served, or else when to ask again.
+    fn written(&mut self, id: u64) -> Poll {
+        let Some(node) = self.files.get(&id) else { return Poll::Done(0) };
+        if node.writes == 0 {
+            return Poll::Done(node.written_nanos);
+        }
+        let requests = &self.requests;
+        let is_its = |n: u64| requests.get(&n).is_some_and(|r| r.written == Some(id));
+        self.spindles.next_decision(is_its).map_or(Poll::Done(0), Poll::AskAt)
+    }
+
+    /// Charges a read; the request to wait for, `None` if it costs nothing.
+    fn read(&mut self, options: &TimedOptions, id: u64, range: (u64, u64)) -> Option<Wait> {
         let node = self.files.get(&id)?;
         let (offset, end) = (range.0, range.1.min(node.bytes));
         let is_tail = node.class == FileClass::Table && end == node.bytes;
@@ -313,18 +439,19 @@ impl State {
         let (first, last) = self.missing(options, id, offset, end, user)?;
         let (offset, end) = (first.max(offset), last.min(end));
         assert!(offset < end, "a read of file {id} misses bytes {offset} to {end}");
-        let access = match user {
-            true if continues(id, offset, end) => Access::Continued,
-            true => Access::Random,
-            false => Access::StreamRead,
-        };
-        if user {
-            self.counters.user_reads += 1;
-            self.counters.user_read_bytes += end - offset;
-        } else {
+        if !user {
             self.counters.background_read_bytes += end - offset;
+            return Some(Wait::Request(self.request(id, (offset, end), Access::StreamRead)));
         }
-        Some(self.queue(now, id, offset, end - offset, access))
+        self.counters.user_reads += 1;
+        self.counters.user_read_bytes += end - offset;
+        if was_read_ahead(id, offset, end) {
+            let now = now_nanos();
+            let pieces = self.pieces(id, offset, end - offset);
+            let there = |done: u64, piece| done.max(self.spindles.read_ahead(now, piece));
+            return Some(Wait::Until(pieces.into_iter().fold(now, there)));
+        }
+        Some(Wait::Request(self.request(id, (offset, end), Access::User)))
     }
 
     /// The range from the first to the last page missing in the page cache, in bytes.
@@ -366,10 +493,35 @@ impl State {
             }
         }
         self.counters.written_bytes += bytes;
-        if sched::virtual_nanos().is_some() {
-            let done = self.queue(now_nanos(), id, offset, bytes, Access::StreamWrite);
+        if sched::virtual_nanos().is_none() {
+            return;
+        }
+        let touches = |(start, stop): (u64, u64)| start <= end && offset <= stop;
+        if self.files.get(&id).is_some_and(|node| !touches(node.unwritten)) {
+            self.write_back(id, 0);
+        }
+        if let Some(node) = self.files.get_mut(&id) {
+            let (start, stop) = node.unwritten;
+            let is_empty = start == stop;
+            node.unwritten =
+                if is_empty { (offset, end) } else { (start.min(offset), stop.max(end)) };
+        }
+        self.write_back(id, options.model.cluster_bytes);
+    }
+
+    /// Takes a file's unwritten bytes to the disk in requests of a cluster, but for less than
+    /// `keep_below` bytes at their end, which may be continued; 0: all of them.
+    fn write_back(&mut self, id: u64, keep_below: u64) {
+        let cluster = self.spindles.model().cluster_bytes.max(1);
+        while let Some(node) = self.files.get(&id) {
+            let (start, end) = node.unwritten;
+            if start == end || end - start < keep_below {
+                return;
+            }
+            let stop = end.min(start + cluster);
+            self.request(id, (start, stop), Access::StreamWrite);
             if let Some(node) = self.files.get_mut(&id) {
-                node.written_nanos = node.written_nanos.max(done);
+                node.unwritten = (stop, end);
             }
         }
     }
@@ -446,6 +598,20 @@ struct TimedFile {
 }
 
 impl TimedFile {
+    /// Waits until `poll` knows a time, and then until that.
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, poll: impl Fn(&mut State) -> Poll) {
+        loop {
+            let answer = poll(&mut state);
+            drop(state);
+            match answer {
+                Poll::Done(done) => return wait_until(done),
+                Poll::AskAt(when) => wait_until(when),
+            }
+            state = self.shared.state.lock();
+            state.advance(now_nanos());
+        }
+    }
+
     fn charge_write(&self, offset: u64, bytes: usize) {
         let mut state = self.shared.state.lock();
         state.write(&self.shared.options, self.id, offset, bytes as u64);
@@ -455,6 +621,9 @@ impl TimedFile {
 impl Drop for TimedFile {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
+        if sched::virtual_nanos().is_some() {
+            state.write_back(self.id, 0);
+        }
         if let Some(node) = state.files.get_mut(&self.id) {
             debug_assert!(node.handles > 0, "file {} is closed, not open", self.id);
             node.handles -= 1;
@@ -467,9 +636,14 @@ impl File for TimedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         if sched::virtual_nanos().is_some() {
             let range = (offset, offset + buf.len() as u64);
-            let done = self.shared.state.lock().read(&self.shared.options, self.id, range);
-            if let Some(done) = done {
-                wait_until(done);
+            let mut state = self.shared.state.lock();
+            match state.read(&self.shared.options, self.id, range) {
+                Some(Wait::Request(number)) => self.wait(state, |state| state.served(number)),
+                Some(Wait::Until(done)) => {
+                    drop(state);
+                    wait_until(done);
+                }
+                None => {}
             }
         }
         self.inner.read_at(buf, offset)
@@ -489,18 +663,11 @@ impl File for TimedFile {
 
     /// Waits until the file's writes have reached the medium.
     fn sync(&self) -> Result<()> {
-        let written = {
-            let state = self.shared.state.lock();
-            state.files.get(&self.id).map(|node| (node.class, node.written_nanos))
-        };
-        if let Some((class, written)) = written
-            && sched::virtual_nanos().is_some()
-        {
-            let turn = match class {
-                FileClass::Wal => self.shared.options.model.log_sync_nanos,
-                _ => 0,
-            };
-            wait_until(written.max(now_nanos()) + turn);
+        if sched::virtual_nanos().is_some() {
+            let mut state = self.shared.state.lock();
+            state.write_back(self.id, 0);
+            self.wait(state, |state| state.written(self.id));
+            wait_until(now_nanos() + self.shared.options.model.flush_nanos);
         }
         Ok(())
     }

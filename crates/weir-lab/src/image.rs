@@ -1,0 +1,188 @@
+//! Images: loaded stores that runs start from, made once and kept for later programs.
+//!
+//! An image is a loaded store, or one that has aged by `load.updates` as well; the second is made
+//! from the first, which trees of several policies share. It is kept by what its bytes depend on:
+//! the options, the seed, and the engine. For the engine stands a *probe*: the same image at a
+//! small part of its size, made anew by every program; its bytes change with the policies and the
+//! table format, and do not when something else does.
+//!
+//! Not here: how a store is loaded and ages (`store`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::files::{self, WorkDir};
+use crate::settings::{Durability, Eviction, Load, Order, Settings, Store, WarmUp};
+use crate::store;
+
+/// A probe has so many keys at least, so that its tree has a few merges, and a part of the image's
+/// otherwise.
+const PROBE_KEYS_MIN: u64 = 4_000;
+
+/// What an image is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Loaded,
+    Aged,
+}
+
+/// The image that a run with `settings` starts from: from `cache`, or made now.
+///
+/// # Errors
+/// The engine's and the file system's, as text.
+pub fn of(
+    cache: &Path,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<PathBuf, String> {
+    let loaded = kept(cache, Stage::Loaded, settings, seed, processor, |path| {
+        store::load(path, settings, seed, processor)
+    })?;
+    if settings.load.updates == 0 {
+        return Ok(loaded);
+    }
+    kept(cache, Stage::Aged, settings, seed, processor, |path| {
+        files::fill(path, &loaded)?;
+        store::age(path, settings, seed, processor)
+    })
+}
+
+/// The image of `stage`; `make` puts it into an empty directory if there is none.
+fn kept(
+    cache: &Path,
+    stage: Stage,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+    make: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
+    let probe = probe(cache, stage, settings, seed, processor)?;
+    let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
+    let path = cache.join("images").join(name);
+    if !path.is_dir() {
+        let work = WorkDir::new(cache)?;
+        make(work.path())?;
+        work.keep_as(&path)?;
+    }
+    Ok(path)
+}
+
+/// What the bytes of an image depend on, as text: the cache's size and the like do not change one.
+fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
+    let policies = match stage {
+        Stage::Loaded => vec![settings.load.policy],
+        Stage::Aged => vec![settings.load.policy, settings.store.policy],
+    };
+    let trees: Result<Vec<_>, String> =
+        policies.iter().map(|&policy| settings.policies.tree(policy)).collect();
+    let mut load = settings.load.clone();
+    let mut store = Store {
+        block_cache_bytes: 0,
+        row_cache_bytes: 0,
+        eviction: Eviction::Lru,
+        warm_up: WarmUp::None,
+        durability: Durability::None,
+        ..settings.store.clone()
+    };
+    if stage == Stage::Loaded {
+        load.updates = 0;
+        store.policy = load.policy;
+        if load.order == Order::Sequential {
+            // Loaded in key order, memtables have the size of tables.
+            (store.write_buffer_bytes, store.write_buffer_entries) = (0, 0);
+        }
+    }
+    Ok(format!("{stage:?} {load:?} {:?} {store:?}", trees?))
+}
+
+/// The hash of a small image of the same kind.
+fn probe(
+    cache: &Path,
+    stage: Stage,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<String, String> {
+    static MADE: Mutex<BTreeMap<(String, u64), String>> = Mutex::new(BTreeMap::new());
+    let part = (settings.load.keys / PROBE_KEYS_MIN).max(1);
+    let mut small = settings.clone().scaled(u32::try_from(part).unwrap_or(u32::MAX));
+    if stage == Stage::Loaded {
+        small.load = Load { updates: 0, ..small.load };
+    }
+    let key = (stated(stage, &small)?, seed);
+    if let Some(hash) = MADE.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(hash.clone());
+    }
+    let work = WorkDir::new(cache)?;
+    store::load(work.path(), &small, seed, processor)?;
+    if stage == Stage::Aged {
+        store::age(work.path(), &small, seed, processor)?;
+    }
+    let hash = files::hash_directory(work.path())?;
+    MADE.lock().unwrap_or_else(PoisonError::into_inner).insert(key, hash.clone());
+    Ok(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::Policy;
+
+    fn settings() -> Settings {
+        let experiment = crate::catalog::named("lsbm-fig11a").expect("built in");
+        let mut settings = experiment.runs[0].settings.clone().scaled(4096);
+        settings.load.updates = 2 * settings.load.keys;
+        // Fewer files: they take longer than what is in them.
+        settings.store.table_bytes = 256 << 10;
+        settings
+    }
+
+    /// Goal: an image is taken again where nothing changed that its bytes depend on, and only
+    /// there. Method: the names under one change at a time; what does not matter, and what does.
+    #[test]
+    fn images_are_made_once() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let cache = cache.path();
+        let of =
+            |settings: &Settings, seed: u64| super::of(cache, settings, seed, 0).expect("made");
+        let first = of(&settings(), 1);
+        let mut same = settings();
+        same.store.block_cache_bytes += 1;
+        same.store.eviction = Eviction::ClockPro;
+        same.store.warm_up = WarmUp::Incremental;
+        same.store.durability = Durability::Sync;
+        same.reads.threads += 1;
+        assert_eq!(of(&same, 1), first);
+        let changes: [fn(&mut Settings); 4] = [
+            |settings| settings.load.updates += 1,
+            |settings| settings.store.policy = Policy::Leveled,
+            |settings| settings.store.bloom_bits = 3.0,
+            |settings| settings.load.value_bytes += 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut other = settings();
+            change(&mut other);
+            assert_ne!(of(&other, 1), first, "change {number}");
+        }
+        assert_ne!(of(&settings(), 2), first);
+    }
+
+    /// Goal: a tree that has aged is as full as it stays, and one that was only loaded is not.
+    /// Method: sizes after one and after two more lives.
+    #[test]
+    fn a_tree_ages_until_it_is_steady() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let bytes = |updates: u64| {
+            let mut settings = settings();
+            settings.load.updates = updates * settings.load.keys;
+            let path = super::of(cache.path(), &settings, 1, 0).expect("made");
+            files::bytes_in(&path).expect("sizes") as f64
+        };
+        let (loaded, once, twice) = (bytes(0), bytes(2), bytes(3));
+        assert!(once > 1.2 * loaded, "{once} of {loaded}");
+        assert!((once / twice - 1.0).abs() < 0.15, "{once} and {twice}");
+    }
+}
