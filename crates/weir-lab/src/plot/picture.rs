@@ -3,8 +3,11 @@
 //!
 //! Invariants: (1) every series and every line of the paper is in exactly one panel and once in the
 //! legend; (2) a line of the paper has the colour of the series that it is compared with, and is
-//! dashed; (3) an axis says what it shows and in which unit.
+//! dashed; (3) an axis says what it shows and in which unit; (4) a tree has the same colour in
+//! every plot; (5) a picture says how many of its numbers are where the paper has them, since it is
+//! seen without them.
 
+use crate::report::Counts;
 use crate::result::{Kind, Result as Outcome, Series};
 use crate::show;
 
@@ -19,6 +22,16 @@ const TIME_POINTS_MIN: usize = 200;
 
 /// Greater values, infinite ones and NaN are not drawn; axes that end beyond this overflow.
 const VALUE_MAX: f64 = 1e300;
+
+/// The trees that figures compare, under the names that the papers give them, by the place of their
+/// colour.
+const TREES: [&[&str]; 5] = [
+    &["bLSM", "LSM"],
+    &["LevelDB", "leveled"],
+    &["stepped-merge", "SM"],
+    &["warm-up"],
+    &["key-value cache"],
+];
 
 /// Bars beyond this place are not drawn.
 const GROUPS_MAX: f64 = 100.0;
@@ -73,7 +86,7 @@ pub(super) struct Entry {
 /// A colour by its part in the plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Color {
-    /// Of the series with that number.
+    /// At this place among the colours of series.
     Series(usize),
     /// Of a line of the paper that belongs to no series.
     Neutral,
@@ -89,11 +102,13 @@ impl Picture {
         let (x, x_log) = x_scale(result.kind, &drawn, &groups);
         let mut panels: Vec<Panel> = Vec::new();
         let mut legend = Vec::new();
+        let colors = colors(&drawn.series);
+        let color = |i: usize| Color::Series(colors.get(i).copied().unwrap_or(i));
         for (i, series) in drawn.series.iter().enumerate() {
             let panel = panel(&mut panels, series, result);
             let marked = result.kind == Kind::Lines && series.points.len() <= MARKED_POINTS_MAX;
             panel.lines.push(Line {
-                color: Color::Series(i),
+                color: color(i),
                 dashed: false,
                 marked,
                 slot: Some(panel.bars),
@@ -102,20 +117,17 @@ impl Picture {
             });
             panel.bars += 1;
             let text = if series.name.is_empty() { "measured" } else { &series.name };
-            legend.push(Entry {
-                text: text.replace('_', " "),
-                color: Color::Series(i),
-                dashed: false,
-            });
+            legend.push(Entry { text: text.replace('_', " "), color: color(i), dashed: false });
         }
         for line in &drawn.paper {
             let counterpart = counterpart(&drawn.series, line);
-            let color = counterpart.map_or(Color::Neutral, Color::Series);
+            let color = counterpart.map_or(Color::Neutral, color);
             let panel = panel(&mut panels, line, result);
             let slot = panel.lines.iter().find(|l| l.color == color).and_then(|l| l.slot);
             let (points, labels) = (line.points.clone(), line.labels.clone());
             panel.lines.push(Line { color, dashed: true, marked: false, slot, points, labels });
-            legend.push(Entry { text: paper_name(&line.name), color, dashed: true });
+            let is_mean = result.kind == Kind::Time && line.points.len() == 1;
+            legend.push(Entry { text: paper_name(&line.name, is_mean), color, dashed: true });
         }
         if panels.is_empty() {
             let nothing = Series {
@@ -140,6 +152,7 @@ impl Picture {
         if let Some(span) = means {
             subtitle += &format!(" · means of {}", show::with_unit_behind(span, &result.x.unit));
         }
+        subtitle += &verdict(result);
         let title = result.title.clone();
         Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
     }
@@ -330,10 +343,44 @@ fn bare_name(name: &str) -> &str {
     rest.trim_start_matches([':', ',', ' '])
 }
 
-fn paper_name(name: &str) -> String {
+/// How the legend calls a line of the paper; one value over time is its mean.
+fn paper_name(name: &str, is_mean: bool) -> String {
+    let paper = if is_mean { "paper, mean" } else { "paper" };
     match bare_name(name) {
-        "" => "paper".to_owned(),
-        bare => format!("paper: {}", bare.replace('_', " ")),
+        "" => paper.to_owned(),
+        bare => format!("{paper}: {}", bare.replace('_', " ")),
+    }
+}
+
+/// The place of each series' colour: trees have their own, others the first that are free.
+fn colors(series: &[Series]) -> Vec<usize> {
+    let tree = |series: &Series| {
+        let name = series.name.split(": ").next().unwrap_or_default();
+        TREES.iter().position(|names| names.contains(&name))
+    };
+    let mut places: Vec<Option<usize>> = Vec::new();
+    for series in series {
+        // A tree that has several lines keeps its colour for the first.
+        let own = tree(series).filter(|&place| !places.contains(&Some(place)));
+        places.push(own);
+    }
+    for i in 0..places.len() {
+        if places[i].is_none() {
+            places[i] = (0..).find(|&place| !places.contains(&Some(place)));
+        }
+    }
+    places.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// What the numbers say, for the line below the title; empty if none has bounds.
+fn verdict(result: &Outcome) -> String {
+    let Counts { holds, differs, fails, .. } = Counts::of([result]);
+    let bounded = holds + differs + fails;
+    match bounded {
+        0 => String::new(),
+        1 if holds == 1 => " · its number is inside the paper's bounds".to_owned(),
+        1 => " · its number is outside the paper's bounds".to_owned(),
+        _ => format!(" · {holds} of {bounded} numbers inside the paper's bounds"),
     }
 }
 
@@ -364,9 +411,39 @@ mod tests {
         let points = &picture.panels[0].lines[0].points;
         assert_eq!((points.len(), points[0], points[1]), (200, [8.0, 2.0], [18.0, 7.0]));
         assert_eq!(points[199], [2004.0, 998.5]);
-        assert!(picture.subtitle.ends_with(" · means of 10 s"), "{}", picture.subtitle);
+        assert!(picture.subtitle.contains(" · means of 10 s"), "{}", picture.subtitle);
         // Short ones are drawn as they are.
         assert_eq!(picture.panels[0].lines[1].points, result.series[1].points);
+    }
+
+    /// Goal: a tree has its colour wherever it stands, others take what is left, and no two lines
+    /// have one. Method: names in orders that figures have.
+    #[test]
+    fn trees_keep_their_colours() {
+        let of = |names: &[&str]| {
+            let line =
+                |name: &&str| Series { name: (*name).into(), ..samples()[0].series[0].clone() };
+            colors(&names.iter().map(line).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["bLSM", "stepped-merge"]), [0, 2]);
+        assert_eq!(of(&["stepped-merge", "else", "bLSM", "other"]), [2, 1, 0, 3]);
+        assert_eq!(of(&["bLSM: qps", "bLSM: hit_ratio", "LevelDB: qps"]), [0, 2, 1]);
+    }
+
+    /// Goal: a picture says what its numbers say. Method: numbers inside, outside and without
+    /// bounds; guards do not count.
+    #[test]
+    fn pictures_have_verdicts() {
+        let mut result = samples().swap_remove(0);
+        let number = result.numbers[0].clone();
+        let subtitle = |result: &Outcome| Picture::of(result).subtitle;
+        assert!(subtitle(&result).ends_with("its number is inside the paper's bounds"));
+        let outside = crate::result::Number { ours: 1e9, ..number.clone() };
+        let guard = crate::result::Number { guard: true, ..number };
+        result.numbers.extend([outside, guard]);
+        assert!(subtitle(&result).ends_with(" · 1 of 2 numbers inside the paper's bounds"));
+        result.numbers.clear();
+        assert!(!subtitle(&result).contains("bounds"));
     }
 
     /// Goal: a plain number is not drawn on the axis of seconds, levels are whole, and dots on a
