@@ -6,8 +6,8 @@
 //! measured part as one window: hits over lookups, where the mean weighs a window with few lookups
 //! like one with many. The others are numbers over the whole measured part.
 //!
-//! A window holds [`LOOKUPS_MIN`] lookups in the block cache on average, if there are that many:
-//! those of the samples are joined until it does. Fewer would show single hits.
+//! A window holds 500 lookups in the block cache on average, if there are that many: those of the
+//! samples are joined until it does. Fewer would show single hits.
 //!
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
