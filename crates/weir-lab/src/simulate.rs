@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{RealDir, Simulation, TimedDir, TimedOptions};
+use weir::sim::{MemDir, RealDir, Simulation, TimedDir, TimedOptions};
 use weir_bench::KeySpace;
 
 use crate::choice::Choice;
@@ -36,37 +36,48 @@ struct Shared {
     inserted: AtomicU64,
 }
 
-/// Runs `settings`, which are scaled, on the store in `path`. `progress` is told how much of the
-/// virtual time has passed, 0 to 1.
+/// Runs `settings`, which are scaled, on a store that begins as the one in `image`, if any, and lies
+/// in memory. `progress` is told how much of the virtual time has passed, 0 to 1.
 ///
 /// All of it happens on one processor.
 ///
 /// # Errors
 /// What went wrong, as a text for people.
 pub fn run(
-    path: &Path,
+    image: Option<&Path>,
     settings: &Settings,
     seed: u64,
     processor: usize,
     progress: impl Fn(f64) + Send + 'static,
 ) -> Result<Record, String> {
     let model = store::disk_model(settings.disk.preset);
-    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
+    let inner = match image {
+        Some(image) => above(image).map_err(|e| e.to_string())?,
+        None => MemDir::new("the store of a run"),
+    };
     let (spindles, settings) = (model.spindles as u64, settings.clone());
     store::simulate(seed, processor, move |simulation| {
         let options = TimedOptions {
             model,
             scale: u64::from(settings.disk.scale),
+            charge: u64::from(settings.disk.charge),
             page_cache_bytes: settings.disk.page_cache_bytes,
             indexes_resident: settings.disk.indexes_resident,
         };
-        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
+        let dir = TimedDir::new(inner.dir(), weir::sim::class_of, options);
+        let dir = dir.map_err(|e| e.to_string())?;
         let db = store::open(dir.dir(), &settings, seed)?;
         let loaded_bytes = settings.loaded_bytes();
         let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;
         let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
         Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, real_seconds: 0.0, levels })
     })
+}
+
+/// A directory in memory that begins as the image does.
+fn above(image: &Path) -> weir::Result<MemDir> {
+    let image = RealDir::open(image, false)?;
+    MemDir::above(image.as_ref(), weir::sim::class_of)
 }
 
 fn nanos(seconds: f64) -> u64 {
@@ -161,17 +172,17 @@ fn replay(
     let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
     let durability = store::durability(&settings);
     let mut list = Replay::new(&settings, &db, durability, seed);
-    let mut samples = vec![sample(&db, dir, 0.0)];
+    let mut samples = vec![sample(&db, dir, &settings, 0.0)];
     list.write()?;
     db.flush().map_err(|e| e.to_string())?;
     db.wait_idle().map_err(|e| e.to_string())?;
     let write_seconds = seconds(start);
     let writes = settings.replay.writes;
-    samples.push(Sample { writes, write_seconds, ..sample(&db, dir, write_seconds) });
+    samples.push(Sample { writes, write_seconds, ..sample(&db, dir, &settings, write_seconds) });
     let reads_start = simulation.now_nanos();
     let reads = list.read()?;
     let read_seconds = seconds(reads_start);
-    let last = sample(&db, dir, seconds(start));
+    let last = sample(&db, dir, &settings, seconds(start));
     samples.push(Sample { writes, reads, write_seconds, read_seconds, ..last });
     Ok((samples, finish(db)?))
 }
@@ -187,7 +198,7 @@ fn follow(
     let text = crate::files::read_text(Path::new(file))
         .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
     let start = simulation.now_nanos();
-    let first = sample(&db, dir, 0.0);
+    let first = sample(&db, dir, settings, 0.0);
     let followed = operations::follow(settings, &db, &text)?;
     let written = weir::sim::now_nanos();
     db.flush().map_err(|e| e.to_string())?;
@@ -199,7 +210,7 @@ fn follow(
         read_nanos: followed.read_nanos,
         write_seconds: (followed.write_nanos + quiet - written) as f64 / 1e9,
         read_seconds: followed.read_nanos as f64 / 1e9,
-        ..sample(&db, dir, (quiet - start) as f64 / 1e9)
+        ..sample(&db, dir, settings, (quiet - start) as f64 / 1e9)
     };
     Ok((vec![first, last], finish(db)?))
 }
@@ -225,18 +236,18 @@ impl Shared {
             reads: self.reads.load(Ordering::Relaxed),
             read_nanos: self.read_nanos.load(Ordering::Relaxed),
             writes: self.writes.load(Ordering::Relaxed),
-            ..sample(&self.db, dir, seconds)
+            ..sample(&self.db, dir, &self.settings, seconds)
         }
     }
 }
 
-/// What the engine and the disk count.
-fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
-    let metrics = db.metrics();
+/// What the engine and the disk count, in bytes of entries of full size.
+fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample {
+    let (metrics, charge) = (db.metrics(), u64::from(settings.disk.charge));
     let mut levels = [[0; 2]; LEVELS];
     for keyspace in &metrics.keyspaces {
         for (sum, level) in levels.iter_mut().zip(&keyspace.levels) {
-            *sum = [sum[0] + level.bytes, sum[1] + level.compacted_bytes];
+            *sum = [sum[0] + charge * level.bytes, sum[1] + charge * level.compacted_bytes];
         }
     }
     Sample {
@@ -244,12 +255,12 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
         seconds,
         hits: metrics.cache_foreground.hits,
         misses: metrics.cache_foreground.misses,
-        cache_bytes: metrics.cache_bytes,
-        cache_capacity: metrics.cache_capacity,
-        user_bytes: metrics.user_bytes_written,
-        flushed_bytes: metrics.bytes_written.flush,
-        merged_bytes: metrics.bytes_written.compaction,
-        merge_read_bytes: metrics.compaction_bytes_read,
+        cache_bytes: charge * metrics.cache_bytes,
+        cache_capacity: charge * metrics.cache_capacity,
+        user_bytes: charge * metrics.user_bytes_written,
+        flushed_bytes: charge * metrics.bytes_written.flush,
+        merged_bytes: charge * metrics.bytes_written.compaction,
+        merge_read_bytes: charge * metrics.compaction_bytes_read,
         stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
         disk: dir.counters().into(),
         ..Sample::default()

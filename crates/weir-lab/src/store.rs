@@ -12,7 +12,7 @@ use weir::sim::{
     Dir, DiskModel, Eviction, RealDir, Settings as SimSettings, Simulation, TimedDir, TimedOptions,
 };
 use weir::{
-    CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters,
+    CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, Filters,
     LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
 };
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
@@ -26,6 +26,9 @@ const LOAD_STREAM: u64 = 1 << 41;
 
 /// The stream of the values that updates of the load write.
 const UPDATE_STREAM: u64 = 1 << 45;
+
+/// Bytes of one read of a merge in a store with as much memory as ours have: the engine's own.
+const MERGE_READ_BYTES: u64 = 1 << 20;
 
 /// Switch points between two switches that are not waits: never. A run has enough waits, and a
 /// switch costs ten thousand cached reads' worth of nothing.
@@ -172,6 +175,13 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
         .row_cache_bytes(store.row_cache_bytes)
         .background_threads(store.background_threads)
         .log_segment_bytes(store.write_buffer_bytes.clamp(64 << 10, 64 << 20));
+    // Reads of merges are as many as with entries of full size.
+    let merge_read = match settings.disk.charge {
+        1 => None,
+        charge => Some(MERGE_READ_BYTES / u64::from(charge)),
+    };
+    let debug = DebugDbOptions::default().merge_read_bytes(merge_read);
+    let store_options = store_options.debug(debug);
     let eviction = match store.eviction {
         settings::Eviction::Lru => Eviction::Lru,
         settings::Eviction::ClockPro => Eviction::ClockPro,
@@ -256,6 +266,7 @@ fn on_free_disk(
         let options = TimedOptions {
             model: free_model(),
             scale: 1,
+            charge: 1,
             page_cache_bytes: 0,
             indexes_resident: true,
         };

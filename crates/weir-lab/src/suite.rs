@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_bench::Stopwatch;
 
 use crate::experiment::{Experiment, Run};
-use crate::files::{self, WorkDir};
+use crate::files;
 use crate::outcome::outcome;
 use crate::record::Record;
 use crate::result::Result as Outcome;
@@ -23,6 +23,9 @@ use crate::{image, simulate};
 pub struct RunOptions {
     /// By how much data, caches, files and durations are divided.
     pub scale: u32,
+    /// By how much entries, blocks and what holds them are made smaller, at the same number of
+    /// them; the disk charges as many times their bytes.
+    pub shrink: u32,
     /// Decides everything.
     pub seed: u64,
     /// Where images, results and the stores of runs lie; made if need be.
@@ -105,7 +108,9 @@ struct Task {
 
 impl Task {
     fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
+        let shrink = experiment.shrink(options.shrink);
         let settings = run.settings.clone().scaled(experiment.scale(options.scale));
+        let settings = settings.shrunk(shrink);
         let operations = match settings.replay.file.as_str() {
             "" => String::new(),
             file => files::read_text(Path::new(file))
@@ -181,16 +186,15 @@ fn one(
     }
     let clock = Stopwatch::start();
     report(Stage::Loading);
-    let work = WorkDir::new(&options.cache)?;
-    if settings.load.keys > 0 {
-        let image = {
-            let _one = place.loading.lock().map_err(|_| "a load panicked")?;
-            image::of(&options.cache, settings, options.seed, processor)?
-        };
-        work.fill_from(&image)?;
-    }
+    let image = if settings.load.keys > 0 {
+        let _one = place.loading.lock().map_err(|_| "a load panicked")?;
+        Some(image::of(&options.cache, settings, options.seed, processor)?)
+    } else {
+        None
+    };
     let progress = move |part| report(Stage::Running(part));
-    let mut record = simulate::run(work.path(), settings, options.seed, processor, progress)?;
+    let seed = options.seed;
+    let mut record = simulate::run(image.as_deref(), settings, seed, processor, progress)?;
     record.real_seconds = clock.seconds();
     let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
     files::write_text(&cached, &text)?;

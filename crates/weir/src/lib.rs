@@ -94,6 +94,7 @@ pub mod sim {
     };
     pub use crate::cache::Eviction;
     pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
+    pub use crate::device::memory::MemDir;
     pub use crate::device::real::RealDir;
     pub use crate::device::sim::crash::{CrashPolicy, SECTOR_BYTES, Torn};
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};

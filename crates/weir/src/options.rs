@@ -196,11 +196,19 @@ pub struct DebugDbOptions {
     /// [`VERSION_LOG_BYTES_RANGE`]. Default: [`DEFAULT_VERSION_LOG_BYTES`].
     /// RocksDB: `max_manifest_file_size`.
     pub version_log_bytes: u64,
+    /// Most bytes of one read of a merge. Smaller: more requests. `None`: a share of the memory
+    /// budget, 256 KiB to 1 MiB. Range: [`MERGE_READ_BYTES_RANGE`]. Default: `None`.
+    /// RocksDB: `compaction_readahead_size`.
+    pub merge_read_bytes: Option<u64>,
 }
 
 impl Default for DebugDbOptions {
     fn default() -> Self {
-        Self { verify_outputs: false, version_log_bytes: DEFAULT_VERSION_LOG_BYTES }
+        Self {
+            verify_outputs: false,
+            version_log_bytes: DEFAULT_VERSION_LOG_BYTES,
+            merge_read_bytes: None,
+        }
     }
 }
 
@@ -208,6 +216,7 @@ impl DebugDbOptions {
     setters! {
         verify_outputs: bool,
         version_log_bytes: u64,
+        merge_read_bytes: impl Into<Option<u64>>,
     }
 }
 
@@ -415,6 +424,9 @@ impl DbOptions {
         in_range("log_segment_bytes", self.log_segment_bytes, &LOG_SEGMENT_BYTES_RANGE)?;
         in_range("log_area_bytes", self.log_area_bytes, &LOG_AREA_BYTES_RANGE)?;
         in_range("version_log_bytes", self.debug.version_log_bytes, &VERSION_LOG_BYTES_RANGE)?;
+        if let Some(bytes) = self.debug.merge_read_bytes {
+            in_range("merge_read_bytes", bytes, &MERGE_READ_BYTES_RANGE)?;
+        }
         in_range("row_cache_bytes", self.row_cache_bytes, &(0..=self.memory_budget / 2))?;
         if let Some(cache) = self.block_cache_bytes {
             in_range("block_cache_bytes", cache, &(0..=self.common_budget())).map_err(|error| {

@@ -182,6 +182,14 @@ impl Experiment {
         if self.runs.iter().all(is_list) { 1 } else { scale }
     }
 
+    /// How much smaller its entries are made if `shrink` is asked for: not at all in a list of
+    /// operations, whose entries are of 16 bytes.
+    #[must_use]
+    pub fn shrink(&self, shrink: u32) -> u32 {
+        let is_list = |run: &Run| run.settings.replay.writes > 0;
+        if self.runs.iter().any(is_list) { 1 } else { shrink }
+    }
+
     /// All that its files state together, as one TOML file that needs no base.
     ///
     /// # Errors

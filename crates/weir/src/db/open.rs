@@ -331,6 +331,7 @@ impl Opening {
             accountant: Some(Arc::clone(&self.accountant)),
             hash_seed: self.set.current().hash_seed,
             verify_outputs: self.options.debug.verify_outputs,
+            merge_read_bytes: self.options.debug.merge_read_bytes,
             new_uid: Arc::new(move || set.new_uid()),
             // This opening fails, and the next one removes it.
             note_orphan: Arc::new(|_| {}),

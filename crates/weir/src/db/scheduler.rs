@@ -215,6 +215,7 @@ impl Engine {
             accountant: Some(Arc::clone(&self.shared.accountant)),
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.debug.verify_outputs,
+            merge_read_bytes: self.options.debug.merge_read_bytes,
             new_uid: Arc::new(move || set.new_uid()),
             note_orphan: Arc::new(move |uid| reclaimer.take_orphan(uid)),
         })

@@ -15,6 +15,8 @@ use crate::base::error::{Error, Result};
 
 #[cfg(feature = "sim")]
 pub mod faulty;
+#[cfg(feature = "sim")]
+pub mod memory;
 pub mod real;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -30,6 +30,9 @@ pub const DEFAULT_VERSION_LOG_BYTES: u64 = 4 << 20;
 /// Range of [`DebugDbOptions::version_log_bytes`](super::DebugDbOptions::version_log_bytes): 4 KiB
 /// to 1 TiB.
 pub const VERSION_LOG_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 40;
+/// Range of [`DebugDbOptions::merge_read_bytes`](super::DebugDbOptions::merge_read_bytes): 4 KiB to
+/// 1 GiB.
+pub const MERGE_READ_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
 /// Default of [`Options::write_buffer_bytes`](super::Options::write_buffer_bytes): 64 MiB.
 pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;
@@ -45,7 +48,7 @@ pub const IMMUTABLES_MAX_RANGE: RangeInclusive<usize> = 1..=64;
 /// Default of [`Options::block_bytes`](super::Options::block_bytes): 4 KiB.
 pub const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// Range of [`Options::block_bytes`](super::Options::block_bytes): 512 bytes to 1 MiB.
-pub const BLOCK_BYTES_RANGE: RangeInclusive<u32> = 512..=1 << 20;
+pub const BLOCK_BYTES_RANGE: RangeInclusive<u32> = 256..=1 << 20;
 /// Default of [`Options::table_bytes`](super::Options::table_bytes): 32 MiB.
 pub const DEFAULT_TABLE_BYTES: u64 = 32 << 20;
 /// Range of [`Options::table_bytes`](super::Options::table_bytes): 1 KiB to 16 GiB.

@@ -146,7 +146,10 @@ impl CompactionJob {
         let mut base = BaseTest::new(version, &task);
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
-        let readahead = ReadAhead::for_merge(inputs.len(), context.accountant.as_ref());
+        let readahead = match context.merge_read_bytes {
+            Some(window_bytes) => ReadAhead::Windows { window_bytes },
+            None => ReadAhead::for_merge(inputs.len(), context.accountant.as_ref()),
+        };
         let cursors: Result<Vec<RunCursor>> =
             slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
         let merge = MergingCursor::new(cursors?);

@@ -68,6 +68,8 @@ pub(crate) struct JobContext {
     pub(crate) hash_seed: u64,
     /// Whether every output is read back and compared with its description.
     pub(crate) verify_outputs: bool,
+    /// Most bytes of one read of a merge; `None`: by the memory budget.
+    pub(crate) merge_read_bytes: Option<u64>,
     /// Draws the uid of a new table, never the same one twice.
     pub(crate) new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
     /// Called with the uid of an obsolete output whose removal failed, for a later retry.

@@ -209,6 +209,7 @@ impl Store {
             accountant: None,
             hash_seed: HASH_SEED,
             verify_outputs: true,
+            merge_read_bytes: None,
             new_uid: Arc::new(move || uids.new_uid()),
             note_orphan: Arc::new(|_| {}),
         };

@@ -461,6 +461,7 @@ impl Repair {
             accountant: None,
             hash_seed,
             verify_outputs: true,
+            merge_read_bytes: None,
             new_uid,
             // The next opening removes it.
             note_orphan: Arc::new(|_| {}),

@@ -12,19 +12,19 @@ type Chunk = [u8; CHUNK_BYTES];
 
 /// Content of a file. A clone shares all chunks.
 #[derive(Clone, Default)]
-pub(super) struct Content {
+pub(in crate::device) struct Content {
     /// `None` is zeros, and so are chunks beyond the last one.
     chunks: Vec<Option<Arc<Chunk>>>,
     len: u64,
 }
 
 impl Content {
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::device) fn len(&self) -> u64 {
         self.len
     }
 
     /// Reads at `offset` until `buf` is full or the content ends; the number of bytes read.
-    pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
+    pub(in crate::device) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let left = self.len.saturating_sub(offset);
         let wanted = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut done = 0;
@@ -42,14 +42,14 @@ impl Content {
     }
 
     /// All bytes.
-    pub(super) fn to_vec(&self) -> Vec<u8> {
+    pub(in crate::device) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
         self.read(0, &mut bytes);
         bytes
     }
 
     /// Writes `bytes` at `offset`, extending the content if they end beyond it.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub(in crate::device) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
             let (index, start) = locate(offset + done as u64);
@@ -64,7 +64,7 @@ impl Content {
     }
 
     /// Sets the part of `[offset, offset + bytes)` within the length to zero.
-    pub(super) fn zero(&mut self, offset: u64, bytes: u64) {
+    pub(in crate::device) fn zero(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes).min(self.len);
         let mut at = offset;
         while at < end {
@@ -80,7 +80,7 @@ impl Content {
     }
 
     /// Truncates, or extends with zeros.
-    pub(super) fn set_len(&mut self, len: u64) {
+    pub(in crate::device) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.zero(len, self.len - len);
             self.chunks.truncate(len.div_ceil(CHUNK_BYTES as u64) as usize);

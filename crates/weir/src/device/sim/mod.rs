@@ -22,7 +22,7 @@ use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::site::{OpKind, SiteCounters};
 use crate::device::{Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
 
-mod content;
+pub(in crate::device) mod content;
 pub mod crash;
 mod damage;
 mod model;

@@ -14,6 +14,9 @@
 //! that is less than a cluster pays a part of the positioning, because a real store would have had
 //! as many fewer, larger ones.
 //!
+//! Or a store is made small by its entries and blocks, not by their number. Then each byte of a file
+//! stands for [`TimedOptions::charge`] bytes, of which all lengths, places and counters here are.
+//!
 //! Not here: faults and power cuts (`device::sim`, `device::faulty`). Nothing is made durable: the
 //! inner directory is not synced, and space is not allocated in it.
 //!
@@ -140,6 +143,9 @@ pub struct TimedOptions {
     pub model: DiskModel,
     /// The store is a part of a real one that is so many times as large. At least 1.
     pub scale: u64,
+    /// Each byte of a file stands for so many bytes of a real store's, whose entries and blocks are
+    /// so many times as large. At least 1.
+    pub charge: u64,
     /// Bytes of the page cache; 0: none.
     pub page_cache_bytes: u64,
     /// Whether index and filter of every table are in memory from the start: a read that reaches
@@ -266,7 +272,7 @@ impl TimedDir {
             let class = class_of(&name);
             let bytes = inner.open(&name, class, Mode::Read)?.len()?;
             let id = state.add(&name, class);
-            state.set_len(id, bytes);
+            state.set_len(id, bytes * options.charge);
         }
         Ok(Self { inner, shared: Arc::new(Shared { options, state: Mutex::new(state) }) })
     }
@@ -613,8 +619,9 @@ impl TimedFile {
     }
 
     fn charge_write(&self, offset: u64, bytes: usize) {
+        let (options, bytes) = (&self.shared.options, bytes as u64);
         let mut state = self.shared.state.lock();
-        state.write(&self.shared.options, self.id, offset, bytes as u64);
+        state.write(options, self.id, offset * options.charge, bytes * options.charge);
     }
 }
 
@@ -635,7 +642,8 @@ impl Drop for TimedFile {
 impl File for TimedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         if sched::virtual_nanos().is_some() {
-            let range = (offset, offset + buf.len() as u64);
+            let charge = self.shared.options.charge;
+            let range = (offset * charge, (offset + buf.len() as u64) * charge);
             let mut state = self.shared.state.lock();
             match state.read(&self.shared.options, self.id, range) {
                 Some(Wait::Request(number)) => self.wait(state, |state| state.served(number)),
@@ -690,7 +698,7 @@ impl File for TimedFile {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         self.inner.set_len(bytes)?;
-        self.shared.state.lock().set_len(self.id, bytes);
+        self.shared.state.lock().set_len(self.id, bytes * self.shared.options.charge);
         Ok(())
     }
 

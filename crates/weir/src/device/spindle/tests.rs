@@ -18,8 +18,12 @@ fn free_disk() -> SimDisk {
 }
 
 fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
+    charging(1, page_cache_bytes, indexes_resident)
+}
+
+fn charging(charge: u64, page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
     let model = DiskModel::HDD_15K_X2;
-    let options = TimedOptions { model, scale: 1, page_cache_bytes, indexes_resident };
+    let options = TimedOptions { model, scale: 1, charge, page_cache_bytes, indexes_resident };
     TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("an empty directory")
 }
 
@@ -301,4 +305,35 @@ fn names_and_no_simulation() {
     file.sync().expect("sync");
     assert_eq!(dir.counters().busy_nanos, 0);
     assert_eq!(now_nanos(), 0);
+}
+
+/// Goal: bytes that stand for several cost as much as these would. Method: the same table, reads,
+/// writes and syncs with each byte as one and as sixteen.
+#[test]
+fn small_entries_cost_as_large_ones() {
+    let cost = |charge: u64| {
+        Simulation::run(7, move |simulation| {
+            let dir = charging(charge, 1 << 20, true);
+            let file = dir.create("table", FileClass::Table).expect("create");
+            let part = |bytes: u64| vec![1; (bytes / charge) as usize];
+            let mut times = Vec::new();
+            times.push(timing(simulation, || {
+                (0..40).for_each(|i| {
+                    file.write_at(&part(256 << 10), i * (256 << 10) / charge).expect("written");
+                });
+                file.sync().expect("synced");
+            }));
+            this_actor_reads();
+            for at in [5 << 20, 1 << 20, (1 << 20) + 4096, 9 << 20, 1 << 20] {
+                let mut block = part(4096);
+                times.push(timing(simulation, || {
+                    file.read_exact_at(&mut block, at / charge).expect("read");
+                }));
+            }
+            (times, dir.counters())
+        })
+    };
+    let (times, counters) = cost(1);
+    assert_eq!((times, counters), cost(16));
+    assert_eq!(counters.table_bytes, 10 << 20);
 }
