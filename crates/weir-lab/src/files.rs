@@ -172,14 +172,6 @@ impl WorkDir {
             other => other.map_err(failed("naming", path)),
         }
     }
-
-    /// Puts the store of `image` here.
-    ///
-    /// # Errors
-    /// What failed, and where.
-    pub fn fill_from(&self, image: &Path) -> Result<()> {
-        fill(&self.path, image)
-    }
 }
 
 impl Drop for WorkDir {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::{self, WorkDir};
 use crate::settings::{Durability, Eviction, Load, Order, Settings, Store, WarmUp};
@@ -61,7 +61,14 @@ fn kept(
     let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
     let probe = probe(cache, stage, settings, seed, processor)?;
     let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
-    let path = cache.join("images").join(name);
+    let path = cache.join("images").join(&name);
+    // Two runs often need the same image at once.
+    static MAKING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let one = {
+        let mut making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(making.entry(name).or_default())
+    };
+    let _one = one.lock().map_err(|_| "making an image panicked")?;
     if !path.is_dir() {
         let work = WorkDir::new(cache)?;
         make(work.path())?;

@@ -12,8 +12,8 @@ use weir::sim::{
     Dir, DiskModel, Eviction, RealDir, Settings as SimSettings, Simulation, TimedDir, TimedOptions,
 };
 use weir::{
-    CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, Filters,
-    LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
+    CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability,
+    Filters, LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
 };
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 

@@ -130,7 +130,6 @@ fn run_all(
 ) -> BTreeMap<usize, Result<Record, String>> {
     let (next, done) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let results: Mutex<BTreeMap<usize, Result<Record, String>>> = Mutex::new(BTreeMap::new());
-    let loading = Mutex::new(());
     let runs = tasks.len();
     let worker = |processor: usize| {
         loop {
@@ -144,7 +143,7 @@ fn run_all(
                     progress(Progress { run: run.clone(), done, runs, stage });
                 }
             };
-            let place = Place { options, loading: &loading, processor };
+            let place = Place { options, processor };
             let result = one(task, &place, report.clone());
             done.fetch_add(1, Ordering::Relaxed);
             report(Stage::Done);
@@ -165,8 +164,6 @@ fn run_all(
 /// Where a run happens.
 struct Place<'a> {
     options: &'a RunOptions,
-    /// One image is loaded at a time: two runs often need the same.
-    loading: &'a Mutex<()>,
     processor: usize,
 }
 
@@ -187,7 +184,6 @@ fn one(
     let clock = Stopwatch::start();
     report(Stage::Loading);
     let image = if settings.load.keys > 0 {
-        let _one = place.loading.lock().map_err(|_| "a load panicked")?;
         Some(image::of(&options.cache, settings, options.seed, processor)?)
     } else {
         None

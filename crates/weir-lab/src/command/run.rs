@@ -28,9 +28,9 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     scale: u32,
     /// By how much entries and blocks are made smaller, at the same number of them; the disk charges
-    /// as many times their bytes
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=16))]
-    shrink: u32,
+    /// as many times their bytes. 16 below scale 32, otherwise 1: tables become too small there
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16))]
+    shrink: Option<u32>,
     /// Decides keys, values and the order of everything
     #[arg(long, default_value_t = folder::SEED)]
     seed: u64,
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let experiments = experiments(args)?;
     let options = RunOptions {
         scale: args.scale,
-        shrink: args.shrink,
+        shrink: args.shrink.unwrap_or(if args.scale < 32 { 16 } else { 1 }),
         seed: args.seed,
         cache: args.out.join("cache"),
         reuse: !args.fresh,

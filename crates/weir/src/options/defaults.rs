@@ -48,7 +48,7 @@ pub const IMMUTABLES_MAX_RANGE: RangeInclusive<usize> = 1..=64;
 /// Default of [`Options::block_bytes`](super::Options::block_bytes): 4 KiB.
 pub const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// Range of [`Options::block_bytes`](super::Options::block_bytes): 512 bytes to 1 MiB.
-pub const BLOCK_BYTES_RANGE: RangeInclusive<u32> = 256..=1 << 20;
+pub const BLOCK_BYTES_RANGE: RangeInclusive<u32> = 128..=1 << 20;
 /// Default of [`Options::table_bytes`](super::Options::table_bytes): 32 MiB.
 pub const DEFAULT_TABLE_BYTES: u64 = 32 << 20;
 /// Range of [`Options::table_bytes`](super::Options::table_bytes): 1 KiB to 16 GiB.
