@@ -147,6 +147,14 @@ pub struct TimedOptions {
     pub indexes_resident: bool,
 }
 
+impl TimedOptions {
+    /// A whole disk, without a page cache; indexes are read like everything else.
+    #[must_use]
+    pub fn new(model: DiskModel) -> Self {
+        Self { model, scale: 1, page_cache_bytes: 0, indexes_resident: false }
+    }
+}
+
 /// Counters of a timed directory since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimedCounters {

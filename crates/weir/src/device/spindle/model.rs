@@ -98,7 +98,8 @@ impl DiskModel {
         flush_nanos: 50 * MICROS,
     };
 
-    /// A solid-state disk at SATA, that of LDS: 90 µs a read, 50 µs a write, 360 MB/s.
+    /// A solid-state disk at SATA: LDS's 360 MB/s (section 4.1), and the latencies of its class, 90
+    /// µs a read and 50 µs a write, which the paper does not say.
     pub const SATA_SSD: Self = Self {
         name: "sata-ssd",
         spindles: 4,
@@ -118,8 +119,8 @@ impl DiskModel {
     /// A virtual disk in a data centre (virtio, ext4, `O_DIRECT`), fitted: 4 KiB random reads at
     /// queue depth 1, 4, 8 and 32 gave 6,010, 17,595, 26,665 and 44,039 a second, 1 MiB sequential
     /// reads 428 MB/s from one thread and 930 MB/s from four; a 4 KiB write and `fdatasync` took
-    /// 98 µs in quiet hours and 323 µs in others. Four channels give 6,500, 26,000, 26,000 and
-    /// 26,000, and 450 and 920 MB/s: right at the ends, high at depth 4, low beyond 8.
+    /// 98 µs in quiet hours and 323 µs in others. Four channels give 6,500, 17,000, 20,500 and
+    /// 25,000, and 460 and 860 MB/s: low beyond depth 4.
     pub const VIRTIO: Self = Self {
         name: "virtio",
         spindles: 4,
