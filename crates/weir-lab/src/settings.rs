@@ -99,10 +99,23 @@ pub struct Disk {
     pub page_cache_bytes: u64,
     /// Whether indexes and filters are in memory, so that reading them costs nothing.
     pub indexes_resident: bool,
+    /// By what every time of the model is divided: 2.0 is a disk twice as fast. For what-if runs;
+    /// the papers' disks have 1.0.
+    pub speed: f64,
     /// The store is a part of one that is so many times as large: the scale, so that it has the
     /// seeks of the paper's. Not set by files.
     #[serde(skip, default = "unscaled")]
     pub scale: u32,
+}
+
+impl Disk {
+    /// That there can be such a disk.
+    fn check(&self) -> Result<(), String> {
+        if !(0.001..=1000.0).contains(&self.speed) {
+            return Err(format!("disk.speed is {}: choose a number of 0.001 to 1000", self.speed));
+        }
+        Ok(())
+    }
 }
 
 /// The scale of settings that were not scaled.
@@ -370,11 +383,12 @@ impl Settings {
         (seconds * self.writes.per_second) as u64
     }
 
-    /// That what is read has been written.
+    /// That what is read has been written, and that there can be such a disk.
     ///
     /// # Errors
     /// What does not fit together, as a sentence.
     pub fn check(&self) -> Result<(), String> {
+        self.disk.check()?;
         use ReadChoice::{LatestRangeHot, LatestUniform, LatestZipfian};
         let latest = matches!(self.reads.choice, LatestUniform | LatestZipfian | LatestRangeHot);
         let written = self.load.updates + self.warm_up_writes();

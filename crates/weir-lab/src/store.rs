@@ -83,6 +83,17 @@ pub fn disk_model(preset: Preset) -> DiskModel {
     }
 }
 
+/// The disk of a run.
+#[must_use]
+pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
+    TimedOptions {
+        model: disk_model(disk.preset).at_speed(disk.speed),
+        scale: u64::from(disk.scale),
+        page_cache_bytes: disk.page_cache_bytes,
+        indexes_resident: disk.indexes_resident,
+    }
+}
+
 /// The keys of a run.
 #[must_use]
 pub fn keys(settings: &Settings) -> KeySpace {
@@ -253,12 +264,7 @@ fn on_free_disk(
     settings.store.row_cache_bytes = 0;
     settings.store.warm_up = settings::WarmUp::None;
     simulate(seed, processor, move |_| {
-        let options = TimedOptions {
-            model: free_model(),
-            scale: 1,
-            page_cache_bytes: 0,
-            indexes_resident: true,
-        };
+        let options = TimedOptions { indexes_resident: true, ..TimedOptions::new(free_model()) };
         let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = open(dir.dir(), &settings, seed)?;
         body(&db, &settings)?;

@@ -146,6 +146,28 @@ impl DiskModel {
         Self::ALL.into_iter().find(|model| model.name == name)
     }
 
+    /// The same disk, but for all of its times, which are divided by `speed`. 1: the same.
+    ///
+    /// # Panics
+    /// `speed` is not a positive number.
+    #[must_use]
+    pub fn at_speed(mut self, speed: f64) -> Self {
+        assert!(speed > 0.0 && speed.is_finite(), "a disk {speed} times as fast");
+        for nanos in [
+            &mut self.seek_min_nanos,
+            &mut self.seek_mean_nanos,
+            &mut self.rotation_nanos,
+            &mut self.read_latency_nanos,
+            &mut self.write_latency_nanos,
+            &mut self.request_nanos,
+            &mut self.flush_nanos,
+        ] {
+            *nanos = (*nanos as f64 / speed).round() as u64;
+        }
+        self.bytes_per_second = ((self.bytes_per_second as f64 * speed).round() as u64).max(1);
+        self
+    }
+
     fn transfer_nanos(&self, bytes: u64) -> u64 {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
         u64::try_from(nanos).unwrap_or(u64::MAX)
@@ -584,6 +606,27 @@ mod tests {
             piece(1, 3 * stripe, 200),
         ];
         assert_eq!(pieces, expected);
+    }
+
+    /// Goal: a disk that is twice as fast takes half the time for whatever it does, one of speed 1
+    /// is the same. Method: a read and a write that position, an append that waits for its place.
+    #[test]
+    fn speed_divides_every_time() {
+        let served = |model: DiskModel, pause: u64| {
+            let mut disk = Spindles::new(model, 1);
+            let mut now = alone(&mut disk, 0, piece(0, 1 << 30, 4096), Access::User);
+            for at in [5 << 30, (5 << 30) + 4096] {
+                now = alone(&mut disk, now + pause, piece(0, at, 4096), Access::StreamWrite);
+            }
+            now
+        };
+        for model in DiskModel::ALL {
+            assert_eq!(model.clone().at_speed(1.0), model);
+            let fast = model.clone().at_speed(2.0);
+            assert_eq!(fast.flush_nanos, model.flush_nanos / 2);
+            let (fast, slow) = (served(fast, 500), served(model.clone(), 1_000));
+            assert!(fast.abs_diff(slow / 2) < 10, "{}: {fast} of {slow}", model.name);
+        }
     }
 
     #[test]
