@@ -99,6 +99,9 @@ pub struct Disk {
     pub page_cache_bytes: u64,
     /// Whether indexes and filters are in memory, so that reading them costs nothing.
     pub indexes_resident: bool,
+    /// Whether the disk's volatile write cache is on: a sync empties it, whoever wrote what is in
+    /// it. If not, a sync waits for its own file's writes and sends no command.
+    pub write_cache: bool,
     /// By what every time of the model is divided: 2.0 is a disk twice as fast. For what-if runs;
     /// the papers' disks have 1.0.
     pub speed: f64,

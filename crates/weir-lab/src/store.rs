@@ -91,6 +91,7 @@ pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
         scale: u64::from(disk.scale),
         page_cache_bytes: disk.page_cache_bytes,
         indexes_resident: disk.indexes_resident,
+        write_cache: disk.write_cache,
     }
 }
 

@@ -71,11 +71,25 @@ fn print_reads(out: &mut dyn Write, all: &[(DiskModel, Vec<Measured>)]) -> Resul
     Ok(writeln!(out)?)
 }
 
-/// One row for each disk.
+/// Streams, and appends with the write cache on and off.
 fn print_streams(out: &mut dyn Write, all: &[(DiskModel, Vec<Measured>)]) -> Result<()> {
-    let mut whats = vec![What::StreamReads { readers: 1 }, What::StreamReads { readers: 4 }];
-    whats.push(What::StreamWrites);
-    whats.extend(APPENDS.map(|bytes| What::Append { bytes }));
+    let streams = [1, 4].map(|readers| What::StreamReads { readers });
+    let streams: Vec<What> = streams.into_iter().chain([What::StreamWrites]).collect();
+    print_columns(out, "streams", &streams, all)?;
+    for (name, write_cache) in [("write cache on", true), ("write cache off", false)] {
+        let appends = APPENDS.map(|bytes| What::Append { bytes, write_cache });
+        print_columns(out, name, &appends, all)?;
+    }
+    Ok(())
+}
+
+/// One row for each disk, one column for each of `whats`.
+fn print_columns(
+    out: &mut dyn Write,
+    name: &str,
+    whats: &[What],
+    all: &[(DiskModel, Vec<Measured>)],
+) -> Result<()> {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|(model, measured)| {
@@ -85,8 +99,7 @@ fn print_streams(out: &mut dyn Write, all: &[(DiskModel, Vec<Measured>)]) -> Res
         .collect();
     let names = whats.iter().map(|what| show::with_unit(&what.name(), what.unit()));
     let names: Vec<String> = names.collect();
-    let header: Vec<&str> =
-        std::iter::once("streams and appends").chain(names.iter().map(String::as_str)).collect();
+    let header: Vec<&str> = std::iter::once(name).chain(names.iter().map(String::as_str)).collect();
     table(out, &header, &rows)?;
     Ok(writeln!(out)?)
 }

@@ -68,6 +68,8 @@ pub enum What {
     Append {
         /// See [`APPENDS`].
         bytes: u64,
+        /// Whether the disk's write cache is on.
+        write_cache: bool,
     },
 }
 
@@ -91,7 +93,12 @@ impl What {
             Self::StreamReads { readers } => format!("sequential reads, {readers} readers"),
             Self::Scan => "64 MiB read in order".into(),
             Self::StreamWrites => "sequential writes".into(),
-            Self::Append { bytes } => format!("synced append, {} KiB", bytes >> 10),
+            Self::Append { bytes, write_cache: true } => {
+                format!("synced append, {} KiB", bytes >> 10)
+            }
+            Self::Append { bytes, write_cache: false } => {
+                format!("synced append, {} KiB, no write cache", bytes >> 10)
+            }
         }
     }
 
@@ -114,7 +121,9 @@ impl What {
         let mut all: Vec<Self> = parts.iter().flat_map(reads).collect();
         all.extend([1, 4].map(|readers| Self::StreamReads { readers }));
         all.extend([Self::Scan, Self::StreamWrites]);
-        all.extend(APPENDS.map(|bytes| Self::Append { bytes }));
+        for write_cache in [true, false] {
+            all.extend(APPENDS.map(|bytes| Self::Append { bytes, write_cache }));
+        }
         all
     }
 }
@@ -147,13 +156,15 @@ pub fn beside_sources(model: &DiskModel, measured: &[Measured]) -> Result<Vec<Nu
 fn measure_one(model: &DiskModel, what: What, seed: u64) -> Result<f64, String> {
     let model = model.clone();
     store::simulate(seed, 0, move |simulation| {
-        let bench = Bench::new(simulation, model)?;
+        let write_cache = !matches!(what, What::Append { write_cache: false, .. });
+        let options = TimedOptions { write_cache, ..TimedOptions::new(model) };
+        let bench = Bench::new(simulation, options)?;
         match what {
             What::Reads { depth, part } => bench.random_reads(depth, part, seed),
             What::StreamReads { readers } => bench.stream_reads(readers),
             What::Scan => bench.scan(),
             What::StreamWrites => bench.stream_writes(),
-            What::Append { bytes } => bench.appends(bytes),
+            What::Append { bytes, .. } => bench.appends(bytes),
         }
     })
 }
@@ -166,8 +177,8 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(simulation: &'a Simulation, model: DiskModel) -> Result<Self, String> {
-        let bytes = model.capacity_bytes * model.spindles as u64;
+    fn new(simulation: &'a Simulation, options: TimedOptions) -> Result<Self, String> {
+        let bytes = options.model.capacity_bytes * options.model.spindles as u64;
         let timing = Timing {
             call_nanos: 0,
             read_nanos: 0,
@@ -177,7 +188,6 @@ impl<'a> Bench<'a> {
             waits: false,
         };
         let content = SimDisk::new(SimOptions { timing, ..SimOptions::default() });
-        let options = TimedOptions::new(model);
         let dir = TimedDir::new(content.dir(), weir::sim::class_of, options);
         Ok(Self { simulation, dir: dir.map_err(|e| e.to_string())?, bytes })
     }

@@ -65,7 +65,9 @@ const FIT: f64 = 0.15;
 const ONE: What = What::Reads { depth: 1, part: 1 };
 
 /// An append of a page.
-const PAGE: What = What::Append { bytes: 4 << 10 };
+const fn page(write_cache: bool) -> What {
+    What::Append { bytes: 4 << 10, write_cache }
+}
 
 /// What sources say of the model called `name`.
 pub(super) fn of(name: &str) -> Vec<Source> {
@@ -85,7 +87,7 @@ fn cheetah() -> Vec<Source> {
         Source::near(ONE, 1e3 / (3.4 + 2.0), MANUAL, "manual: 3.4 ms and half of 4.0 ms"),
         Source::new(What::StreamReads { readers: 1 }, 326.0, both, rate),
         Source::new(What::StreamWrites, 326.0, both, rate),
-        Source::near(PAGE, 4.0, MANUAL, "manual: one rotation at 15,000 a minute"),
+        Source::near(page(false), 4.0, MANUAL, "manual: one rotation at 15,000 a minute"),
     ]
 }
 
@@ -100,7 +102,7 @@ fn barracuda() -> Vec<Source> {
             differs: Some((0.42, 0.46, two)),
             ..Source::near(What::Scan, 0.35, OPENING, "LDS section 4.4: the version log")
         },
-        Source::near(PAGE, 8.33, MANUAL, "a rotation of 7,200 a minute; LDS Fig. 5b"),
+        Source::near(page(false), 8.33, MANUAL, "a rotation of 7,200 a minute; LDS Fig. 5b"),
     ]
 }
 
@@ -122,6 +124,6 @@ fn data_centre() -> Vec<Source> {
         sources.push(Source::near(What::StreamReads { readers }, rate, FIT, measured));
     }
     let hours = "measured: 98 us in quiet hours, 323 in others";
-    sources.push(Source::new(PAGE, 0.098, (0.098, 0.323), hours));
+    sources.push(Source::new(page(true), 0.098, (0.098, 0.323), hours));
     sources
 }

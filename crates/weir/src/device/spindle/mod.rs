@@ -3,8 +3,9 @@
 //! The content is in an inner directory; [`DiskModel`] charges time on the virtual clock of the
 //! simulation that the calling actor belongs to. Who reads waits until the request has been served,
 //! and compactions compete with readers. Writes do not wait; they are combined with those that they
-//! follow on, as an operating system does, and occupy the spindles; a sync waits for them. Outside
-//! a simulation nothing is charged.
+//! follow on, as an operating system does, and occupy the spindles; a sync waits for them, and with
+//! the disk's write cache on for everybody else's too (`flush`). Outside a simulation nothing is
+//! charged.
 //!
 //! An optional page cache, as of an operating system, precedes the spindles: all reads and writes
 //! fill it. Files take the lowest stripes that are free, and give them back.
@@ -38,6 +39,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
+mod flush;
 mod model;
 mod pages;
 
@@ -145,13 +147,16 @@ pub struct TimedOptions {
     /// Whether index and filter of every table are in memory from the start: a read that reaches
     /// the end of its table costs nothing.
     pub indexes_resident: bool,
+    /// Whether the disk's volatile write cache is on; see `flush`.
+    pub write_cache: bool,
 }
 
 impl TimedOptions {
-    /// A whole disk, without a page cache; indexes are read like everything else.
+    /// A whole disk with its write cache, without a page cache; indexes are read like everything
+    /// else.
     #[must_use]
     pub fn new(model: DiskModel) -> Self {
-        Self { model, scale: 1, page_cache_bytes: 0, indexes_resident: false }
+        Self { model, scale: 1, page_cache_bytes: 0, indexes_resident: false, write_cache: true }
     }
 }
 
@@ -172,6 +177,8 @@ pub struct TimedCounters {
     pub page_misses: u64,
     /// Sum of the busy time of all spindles.
     pub busy_nanos: u64,
+    /// Commands that empty the disk's write cache.
+    pub flushes: u64,
     /// Bytes of all tables on the disk, removed ones that are still open included.
     pub table_bytes: u64,
 }
@@ -198,6 +205,8 @@ struct State {
     /// Requests that wait, or that nobody has asked about since they were served.
     requests: BTreeMap<u64, Request>,
     requests_made: u64,
+    /// Writes that are on their way to the medium, and when they are there.
+    reaching_medium: BTreeMap<u64, u64>,
     names: BTreeMap<String, u64>,
     locks: BTreeSet<String>,
     files: BTreeMap<u64, Node>,
@@ -265,6 +274,7 @@ impl TimedDir {
             stripes_free: BTreeSet::new(),
             requests: BTreeMap::new(),
             requests_made: 0,
+            reaching_medium: BTreeMap::new(),
             names: BTreeMap::new(),
             locks: BTreeSet::new(),
             files: BTreeMap::new(),
@@ -406,6 +416,7 @@ impl State {
             let (left, done_nanos) = (request.pieces_left, request.done_nanos);
             let Some(id) = request.written.filter(|_| left == 0) else { continue };
             self.requests.remove(&number);
+            self.note_written(now, number, done_nanos);
             if let Some(node) = self.files.get_mut(&id) {
                 node.writes -= 1;
                 node.written_nanos = node.written_nanos.max(done_nanos);
@@ -669,13 +680,19 @@ impl File for TimedFile {
         Ok(())
     }
 
-    /// Waits until the file's writes have reached the medium.
+    /// Waits until the file's writes have reached the medium; see `flush`.
     fn sync(&self) -> Result<()> {
         if sched::virtual_nanos().is_some() {
             let mut state = self.shared.state.lock();
             state.write_back(self.id, 0);
-            self.wait(state, |state| state.written(self.id));
-            wait_until(now_nanos() + self.shared.options.model.flush_nanos);
+            if self.shared.options.write_cache {
+                let limit = state.requests_made;
+                state.counters.flushes += 1;
+                self.wait(state, |state| state.drained(limit));
+                wait_until(now_nanos() + self.shared.options.model.flush_nanos);
+            } else {
+                self.wait(state, |state| state.written(self.id));
+            }
         }
         Ok(())
     }

@@ -39,7 +39,8 @@ pub struct DiskModel {
     /// Average seek over the whole spindle; 0: nothing moves.
     pub seek_mean_nanos: u64,
     /// One rotation; 0: nothing rotates. A positioning waits for half of it; a write that follows
-    /// on the one before it, after a pause, for the rest of the rotations that passed.
+    /// on the one before it, but came when that had ended, for the rest of the rotations that
+    /// passed: a whole one if it came at once.
     pub rotation_nanos: u64,
     /// Access of a solid-state medium for a read, instead of a positioning.
     pub read_latency_nanos: u64,
@@ -293,10 +294,12 @@ impl Spindle {
     fn serve(&mut self, model: &DiskModel, scale: u64, start: u64, waiting: Waiting) -> u64 {
         let distance = waiting.at.abs_diff(self.head).saturating_mul(scale);
         let idle = start.saturating_sub(self.free_nanos);
+        let came_late = waiting.arrived >= self.free_nanos;
         let position = match (distance, waiting.access.direction()) {
             (0, Direction::Read) => 0,
-            // The place has passed under the head since, and comes again.
-            (0, Direction::Write) if idle > 0 && model.rotation_nanos > 0 => {
+            // The place has passed under the head since the request before it ended, or passes
+            // while this one is on its way, and comes again.
+            (0, Direction::Write) if came_late && model.rotation_nanos > 0 => {
                 model.rotation_nanos - idle % model.rotation_nanos + model.request_nanos
             }
             (0, Direction::Write) if model.rotation_nanos > 0 => 0,

@@ -19,7 +19,7 @@ fn free_disk() -> SimDisk {
 
 fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
     let model = DiskModel::HDD_15K_X2;
-    let options = TimedOptions { model, scale: 1, page_cache_bytes, indexes_resident };
+    let options = TimedOptions { page_cache_bytes, indexes_resident, ..TimedOptions::new(model) };
     TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("an empty directory")
 }
 
@@ -301,4 +301,37 @@ fn names_and_no_simulation() {
     file.sync().expect("sync");
     assert_eq!(dir.counters().busy_nanos, 0);
     assert_eq!(now_nanos(), 0);
+}
+
+/// Goal: with the write cache a sync waits for what others have sent to the disk, and then for the
+/// command that empties the cache; without it for its own writes, and each append for a rotation.
+/// Method: a large write on one spindle, a small one on the other; then appends, one after another.
+#[test]
+fn the_write_cache() {
+    for write_cache in [true, false] {
+        Simulation::run(9, move |simulation| {
+            let model = DiskModel::HDD_15K_X2;
+            let options = TimedOptions { write_cache, ..TimedOptions::new(model.clone()) };
+            let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Table, options);
+            let dir = dir.expect("an empty directory");
+            let _before = table(&dir, "000000.tbl", 2);
+            let (large, small) = (table(&dir, "000001.tbl", 1), table(&dir, "000002.tbl", 1));
+            let bytes = model.stripe_bytes;
+            large.write_at(&vec![1; bytes as usize], 0).expect("write");
+            small.write_at(&[2; 4096], 0).expect("write");
+            let synced = timing(simulation, || small.sync().expect("sync"));
+            let (of, flush) = if write_cache { (bytes, model.flush_nanos) } else { (4096, 0) };
+            assert!(is_about(synced, SEEK + transfer(of) + flush), "{synced}");
+            simulation.delay(Duration::from_secs(1));
+            assert_eq!(dir.counters().flushes, u64::from(write_cache));
+            let append = |i: u64| {
+                small.write_at(&[3; 4096], i * 4096).expect("write");
+                timing(simulation, || small.sync().expect("sync"))
+            };
+            append(1);
+            let took: Vec<u64> = (2..6).map(append).collect();
+            let one = model.rotation_nanos + model.request_nanos + transfer(4096);
+            assert!(took.iter().all(|&nanos| nanos == one), "{took:?} of {one}");
+        });
+    }
 }
