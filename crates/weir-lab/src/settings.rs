@@ -102,6 +102,8 @@ pub struct Disk {
     /// Whether the disk's volatile write cache is on: a sync empties it, whoever wrote what is in
     /// it. If not, a sync waits for its own file's writes and sends no command.
     pub write_cache: bool,
+    /// Bytes that fit on the disk; 0: as many as are written. Scaled.
+    pub capacity_bytes: u64,
     /// By what every time of the model is divided: 2.0 is a disk twice as fast. For what-if runs;
     /// the papers' disks have 1.0.
     pub speed: f64,
@@ -366,6 +368,7 @@ impl Settings {
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
+        self.disk.capacity_bytes = divide(self.disk.capacity_bytes);
         self.disk.scale *= scale;
         self.reads.recent_keys = divide(self.reads.recent_keys);
         if self.reads.scan_scaled {

@@ -92,6 +92,7 @@ pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
         page_cache_bytes: disk.page_cache_bytes,
         indexes_resident: disk.indexes_resident,
         write_cache: disk.write_cache,
+        capacity_bytes: disk.capacity_bytes,
     }
 }
 

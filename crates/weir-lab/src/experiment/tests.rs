@@ -46,6 +46,7 @@ preset = "hdd-15k-x2"
 page_cache_bytes = 0
 indexes_resident = true
 write_cache = true
+capacity_bytes = 0
 speed = 1.0
 [settings.reads]
 threads = 8
@@ -110,7 +111,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
     assert_eq!(experiment.options["reads.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 55);
+    assert_eq!(experiment.options.len(), 56);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -162,7 +163,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writes.per_second\" = 0.0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 82: the policy tiered is not used, of the run \"b\"",
+            "line 83: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writes.per_second\" = 0.0",

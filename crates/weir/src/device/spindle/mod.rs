@@ -42,10 +42,12 @@ use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 mod flush;
 mod model;
 mod pages;
+mod space;
 
 pub use model::DiskModel;
 use model::{Access, Piece, Served, Spindles};
 use pages::{PAGE_BYTES, PageCache};
+use space::Space;
 
 /// Processor time by which an actor may be ahead of the clock before it waits: less than any
 /// positioning of a hard disk, more than a hundred cached reads.
@@ -149,6 +151,8 @@ pub struct TimedOptions {
     pub indexes_resident: bool,
     /// Whether the disk's volatile write cache is on; see `flush`.
     pub write_cache: bool,
+    /// Bytes that fit on it; 0: as many as are written. See `space`.
+    pub capacity_bytes: u64,
 }
 
 impl TimedOptions {
@@ -156,7 +160,14 @@ impl TimedOptions {
     /// else.
     #[must_use]
     pub fn new(model: DiskModel) -> Self {
-        Self { model, scale: 1, page_cache_bytes: 0, indexes_resident: false, write_cache: true }
+        Self {
+            model,
+            scale: 1,
+            page_cache_bytes: 0,
+            indexes_resident: false,
+            write_cache: true,
+            capacity_bytes: 0,
+        }
     }
 }
 
@@ -198,6 +209,7 @@ struct Shared {
 struct State {
     spindles: Spindles,
     pages: PageCache,
+    space: Space,
     counters: TimedCounters,
     /// Stripes below this number are a file's or free.
     stripes_given: u64,
@@ -269,6 +281,7 @@ impl TimedDir {
         let mut state = State {
             spindles: Spindles::new(options.model.clone(), options.scale),
             pages: PageCache::new(options.page_cache_bytes),
+            space: Space::default(),
             counters: TimedCounters::default(),
             stripes_given: 0,
             stripes_free: BTreeSet::new(),
@@ -353,6 +366,7 @@ impl State {
             assert!(old <= all, "a table of {old} bytes, all have {all}");
             self.counters.table_bytes = self.counters.table_bytes + bytes - node.bytes;
         }
+        self.space.resize(node.bytes, bytes);
         if bytes < node.bytes {
             self.pages.forget(id, bytes);
             node.unwritten = (node.unwritten.0.min(bytes), node.unwritten.1.min(bytes));
@@ -581,6 +595,10 @@ impl Dir for TimedDir {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(self.shared.state.lock().free_bytes(self.shared.options.capacity_bytes))
+    }
+
     /// Exclusive in this directory only: locks of the inner one are shared by the process, and an
     /// actor cannot wait for another simulation.
     fn lock(&self, name: &str) -> Result<Box<dyn Lock>> {
@@ -669,14 +687,17 @@ impl File for TimedFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.shared.room_for(self.id, offset + buf.len() as u64)?;
         self.inner.write_at(buf, offset)?;
         self.charge_write(offset, buf.len());
         Ok(())
     }
 
     fn write_parts_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.shared.room_for(self.id, offset + bytes as u64)?;
         self.inner.write_parts_at(parts, offset)?;
-        self.charge_write(offset, parts.iter().map(|part| part.len()).sum());
+        self.charge_write(offset, bytes);
         Ok(())
     }
 
@@ -714,6 +735,7 @@ impl File for TimedFile {
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
+        self.shared.room_for(self.id, bytes)?;
         self.inner.set_len(bytes)?;
         self.shared.state.lock().set_len(self.id, bytes);
         Ok(())

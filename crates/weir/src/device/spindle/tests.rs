@@ -335,3 +335,35 @@ fn the_write_cache() {
         });
     }
 }
+
+/// Goal: a full disk refuses what does not fit and changes nothing, and what is removed or cut off
+/// fits again. Method: a disk of four pages.
+#[test]
+fn the_capacity() {
+    let model = DiskModel::HDD_15K_X2;
+    let options = TimedOptions { capacity_bytes: 4 * PAGE_BYTES, ..TimedOptions::new(model) };
+    let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Other, options).expect("empty");
+    let free = || dir.dir().free_bytes().expect("known").expect("limited") / PAGE_BYTES;
+    let kind = |result: Result<()>| result.err().map(|error| error.kind());
+    let (a, b) = (
+        dir.create("a", FileClass::Other).expect("create"),
+        dir.create("b", FileClass::Other).expect("create"),
+    );
+    a.write_at(&[1; 4097], 0).expect("two pages");
+    b.allocate(4096).expect("one page");
+    assert_eq!(free(), 1);
+    let full = Some(ErrorKind::NoSpace);
+    assert_eq!(kind(b.write_at(&[1; 1], 3 * 4096)), full);
+    assert_eq!(kind(b.write_parts_at(&[&[1; 4096], &[1; 4097]], 4096)), full);
+    assert_eq!((kind(b.allocate(4 * 4096)), kind(b.set_len(4 * 4096))), (full, full));
+    assert_eq!((b.len().expect("len"), free()), (4096, 1));
+    b.write_at(&[1; 4096], 4096).expect("the last page");
+    b.write_at(&[2; 8192], 0).expect("it has these");
+    assert_eq!(free(), 0);
+    a.set_len(4096).expect("cut off");
+    assert_eq!(free(), 1);
+    dir.unlink("b", FileClass::Other).expect("unlink");
+    assert_eq!(free(), 1, "it is open still");
+    drop(b);
+    assert_eq!(free(), 3);
+}
