@@ -104,6 +104,8 @@ pub struct Disk {
     pub write_cache: bool,
     /// Bytes that fit on the disk; 0: as many as are written. Scaled.
     pub capacity_bytes: u64,
+    /// What writes metadata below the store.
+    pub file_system: FileSystem,
     /// By what every time of the model is divided: 2.0 is a disk twice as fast. For what-if runs;
     /// the papers' disks have 1.0.
     pub speed: f64,
@@ -278,6 +280,22 @@ pub enum Preset {
     /// A virtual disk in a data centre.
     #[serde(rename = "virtio")]
     Virtio,
+}
+
+/// A file system below the store; see `weir::sim::FileSystem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileSystem {
+    /// Metadata costs nothing.
+    None,
+    /// Updates in place, with a journal.
+    Ext4,
+    /// Updates in place, with a log of items.
+    Xfs,
+    /// A log of data and one of nodes.
+    F2fs,
+    /// Copy on write.
+    Btrfs,
 }
 
 /// What readers do.

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{
-    Dir, DiskModel, Eviction, RealDir, Settings as SimSettings, Simulation, TimedDir, TimedOptions,
+    Dir, DiskModel, Eviction, FileSystem, RealDir, Settings as SimSettings, Simulation, TimedDir,
+    TimedOptions,
 };
 use weir::{
     CompactionPolicy, Compression, Db, DbOptions, DebugOptions, Durability, Filters,
@@ -93,6 +94,13 @@ pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
         indexes_resident: disk.indexes_resident,
         write_cache: disk.write_cache,
         capacity_bytes: disk.capacity_bytes,
+        file_system: match disk.file_system {
+            settings::FileSystem::None => FileSystem::None,
+            settings::FileSystem::Ext4 => FileSystem::Ext4,
+            settings::FileSystem::Xfs => FileSystem::Xfs,
+            settings::FileSystem::F2fs => FileSystem::F2fs,
+            settings::FileSystem::Btrfs => FileSystem::Btrfs,
+        },
     }
 }
 

@@ -47,6 +47,7 @@ page_cache_bytes = 0
 indexes_resident = true
 write_cache = true
 capacity_bytes = 0
+file_system = "none"
 speed = 1.0
 [settings.reads]
 threads = 8
@@ -111,7 +112,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
     assert_eq!(experiment.options["reads.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 56);
+    assert_eq!(experiment.options.len(), 57);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -163,7 +164,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writes.per_second\" = 0.0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 83: the policy tiered is not used, of the run \"b\"",
+            "line 84: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writes.per_second\" = 0.0",
@@ -205,6 +206,7 @@ fn misspelt_names_are_refused() {
         ("load.policy", "leveled", "`gear`"),
         ("load.order", "random", "`sequential`"),
         ("disk.preset", "hdd-15k-x2", "`sata-ssd`"),
+        ("disk.file_system", "none", "`btrfs`"),
         ("reads.kind", "get", "`ycsb_f`"),
         ("reads.choice", "range_hot", "`latest_range_hot`"),
         ("writes.choice", "uniform", "`uniform`"),

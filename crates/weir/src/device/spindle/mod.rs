@@ -25,8 +25,9 @@
 //!
 //! Simplifications, with the direction of their error: what was read ahead costs its transfer when
 //! it is used and not if it is not (too fast for short scans); half a rotation is waited for before
-//! each read, whatever waits (too slow for deep queues); all tracks are equally fast; metadata of
-//! the file system costs nothing (too fast).
+//! each read, whatever waits (too slow for deep queues); all tracks are equally fast; space that is
+//! allocated costs no write, zeros neither (too fast). Those of the write cache, of the capacity and
+//! of file systems stand in `flush`, `space` and `file_system`.
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
@@ -36,14 +37,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::sched::{self, Mutex, MutexGuard};
+use crate::base::sched::{self, Mutex};
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
 
+mod file_system;
 mod flush;
 mod model;
 mod pages;
 mod space;
 
+pub use file_system::FileSystem;
+use file_system::{Change, Metadata};
 pub use model::DiskModel;
 use model::{Access, Piece, Served, Spindles};
 use pages::{PAGE_BYTES, PageCache};
@@ -153,6 +157,8 @@ pub struct TimedOptions {
     pub write_cache: bool,
     /// Bytes that fit on it; 0: as many as are written. See `space`.
     pub capacity_bytes: u64,
+    /// What writes metadata below the store.
+    pub file_system: FileSystem,
 }
 
 impl TimedOptions {
@@ -167,6 +173,7 @@ impl TimedOptions {
             indexes_resident: false,
             write_cache: true,
             capacity_bytes: 0,
+            file_system: FileSystem::None,
         }
     }
 }
@@ -188,6 +195,14 @@ pub struct TimedCounters {
     pub page_misses: u64,
     /// Sum of the busy time of all spindles.
     pub busy_nanos: u64,
+    /// Requests that took written data to the disk, and their bytes in whole pages.
+    pub data_writes: u64,
+    /// See `data_writes`.
+    pub data_page_bytes: u64,
+    /// Requests of the file system's metadata, and their bytes.
+    pub metadata_writes: u64,
+    /// See `metadata_writes`.
+    pub metadata_bytes: u64,
     /// Commands that empty the disk's write cache.
     pub flushes: u64,
     /// Bytes of all tables on the disk, removed ones that are still open included.
@@ -210,6 +225,7 @@ struct State {
     spindles: Spindles,
     pages: PageCache,
     space: Space,
+    metadata: Metadata,
     counters: TimedCounters,
     /// Stripes below this number are a file's or free.
     stripes_given: u64,
@@ -257,7 +273,7 @@ enum Poll {
 struct Request {
     pieces_left: usize,
     done_nanos: u64,
-    /// The file whose write it is: nobody asks about a write.
+    /// The file whose write it is, or `METADATA`: nobody asks about a write.
     written: Option<u64>,
 }
 
@@ -278,12 +294,15 @@ impl TimedDir {
         class_of: impl Fn(&str) -> FileClass,
         options: TimedOptions,
     ) -> Result<Self> {
+        let metadata = options.metadata();
+        let front = metadata.front_bytes().div_ceil(options.model.stripe_bytes.max(1));
         let mut state = State {
             spindles: Spindles::new(options.model.clone(), options.scale),
             pages: PageCache::new(options.page_cache_bytes),
             space: Space::default(),
+            metadata,
             counters: TimedCounters::default(),
-            stripes_given: 0,
+            stripes_given: front,
             stripes_free: BTreeSet::new(),
             requests: BTreeMap::new(),
             requests_made: 0,
@@ -299,6 +318,8 @@ impl TimedDir {
             let id = state.add(&name, class);
             state.set_len(id, bytes);
         }
+        // What was there before is on the disk.
+        state.metadata = options.metadata();
         Ok(Self { inner, shared: Arc::new(Shared { options, state: Mutex::new(state) }) })
     }
 
@@ -344,6 +365,7 @@ impl State {
         };
         self.files.insert(id, node);
         self.names.insert(name.to_owned(), id);
+        self.metadata.change(id, Change::Created);
         id
     }
 
@@ -367,6 +389,12 @@ impl State {
             self.counters.table_bytes = self.counters.table_bytes + bytes - node.bytes;
         }
         self.space.resize(node.bytes, bytes);
+        if bytes != node.bytes && (node.named || node.handles > 0) {
+            let place = node.stripes.last().map_or(0, |stripe| stripe * stripe_bytes);
+            let same_pages = bytes.div_ceil(PAGE_BYTES) == node.bytes.div_ceil(PAGE_BYTES);
+            let change = if same_pages { Change::Length } else { Change::Blocks(place) };
+            self.metadata.change(id, change);
+        }
         if bytes < node.bytes {
             self.pages.forget(id, bytes);
             node.unwritten = (node.unwritten.0.min(bytes), node.unwritten.1.min(bytes));
@@ -380,6 +408,7 @@ impl State {
                 node.named = false;
             }
             self.pages.forget(id, 0);
+            self.metadata.change(id, Change::Removed);
             self.drop_unused(id);
         }
     }
@@ -400,12 +429,22 @@ impl State {
         pieces
     }
 
-    /// Queues a request; its number.
+    /// Queues a request of a file; its number.
     fn request(&mut self, id: u64, (offset, end): (u64, u64), access: Access) -> u64 {
-        let (now, number) = (now_nanos(), self.requests_made);
         let pieces = self.pieces(id, offset, end - offset);
-        self.requests_made += 1;
         let written = (access == Access::StreamWrite).then_some(id);
+        if written.is_some() {
+            self.counters.data_writes += 1;
+            let pages = end.div_ceil(PAGE_BYTES) - offset / PAGE_BYTES;
+            self.counters.data_page_bytes += pages * PAGE_BYTES;
+        }
+        self.request_pieces(pieces, access, written)
+    }
+
+    /// Queues a request; its number. `written`: see [`Request`].
+    fn request_pieces(&mut self, pieces: Vec<Piece>, access: Access, written: Option<u64>) -> u64 {
+        let (now, number) = (now_nanos(), self.requests_made);
+        self.requests_made += 1;
         if let Some(node) = written.and_then(|id| self.files.get_mut(&id)) {
             node.writes += 1;
         }
@@ -525,6 +564,7 @@ impl State {
                 self.pages.touch(id, page);
             }
         }
+        self.metadata.change(id, Change::Data);
         self.counters.written_bytes += bytes;
         if sched::virtual_nanos().is_none() {
             return;
@@ -577,6 +617,7 @@ impl Dir for TimedDir {
         state.unname(to);
         if let Some(id) = state.names.remove(from) {
             state.names.insert(to.to_owned(), id);
+            state.metadata.change(id, Change::Renamed);
         }
         Ok(())
     }
@@ -592,6 +633,10 @@ impl Dir for TimedDir {
     }
 
     fn sync(&self) -> Result<()> {
+        if sched::virtual_nanos().is_some() {
+            let steps = self.shared.state.lock().metadata.sync_dir(now_nanos());
+            self.shared.follow(steps);
+        }
         Ok(())
     }
 
@@ -635,20 +680,6 @@ struct TimedFile {
 }
 
 impl TimedFile {
-    /// Waits until `poll` knows a time, and then until that.
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, poll: impl Fn(&mut State) -> Poll) {
-        loop {
-            let answer = poll(&mut state);
-            drop(state);
-            match answer {
-                Poll::Done(done) => return wait_until(done),
-                Poll::AskAt(when) => wait_until(when),
-            }
-            state = self.shared.state.lock();
-            state.advance(now_nanos());
-        }
-    }
-
     fn charge_write(&self, offset: u64, bytes: usize) {
         let mut state = self.shared.state.lock();
         state.write(&self.shared.options, self.id, offset, bytes as u64);
@@ -675,7 +706,9 @@ impl File for TimedFile {
             let range = (offset, offset + buf.len() as u64);
             let mut state = self.shared.state.lock();
             match state.read(&self.shared.options, self.id, range) {
-                Some(Wait::Request(number)) => self.wait(state, |state| state.served(number)),
+                Some(Wait::Request(number)) => {
+                    self.shared.wait(state, |state| state.served(number));
+                }
                 Some(Wait::Until(done)) => {
                     drop(state);
                     wait_until(done);
@@ -706,14 +739,13 @@ impl File for TimedFile {
         if sched::virtual_nanos().is_some() {
             let mut state = self.shared.state.lock();
             state.write_back(self.id, 0);
-            if self.shared.options.write_cache {
-                let limit = state.requests_made;
-                state.counters.flushes += 1;
-                self.wait(state, |state| state.drained(limit));
-                wait_until(now_nanos() + self.shared.options.model.flush_nanos);
+            let steps = state.metadata.sync(now_nanos(), self.id);
+            if !self.shared.options.write_cache {
+                self.shared.wait(state, |state| state.written(self.id));
             } else {
-                self.wait(state, |state| state.written(self.id));
+                drop(state);
             }
+            self.shared.follow(steps);
         }
         Ok(())
     }

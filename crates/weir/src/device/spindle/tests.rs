@@ -367,3 +367,82 @@ fn the_capacity() {
     drop(b);
     assert_eq!(free(), 3);
 }
+
+/// Milliseconds of a synced overwrite of a page in a file that has its space, the pages after one
+/// another, on LDS's disk; and the counters of ten of them.
+fn overwrites(file_system: FileSystem) -> (f64, TimedCounters) {
+    Simulation::run(10, move |simulation| {
+        let model = DiskModel::HDD_7200;
+        let options = TimedOptions { write_cache: false, file_system, ..TimedOptions::new(model) };
+        let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Other, options).expect("empty");
+        let log = dir.create("log", FileClass::Other).expect("create");
+        log.allocate(1 << 20).expect("allocate");
+        let write = |page: u64| {
+            log.write_at(&[1; 4096], page * 4096).expect("write");
+            log.sync().expect("sync");
+        };
+        // The first commits the file's creation, the second comes back from there.
+        (0..2).for_each(write);
+        let before = dir.counters();
+        let nanos = timing(simulation, || (2..12).for_each(write));
+        let after = dir.counters();
+        let counters = TimedCounters {
+            metadata_writes: after.metadata_writes - before.metadata_writes,
+            metadata_bytes: after.metadata_bytes - before.metadata_bytes,
+            data_page_bytes: after.data_page_bytes - before.data_page_bytes,
+            ..after
+        };
+        (nanos as f64 / 1e7, counters)
+    })
+}
+
+/// Goal: a log in a file that has its space costs as much as on the raw disk under `ext4`, 1.4
+/// times as much under `f2fs` and 2.5 times under `btrfs`, as LDS section 4.7 says; 30 % are
+/// accepted, for the paper's values are of a whole system. Method: synced overwrites in order.
+#[test]
+fn logs_in_files_that_have_their_space() {
+    let (raw, counters) = overwrites(FileSystem::None);
+    assert_eq!((counters.metadata_writes, counters.data_page_bytes), (0, 10 * 4096));
+    for (kind, paper) in [
+        (FileSystem::Ext4, 1.0),
+        (FileSystem::Xfs, 1.0),
+        (FileSystem::F2fs, 1.4),
+        (FileSystem::Btrfs, 2.5),
+    ] {
+        let (milliseconds, counters) = overwrites(kind);
+        let (ratio, free) = (milliseconds / raw, paper == 1.0);
+        let accepted = if free { 0.99..=1.01 } else { paper * 0.7..=paper * 1.3 };
+        assert!(accepted.contains(&ratio), "{kind:?}: {milliseconds} of {raw} ms");
+        assert_eq!(counters.metadata_bytes == 0, free, "{kind:?}: {counters:?}");
+    }
+}
+
+/// Goal: a new file's sync waits for the journal, with flushes around its end, a directory's for
+/// what is left, and what is committed goes to its place later. Method: `ext4` with a write cache.
+#[test]
+fn a_journal_is_committed() {
+    Simulation::run(11, |simulation| {
+        let model = DiskModel::HDD_15K_X2;
+        let file_system = FileSystem::Ext4;
+        let options = TimedOptions { file_system, ..TimedOptions::new(model.clone()) };
+        let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("empty");
+        let file = dir.create("000001.tbl", FileClass::Table).expect("create");
+        file.write_at(&[1; 4096], 0).expect("write");
+        let took = timing(simulation, || file.sync().expect("sync"));
+        // The data, a seek to the middle of the disk, and the commit block a rotation later.
+        let seek = 4_400_000 + model.rotation_nanos / 2;
+        let least = SEEK + seek + model.rotation_nanos + 2 * model.flush_nanos;
+        assert!((least..least + 1_000_000).contains(&took), "{took}, at least {least}");
+        let counters = dir.counters();
+        assert_eq!((counters.metadata_writes, counters.flushes), (2, 2));
+        assert_eq!(counters.metadata_bytes, (1 + 5 + 1) * 4096);
+        assert_eq!(timing(simulation, || dir.sync().expect("sync")), 0, "all is committed");
+        dir.unlink("000001.tbl", FileClass::Table).expect("unlink");
+        assert!(timing(simulation, || dir.sync().expect("sync")) > model.rotation_nanos);
+        assert_eq!(dir.counters().flushes, 4);
+        simulation.delay(Duration::from_secs(31));
+        let before = dir.counters().metadata_writes;
+        dir.sync().expect("sync");
+        assert!(dir.counters().metadata_writes > before, "blocks go to their places");
+    });
+}
