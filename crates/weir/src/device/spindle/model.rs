@@ -120,20 +120,20 @@ impl DiskModel {
     /// A virtual disk in a data centre (virtio, ext4, `O_DIRECT`), fitted: 4 KiB random reads at
     /// queue depth 1, 4, 8 and 32 gave 6,010, 17,595, 26,665 and 44,039 a second, 1 MiB sequential
     /// reads 428 MB/s from one thread and 930 MB/s from four; a 4 KiB write and `fdatasync` took
-    /// 98 µs in quiet hours and 323 µs in others. Four channels give 6,500, 17,000, 20,500 and
-    /// 25,000, and 460 and 860 MB/s: low beyond depth 4.
+    /// 98 µs in quiet hours and 323 µs in others. Eight channels give 5,900, 18,500, 28,800 and
+    /// 39,400, and 460 and 860 MB/s.
     pub const VIRTIO: Self = Self {
         name: "virtio",
-        spindles: 4,
-        stripe_bytes: 512 << 10,
-        capacity_bytes: 64_000_000_000,
+        spindles: 8,
+        stripe_bytes: 256 << 10,
+        capacity_bytes: 32_000_000_000,
         seek_min_nanos: 0,
         seek_mean_nanos: 0,
         rotation_nanos: 0,
         read_latency_nanos: 130 * MICROS,
         write_latency_nanos: 57 * MICROS,
         request_nanos: 5 * MICROS,
-        bytes_per_second: 230_000_000,
+        bytes_per_second: 115_000_000,
         cluster_bytes: 512 << 10,
         flush_nanos: 40 * MICROS,
     };
