@@ -10,6 +10,7 @@
 pub mod amplification;
 pub mod catalog;
 pub mod choice;
+pub mod disk;
 pub mod document;
 pub mod experiment;
 pub mod files;

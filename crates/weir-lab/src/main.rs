@@ -42,6 +42,9 @@ enum Command {
     /// Measure what each policy writes, reads and stores, beside the formulas
     #[command(after_help = EXIT_CODES)]
     Amplification(command::amplification::AmplificationArgs),
+    /// Measure the simulated disks, beside what their sources say
+    #[command(after_help = EXIT_CODES)]
+    Disk(command::disk::DiskArgs),
 }
 
 fn main() -> ExitCode {
@@ -68,5 +71,6 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Report(args) => command::report::run(args, out),
         Command::Check(args) => command::check::run(args, out),
         Command::Amplification(args) => command::amplification::run(args, out),
+        Command::Disk(args) => command::disk::run(args, out),
     }
 }

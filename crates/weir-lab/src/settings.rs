@@ -119,6 +119,16 @@ pub struct Disk {
     pub page_cache_bytes: u64,
     /// Whether indexes and filters are in memory, so that reading them costs nothing.
     pub indexes_resident: bool,
+    /// Whether the disk's volatile write cache is on: a sync empties it, whoever wrote what is in
+    /// it. If not, a sync waits for its own file's writes and sends no command.
+    pub write_cache: bool,
+    /// Bytes that fit on the disk; 0: as many as are written. Scaled.
+    pub capacity_bytes: u64,
+    /// What writes metadata below the store.
+    pub file_system: FileSystem,
+    /// By what every time of the model is divided: 2.0 is a disk twice as fast. For what-if runs;
+    /// the papers' disks have 1.0.
+    pub speed: f64,
     /// The store is a part of one that is so many times as large: the scale, so that it has the
     /// seeks of the paper's. Not set by files.
     #[serde(skip, default = "unscaled")]
@@ -126,6 +136,16 @@ pub struct Disk {
     /// Each byte stands for so many: entries and blocks were made as much smaller. Not set by files.
     #[serde(skip, default = "unscaled")]
     pub charge: u32,
+}
+
+impl Disk {
+    /// That there can be such a disk.
+    fn check(&self) -> Result<(), String> {
+        if !(0.001..=1000.0).contains(&self.speed) {
+            return Err(format!("disk.speed is {}: choose a number of 0.001 to 1000", self.speed));
+        }
+        Ok(())
+    }
 }
 
 /// The scale of settings that were not scaled.
@@ -285,6 +305,22 @@ pub enum Preset {
     Virtio,
 }
 
+/// A file system below the store; see `weir::sim::FileSystem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileSystem {
+    /// Metadata costs nothing.
+    None,
+    /// Updates in place, with a journal.
+    Ext4,
+    /// Updates in place, with a log of items.
+    Xfs,
+    /// A log of data and one of nodes.
+    F2fs,
+    /// Copy on write.
+    Btrfs,
+}
+
 /// What readers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -373,6 +409,7 @@ impl Settings {
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
+        self.disk.capacity_bytes = divide(self.disk.capacity_bytes);
         self.disk.scale *= scale;
         self.reads.recent_keys = divide(self.reads.recent_keys);
         if self.reads.scan_scaled {
@@ -441,11 +478,12 @@ impl Settings {
         (seconds * self.writes.per_second) as u64
     }
 
-    /// That what is read has been written.
+    /// That what is read has been written, and that there can be such a disk.
     ///
     /// # Errors
     /// What does not fit together, as a sentence.
     pub fn check(&self) -> Result<(), String> {
+        self.disk.check()?;
         use ReadChoice::{LatestRangeHot, LatestUniform, LatestZipfian};
         let latest = matches!(self.reads.choice, LatestUniform | LatestZipfian | LatestRangeHot);
         let written = self.load.updates + self.warm_up_writes();

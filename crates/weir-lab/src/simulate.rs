@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{MemDir, RealDir, Simulation, TimedDir, TimedOptions};
+use weir::sim::{MemDir, RealDir, Simulation, TimedDir};
 use weir_bench::KeySpace;
 
 use crate::choice::Choice;
@@ -50,20 +50,13 @@ pub fn run(
     processor: usize,
     progress: impl Fn(f64) + Send + 'static,
 ) -> Result<Record, String> {
-    let model = store::disk_model(settings.disk.preset);
+    let options = store::timed_options(&settings.disk);
     let inner = match image {
         Some(image) => above(image).map_err(|e| e.to_string())?,
         None => MemDir::new("the store of a run"),
     };
-    let (spindles, settings) = (model.spindles as u64, settings.clone());
+    let (spindles, settings) = (options.model.spindles as u64, settings.clone());
     store::simulate(seed, processor, move |simulation| {
-        let options = TimedOptions {
-            model,
-            scale: u64::from(settings.disk.scale),
-            charge: u64::from(settings.disk.charge),
-            page_cache_bytes: settings.disk.page_cache_bytes,
-            indexes_resident: settings.disk.indexes_resident,
-        };
         let dir = TimedDir::new(inner.dir(), weir::sim::class_of, options);
         let dir = dir.map_err(|e| e.to_string())?;
         let db = store::open(dir.dir(), &settings, seed)?;

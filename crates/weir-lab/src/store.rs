@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{
-    Dir, DiskModel, Eviction, RealDir, Settings as SimSettings, Simulation, TimedDir, TimedOptions,
+    Dir, DiskModel, Eviction, FileSystem, RealDir, Settings as SimSettings, Simulation, TimedDir,
+    TimedOptions,
 };
 use weir::{
     CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability,
@@ -83,6 +84,27 @@ pub fn disk_model(preset: Preset) -> DiskModel {
         Preset::Hdd7200 => DiskModel::HDD_7200,
         Preset::SataSsd => DiskModel::SATA_SSD,
         Preset::Virtio => DiskModel::VIRTIO,
+    }
+}
+
+/// The disk of a run.
+#[must_use]
+pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
+    TimedOptions {
+        model: disk_model(disk.preset).at_speed(disk.speed),
+        scale: u64::from(disk.scale),
+        charge: u64::from(disk.charge),
+        page_cache_bytes: disk.page_cache_bytes,
+        indexes_resident: disk.indexes_resident,
+        write_cache: disk.write_cache,
+        capacity_bytes: disk.capacity_bytes,
+        file_system: match disk.file_system {
+            settings::FileSystem::None => FileSystem::None,
+            settings::FileSystem::Ext4 => FileSystem::Ext4,
+            settings::FileSystem::Xfs => FileSystem::Xfs,
+            settings::FileSystem::F2fs => FileSystem::F2fs,
+            settings::FileSystem::Btrfs => FileSystem::Btrfs,
+        },
     }
 }
 
@@ -263,13 +285,7 @@ fn on_free_disk(
     settings.store.row_cache_bytes = 0;
     settings.store.warm_up = settings::WarmUp::None;
     simulate(seed, processor, move |_| {
-        let options = TimedOptions {
-            model: free_model(),
-            scale: 1,
-            charge: 1,
-            page_cache_bytes: 0,
-            indexes_resident: true,
-        };
+        let options = TimedOptions { indexes_resident: true, ..TimedOptions::new(free_model()) };
         let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = open(dir.dir(), &settings, seed)?;
         body(&db, &settings)?;

@@ -282,3 +282,17 @@ fn experiments_are_listed() {
     fails(&["run", "no-such"], dir.path(), 2, &["no experiment \"no-such\"", "lsbm-fig"]);
     assert!(!dir.path().join("weir-lab").exists());
 }
+
+/// Goal: a disk is measured and judged, and a name that is no disk's is refused with those that
+/// are.
+#[test]
+fn disks_are_measured() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, out, err) = lab(&["disk", "--model", "hdd-15k-x2", "--check"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for part in ["1/100", "synced append, 64 KiB (ms)", "holds    manual: one rotation"] {
+        assert!(out.contains(part), "{part:?} is not in {out}");
+    }
+    let (code, _, err) = lab(&["disk", "--model", "tape"], dir.path());
+    assert!(code == 2 && err.contains("hdd-7200"), "{code}: {err}");
+}

@@ -100,7 +100,8 @@ pub mod sim {
     pub use crate::device::sim::{Replayer, SimDisk, SimOptions, Timing};
     pub use crate::device::site::{OpKind, Site, SiteCount, SiteCounters};
     pub use crate::device::spindle::{
-        DiskModel, TimedCounters, TimedDir, TimedOptions, now_nanos, this_actor_reads, work,
+        DiskModel, FileSystem, TimedCounters, TimedDir, TimedOptions, now_nanos, this_actor_reads,
+        work,
     };
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
     pub use crate::storage::files::names::class_of;

@@ -2,6 +2,7 @@
 
 pub(crate) mod amplification;
 pub(crate) mod check;
+pub(crate) mod disk;
 mod folder;
 pub(crate) mod list;
 pub(crate) mod report;
@@ -94,11 +95,17 @@ pub(crate) fn experiment(name: &str) -> Result<Experiment> {
 /// # Errors
 /// That one.
 pub(crate) fn refuse_failures(results: &[Outcome]) -> Result<()> {
-    let failures: Vec<String> = results
-        .iter()
-        .flat_map(|result| result.numbers.iter().map(move |number| (result, number)))
+    refuse_numbers(numbers_of(results))
+}
+
+/// The same for numbers and the names of what they belong to.
+///
+/// # Errors
+/// That one.
+fn refuse_numbers<'a>(numbers: impl Iterator<Item = (&'a str, &'a Number)>) -> Result<()> {
+    let failures: Vec<String> = numbers
         .filter(|(_, number)| number.verdict() == Verdict::Fails)
-        .map(|(result, number)| format!("{}: {:?}", result.experiment, number.name))
+        .map(|(of, number)| format!("{of}: {:?}", number.name))
         .collect();
     match failures.as_slice() {
         [] => Ok(()),
@@ -110,6 +117,13 @@ pub(crate) fn refuse_failures(results: &[Outcome]) -> Result<()> {
     }
 }
 
+/// Every number of `results`, with the name of its experiment.
+fn numbers_of(results: &[Outcome]) -> impl Iterator<Item = (&str, &Number)> {
+    results
+        .iter()
+        .flat_map(|result| result.numbers.iter().map(|number| (result.experiment.as_str(), number)))
+}
+
 /// Prints every number of `results`, the paper's beside ours.
 pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Result<()> {
     let mut rows = Vec::new();
@@ -119,33 +133,42 @@ pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Res
         }
     }
     table(out, &["experiment", "number", "paper", "weir", "accepted", "verdict"], &rows)?;
-    for result in results {
-        for number in &result.numbers {
-            if let (Verdict::Differs, Some(differs)) = (number.verdict(), &number.differs) {
-                let (experiment, name) = (&result.experiment, &number.name);
-                writeln!(out, "{experiment}: {name:?} differs: {}", differs.because)?;
-            }
+    print_reasons(out, numbers_of(results))
+}
+
+/// Prints why numbers differ, of those that do.
+fn print_reasons<'a>(
+    out: &mut dyn Write,
+    numbers: impl Iterator<Item = (&'a str, &'a Number)>,
+) -> io::Result<()> {
+    for (of, number) in numbers {
+        if let (Verdict::Differs, Some(differs)) = (number.verdict(), &number.differs) {
+            writeln!(out, "{of}: {:?} differs: {}", number.name, differs.because)?;
         }
     }
     Ok(())
 }
 
 fn row(result: &Outcome, number: &Number) -> Vec<String> {
-    let verdict = match number.verdict() {
-        Verdict::Holds if number.guard => "guard",
-        Verdict::Holds => "holds",
-        Verdict::Differs => "DIFFERS",
-        Verdict::Fails => "OUTSIDE",
-        Verdict::Open => "no bounds",
-    };
     vec![
         result.experiment.clone(),
         weir_lab::show::with_unit(&number.name, &number.unit),
         number.paper.map_or("-".to_owned(), weir_lab::show::number),
         weir_lab::show::number(number.ours),
         bounds(number),
-        verdict.to_owned(),
+        verdict(number).to_owned(),
     ]
+}
+
+/// The verdict on a number, in a word.
+fn verdict(number: &Number) -> &'static str {
+    match number.verdict() {
+        Verdict::Holds if number.guard => "guard",
+        Verdict::Holds => "holds",
+        Verdict::Differs => "DIFFERS",
+        Verdict::Fails => "OUTSIDE",
+        Verdict::Open => "no bounds",
+    }
 }
 
 /// Prints rows under a header, columns aligned to the left.

@@ -45,6 +45,10 @@ updates = 0
 preset = "hdd-15k-x2"
 page_cache_bytes = 0
 indexes_resident = true
+write_cache = true
+capacity_bytes = 0
+file_system = "none"
+speed = 1.0
 [settings.reads]
 threads = 8
 kind = "get"
@@ -108,7 +112,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
     assert_eq!(experiment.options["reads.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 53);
+    assert_eq!(experiment.options.len(), 57);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -141,7 +145,7 @@ fn differences_have_reasons() {
 #[test]
 fn what_is_wrong_is_named() {
     for (from, to, named) in [
-        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 39: unknown field `speed`"),
+        ("[settings.disk]", "[settings.disk]\nheads = 1", "line 39: unknown field `heads`"),
         ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
         ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
         ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
@@ -160,7 +164,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writes.per_second\" = 0.0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 80: the policy tiered is not used, of the run \"b\"",
+            "line 84: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writes.per_second\" = 0.0",
@@ -172,6 +176,7 @@ fn what_is_wrong_is_named() {
             "\"reads.choice\" = \"latest_zipfian\", \"reads.recent_keys\" = 1",
             "load.updates and the warm-up write 0 keys before the measured part: choose",
         ),
+        ("speed = 1.0", "speed = 0.0", "disk.speed is 0: choose"),
         ("run = \"a\"", "run = \"c\"", "\"c\""),
         ("title =", "titel =", "line 4: unknown field `titel`"),
         ("title =", "title", "line 4: "),
@@ -201,6 +206,7 @@ fn misspelt_names_are_refused() {
         ("load.policy", "leveled", "`gear`"),
         ("load.order", "random", "`sequential`"),
         ("disk.preset", "hdd-15k-x2", "`sata-ssd`"),
+        ("disk.file_system", "none", "`btrfs`"),
         ("reads.kind", "get", "`ycsb_f`"),
         ("reads.choice", "range_hot", "`latest_range_hot`"),
         ("writes.choice", "uniform", "`uniform`"),

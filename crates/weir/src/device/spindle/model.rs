@@ -39,7 +39,8 @@ pub struct DiskModel {
     /// Average seek over the whole spindle; 0: nothing moves.
     pub seek_mean_nanos: u64,
     /// One rotation; 0: nothing rotates. A positioning waits for half of it; a write that follows
-    /// on the one before it, after a pause, for the rest of the rotations that passed.
+    /// on the one before it, but came when that had ended, for the rest of the rotations that
+    /// passed: a whole one if it came at once.
     pub rotation_nanos: u64,
     /// Access of a solid-state medium for a read, instead of a positioning.
     pub read_latency_nanos: u64,
@@ -98,7 +99,8 @@ impl DiskModel {
         flush_nanos: 50 * MICROS,
     };
 
-    /// A solid-state disk at SATA, that of LDS: 90 µs a read, 50 µs a write, 360 MB/s.
+    /// A solid-state disk at SATA: LDS's 360 MB/s (section 4.1), and the latencies of its class, 90
+    /// µs a read and 50 µs a write, which the paper does not say.
     pub const SATA_SSD: Self = Self {
         name: "sata-ssd",
         spindles: 4,
@@ -118,20 +120,20 @@ impl DiskModel {
     /// A virtual disk in a data centre (virtio, ext4, `O_DIRECT`), fitted: 4 KiB random reads at
     /// queue depth 1, 4, 8 and 32 gave 6,010, 17,595, 26,665 and 44,039 a second, 1 MiB sequential
     /// reads 428 MB/s from one thread and 930 MB/s from four; a 4 KiB write and `fdatasync` took
-    /// 98 µs in quiet hours and 323 µs in others. Four channels give 6,500, 26,000, 26,000 and
-    /// 26,000, and 450 and 920 MB/s: right at the ends, high at depth 4, low beyond 8.
+    /// 98 µs in quiet hours and 323 µs in others. Eight channels give 5,900, 18,500, 28,800 and
+    /// 39,400, and 460 and 860 MB/s.
     pub const VIRTIO: Self = Self {
         name: "virtio",
-        spindles: 4,
-        stripe_bytes: 512 << 10,
-        capacity_bytes: 64_000_000_000,
+        spindles: 8,
+        stripe_bytes: 256 << 10,
+        capacity_bytes: 32_000_000_000,
         seek_min_nanos: 0,
         seek_mean_nanos: 0,
         rotation_nanos: 0,
         read_latency_nanos: 130 * MICROS,
         write_latency_nanos: 57 * MICROS,
         request_nanos: 5 * MICROS,
-        bytes_per_second: 230_000_000,
+        bytes_per_second: 115_000_000,
         cluster_bytes: 512 << 10,
         flush_nanos: 40 * MICROS,
     };
@@ -143,6 +145,28 @@ impl DiskModel {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|model| model.name == name)
+    }
+
+    /// The same disk, but for all of its times, which are divided by `speed`. 1: the same.
+    ///
+    /// # Panics
+    /// `speed` is not a positive number.
+    #[must_use]
+    pub fn at_speed(mut self, speed: f64) -> Self {
+        assert!(speed > 0.0 && speed.is_finite(), "a disk {speed} times as fast");
+        for nanos in [
+            &mut self.seek_min_nanos,
+            &mut self.seek_mean_nanos,
+            &mut self.rotation_nanos,
+            &mut self.read_latency_nanos,
+            &mut self.write_latency_nanos,
+            &mut self.request_nanos,
+            &mut self.flush_nanos,
+        ] {
+            *nanos = (*nanos as f64 / speed).round() as u64;
+        }
+        self.bytes_per_second = ((self.bytes_per_second as f64 * speed).round() as u64).max(1);
+        self
     }
 
     fn transfer_nanos(&self, bytes: u64) -> u64 {
@@ -270,10 +294,12 @@ impl Spindle {
     fn serve(&mut self, model: &DiskModel, scale: u64, start: u64, waiting: Waiting) -> u64 {
         let distance = waiting.at.abs_diff(self.head).saturating_mul(scale);
         let idle = start.saturating_sub(self.free_nanos);
+        let came_late = waiting.arrived >= self.free_nanos;
         let position = match (distance, waiting.access.direction()) {
             (0, Direction::Read) => 0,
-            // The place has passed under the head since, and comes again.
-            (0, Direction::Write) if idle > 0 && model.rotation_nanos > 0 => {
+            // The place has passed under the head since the request before it ended, or passes
+            // while this one is on its way, and comes again.
+            (0, Direction::Write) if came_late && model.rotation_nanos > 0 => {
                 model.rotation_nanos - idle % model.rotation_nanos + model.request_nanos
             }
             (0, Direction::Write) if model.rotation_nanos > 0 => 0,
@@ -583,6 +609,27 @@ mod tests {
             piece(1, 3 * stripe, 200),
         ];
         assert_eq!(pieces, expected);
+    }
+
+    /// Goal: a disk that is twice as fast takes half the time for whatever it does, one of speed 1
+    /// is the same. Method: a read and a write that position, an append that waits for its place.
+    #[test]
+    fn speed_divides_every_time() {
+        let served = |model: DiskModel, pause: u64| {
+            let mut disk = Spindles::new(model, 1);
+            let mut now = alone(&mut disk, 0, piece(0, 1 << 30, 4096), Access::User);
+            for at in [5 << 30, (5 << 30) + 4096] {
+                now = alone(&mut disk, now + pause, piece(0, at, 4096), Access::StreamWrite);
+            }
+            now
+        };
+        for model in DiskModel::ALL {
+            assert_eq!(model.clone().at_speed(1.0), model);
+            let fast = model.clone().at_speed(2.0);
+            assert_eq!(fast.flush_nanos, model.flush_nanos / 2);
+            let (fast, slow) = (served(fast, 500), served(model.clone(), 1_000));
+            assert!(fast.abs_diff(slow / 2) < 10, "{}: {fast} of {slow}", model.name);
+        }
     }
 
     #[test]

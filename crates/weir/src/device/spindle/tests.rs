@@ -23,7 +23,8 @@ fn timed(page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
 
 fn charging(charge: u64, page_cache_bytes: u64, indexes_resident: bool) -> TimedDir {
     let model = DiskModel::HDD_15K_X2;
-    let options = TimedOptions { model, scale: 1, charge, page_cache_bytes, indexes_resident };
+    let options =
+        TimedOptions { charge, page_cache_bytes, indexes_resident, ..TimedOptions::new(model) };
     TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("an empty directory")
 }
 
@@ -336,4 +337,148 @@ fn small_entries_cost_as_large_ones() {
     let (times, counters) = cost(1);
     assert_eq!((times, counters), cost(16));
     assert_eq!(counters.table_bytes, 10 << 20);
+}
+
+/// Goal: with the write cache a sync waits for what others have sent to the disk, and then for the
+/// command that empties the cache; without it for its own writes, and each append for a rotation.
+/// Method: a large write on one spindle, a small one on the other; then appends, one after another.
+#[test]
+fn the_write_cache() {
+    for write_cache in [true, false] {
+        Simulation::run(9, move |simulation| {
+            let model = DiskModel::HDD_15K_X2;
+            let options = TimedOptions { write_cache, ..TimedOptions::new(model.clone()) };
+            let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Table, options);
+            let dir = dir.expect("an empty directory");
+            let _before = table(&dir, "000000.tbl", 2);
+            let (large, small) = (table(&dir, "000001.tbl", 1), table(&dir, "000002.tbl", 1));
+            let bytes = model.stripe_bytes;
+            large.write_at(&vec![1; bytes as usize], 0).expect("write");
+            small.write_at(&[2; 4096], 0).expect("write");
+            let synced = timing(simulation, || small.sync().expect("sync"));
+            let (of, flush) = if write_cache { (bytes, model.flush_nanos) } else { (4096, 0) };
+            assert!(is_about(synced, SEEK + transfer(of) + flush), "{synced}");
+            simulation.delay(Duration::from_secs(1));
+            assert_eq!(dir.counters().flushes, u64::from(write_cache));
+            let append = |i: u64| {
+                small.write_at(&[3; 4096], i * 4096).expect("write");
+                timing(simulation, || small.sync().expect("sync"))
+            };
+            append(1);
+            let took: Vec<u64> = (2..6).map(append).collect();
+            let one = model.rotation_nanos + model.request_nanos + transfer(4096);
+            assert!(took.iter().all(|&nanos| nanos == one), "{took:?} of {one}");
+        });
+    }
+}
+
+/// Goal: a full disk refuses what does not fit and changes nothing, and what is removed or cut off
+/// fits again. Method: a disk of four pages.
+#[test]
+fn the_capacity() {
+    let model = DiskModel::HDD_15K_X2;
+    let options = TimedOptions { capacity_bytes: 4 * PAGE_BYTES, ..TimedOptions::new(model) };
+    let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Other, options).expect("empty");
+    let free = || dir.dir().free_bytes().expect("known").expect("limited") / PAGE_BYTES;
+    let kind = |result: Result<()>| result.err().map(|error| error.kind());
+    let (a, b) = (
+        dir.create("a", FileClass::Other).expect("create"),
+        dir.create("b", FileClass::Other).expect("create"),
+    );
+    a.write_at(&[1; 4097], 0).expect("two pages");
+    b.allocate(4096).expect("one page");
+    assert_eq!(free(), 1);
+    let full = Some(ErrorKind::NoSpace);
+    assert_eq!(kind(b.write_at(&[1; 1], 3 * 4096)), full);
+    assert_eq!(kind(b.write_parts_at(&[&[1; 4096], &[1; 4097]], 4096)), full);
+    assert_eq!((kind(b.allocate(4 * 4096)), kind(b.set_len(4 * 4096))), (full, full));
+    assert_eq!((b.len().expect("len"), free()), (4096, 1));
+    b.write_at(&[1; 4096], 4096).expect("the last page");
+    b.write_at(&[2; 8192], 0).expect("it has these");
+    assert_eq!(free(), 0);
+    a.set_len(4096).expect("cut off");
+    assert_eq!(free(), 1);
+    dir.unlink("b", FileClass::Other).expect("unlink");
+    assert_eq!(free(), 1, "it is open still");
+    drop(b);
+    assert_eq!(free(), 3);
+}
+
+/// Milliseconds of a synced overwrite of a page in a file that has its space, the pages after one
+/// another, on LDS's disk; and the counters of ten of them.
+fn overwrites(file_system: FileSystem) -> (f64, TimedCounters) {
+    Simulation::run(10, move |simulation| {
+        let model = DiskModel::HDD_7200;
+        let options = TimedOptions { write_cache: false, file_system, ..TimedOptions::new(model) };
+        let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Other, options).expect("empty");
+        let log = dir.create("log", FileClass::Other).expect("create");
+        log.allocate(1 << 20).expect("allocate");
+        let write = |page: u64| {
+            log.write_at(&[1; 4096], page * 4096).expect("write");
+            log.sync().expect("sync");
+        };
+        // The first commits the file's creation, the second comes back from there.
+        (0..2).for_each(write);
+        let before = dir.counters();
+        let nanos = timing(simulation, || (2..12).for_each(write));
+        let after = dir.counters();
+        let counters = TimedCounters {
+            metadata_writes: after.metadata_writes - before.metadata_writes,
+            metadata_bytes: after.metadata_bytes - before.metadata_bytes,
+            data_page_bytes: after.data_page_bytes - before.data_page_bytes,
+            ..after
+        };
+        (nanos as f64 / 1e7, counters)
+    })
+}
+
+/// Goal: a log in a file that has its space costs as much as on the raw disk under `ext4`, 1.4
+/// times as much under `f2fs` and 2.5 times under `btrfs`, as LDS section 4.7 says; 30 % are
+/// accepted, for the paper's values are of a whole system. Method: synced overwrites in order.
+#[test]
+fn logs_in_files_that_have_their_space() {
+    let (raw, counters) = overwrites(FileSystem::None);
+    assert_eq!((counters.metadata_writes, counters.data_page_bytes), (0, 10 * 4096));
+    for (kind, paper) in [
+        (FileSystem::Ext4, 1.0),
+        (FileSystem::Xfs, 1.0),
+        (FileSystem::F2fs, 1.4),
+        (FileSystem::Btrfs, 2.5),
+    ] {
+        let (milliseconds, counters) = overwrites(kind);
+        let (ratio, free) = (milliseconds / raw, paper == 1.0);
+        let accepted = if free { 0.99..=1.01 } else { paper * 0.7..=paper * 1.3 };
+        assert!(accepted.contains(&ratio), "{kind:?}: {milliseconds} of {raw} ms");
+        assert_eq!(counters.metadata_bytes == 0, free, "{kind:?}: {counters:?}");
+    }
+}
+
+/// Goal: a new file's sync waits for the journal, with flushes around its end, a directory's for
+/// what is left, and what is committed goes to its place later. Method: `ext4` with a write cache.
+#[test]
+fn a_journal_is_committed() {
+    Simulation::run(11, |simulation| {
+        let model = DiskModel::HDD_15K_X2;
+        let file_system = FileSystem::Ext4;
+        let options = TimedOptions { file_system, ..TimedOptions::new(model.clone()) };
+        let dir = TimedDir::new(free_disk().dir(), |_| FileClass::Table, options).expect("empty");
+        let file = dir.create("000001.tbl", FileClass::Table).expect("create");
+        file.write_at(&[1; 4096], 0).expect("write");
+        let took = timing(simulation, || file.sync().expect("sync"));
+        // The data, a seek to the middle of the disk, and the commit block a rotation later.
+        let seek = 4_400_000 + model.rotation_nanos / 2;
+        let least = SEEK + seek + model.rotation_nanos + 2 * model.flush_nanos;
+        assert!((least..least + 1_000_000).contains(&took), "{took}, at least {least}");
+        let counters = dir.counters();
+        assert_eq!((counters.metadata_writes, counters.flushes), (2, 2));
+        assert_eq!(counters.metadata_bytes, (1 + 5 + 1) * 4096);
+        assert_eq!(timing(simulation, || dir.sync().expect("sync")), 0, "all is committed");
+        dir.unlink("000001.tbl", FileClass::Table).expect("unlink");
+        assert!(timing(simulation, || dir.sync().expect("sync")) > model.rotation_nanos);
+        assert_eq!(dir.counters().flushes, 4);
+        simulation.delay(Duration::from_secs(31));
+        let before = dir.counters().metadata_writes;
+        dir.sync().expect("sync");
+        assert!(dir.counters().metadata_writes > before, "blocks go to their places");
+    });
 }
