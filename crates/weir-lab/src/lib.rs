@@ -10,6 +10,7 @@
 pub mod amplification;
 pub mod catalog;
 pub mod choice;
+pub mod clients;
 pub mod document;
 pub mod experiment;
 pub mod files;
@@ -18,6 +19,7 @@ mod image;
 pub mod measure;
 pub mod operations;
 pub mod outcome;
+pub mod phases;
 pub mod plot;
 pub mod policies;
 pub mod record;

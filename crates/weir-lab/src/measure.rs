@@ -14,7 +14,7 @@
 
 use weir::defaults::LEVELS;
 
-use crate::record::{Record, Sample};
+use crate::record::{Measured, Record, Sample};
 
 /// Lookups that a window holds on average at least.
 const LOOKUPS_MIN: f64 = 500.0;
@@ -170,9 +170,19 @@ fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     }
 }
 
-/// The samples at the ends of the windows.
-fn windows(record: &Record) -> Vec<&Sample> {
-    let samples = &record.samples;
+/// The samples at the beginning and at the end of each window. No window is in two phases.
+fn windows(record: &Record) -> Vec<(&Sample, &Sample)> {
+    let whole = [Measured { name: String::new(), first: 0, last: record.samples.len() }];
+    let phases = if record.phases.is_empty() { &whole[..] } else { &record.phases };
+    let of_phase = |phase: &Measured| {
+        let end = (phase.last + 1).min(record.samples.len());
+        windows_of(record.samples.get(phase.first..end).unwrap_or_default())
+    };
+    phases.iter().flat_map(of_phase).collect()
+}
+
+/// The same of the samples of one phase.
+fn windows_of(samples: &[Sample]) -> Vec<(&Sample, &Sample)> {
     let all = samples.len().saturating_sub(1);
     let Some((first, last)) = samples.first().zip(samples.last()) else { return Vec::new() };
     let lookups = grown(first.hits, last.hits) + grown(first.misses, last.misses);
@@ -180,7 +190,8 @@ fn windows(record: &Record) -> Vec<&Sample> {
         none if none <= 0.0 => 1,
         held => (LOOKUPS_MIN / held).ceil() as usize,
     };
-    samples.iter().step_by(joined.min(all / WINDOWS_MIN).max(1)).collect()
+    let ends = samples.iter().step_by(joined.min(all / WINDOWS_MIN).max(1));
+    ends.clone().zip(ends.skip(1)).collect()
 }
 
 /// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
@@ -188,12 +199,8 @@ fn windows(record: &Record) -> Vec<&Sample> {
 #[must_use]
 pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
     let measure = PER_WINDOW.iter().find(|m| m.name == name)?;
-    let samples = windows(record);
-    let pairs = samples.windows(2).filter_map(|pair| match pair {
-        [a, b] => Some([b.seconds, (measure.of)(record, a, b)]),
-        _ => None,
-    });
-    Some(pairs.collect())
+    let value = |(a, b): (&Sample, &Sample)| [b.seconds, (measure.of)(record, a, b)];
+    Some(windows(record).into_iter().map(value).collect())
 }
 
 /// The unit of a measure; empty for a plain number.

@@ -15,7 +15,7 @@ pub struct Sample {
     pub reads: u64,
     /// Virtual nanoseconds that they took.
     pub read_nanos: u64,
-    /// Updates that the writer has done.
+    /// Operations that writers have done.
     pub writes: u64,
     /// Data blocks that users' reads found in the block cache, and did not find.
     pub hits: u64,
@@ -68,11 +68,24 @@ impl From<TimedCounters> for Disk {
     }
 }
 
+/// A measured phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name.
+    pub name: String,
+    /// The place of its first sample, which is the last one of the phase before it.
+    pub first: usize,
+    /// The place of its last sample.
+    pub last: usize,
+}
+
 /// What a run gives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Samples, one window apart; the first at the beginning of the measured part.
     pub samples: Vec<Sample>,
+    /// The measured phases; none if the run was a list of operations.
+    pub phases: Vec<Measured>,
     /// Bytes of all loaded entries.
     pub loaded_bytes: u64,
     /// Spindles of the disk.
@@ -83,4 +96,15 @@ pub struct Record {
     pub real_seconds: f64,
     /// The levels at the end, from 0 on: runs, tables and bytes.
     pub levels: Vec<[u64; 3]>,
+}
+
+impl Record {
+    /// The same, of a measured phase alone; `None` if there is none of that name.
+    #[must_use]
+    pub fn of_phase(&self, name: &str) -> Option<Self> {
+        let phase = self.phases.iter().find(|phase| phase.name == name)?;
+        let samples = self.samples.get(phase.first..=phase.last)?.to_vec();
+        let whole = Measured { name: name.to_owned(), first: 0, last: samples.len() - 1 };
+        Some(Self { samples, phases: vec![whole], ..self.clone() })
+    }
 }

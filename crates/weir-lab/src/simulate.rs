@@ -1,5 +1,5 @@
-//! One run in virtual time: a store on a timed disk, readers and a writer (`workload`) or a list of
-//! operations (`operations`), and samples of what is counted.
+//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases or a
+//! list of operations (`operations`), and samples of what is counted.
 //!
 //! Every part is an actor of one simulation. Nothing here depends on real time but the progress
 //! that is shown.
@@ -11,29 +11,29 @@ use std::time::Duration;
 
 use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{RealDir, Simulation, TimedDir, TimedOptions};
-use weir_bench::KeySpace;
+use weir::sim::{ActorHandle, RealDir, Simulation, TimedDir, TimedOptions};
 
 use crate::choice::Choice;
+use crate::clients::{Reads, Writes};
 use crate::operations::{self, Replay};
-use crate::record::{Record, Sample};
+use crate::phases::{self, Pace, Phase};
+use crate::record::{Measured, Record, Sample};
 use crate::settings::Settings;
+use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
 use crate::{store, workload};
 
 /// What all actors of a run share.
 struct Shared {
-    settings: Settings,
-    seed: u64,
-    db: Db,
-    keys: KeySpace,
-    choice: Choice,
-    /// Readers and the writer stop here.
-    end_nanos: u64,
-    reads: AtomicU64,
-    read_nanos: AtomicU64,
-    writes: AtomicU64,
-    /// Keys that exist, inserted ones included.
-    inserted: AtomicU64,
+    common: Common,
+    readers: Vec<Reading>,
+    writers: Vec<Writing>,
+}
+
+/// What a run has to show at its end.
+struct Shown {
+    samples: Vec<Sample>,
+    phases: Vec<Measured>,
+    levels: Vec<[u64; 3]>,
 }
 
 /// Runs `settings`, which are scaled, on the store in `path`. `progress` is told how much of the
@@ -63,14 +63,19 @@ pub fn run(
         let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = store::open(dir.dir(), &settings, seed)?;
         let loaded_bytes = settings.loaded_bytes();
-        let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;
+        let shown = act(simulation, &dir, db, settings, seed, progress)?;
+        let Shown { samples, phases, levels } = shown;
         let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
-        Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, real_seconds: 0.0, levels })
+        Ok(Record {
+            samples,
+            phases,
+            loaded_bytes,
+            spindles,
+            virtual_seconds,
+            real_seconds: 0.0,
+            levels,
+        })
     })
-}
-
-fn nanos(seconds: f64) -> u64 {
-    (seconds * 1e9) as u64
 }
 
 /// Starts the actors and takes the samples.
@@ -81,70 +86,38 @@ fn act(
     settings: Settings,
     seed: u64,
     progress: impl Fn(f64),
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     if !settings.replay.file.is_empty() {
         return follow(simulation, dir, db, &settings);
     }
     if settings.replay.writes > 0 {
         return replay(simulation, dir, db, settings, seed);
     }
-    let time = settings.time.clone();
-    let start = simulation.now_nanos() + nanos(time.warm_up_seconds);
-    let end_nanos = start + nanos(time.seconds);
-    let shared = Arc::new(Shared {
-        keys: store::keys(&settings),
-        choice: Choice::new(
-            &settings.reads,
-            settings.load.keys.max(1),
-            seed,
-            settings.warm_up_writes(),
-        ),
-        db,
-        end_nanos,
-        reads: AtomicU64::new(0),
-        read_nanos: AtomicU64::new(0),
-        writes: AtomicU64::new(0),
-        inserted: AtomicU64::new(settings.load.keys),
-        seed,
-        settings,
-    });
-    let mut actors = Vec::new();
-    let mut start_actor = |name: &str, body: Box<dyn FnOnce() + Send>| {
-        simulation.spawn(name, body).map(|a| actors.push(a)).map_err(|e| e.to_string())
-    };
-    for number in 0..shared.settings.reads.threads {
-        let shared = Arc::clone(&shared);
-        start_actor("reader", Box::new(move || workload::read(&shared.view(), number)))?;
-    }
-    if shared.settings.writes.per_second > 0.0 {
-        let (shared, simulation) = (Arc::clone(&shared), simulation.clone());
-        let from = if time.warm_up_writes { simulation.now_nanos() } else { start };
-        start_actor(
-            "writer",
-            Box::new(move || workload::write(&shared.view(), &simulation, from)),
-        )?;
-    }
-    let mut samples = Vec::new();
-    let windows = (time.seconds / time.window_seconds).round().max(1.0) as u64;
-    for window in 0..=windows {
-        let at = start + (end_nanos - start) / windows * window;
-        simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())));
-        samples.push(shared.sample(dir, time.window_seconds * window as f64));
-        progress(window as f64 / windows as f64);
-    }
+    let shared = Arc::new(Shared::new(simulation, db, settings, seed));
+    let actors = shared.start(simulation)?;
+    let (samples, phases) = shared.go_through_phases(dir, progress)?;
+    let db = shared.common.db.clone();
+    let paused = db.background_is_paused().then(|| levels(&db));
+    // Writers may wait for a merge that was paused.
+    db.pause_background(false);
     for actor in actors {
         actor.join();
     }
-    let db = shared.db.clone();
     drop(shared);
-    Ok((samples, finish(db)?))
+    let at_end = finish(db)?;
+    Ok(Shown { samples, phases, levels: paused.unwrap_or(at_end) })
+}
+
+/// The runs, tables and bytes of each level.
+fn levels(db: &Db) -> Vec<[u64; 3]> {
+    let keyspaces = db.metrics().keyspaces;
+    let levels = keyspaces.iter().flat_map(|k| &k.levels).map(|l| [l.runs, l.tables, l.bytes]);
+    levels.collect()
 }
 
 /// Closes the store; its levels.
 fn finish(db: Db) -> Result<Vec<[u64; 3]>, String> {
-    let keyspaces = db.metrics().keyspaces;
-    let levels = keyspaces.iter().flat_map(|k| &k.levels).map(|l| [l.runs, l.tables, l.bytes]);
-    let levels = levels.collect();
+    let levels = levels(&db);
     db.close().map_err(|e| format!("closing the store: {e}"))?;
     Ok(levels)
 }
@@ -156,7 +129,7 @@ fn replay(
     db: Db,
     settings: Settings,
     seed: u64,
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     let start = simulation.now_nanos();
     let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
     let durability = store::durability(&settings);
@@ -173,7 +146,7 @@ fn replay(
     let read_seconds = seconds(reads_start);
     let last = sample(&db, dir, seconds(start));
     samples.push(Sample { writes, reads, write_seconds, read_seconds, ..last });
-    Ok((samples, finish(db)?))
+    Ok(Shown { samples, phases: Vec::new(), levels: finish(db)? })
 }
 
 /// A file's operations: a sample before and after. The writes end when nothing is left to merge.
@@ -182,7 +155,7 @@ fn follow(
     dir: &TimedDir,
     db: Db,
     settings: &Settings,
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     let file = &settings.replay.file;
     let text = crate::files::read_text(Path::new(file))
         .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
@@ -201,31 +174,119 @@ fn follow(
         read_seconds: followed.read_nanos as f64 / 1e9,
         ..sample(&db, dir, (quiet - start) as f64 / 1e9)
     };
-    Ok((vec![first, last], finish(db)?))
+    Ok(Shown { samples: vec![first, last], phases: Vec::new(), levels: finish(db)? })
 }
 
 impl Shared {
-    fn view(&self) -> workload::View<'_> {
-        workload::View {
-            settings: &self.settings,
-            seed: self.seed,
-            db: &self.db,
-            keys: self.keys,
-            choice: &self.choice,
-            end_nanos: self.end_nanos,
-            reads: &self.reads,
-            read_nanos: &self.read_nanos,
-            writes: &self.writes,
-            inserted: &self.inserted,
+    fn new(simulation: &Simulation, db: Db, settings: Settings, seed: u64) -> Self {
+        let (keys, before) = (settings.load.keys.max(1), settings.warm_up_writes());
+        let reading = |(name, reads): (&String, &Reads)| {
+            let at_work = |phase: &Phase| phase.readers.contains(name);
+            let spans = phases::spans(&settings.phases, at_work);
+            let choice = Choice::new(reads, keys, seed, before);
+            Reading { group: Group::new(name, reads.clone(), seed, spans), choice }
+        };
+        let writing = |(name, writes): (&String, &Writes)| {
+            let at_work = |phase: &Phase| phase.writers.contains(name);
+            let spans = phases::spans(&settings.phases, at_work);
+            Group::new(name, writes.clone(), seed, spans)
+        };
+        Self {
+            readers: settings.readers.iter().map(reading).collect(),
+            writers: settings.writers.iter().map(writing).collect(),
+            common: Common {
+                keys: Keys::new(&settings, seed),
+                seed,
+                db,
+                simulation: simulation.clone(),
+                start_nanos: simulation.now_nanos(),
+                settings,
+            },
         }
     }
 
+    /// Starts an actor for each client.
+    fn start(self: &Arc<Self>, simulation: &Simulation) -> Result<Vec<ActorHandle>, String> {
+        let mut actors = Vec::new();
+        let mut start = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            simulation.spawn(name, body).map(|a| actors.push(a)).map_err(|e| e.to_string())
+        };
+        for (place, reading) in self.readers.iter().enumerate() {
+            for number in 0..reading.group.clients.threads {
+                let shared = Arc::clone(self);
+                let body = move || workload::read(&shared.common, &shared.readers[place], number);
+                start("reader", Box::new(body))?;
+            }
+        }
+        for (place, group) in self.writers.iter().enumerate() {
+            for number in 0..group.clients.threads {
+                let shared = Arc::clone(self);
+                let body = move || workload::write(&shared.common, &shared.writers[place], number);
+                start("writer", Box::new(body))?;
+            }
+        }
+        Ok(actors)
+    }
+
+    /// Waits for the end of each phase; samples of the measured ones, and which are whose.
+    fn go_through_phases(
+        &self,
+        dir: &TimedDir,
+        progress: impl Fn(f64),
+    ) -> Result<(Vec<Sample>, Vec<Measured>), String> {
+        let (settings, simulation) = (&self.common.settings, &self.common.simulation);
+        let until = |at: u64| {
+            simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())))
+        };
+        let all: f64 = settings.phases.iter().map(|phase| phase.seconds).sum();
+        let (mut samples, mut measured) = (Vec::new(), Vec::new());
+        let (mut start, mut pace, mut passed, mut before) =
+            (self.common.start_nanos, Pace::Normal, 0.0, 0.0);
+        for phase in &settings.phases {
+            let end = start + phases::nanos(phase.seconds);
+            if phase.compaction != pace {
+                until(start);
+                pace = phase.compaction;
+                store::set_pace(&self.common.db, settings, pace)?;
+            }
+            if phase.measured {
+                let windows =
+                    (phase.seconds / settings.time.window_seconds).round().max(1.0) as u64;
+                let first = samples.len().saturating_sub(1);
+                // The last sample of a phase is the first one of the next.
+                for window in u64::from(!samples.is_empty())..=windows {
+                    until(start + (end - start) / windows * window);
+                    let seconds = phase.seconds * window as f64 / windows as f64;
+                    samples.push(self.sample(dir, before + seconds));
+                    progress((passed + seconds) / all);
+                }
+                measured.push(Measured {
+                    name: phase.name.clone(),
+                    first,
+                    last: samples.len() - 1,
+                });
+                before += phase.seconds;
+            } else {
+                until(end);
+                progress((passed + phase.seconds) / all);
+            }
+            passed += phase.seconds;
+            start = end;
+        }
+        Ok((samples, measured))
+    }
+
     fn sample(&self, dir: &TimedDir, seconds: f64) -> Sample {
+        let sum = |count: fn(&Done) -> &AtomicU64| {
+            let done = self.readers.iter().map(|reading| &reading.group.done);
+            done.map(|done| count(done).load(Ordering::Relaxed)).sum()
+        };
+        let writes = self.writers.iter().map(|g| g.done.operations.load(Ordering::Relaxed));
         Sample {
-            reads: self.reads.load(Ordering::Relaxed),
-            read_nanos: self.read_nanos.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            ..sample(&self.db, dir, seconds)
+            reads: sum(|done| &done.operations),
+            read_nanos: sum(|done| &done.nanos),
+            writes: writes.sum(),
+            ..sample(&self.common.db, dir, seconds)
         }
     }
 }
@@ -253,5 +314,88 @@ fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
         stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
         disk: dir.counters().into(),
         ..Sample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::{Loop, ReadKind};
+    use crate::image;
+    use crate::settings::Preset;
+
+    /// A bLSM-tree that has aged, with two groups of readers, two of writers, and three phases.
+    fn settings() -> Settings {
+        let experiment = crate::catalog::named("lsbm-fig11a").expect("built in");
+        let mut settings = experiment.runs[0].settings.clone().scaled(4096);
+        settings.load.updates = settings.load.keys;
+        settings.store.table_bytes = 64 << 10;
+        // Merges keep up with the writers of so small a store.
+        settings.disk.preset = Preset::Virtio;
+        let main = settings.readers["main"].clone();
+        let scans = Reads {
+            threads: 2,
+            pace: Loop::Open,
+            per_second: 50.0,
+            kind: ReadKind::Scan,
+            scan_bytes: 10_000,
+            ..main
+        };
+        settings.readers.insert("scans".into(), scans);
+        let bulk = Writes { threads: 2, per_second: 500.0, ..settings.writers["main"].clone() };
+        settings.writers.insert("bulk".into(), bulk);
+        let phase = |name: &str, readers: &[&str], writers: &[&str], compaction: Pace| Phase {
+            name: name.into(),
+            seconds: 1.0,
+            readers: readers.iter().map(|&name| name.into()).collect(),
+            writers: writers.iter().map(|&name| name.into()).collect(),
+            compaction,
+            measured: name != "warm-up",
+        };
+        settings.phases = vec![
+            phase("warm-up", &["main"], &[], Pace::Normal),
+            phase("writes", &["main", "scans"], &["main", "bulk"], Pace::Normal),
+            phase("frozen", &["scans"], &[], Pace::Paused),
+            phase("merged", &["main"], &[], Pace::Aggressive),
+        ];
+        settings.time.window_seconds = 0.1;
+        settings
+    }
+
+    /// Goal: phases do what they say: groups work in theirs at their rates, nothing is merged in a
+    /// pause, and aggressive compaction empties all levels but the last; and all of it depends on
+    /// the seed alone. Method: a short run of each, twice.
+    #[test]
+    fn phases_do_what_they_say() {
+        let settings = settings();
+        settings.check().expect("sound");
+        let cache = tempfile::tempdir().expect("a directory");
+        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let record = || {
+            let work = crate::files::WorkDir::new(cache.path()).expect("a directory");
+            work.fill_from(&image).expect("filled");
+            run(work.path(), &settings, 1, 0, |_| ()).expect("it runs")
+        };
+        let first = record();
+        assert_eq!(record(), first);
+        let of = |phase: &str, measure: &str| {
+            let phase = first.of_phase(phase).expect(phase);
+            crate::measure::number(&phase, measure).expect(measure)
+        };
+        assert_eq!(first.samples.len(), 31);
+        let rate = of("writes", "writes_per_second_mean");
+        assert!((rate - 1500.0).abs() < 30.0, "{rate}");
+        assert!(of("writes", "qps_mean") > 100.0);
+        assert!(of("writes", "merged_mb_per_second_overall") > 0.0);
+        for idle in ["frozen", "merged"] {
+            assert!(of(idle, "writes") < 1.0, "{idle}");
+        }
+        let scans = of("frozen", "qps_mean");
+        // With those that were due in the phase before and found no reader.
+        assert!((47.0..100.0).contains(&scans), "{scans}");
+        assert!(of("frozen", "merged_mb_per_second_overall") < 1e-9);
+        assert!(of("merged", "merged_mb_per_second_overall") > 0.0);
+        let (used, last) = (first.levels.iter().filter(|[runs, ..]| *runs > 0), LEVELS - 1);
+        assert_eq!((used.count(), first.levels[last][0]), (1, 1), "{:?}", first.levels);
     }
 }
