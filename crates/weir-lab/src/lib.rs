@@ -11,6 +11,7 @@ pub mod amplification;
 pub mod catalog;
 pub mod choice;
 pub mod clients;
+mod crash;
 pub mod document;
 pub mod experiment;
 pub mod files;

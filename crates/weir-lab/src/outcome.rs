@@ -2,6 +2,7 @@
 //!
 //! What is shown in times is multiplied by the scale, so that it can be held against the paper.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Wanted};
@@ -207,10 +208,14 @@ fn number(
     let of = |name: &str, phase: Option<&str>| -> Result<f64, String> {
         let place = experiment.runs.iter().position(|run| run.name == name);
         let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
-        match phase.map(|phase| record.of_phase(phase)) {
-            None => value(record, &wanted.measure, scale),
-            Some(phase) => value(&phase.ok_or("a phase is missing")?, &wanted.measure, scale),
+        let mut record = Cow::Borrowed(record);
+        if let Some(name) = phase {
+            record = Cow::Owned(record.of_phase(name).ok_or("a phase is missing")?);
         }
+        if let Some(name) = &wanted.clients {
+            record = Cow::Owned(record.of_clients(name).ok_or("a group of clients is missing")?);
+        }
+        value(&record, &wanted.measure, scale)
     };
     let mut ours = of(&wanted.run, wanted.phase.as_deref())?;
     let other = wanted.over_phase.as_deref().or(wanted.phase.as_deref());

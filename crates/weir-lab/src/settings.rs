@@ -26,6 +26,9 @@ pub struct Settings {
     pub readers: Readers,
     /// Who writes.
     pub writers: Writers,
+    /// Whether the store is abandoned at the end of the run, as by a process that is killed, and
+    /// opened again.
+    pub crash_at_end: bool,
     /// What happens one after the other.
     pub phases: Vec<Phase>,
     /// How it is sampled.
@@ -311,6 +314,9 @@ impl Settings {
         if self.phases.is_empty() && self.replay.writes == 0 && self.replay.file.is_empty() {
             return Err("there are no phases, and no list of operations".into());
         }
+        if self.phases.is_empty() && self.crash_at_end {
+            return Err("crash_at_end: a list of operations has no crash".into());
+        }
         for phase in &self.phases {
             let unknown = |kind: &str, name: &str| {
                 format!("the phase {:?}: there are no {kind} {name:?}", phase.name)
@@ -329,6 +335,12 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Windows of a phase.
+    #[must_use]
+    pub fn windows(&self, phase: &Phase) -> u64 {
+        (phase.seconds / self.time.window_seconds).round().max(1.0) as u64
     }
 
     /// Bytes of all entries that are loaded.

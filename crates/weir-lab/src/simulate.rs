@@ -4,20 +4,22 @@
 //! Every part is an actor of one simulation. Nothing here depends on real time but the progress
 //! that is shown.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir::Db;
 use weir::defaults::LEVELS;
 use weir::sim::{ActorHandle, RealDir, Simulation, TimedDir, TimedOptions};
+use weir::{Db, IoMetrics};
 
 use crate::choice::Choice;
 use crate::clients::{Reads, Writes};
+use crate::crash::{Crashed, Opened};
 use crate::operations::{self, Replay};
 use crate::phases::{self, Pace, Phase};
-use crate::record::{Measured, Record, Sample};
+use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::settings::Settings;
 use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
 use crate::{store, workload};
@@ -33,7 +35,33 @@ struct Shared {
 struct Shown {
     samples: Vec<Sample>,
     phases: Vec<Measured>,
+    clients: BTreeMap<String, Vec<Work>>,
     levels: Vec<[u64; 3]>,
+    opened: Opened,
+}
+
+/// What the phases of a run gave.
+#[derive(Default)]
+struct Gathered {
+    samples: Vec<Sample>,
+    phases: Vec<Measured>,
+    clients: BTreeMap<String, Vec<Work>>,
+}
+
+/// The disk of a run.
+struct Disk {
+    dir: TimedDir,
+    options: TimedOptions,
+    /// Where its files are.
+    path: PathBuf,
+}
+
+impl Shown {
+    /// Of a list of operations.
+    fn of_list(samples: Vec<Sample>, levels: Vec<[u64; 3]>) -> Self {
+        let (phases, clients, opened) = Default::default();
+        Self { samples, phases, clients, levels, opened }
+    }
 }
 
 /// Runs `settings`, which are scaled, on the store in `path`. `progress` is told how much of the
@@ -53,6 +81,7 @@ pub fn run(
     let model = store::disk_model(settings.disk.preset);
     let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     let (spindles, settings) = (model.spindles as u64, settings.clone());
+    let path = path.to_owned();
     store::simulate(seed, processor, move |simulation| {
         let options = TimedOptions {
             model,
@@ -60,16 +89,23 @@ pub fn run(
             page_cache_bytes: settings.disk.page_cache_bytes,
             indexes_resident: settings.disk.indexes_resident,
         };
-        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
-        let db = store::open(dir.dir(), &settings, seed)?;
-        let loaded_bytes = settings.loaded_bytes();
-        let shown = act(simulation, &dir, db, settings, seed, progress)?;
-        let Shown { samples, phases, levels } = shown;
+        let dir = TimedDir::new(inner, weir::sim::class_of, options.clone());
+        let disk = Disk { dir: dir.map_err(|e| e.to_string())?, options, path };
+        let db = store::open(disk.dir.dir(), &settings, seed)?;
+        let (loaded_bytes, loaded_keys) = (settings.loaded_bytes(), settings.load.keys);
+        let block_bytes = u64::from(settings.store.block_bytes);
+        let shown = act(simulation, &disk, db, settings, seed, progress)?;
+        let Shown { samples, phases, clients, levels, opened } = shown;
         let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
         Ok(Record {
             samples,
             phases,
+            clients,
             loaded_bytes,
+            loaded_keys,
+            block_bytes,
+            open_seconds: opened.seconds,
+            open_log_bytes: opened.log_bytes,
             spindles,
             virtual_seconds,
             real_seconds: 0.0,
@@ -81,22 +117,24 @@ pub fn run(
 /// Starts the actors and takes the samples.
 fn act(
     simulation: &Simulation,
-    dir: &TimedDir,
+    disk: &Disk,
     db: Db,
     settings: Settings,
     seed: u64,
     progress: impl Fn(f64),
 ) -> Result<Shown, String> {
     if !settings.replay.file.is_empty() {
-        return follow(simulation, dir, db, &settings);
+        return follow(simulation, &disk.dir, db, &settings);
     }
     if settings.replay.writes > 0 {
-        return replay(simulation, dir, db, settings, seed);
+        return replay(simulation, &disk.dir, db, settings, seed);
     }
     let shared = Arc::new(Shared::new(simulation, db, settings, seed));
     let actors = shared.start(simulation)?;
-    let (samples, phases) = shared.go_through_phases(dir, progress)?;
-    let db = shared.common.db.clone();
+    let Gathered { samples, phases, clients } = shared.go_through_phases(&disk.dir, progress)?;
+    let (db, settings) = (shared.common.db.clone(), shared.common.settings.clone());
+    let crash = || Crashed::of(&db, &disk.path);
+    let crashed = settings.crash_at_end.then(crash).transpose()?;
     let paused = db.background_is_paused().then(|| levels(&db));
     // Writers may wait for a merge that was paused.
     db.pause_background(false);
@@ -105,7 +143,9 @@ fn act(
     }
     drop(shared);
     let at_end = finish(db)?;
-    Ok(Shown { samples, phases, levels: paused.unwrap_or(at_end) })
+    let open = |c: Crashed| c.open(simulation, disk.options.clone(), &settings, seed);
+    let opened = crashed.map(open).transpose()?.unwrap_or_default();
+    Ok(Shown { samples, phases, clients, levels: paused.unwrap_or(at_end), opened })
 }
 
 /// The runs, tables and bytes of each level.
@@ -146,7 +186,7 @@ fn replay(
     let read_seconds = seconds(reads_start);
     let last = sample(&db, dir, seconds(start));
     samples.push(Sample { writes, reads, write_seconds, read_seconds, ..last });
-    Ok(Shown { samples, phases: Vec::new(), levels: finish(db)? })
+    Ok(Shown::of_list(samples, finish(db)?))
 }
 
 /// A file's operations: a sample before and after. The writes end when nothing is left to merge.
@@ -174,7 +214,7 @@ fn follow(
         read_seconds: followed.read_nanos as f64 / 1e9,
         ..sample(&db, dir, (quiet - start) as f64 / 1e9)
     };
-    Ok(Shown { samples: vec![first, last], phases: Vec::new(), levels: finish(db)? })
+    Ok(Shown::of_list(vec![first, last], finish(db)?))
 }
 
 impl Shared {
@@ -228,18 +268,18 @@ impl Shared {
         Ok(actors)
     }
 
-    /// Waits for the end of each phase; samples of the measured ones, and which are whose.
+    /// Waits for the end of each phase; what the measured ones gave.
     fn go_through_phases(
         &self,
         dir: &TimedDir,
         progress: impl Fn(f64),
-    ) -> Result<(Vec<Sample>, Vec<Measured>), String> {
+    ) -> Result<Gathered, String> {
         let (settings, simulation) = (&self.common.settings, &self.common.simulation);
         let until = |at: u64| {
             simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())))
         };
         let all: f64 = settings.phases.iter().map(|phase| phase.seconds).sum();
-        let (mut samples, mut measured) = (Vec::new(), Vec::new());
+        let mut gathered = Gathered::default();
         let (mut start, mut pace, mut passed, mut before) =
             (self.common.start_nanos, Pace::Normal, 0.0, 0.0);
         for phase in &settings.phases {
@@ -249,31 +289,45 @@ impl Shared {
                 pace = phase.compaction;
                 store::set_pace(&self.common.db, settings, pace)?;
             }
-            if phase.measured {
-                let windows =
-                    (phase.seconds / settings.time.window_seconds).round().max(1.0) as u64;
-                let first = samples.len().saturating_sub(1);
-                // The last sample of a phase is the first one of the next.
-                for window in u64::from(!samples.is_empty())..=windows {
-                    until(start + (end - start) / windows * window);
-                    let seconds = phase.seconds * window as f64 / windows as f64;
-                    samples.push(self.sample(dir, before + seconds));
-                    progress((passed + seconds) / all);
+            let windows = if phase.measured { settings.windows(phase) } else { 1 };
+            let samples = gathered.samples.len();
+            // The last sample of a phase is the first one of the next.
+            let first = samples.saturating_sub(1);
+            let from = u64::from(!phase.measured || samples > 0);
+            for window in from..=windows {
+                until(start + (end - start) / windows * window);
+                let seconds = phase.seconds * window as f64 / windows as f64;
+                if phase.measured {
+                    self.gather(&mut gathered, dir, before + seconds);
                 }
-                measured.push(Measured {
-                    name: phase.name.clone(),
-                    first,
-                    last: samples.len() - 1,
-                });
+                progress((passed + seconds) / all);
+            }
+            if phase.measured {
+                let (name, last) = (phase.name.clone(), gathered.samples.len() - 1);
+                gathered.phases.push(Measured { name, first, last });
                 before += phase.seconds;
-            } else {
-                until(end);
-                progress((passed + phase.seconds) / all);
             }
             passed += phase.seconds;
             start = end;
         }
-        Ok((samples, measured))
+        Ok(gathered)
+    }
+
+    /// Takes a sample at the end of a window.
+    fn gather(&self, gathered: &mut Gathered, dir: &TimedDir, seconds: f64) {
+        gathered.samples.push(self.sample(dir, seconds));
+        let names = |groups: &str, name: &String| format!("{groups}.{name}");
+        let settings = &self.common.settings;
+        let readers = settings.readers.keys().map(|name| names("readers", name));
+        let writers = settings.writers.keys().map(|name| names("writers", name));
+        let done = self.readers.iter().map(|reading| &reading.group.done);
+        let done = done.chain(self.writers.iter().map(|group| &group.done));
+        for (name, done) in readers.chain(writers).zip(done) {
+            let windows = gathered.clients.entry(name).or_default();
+            let work = done.take_window();
+            // What was done before the first sample is no part of a window.
+            windows.push(if windows.is_empty() { Work::default() } else { work });
+        }
     }
 
     fn sample(&self, dir: &TimedDir, seconds: f64) -> Sample {
@@ -285,6 +339,8 @@ impl Shared {
         Sample {
             reads: sum(|done| &done.operations),
             read_nanos: sum(|done| &done.nanos),
+            tables: sum(|done| &done.tables),
+            reads_without_tables: sum(|done| &done.without_tables),
             writes: writes.sum(),
             ..sample(&self.common.db, dir, seconds)
         }
@@ -294,14 +350,26 @@ impl Shared {
 /// What the engine and the disk count.
 fn sample(db: &Db, dir: &TimedDir, seconds: f64) -> Sample {
     let metrics = db.metrics();
-    let mut levels = [[0; 2]; LEVELS];
+    let mut levels = [LevelSample::default(); LEVELS];
     for keyspace in &metrics.keyspaces {
         for (sum, level) in levels.iter_mut().zip(&keyspace.levels) {
-            *sum = [sum[0] + level.bytes, sum[1] + level.compacted_bytes];
+            sum.bytes += level.bytes;
+            sum.runs += level.runs;
+            sum.entries += level.entries;
+            sum.compacted += level.compacted_bytes;
+            sum.shadowed += level.entries_shadowed;
         }
     }
+    let io = metrics.io;
+    let bytes = |io: IoMetrics| [io.bytes_read, io.bytes_written];
+    let all = bytes(io.total());
+    let mut io = [io.users, io.flush, io.compaction, io.log, io.versions].map(bytes).to_vec();
+    let known = io.iter().fold([0; 2], |sum, part| [sum[0] + part[0], sum[1] + part[1]]);
+    io.push([all[0] - known[0], all[1] - known[1]]);
     Sample {
         levels,
+        io: std::array::from_fn(|cause| io[cause]),
+        row_hits: metrics.row_cache.hits,
         seconds,
         hits: metrics.cache_foreground.hits,
         misses: metrics.cache_foreground.misses,
@@ -359,6 +427,7 @@ mod tests {
             phase("merged", &["main"], &[], Pace::Aggressive),
         ];
         settings.time.window_seconds = 0.1;
+        settings.crash_at_end = true;
         settings
     }
 
@@ -395,6 +464,14 @@ mod tests {
         assert!((47.0..100.0).contains(&scans), "{scans}");
         assert!(of("frozen", "merged_mb_per_second_overall") < 1e-9);
         assert!(of("merged", "merged_mb_per_second_overall") > 0.0);
+        assert!(of("frozen", "tables_per_read_overall") > 2.0, "a scan looks into several runs");
+        assert!(of("merged", "tables_per_lookup") < 1.2, "a get into one");
+        assert!(of("writes", "written_blocks_flush") > 0.0);
+        assert!(of("merged", "obsolete_share_high") > of("merged", "obsolete_share_low"));
+        let scans = first.of_clients("readers.scans").expect("a group");
+        let scans = crate::measure::number(&scans, "latency_p50_ms_overall").expect("a measure");
+        assert!((0.158..10.0).contains(&scans), "{scans} ms: its processor time at least");
+        assert!(first.open_seconds > 0.0 && first.open_log_bytes > 0, "a log is replayed");
         let (used, last) = (first.levels.iter().filter(|[runs, ..]| *runs > 0), LEVELS - 1);
         assert_eq!((used.count(), first.levels[last][0]), (1, 1), "{:?}", first.levels);
     }

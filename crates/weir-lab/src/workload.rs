@@ -9,8 +9,10 @@
 //! never done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use weir::sim::Simulation;
 use weir::{Db, Durability};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values, Zipfian};
@@ -18,6 +20,7 @@ use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values, Zipfian};
 use crate::choice::{Choice, written_key};
 use crate::clients::{Loop, ReadKind, Reads, WriteChoice, WriteKind, Writes, seed_of};
 use crate::phases::Span;
+use crate::record::Work;
 use crate::settings::Settings;
 use crate::store;
 
@@ -41,6 +44,12 @@ const EMPTY_NANOS: u64 = 10_000_000;
 
 /// Most entries of a scan of YCSB's workload E.
 const YCSB_SCAN_ENTRIES: u64 = 100;
+
+/// A latency of more is counted as this one: an hour.
+const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
+
+/// Digits of a latency that are kept.
+const LATENCY_DIGITS: u8 = 2;
 
 /// Keys that may be inserted into a store, in order or in a random order.
 const INSERTS_MAX: u64 = 1 << 32;
@@ -68,6 +77,12 @@ pub struct Done {
     pub operations: AtomicU64,
     /// Virtual time that they took.
     pub nanos: AtomicU64,
+    /// Tables that they looked into, and those of them that looked into none.
+    pub tables: AtomicU64,
+    /// See `tables`.
+    pub without_tables: AtomicU64,
+    /// What they did since this was taken last. No actor waits while it is locked.
+    window: Mutex<Window>,
     /// Operations begun, which number them.
     begun: AtomicU64,
     /// Operations begun in each of the group's spans.
@@ -82,8 +97,44 @@ impl Done {
 
     /// Counts an operation that was due at `due` and is done now.
     fn note(&self, due: u64, done: u64) {
+        let nanos = done.saturating_sub(due);
         self.operations.fetch_add(1, Ordering::Relaxed);
-        self.nanos.fetch_add(done.saturating_sub(due), Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.operations += 1;
+        window.nanos += nanos;
+        window.latencies.saturating_record(nanos.max(1));
+    }
+
+    /// Counts the tables that a read looked into.
+    fn note_tables(&self, tables: u64) {
+        self.tables.fetch_add(tables, Ordering::Relaxed);
+        self.without_tables.fetch_add(u64::from(tables == 0), Ordering::Relaxed);
+    }
+
+    /// What was done since this was called last.
+    pub fn take_window(&self) -> Work {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let Window { operations, nanos, latencies } = std::mem::take(&mut *window);
+        let buckets = latencies.iter_recorded();
+        let latencies = buckets.map(|b| (b.value_iterated_to(), b.count_at_value())).collect();
+        Work { operations, nanos, latencies }
+    }
+}
+
+/// What a group did in a window.
+#[derive(Debug)]
+struct Window {
+    operations: u64,
+    nanos: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        let latencies = Histogram::new_with_max(LATENCY_MAX_NANOS, LATENCY_DIGITS);
+        let latencies = latencies.expect("bounds and digits are within hdrhistogram's range");
+        Self { operations: 0, nanos: 0, latencies }
     }
 }
 
@@ -265,7 +316,9 @@ pub fn read(common: &Common, reading: &Reading, number: usize) {
                 draw = draw.wrapping_sub(*part);
                 taken
             });
+            let tables = weir::sim::tables_touched();
             reader.step(step.map_or(Step::Get, |(_, step)| *step));
+            group.done.note_tables(weir::sim::tables_touched() - tables);
             weir::sim::work(reads.cpu_nanos);
             let done = weir::sim::now_nanos();
             group.done.note(now, done);

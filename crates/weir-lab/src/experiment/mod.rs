@@ -112,6 +112,9 @@ pub struct Wanted {
     pub run: String,
     /// The measured phase that it is about; all of them together if there is none.
     pub phase: Option<String>,
+    /// The group of clients that it is about, `readers.NAME` or `writers.NAME`; all of them together
+    /// if there is none.
+    pub clients: Option<String>,
     /// The phase of the run that it is divided by or that is taken from it, if it is another one.
     pub over_phase: Option<String>,
     /// The run whose value it is divided by.
@@ -149,6 +152,17 @@ impl Wanted {
         let other = self.over_phase.as_deref().or(self.phase.as_deref());
         for name in named.into_iter().flatten().skip(1) {
             Self::check_phase(other, name, runs)?;
+        }
+        if let Some(clients) = &self.clients {
+            let known = |run: &Run| match clients.split_once('.') {
+                Some(("readers", name)) => run.settings.readers.contains_key(name),
+                Some(("writers", name)) => run.settings.writers.contains_key(name),
+                _ => false,
+            };
+            let used = |run: &&Run| named.contains(&Some(&run.name));
+            if let Some(run) = runs.iter().filter(used).find(|run| !known(run)) {
+                return Err(format!("the run {:?} has no clients {clients:?}", run.name));
+            }
         }
         if self.over_phase.is_some() && self.over.is_none() && self.less.is_none() {
             return Err("over_phase: there is neither over nor less".into());

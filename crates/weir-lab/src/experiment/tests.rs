@@ -10,6 +10,8 @@ figure = "0"
 title = "a test"
 notes = []
 paper_lines = []
+[settings]
+crash_at_end = false
 [settings.store]
 policy = "leveled"
 write_buffer_bytes = 104857600
@@ -122,7 +124,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writers.main.threads"], "0");
     assert_eq!(experiment.options["readers.main.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 66);
+    assert_eq!(experiment.options.len(), 67);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -155,7 +157,7 @@ fn differences_have_reasons() {
 #[test]
 fn what_is_wrong_is_named() {
     for (from, to, named) in [
-        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 39: unknown field `speed`"),
+        ("[settings.disk]", "[settings.disk]\nspeed = 1", "line 41: unknown field `speed`"),
         ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
         ("writers.main.threads", "writers.main.hours", "no option \"writers.main.hours\""),
         ("\"writers.main.threads\"", "\"writers.main\"", "no option \"writers.main\""),
@@ -163,7 +165,7 @@ fn what_is_wrong_is_named() {
         (
             "[settings.policies.tiered]",
             "[settings.policies.tiered]\nlevel_ratio = 4",
-            "line 29: unknown field `level_ratio`, expected `runs_per_level`, in \
+            "line 31: unknown field `level_ratio`, expected `runs_per_level`, in \
              `policies.tiered`",
         ),
         (
@@ -174,7 +176,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writers.main.threads\" = 0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 94: the policy tiered is not used, of the run \"b\"",
+            "line 96: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writers.main.threads\" = 0",
@@ -189,7 +191,7 @@ fn what_is_wrong_is_named() {
         ("run = \"a\"", "run = \"c\"", "\"c\""),
         ("title =", "titel =", "line 4: unknown field `titel`"),
         ("title =", "title", "line 4: "),
-        ("[settings.", "[options.", "there is no [settings]"),
+        ("[settings", "[options", "there is no [settings]"),
     ] {
         assert!(TEXT.contains(from), "{from}");
         let error = parse(&TEXT.replace(from, to)).expect_err(named);
