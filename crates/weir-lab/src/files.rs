@@ -145,7 +145,14 @@ impl WorkDir {
     pub fn new(cache: &Path) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = cache.join("work").join(format!("{}-{number}", std::process::id()));
+        Self::at(cache.join("work").join(format!("{}-{number}", std::process::id())))
+    }
+
+    /// A new empty directory at `path`.
+    ///
+    /// # Errors
+    /// What failed, and where.
+    pub(crate) fn at(path: PathBuf) -> Result<Self> {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).map_err(failed("making", &path))?;
         Ok(Self { path })

@@ -161,7 +161,7 @@ mod tests {
         same.store.eviction = Eviction::ClockPro;
         same.store.warm_up = WarmUp::Incremental;
         same.store.durability = Durability::Sync;
-        same.reads.threads += 1;
+        same.readers.get_mut("main").expect("a group").threads += 1;
         assert_eq!(of(&same, 1), first);
         let changes: [fn(&mut Settings); 4] = [
             |settings| settings.load.updates += 1,

@@ -10,6 +10,8 @@
 pub mod amplification;
 pub mod catalog;
 pub mod choice;
+pub mod clients;
+mod crash;
 pub mod disk;
 pub mod document;
 pub mod experiment;
@@ -19,6 +21,7 @@ mod image;
 pub mod measure;
 pub mod operations;
 pub mod outcome;
+pub mod phases;
 pub mod plot;
 pub mod policies;
 pub mod record;

@@ -9,12 +9,21 @@
 //! A window holds 500 lookups in the block cache on average, if there are that many: those of the
 //! samples are joined until it does. Fewer would show single hits.
 //!
+//! `hit_ratio` is of lookups in the block cache: how many of the blocks that reads needed it had.
+//! `hits_over_reads` is of reads, 1 less the disk reads of a read: what memtables and the row cache
+//! answered is a hit there, and a scan may read the disk many times. Latencies have percentiles,
+//! to two digits, `latency_p99_ms` of reads and `write_latency_p99_ms` of writes: per window with
+//! the statistics above, and with `_overall` over all operations. `level_bytes_N` and the like are
+//! of the N-th level below level 0, as series too.
+//!
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
 
+use std::collections::BTreeMap;
+
 use weir::defaults::LEVELS;
 
-use crate::record::{Record, Sample};
+use crate::record::{CAUSES, LevelSample, Measured, Record, Sample};
 
 /// Lookups that a window holds on average at least.
 const LOOKUPS_MIN: f64 = 500.0;
@@ -26,7 +35,50 @@ const WINDOWS_MIN: usize = 20;
 struct PerWindow {
     name: &'static str,
     unit: &'static str,
-    of: fn(&Record, &Sample, &Sample) -> f64,
+    of: Of,
+}
+
+type OfSamples = fn(&Record, &Sample, &Sample) -> f64;
+
+/// From where a measure comes.
+enum Of {
+    /// The samples at both ends of the window.
+    Samples(OfSamples),
+    /// The operations in it of all groups whose names begin so: the latency below which this part
+    /// of them is.
+    Latency(&'static str, f64),
+}
+
+impl PerWindow {
+    /// The value between the samples at two places.
+    fn value(&self, record: &Record, (from, to): (usize, usize)) -> f64 {
+        match self.of {
+            Of::Samples(of) => {
+                let ends = record.samples.get(from).zip(record.samples.get(to));
+                ends.map_or(0.0, |(a, b)| of(record, a, b))
+            }
+            Of::Latency(groups, part) => latency(record, (from, to), groups, part) / 1e6,
+        }
+    }
+}
+
+/// The latency in nanoseconds that `part` of the operations between two samples did not exceed.
+fn latency(record: &Record, (from, to): (usize, usize), groups: &str, part: f64) -> f64 {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for (_, windows) in record.clients.iter().filter(|(name, _)| name.starts_with(groups)) {
+        for window in windows.get(from + 1..=to).unwrap_or_default() {
+            for (nanos, count) in &window.latencies {
+                *counts.entry(*nanos).or_default() += count;
+            }
+        }
+    }
+    let wanted = (counts.values().sum::<u64>() as f64 * part).ceil().max(1.0) as u64;
+    let mut passed = 0;
+    let found = counts.iter().find(|(_, count)| {
+        passed += **count;
+        passed >= wanted
+    });
+    found.map_or(0.0, |(nanos, _)| *nanos as f64)
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -42,69 +94,132 @@ fn hits_of(hits: f64, misses: f64) -> f64 {
     ratio(hits, hits + misses)
 }
 
-const PER_WINDOW: [PerWindow; 10] = [
+const PER_WINDOW: [PerWindow; 24] = [
     PerWindow {
         name: "hit_ratio",
         unit: "",
-        of: |_, a, b| hits_of(grown(a.hits, b.hits), grown(a.misses, b.misses)),
+        of: Of::Samples(|_, a, b| hits_of(grown(a.hits, b.hits), grown(a.misses, b.misses))),
     },
     PerWindow {
         name: "page_hit_ratio",
         unit: "",
-        of: |_, a, b| {
+        of: Of::Samples(|_, a, b| {
             let hits = grown(a.disk.page_hits, b.disk.page_hits);
             hits_of(hits, grown(a.disk.page_misses, b.disk.page_misses))
-        },
+        }),
     },
     PerWindow {
         name: "qps",
         unit: "1/s",
-        of: |_, a, b| ratio(grown(a.reads, b.reads), b.seconds - a.seconds),
+        of: Of::Samples(|_, a, b| ratio(grown(a.reads, b.reads), b.seconds - a.seconds)),
     },
     PerWindow {
         name: "latency_ms",
         unit: "ms",
-        of: |_, a, b| ratio(grown(a.read_nanos, b.read_nanos) / 1e6, grown(a.reads, b.reads)),
+        of: Of::Samples(|_, a, b| {
+            ratio(grown(a.read_nanos, b.read_nanos) / 1e6, grown(a.reads, b.reads))
+        }),
     },
     PerWindow {
         name: "writes_per_second",
         unit: "1/s",
-        of: |_, a, b| ratio(grown(a.writes, b.writes), b.seconds - a.seconds),
+        of: Of::Samples(|_, a, b| ratio(grown(a.writes, b.writes), b.seconds - a.seconds)),
     },
     PerWindow {
         name: "database_over_data",
         unit: "",
-        of: |record, _, b| ratio(b.disk.table_bytes as f64, record.loaded_bytes as f64),
+        of: Of::Samples(|record, _, b| {
+            ratio(b.disk.table_bytes as f64, record.loaded_bytes as f64)
+        }),
     },
     PerWindow {
         name: "cache_used",
         unit: "",
-        of: |_, _, b| ratio(b.cache_bytes as f64, b.cache_capacity as f64),
+        of: Of::Samples(|_, _, b| ratio(b.cache_bytes as f64, b.cache_capacity as f64)),
     },
     PerWindow {
         name: "disk_busy",
         unit: "",
-        of: |record, a, b| {
+        of: Of::Samples(|record, a, b| {
             let busy = grown(a.disk.busy_nanos, b.disk.busy_nanos) / 1e9;
             ratio(busy, (b.seconds - a.seconds) * record.spindles as f64)
-        },
+        }),
     },
     PerWindow {
         name: "disk_reads_per_read",
         unit: "",
-        of: |_, a, b| ratio(grown(a.disk.user_reads, b.disk.user_reads), grown(a.reads, b.reads)),
+        of: Of::Samples(|_, a, b| {
+            ratio(grown(a.disk.user_reads, b.disk.user_reads), grown(a.reads, b.reads))
+        }),
     },
     PerWindow {
         name: "merged_mb_per_second",
         unit: "MB/s",
-        of: |_, a, b| ratio(grown(a.merged_bytes, b.merged_bytes) / 1e6, b.seconds - a.seconds),
+        of: Of::Samples(|_, a, b| {
+            ratio(grown(a.merged_bytes, b.merged_bytes) / 1e6, b.seconds - a.seconds)
+        }),
     },
+    PerWindow {
+        name: "hits_over_reads",
+        unit: "",
+        of: Of::Samples(|_, a, b| {
+            let reads = grown(a.reads, b.reads);
+            ratio(reads - grown(a.disk.user_reads, b.disk.user_reads), reads)
+        }),
+    },
+    PerWindow {
+        name: "answered_by_memtables",
+        unit: "",
+        of: Of::Samples(|_, a, b| {
+            let alone = grown(a.reads_without_tables, b.reads_without_tables);
+            ratio(alone - grown(a.row_hits, b.row_hits), grown(a.reads, b.reads))
+        }),
+    },
+    PerWindow {
+        name: "answered_by_row_cache",
+        unit: "",
+        of: Of::Samples(|_, a, b| ratio(grown(a.row_hits, b.row_hits), grown(a.reads, b.reads))),
+    },
+    PerWindow {
+        name: "tables_per_read",
+        unit: "",
+        of: Of::Samples(|_, a, b| ratio(grown(a.tables, b.tables), grown(a.reads, b.reads))),
+    },
+    PerWindow {
+        name: "obsolete_share",
+        unit: "",
+        of: Of::Samples(|record, _, b| {
+            let entries: u64 = b.levels.iter().map(|level| level.entries).sum();
+            1.0 - ratio(record.loaded_keys.min(entries) as f64, entries as f64)
+        }),
+    },
+    PerWindow {
+        name: "disk_written_mb_per_second",
+        unit: "MB/s",
+        of: Of::Samples(|_, a, b| {
+            let bytes = grown(a.disk.written_bytes, b.disk.written_bytes);
+            ratio(bytes / 1e6, b.seconds - a.seconds)
+        }),
+    },
+    PerWindow { name: "latency_p50_ms", unit: "ms", of: Of::Latency("readers.", 0.5) },
+    PerWindow { name: "latency_p99_ms", unit: "ms", of: Of::Latency("readers.", 0.99) },
+    PerWindow { name: "latency_p999_ms", unit: "ms", of: Of::Latency("readers.", 0.999) },
+    PerWindow { name: "latency_max_ms", unit: "ms", of: Of::Latency("readers.", 1.0) },
+    PerWindow { name: "write_latency_p50_ms", unit: "ms", of: Of::Latency("writers.", 0.5) },
+    PerWindow { name: "write_latency_p99_ms", unit: "ms", of: Of::Latency("writers.", 0.99) },
+    PerWindow { name: "write_latency_p999_ms", unit: "ms", of: Of::Latency("writers.", 0.999) },
+    PerWindow { name: "write_latency_max_ms", unit: "ms", of: Of::Latency("writers.", 1.0) },
 ];
 
 /// A number over the whole measured part.
 type Whole = (&'static str, &'static str, fn(&Sample, &Sample) -> f64);
 
-const WHOLE: [Whole; 11] = [
+const WHOLE: [Whole; 12] = [
+    ("tables_per_lookup", "", |a, b| {
+        let searched =
+            grown(a.reads, b.reads) - grown(a.reads_without_tables, b.reads_without_tables);
+        ratio(grown(a.tables, b.tables), searched)
+    }),
     // Per byte that was flushed: what waits in memtables was not written yet.
     ("write_amplification", "", |a, b| {
         let flushed = grown(a.flushed_bytes, b.flushed_bytes);
@@ -138,30 +253,35 @@ const WHOLE: [Whole; 11] = [
 /// Levels of the tree below level 0, counted from the first one that ever held anything.
 #[must_use]
 pub fn levels(record: &Record) -> usize {
-    let used = |level: usize| record.samples.iter().any(|s| s.levels[level][0] > 0);
+    let used = |level: usize| record.samples.iter().any(|s| s.levels[level].bytes > 0);
     (1..LEVELS).find(|&level| used(level)).map_or(0, |first| LEVELS - first)
+}
+
+/// The place in a sample of the N-th level.
+fn level_of(record: &Record, number: usize) -> Option<usize> {
+    let level = LEVELS.checked_sub(levels(record))? + number.checked_sub(1)?;
+    (level < LEVELS).then_some(level)
 }
 
 /// `level_write_rate_N`: bytes a second that merges wrote into the N-th level, over the bytes a
 /// second that were flushed; `level_update_rate_N`: the part of the level that they replaced per
 /// virtual second; `level_update_ratio_N`: that of the N-th level over that of the next.
 /// `level_write_rate_inner` is the mean of the write rates of all levels but the last,
-/// `level_start_bytes_N` what the N-th level held at the start.
+/// `level_start_bytes_N` what the N-th level held at the start, `level_end_bytes_N` at the end;
+/// `level_shadowed_N`: entries that merges into the level dropped for newer ones.
 fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
-    let level = LEVELS.checked_sub(levels(record))? + number.checked_sub(1)?;
+    let level = level_of(record, number)?;
     let (first, last) = record.samples.first().zip(record.samples.last())?;
-    let [_, before] = first.levels.get(level)?;
-    let [_, after] = last.levels.get(level)?;
-    let held: u64 = record.samples.iter().map(|s| s.levels[level][0]).sum();
+    let (before, after) = (first.levels[level], last.levels[level]);
+    let held: u64 = record.samples.iter().map(|s| s.levels[level].bytes).sum();
     let held = held as f64 / record.samples.len() as f64;
+    let written = grown(before.compacted, after.compacted);
     match base {
-        "level_start_bytes" => first.levels.get(level).map(|[bytes, _]| *bytes as f64),
-        "level_write_rate" => {
-            Some(ratio(grown(*before, *after), grown(first.flushed_bytes, last.flushed_bytes)))
-        }
-        "level_update_rate" => {
-            Some(ratio(ratio(grown(*before, *after), held), last.seconds - first.seconds))
-        }
+        "level_start_bytes" => Some(before.bytes as f64),
+        "level_end_bytes" => Some(after.bytes as f64),
+        "level_shadowed" => Some(grown(before.shadowed, after.shadowed)),
+        "level_write_rate" => Some(ratio(written, grown(first.flushed_bytes, last.flushed_bytes))),
+        "level_update_rate" => Some(ratio(ratio(written, held), last.seconds - first.seconds)),
         "level_update_ratio" => {
             let rate = |number| level_number(record, "level_update_rate", number);
             Some(ratio(rate(number)?, rate(number + 1)?))
@@ -170,9 +290,45 @@ fn level_number(record: &Record, base: &str, number: usize) -> Option<f64> {
     }
 }
 
-/// The samples at the ends of the windows.
-fn windows(record: &Record) -> Vec<&Sample> {
-    let samples = &record.samples;
+/// `level_bytes_N`, `level_runs_N` and `level_entries_N` of a sample.
+fn level_size(record: &Record, name: &str) -> Option<impl Fn(&Sample) -> f64 + use<>> {
+    let (base, number) = name.rsplit_once('_')?;
+    let level = level_of(record, number.parse().ok()?)?;
+    let of: fn(&LevelSample) -> u64 = match base {
+        "level_bytes" => |level| level.bytes,
+        "level_runs" => |level| level.runs,
+        "level_entries" => |level| level.entries,
+        _ => return None,
+    };
+    Some(move |sample: &Sample| of(&sample.levels[level]) as f64)
+}
+
+/// `read_blocks_CAUSE` and `written_blocks_CAUSE`: blocks that the engine read and wrote for one of
+/// [`CAUSES`], in bytes of a block; what the page cache answers is read too.
+fn blocks(record: &Record, name: &str) -> Option<f64> {
+    let (side, cause) = match name.strip_prefix("read_blocks_") {
+        Some(cause) => (0, cause),
+        None => (1, name.strip_prefix("written_blocks_")?),
+    };
+    let cause = CAUSES.iter().position(|known| *known == cause)?;
+    let (first, last) = record.samples.first().zip(record.samples.last())?;
+    let bytes = grown(first.io[cause][side], last.io[cause][side]);
+    Some(ratio(bytes, record.block_bytes as f64))
+}
+
+/// The places of the samples at the beginning and at the end of each window. No window is in two
+/// phases.
+fn windows(record: &Record) -> Vec<(usize, usize)> {
+    let last = record.samples.len().saturating_sub(1);
+    let whole = [Measured { name: String::new(), first: 0, last }];
+    let phases = if record.phases.is_empty() { &whole[..] } else { &record.phases };
+    phases.iter().flat_map(|phase| windows_of(record, phase)).collect()
+}
+
+/// The same of one phase.
+fn windows_of(record: &Record, phase: &Measured) -> Vec<(usize, usize)> {
+    let places = phase.first..=phase.last;
+    let samples = record.samples.get(places.clone()).unwrap_or_default();
     let all = samples.len().saturating_sub(1);
     let Some((first, last)) = samples.first().zip(samples.last()) else { return Vec::new() };
     let lookups = grown(first.hits, last.hits) + grown(first.misses, last.misses);
@@ -180,20 +336,22 @@ fn windows(record: &Record) -> Vec<&Sample> {
         none if none <= 0.0 => 1,
         held => (LOOKUPS_MIN / held).ceil() as usize,
     };
-    samples.iter().step_by(joined.min(all / WINDOWS_MIN).max(1)).collect()
+    let ends = places.step_by(joined.min(all / WINDOWS_MIN).max(1));
+    ends.clone().zip(ends.skip(1)).collect()
 }
 
 /// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
 /// measure.
 #[must_use]
 pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
+    let seconds = |place: usize| record.samples.get(place).map_or(0.0, |sample| sample.seconds);
+    if let Some(size) = level_size(record, name) {
+        let size = |place: usize| record.samples.get(place).map_or(0.0, &size);
+        return Some(windows(record).into_iter().map(|(_, to)| [seconds(to), size(to)]).collect());
+    }
     let measure = PER_WINDOW.iter().find(|m| m.name == name)?;
-    let samples = windows(record);
-    let pairs = samples.windows(2).filter_map(|pair| match pair {
-        [a, b] => Some([b.seconds, (measure.of)(record, a, b)]),
-        _ => None,
-    });
-    Some(pairs.collect())
+    let value = |ends: (usize, usize)| [seconds(ends.1), measure.value(record, ends)];
+    Some(windows(record).into_iter().map(value).collect())
 }
 
 /// The unit of a measure; empty for a plain number.
@@ -202,8 +360,12 @@ pub fn unit(name: &str) -> &'static str {
     if let Some((_, unit, _)) = WHOLE.iter().find(|(n, ..)| *n == name) {
         return unit;
     }
-    if name.starts_with("level_update_rate") {
-        return "1/s";
+    match name {
+        "open_seconds" => return "s",
+        "open_log_bytes" => return "B",
+        _ if name.starts_with("level_update_rate") => return "1/s",
+        _ if name.starts_with("level_") && name.contains("_bytes") => return "B",
+        _ => {}
     }
     let longest = |m: &&PerWindow| name.strip_prefix(m.name).is_some();
     match PER_WINDOW.iter().filter(longest).max_by_key(|m| m.name.len()) {
@@ -230,6 +392,14 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         let ends = record.samples.first().zip(record.samples.last());
         return Ok(ends.map_or(0.0, |(a, b)| of(a, b)));
     }
+    match name {
+        "open_seconds" => return Ok(record.open_seconds),
+        "open_log_bytes" => return Ok(record.open_log_bytes as f64),
+        _ => {}
+    }
+    if let Some(blocks) = blocks(record, name) {
+        return Ok(blocks);
+    }
     let (base, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;
     if name == "level_write_rate_inner" {
         let rate = |level| level_number(record, "level_write_rate", level);
@@ -239,8 +409,7 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
     if statistic == "overall"
         && let Some(measure) = PER_WINDOW.iter().find(|m| m.name == base)
     {
-        let ends = record.samples.first().zip(record.samples.last());
-        return Ok(ends.map_or(0.0, |(a, b)| (measure.of)(record, a, b)));
+        return Ok(measure.value(record, (0, record.samples.len().saturating_sub(1))));
     }
     if let Ok(level) = statistic.parse() {
         return level_number(record, base, level).ok_or_else(unknown);
@@ -319,6 +488,7 @@ fn period(values: &[f64]) -> Option<(usize, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Work;
 
     /// A record whose hit ratio per window is `ratios`.
     fn record(ratios: &[f64]) -> Record {
@@ -391,7 +561,8 @@ mod tests {
         let mut record = Record { samples: vec![Sample::default(); 2], ..Record::default() };
         record.samples[1].flushed_bytes = 1000;
         for (level, written) in [(LEVELS - 3, 3000), (LEVELS - 2, 5000), (LEVELS - 1, 100_000)] {
-            record.samples[1].levels[level] = [10, written];
+            record.samples[1].levels[level] =
+                LevelSample { bytes: 10, compacted: written, ..LevelSample::default() };
         }
         for (name, rate) in [("1", 3.0), ("2", 5.0), ("3", 100.0), ("inner", 4.0)] {
             let name = format!("level_write_rate_{name}");
@@ -422,6 +593,66 @@ mod tests {
         assert_eq!((joined.len(), joined[0][0]), (80, 5.0));
         assert!(joined.iter().all(|[_, ratio]| (0.4..=0.6).contains(ratio)));
         assert!((number_of(&sparse, "hit_ratio_spread") - 1.5).abs() < 1e-9);
+    }
+
+    /// Goal: percentiles are of all operations of a window, whatever group did them, and a number
+    /// may be of one group. Method: 99 reads of 1 ms and one of 100 ms by one group in two windows,
+    /// one of 10 ms by another; writes of 5 ms.
+    #[test]
+    fn latencies() {
+        let mut record = record(&[0.5, 0.5]);
+        let work = |latencies: &[(u64, u64)]| Work {
+            operations: latencies.iter().map(|(_, count)| count).sum(),
+            nanos: latencies.iter().map(|(nanos, count)| nanos * count).sum(),
+            latencies: latencies.to_vec(),
+        };
+        let (ms, none) = (1_000_000, Work::default());
+        let main = vec![none.clone(), work(&[(ms, 49), (100 * ms, 1)]), work(&[(ms, 50)])];
+        let scans = vec![none.clone(), none.clone(), work(&[(10 * ms, 1)])];
+        let writes = vec![none.clone(), work(&[(5 * ms, 3)]), none];
+        for (name, windows) in
+            [("readers.main", main), ("readers.scans", scans), ("writers.main", writes)]
+        {
+            record.clients.insert(name.into(), windows);
+        }
+        let near = |of: f64, wanted: f64| assert!((of - wanted).abs() < 1e-9, "{of} of {wanted}");
+        near(number_of(&record, "latency_p50_ms_overall"), 1.0);
+        near(number_of(&record, "latency_p99_ms_overall"), 10.0);
+        near(number_of(&record, "latency_max_ms_overall"), 100.0);
+        near(number_of(&record, "latency_max_ms_mean"), 55.0);
+        near(number_of(&record, "write_latency_p999_ms_overall"), 5.0);
+        let scans = record.of_clients("readers.scans").expect("a group");
+        near(number_of(&scans, "latency_p50_ms_overall"), 10.0);
+        near(number_of(&scans, "reads"), 1.0);
+        near(number_of(&scans, "qps_overall"), 1.0);
+        let writes = record.of_clients("writers.main").expect("a group");
+        near(number_of(&writes, "writes"), 3.0);
+        near(number_of(&writes, "latency_p50_ms_overall"), 0.0);
+    }
+
+    /// Goal: sizes of levels are series, what is obsolete is told from what is not, and blocks are
+    /// counted by cause. Method: two levels by hand.
+    #[test]
+    fn levels_and_causes() {
+        let mut record = record(&[0.5, 0.5]);
+        (record.loaded_keys, record.block_bytes) = (75, 4096);
+        for (place, sample) in record.samples.iter_mut().enumerate() {
+            let (runs, bytes) = (place as u64, 100 * place as u64);
+            let level = LevelSample { runs, bytes, entries: 20, ..LevelSample::default() };
+            sample.levels[LEVELS - 2] = level;
+            sample.levels[LEVELS - 1] = LevelSample { bytes: 7, entries: 80, ..level };
+            sample.io[2] = [8192 * place as u64, 4096 * place as u64];
+        }
+        assert_eq!(series(&record, "level_runs_1"), Some(vec![[0.5, 1.0], [1.0, 2.0]]));
+        assert_eq!(series(&record, "level_bytes_2"), Some(vec![[0.5, 7.0], [1.0, 7.0]]));
+        assert!((number_of(&record, "level_bytes_1_mean") - 150.0).abs() < 1e-9);
+        assert!((number_of(&record, "obsolete_share_overall") - 0.25).abs() < 1e-9);
+        assert!((number_of(&record, "read_blocks_compaction") - 4.0).abs() < 1e-9);
+        assert!((number_of(&record, "written_blocks_compaction") - 2.0).abs() < 1e-9);
+        assert!(
+            number(&record, "read_blocks_luck").is_err()
+                && series(&record, "level_bytes_9").is_none()
+        );
     }
 
     #[test]

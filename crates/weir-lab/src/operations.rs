@@ -58,7 +58,7 @@ impl<'a> Replay<'a> {
                 self.db.put_with(key(&self.order, self.keys - 1), &value, self.durability)
             };
             done.map_err(|e| e.to_string())?;
-            weir::sim::work(self.settings.writes.cpu_nanos);
+            weir::sim::work(self.settings.replay.write_cpu_nanos);
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl<'a> Replay<'a> {
             if absent && found.is_some() {
                 return Err(format!("key {number} was never written and is there"));
             }
-            weir::sim::work(self.settings.reads.cpu_nanos);
+            weir::sim::work(self.settings.replay.read_cpu_nanos);
         }
         Ok(replay.gets)
     }
@@ -120,14 +120,15 @@ pub fn follow(settings: &Settings, db: &Db, text: &str) -> Result<Followed, Stri
                 let mut cursor = db.cursor();
                 cursor.seek(encode(low));
                 while cursor.valid() && cursor.key() <= encode(high).as_slice() {
-                    weir::sim::work(settings.reads.entry_cpu_nanos);
+                    weir::sim::work(settings.replay.entry_cpu_nanos);
                     cursor.next();
                 }
                 cursor.status()
             }
         };
         done.map_err(|e| e.to_string())?;
-        weir::sim::work(if write { settings.writes.cpu_nanos } else { settings.reads.cpu_nanos });
+        let replay = &settings.replay;
+        weir::sim::work(if write { replay.write_cpu_nanos } else { replay.read_cpu_nanos });
         let nanos = weir::sim::now_nanos() - start;
         let (count, sum) = if write {
             (&mut followed.writes, &mut followed.write_nanos)

@@ -2,6 +2,7 @@
 //!
 //! What is shown in times is multiplied by the scale, so that it can be held against the paper.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::experiment::{Experiment, Wanted};
@@ -204,20 +205,28 @@ fn number(
     records: &[Record],
     scale: f64,
 ) -> Result<Number, String> {
-    let of = |name: &str| -> Result<f64, String> {
+    let of = |name: &str, phase: Option<&str>| -> Result<f64, String> {
         let place = experiment.runs.iter().position(|run| run.name == name);
         let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
-        value(record, &wanted.measure, scale)
+        let mut record = Cow::Borrowed(record);
+        if let Some(name) = phase {
+            record = Cow::Owned(record.of_phase(name).ok_or("a phase is missing")?);
+        }
+        if let Some(name) = &wanted.clients {
+            record = Cow::Owned(record.of_clients(name).ok_or("a group of clients is missing")?);
+        }
+        value(&record, &wanted.measure, scale)
     };
-    let mut ours = of(&wanted.run)?;
+    let mut ours = of(&wanted.run, wanted.phase.as_deref())?;
+    let other = wanted.over_phase.as_deref().or(wanted.phase.as_deref());
     let mut unit = measure::unit(&wanted.measure).to_owned();
     if let Some(over) = &wanted.over {
-        let under = of(over)?;
+        let under = of(over, other)?;
         ours = if under == 0.0 { 0.0 } else { ours / under };
         unit.clear();
     }
     if let Some(less) = &wanted.less {
-        ours -= of(less)?;
+        ours -= of(less, other)?;
     }
     if let Some(value) = wanted.over_value {
         ours /= value;

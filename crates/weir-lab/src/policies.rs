@@ -40,6 +40,12 @@ impl Policy {
             Self::TwoPhase => "two_phase",
         }
     }
+
+    /// Whether its levels below level 0 are one run, or two parts of one, and have a size.
+    #[must_use]
+    pub fn has_level_sizes(self) -> bool {
+        matches!(self, Self::Leveled | Self::Gear | Self::TwoPhase)
+    }
 }
 
 /// Options of a policy whose levels below level 0 are one run, or two parts of one.
@@ -129,6 +135,16 @@ impl Policies {
             }
         }
         all
+    }
+
+    /// Has every level but the last emptied: the smallest one has `bytes`, which none has, and level
+    /// 0 gives what it gets.
+    pub(crate) fn empty_inner_levels(&mut self, bytes: u64) {
+        for levels in [&mut self.leveled, &mut self.gear, &mut self.two_phase].into_iter().flatten()
+        {
+            levels.base_level_bytes = bytes;
+            levels.l0_trigger = 1;
+        }
     }
 
     /// Divides what is scaled by `scale`.

@@ -2,6 +2,8 @@
 //!
 //! Counters only; what is derived from them is `measure`'s.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use weir::defaults::LEVELS;
 use weir::sim::TimedCounters;
@@ -15,7 +17,7 @@ pub struct Sample {
     pub reads: u64,
     /// Virtual nanoseconds that they took.
     pub read_nanos: u64,
-    /// Updates that the writer has done.
+    /// Operations that writers have done.
     pub writes: u64,
     /// Data blocks that users' reads found in the block cache, and did not find.
     pub hits: u64,
@@ -39,10 +41,48 @@ pub struct Sample {
     pub write_seconds: f64,
     /// Virtual seconds that its reads took.
     pub read_seconds: f64,
-    /// Bytes in each level, and bytes that merges have written into it.
-    pub levels: [[u64; 2]; LEVELS],
+    /// Tables that readers looked into: those whose filter let a get through, those that a scan
+    /// entered.
+    pub tables: u64,
+    /// Reads that looked into none.
+    pub reads_without_tables: u64,
+    /// Lookups that the row cache answered.
+    pub row_hits: u64,
+    /// The levels, from 0 on.
+    pub levels: [LevelSample; LEVELS],
+    /// Bytes read and written by the engine, by cause, in the order of [`CAUSES`].
+    pub io: [[u64; 2]; CAUSES.len()],
     /// What the disk counted.
     pub disk: Disk,
+}
+
+/// Who reads and writes files; what is left over is `other`.
+pub const CAUSES: [&str; 6] = ["users", "flush", "compaction", "log", "versions", "other"];
+
+/// One level, as of one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelSample {
+    /// Bytes of its tables.
+    pub bytes: u64,
+    /// Its runs.
+    pub runs: u64,
+    /// Entries of its tables.
+    pub entries: u64,
+    /// Bytes that merges have written into it.
+    pub compacted: u64,
+    /// Entries that they have dropped for newer ones.
+    pub shadowed: u64,
+}
+
+/// What a group of clients did in one window, the one that ends with the sample of the same place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Operations.
+    pub operations: u64,
+    /// Virtual nanoseconds that they took, together.
+    pub nanos: u64,
+    /// How long they took, in nanoseconds to two digits, and how many took so long; ascending.
+    pub latencies: Vec<(u64, u64)>,
 }
 
 /// What the disk counted; see [`TimedCounters`].
@@ -50,6 +90,12 @@ pub struct Sample {
 pub struct Disk {
     /// Reads for users that reached the disk.
     pub user_reads: u64,
+    /// Bytes that they read there, and that others did.
+    pub user_read_bytes: u64,
+    /// See `user_read_bytes`.
+    pub background_read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
     /// Pages that users' reads found in the page cache.
     pub page_hits: u64,
     /// Pages that they did not find there.
@@ -62,10 +108,39 @@ pub struct Disk {
 
 impl From<TimedCounters> for Disk {
     fn from(counters: TimedCounters) -> Self {
-        let TimedCounters { user_reads, page_hits, page_misses, busy_nanos, table_bytes, .. } =
-            counters;
-        Self { user_reads, page_hits, page_misses, busy_nanos, table_bytes }
+        let TimedCounters {
+            user_reads,
+            user_read_bytes,
+            background_read_bytes,
+            written_bytes,
+            page_hits,
+            page_misses,
+            busy_nanos,
+            table_bytes,
+            ..
+        } = counters;
+        Self {
+            user_reads,
+            user_read_bytes,
+            background_read_bytes,
+            written_bytes,
+            page_hits,
+            page_misses,
+            busy_nanos,
+            table_bytes,
+        }
     }
+}
+
+/// A measured phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name.
+    pub name: String,
+    /// The place of its first sample, which is the last one of the phase before it.
+    pub first: usize,
+    /// The place of its last sample.
+    pub last: usize,
 }
 
 /// What a run gives.
@@ -73,8 +148,20 @@ impl From<TimedCounters> for Disk {
 pub struct Record {
     /// Samples, one window apart; the first at the beginning of the measured part.
     pub samples: Vec<Sample>,
+    /// The measured phases; none if the run was a list of operations.
+    pub phases: Vec<Measured>,
+    /// What each group of clients did, `readers.NAME` and `writers.NAME`: as many windows as samples.
+    pub clients: BTreeMap<String, Vec<Work>>,
     /// Bytes of all loaded entries.
     pub loaded_bytes: u64,
+    /// Their number.
+    pub loaded_keys: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Virtual seconds that it took to open the store after a crash at the end; 0 without one.
+    pub open_seconds: f64,
+    /// Bytes of the log that were there then.
+    pub open_log_bytes: u64,
     /// Spindles of the disk.
     pub spindles: u64,
     /// Virtual seconds, warm-up included.
@@ -83,4 +170,42 @@ pub struct Record {
     pub real_seconds: f64,
     /// The levels at the end, from 0 on: runs, tables and bytes.
     pub levels: Vec<[u64; 3]>,
+}
+
+impl Record {
+    /// The same, of a measured phase alone; `None` if there is none of that name.
+    #[must_use]
+    pub fn of_phase(&self, name: &str) -> Option<Self> {
+        let phase = self.phases.iter().find(|phase| phase.name == name)?;
+        let samples = self.samples.get(phase.first..=phase.last)?.to_vec();
+        let whole = Measured { name: name.to_owned(), first: 0, last: samples.len() - 1 };
+        let of_phase = |(name, windows): (&String, &Vec<Work>)| {
+            let windows = windows.get(phase.first..=phase.last).unwrap_or_default();
+            (name.clone(), windows.to_vec())
+        };
+        let clients = self.clients.iter().map(of_phase).collect();
+        Some(Self { samples, phases: vec![whole], clients, ..self.clone() })
+    }
+
+    /// The same, where the group `name` was alone; `None` if there is none of that name. What the
+    /// engine and the disk count is everybody's still.
+    #[must_use]
+    pub fn of_clients(&self, name: &str) -> Option<Self> {
+        let windows = self.clients.get(name)?.clone();
+        let (mut operations, mut nanos) = (0, 0);
+        let mut samples = self.samples.clone();
+        for (sample, window) in samples.iter_mut().zip(&windows) {
+            operations += window.operations;
+            nanos += window.nanos;
+            (sample.reads, sample.read_nanos, sample.writes) = match name.split_once('.') {
+                Some(("readers", _)) => (operations, nanos, 0),
+                _ => (0, 0, operations),
+            };
+        }
+        Some(Self {
+            samples,
+            clients: BTreeMap::from([(name.to_owned(), windows)]),
+            ..self.clone()
+        })
+    }
 }

@@ -1,11 +1,13 @@
-//! The options of a run: of the store, its load, the disk, the readers, the writer and the clock.
+//! The options of a run: of the store, its load, the disk, those who use it and the clock.
 //!
 //! An option that names something is an enum, so that a name that is misspelt is refused where the
-//! file is read. Nothing has a default. Not here: where options come from (`document`), and what is
-//! done with them.
+//! file is read. Nothing has a default. Not here: readers and writers (`clients`), phases
+//! (`phases`), where options come from (`document`), and what is done with them.
 
 use serde::Deserialize;
 
+use crate::clients::{self, Readers, Writers};
+use crate::phases::{self, Pace, Phase};
 use crate::policies::{Policies, Policy, Tree};
 
 /// What a table has for an entry beside its key and value: columns of its block, its share of the
@@ -38,10 +40,15 @@ pub struct Settings {
     /// What it lies on.
     pub disk: Disk,
     /// Who reads.
-    pub reads: Reads,
+    pub readers: Readers,
     /// Who writes.
-    pub writes: Writes,
-    /// How long.
+    pub writers: Writers,
+    /// Whether the store is abandoned at the end of the run, as by a process that is killed, and
+    /// opened again.
+    pub crash_at_end: bool,
+    /// What happens one after the other.
+    pub phases: Vec<Phase>,
+    /// How it is sampled.
     pub time: Time,
     /// What is done instead.
     pub replay: Replay,
@@ -153,48 +160,7 @@ fn unscaled() -> u32 {
     1
 }
 
-/// Who reads.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reads {
-    /// Number of readers, each of which asks again when it has its answer.
-    pub threads: usize,
-    /// What they do.
-    pub kind: ReadKind,
-    /// Which keys they choose.
-    pub choice: ReadChoice,
-    /// How many of the keys that were written last before the measured part count as recent, for
-    /// `latest_*`; at most as many as were written. Scaled.
-    pub recent_keys: u64,
-    /// The skew of `zipfian` and `latest_zipfian`.
-    pub zipf_theta: f64,
-    /// The hot range's part of all keys, for `range_hot`.
-    pub hot_keys: f64,
-    /// The reads' part that goes to it.
-    pub hot_reads: f64,
-    /// Bytes that one scan covers; divided by the scale if `scan_scaled`.
-    pub scan_bytes: u64,
-    /// Whether `scan_bytes` are divided by the scale.
-    pub scan_scaled: bool,
-    /// Virtual processor time of a read, beside what it waits for.
-    pub cpu_nanos: u64,
-    /// As much per entry that a scan passes.
-    pub entry_cpu_nanos: u64,
-}
-
-/// Who writes.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Writes {
-    /// Updates of existing keys per virtual second; 0: no writes.
-    pub per_second: f64,
-    /// Which keys the writer chooses.
-    pub choice: WriteChoice,
-    /// Virtual processor time of a write.
-    pub cpu_nanos: u64,
-}
-
-/// A fixed list of operations instead of readers and a writer: Merfeld's. One thread writes, waits
+/// A fixed list of operations instead of readers and writers: Merfeld's. One thread writes, waits
 /// for the merges, then reads.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,7 +168,7 @@ pub struct Replay {
     /// A file of operations as `weir replay` reads them, done line by line instead of what is drawn
     /// from the options below; empty: none. Not scaled.
     pub file: String,
-    /// Writes; 0: readers and a writer as above. Scaled.
+    /// Writes; 0: readers and writers as above. Scaled.
     pub writes: u64,
     /// The part of them that updates a key that was written before.
     pub updates: f64,
@@ -212,18 +178,18 @@ pub struct Replay {
     pub gets: u64,
     /// The part of them whose key was never written.
     pub absent: f64,
+    /// Virtual processor time of a write.
+    pub write_cpu_nanos: u64,
+    /// Virtual processor time of a read, beside what it waits for.
+    pub read_cpu_nanos: u64,
+    /// As much per entry that a range read of the file passes.
+    pub entry_cpu_nanos: u64,
 }
 
-/// How long.
+/// How it is sampled.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Time {
-    /// Virtual seconds before anything is counted. Scaled.
-    pub warm_up_seconds: f64,
-    /// Whether the writer writes meanwhile.
-    pub warm_up_writes: bool,
-    /// Virtual seconds that are measured. Scaled.
-    pub seconds: f64,
     /// Virtual seconds of one sample. Scaled.
     pub window_seconds: f64,
 }
@@ -321,55 +287,6 @@ pub enum FileSystem {
     Btrfs,
 }
 
-/// What readers do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadKind {
-    /// Point reads.
-    Get,
-    /// Range reads.
-    Scan,
-    /// YCSB's mix A: half of the operations update.
-    YcsbA,
-    /// A twentieth updates.
-    YcsbB,
-    /// Point reads only.
-    YcsbC,
-    /// A twentieth inserts, and what was inserted last is read most.
-    YcsbD,
-    /// Scans, and a twentieth inserts.
-    YcsbE,
-    /// Half of the operations read, modify and write.
-    YcsbF,
-}
-
-/// Which keys readers choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadChoice {
-    /// Any.
-    Uniform,
-    /// Popular keys, which do not lie together.
-    Zipfian,
-    /// Keys of one range most of the time.
-    RangeHot,
-    /// Any of those that were written last before the measured part.
-    LatestUniform,
-    /// The same; the later one was written, the more popular it is. What is written during the
-    /// measured part changes no popularity.
-    LatestZipfian,
-    /// Those that were written last in one range.
-    LatestRangeHot,
-}
-
-/// Which keys the writer chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WriteChoice {
-    /// Any.
-    Uniform,
-}
-
 impl Settings {
     /// The policies that a run needs: its own, and that of its load, if anything is loaded.
     #[must_use]
@@ -411,15 +328,17 @@ impl Settings {
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
         self.disk.capacity_bytes = divide(self.disk.capacity_bytes);
         self.disk.scale *= scale;
-        self.reads.recent_keys = divide(self.reads.recent_keys);
-        if self.reads.scan_scaled {
-            self.reads.scan_bytes = divide(self.reads.scan_bytes);
+        for reads in self.readers.values_mut() {
+            reads.recent_keys = divide(reads.recent_keys);
+            reads.hot_moves_seconds /= f64::from(scale);
+            if reads.scan_scaled {
+                reads.scan_bytes = divide(reads.scan_bytes);
+            }
         }
-        for seconds in
-            [&mut self.time.warm_up_seconds, &mut self.time.seconds, &mut self.time.window_seconds]
-        {
-            *seconds /= f64::from(scale);
+        for phase in &mut self.phases {
+            phase.seconds /= f64::from(scale);
         }
+        self.time.window_seconds /= f64::from(scale);
         self
     }
 
@@ -466,35 +385,74 @@ impl Settings {
         store.row_cache_bytes =
             store.row_cache_bytes / (full + CACHED_ROW_BYTES) * (entry + CACHED_ROW_BYTES);
         self.policies.scale(shrink);
-        self.reads.scan_bytes = self.reads.scan_bytes / full * entry;
+        for reads in self.readers.values_mut() {
+            reads.scan_bytes = reads.scan_bytes / full * entry;
+        }
         self.disk.charge *= shrink;
         self
     }
 
-    /// Writes of the writer before the measured part, those of the load not counted.
+    /// Updates before the measured part whose keys are known by their numbers, those of the load
+    /// not counted: what the writers called `main` do, if they update uniform keys at a rate.
     #[must_use]
     pub fn warm_up_writes(&self) -> u64 {
-        let seconds = if self.time.warm_up_writes { self.time.warm_up_seconds } else { 0.0 };
-        (seconds * self.writes.per_second) as u64
+        let Some(writes) = self.writers.get(clients::MAIN) else { return 0 };
+        if writes.threads == 0 || !writes.is_uniform_update() {
+            return 0;
+        }
+        let spans = phases::spans(phases::unmeasured(&self.phases), |phase| {
+            phase.writers.iter().any(|name| name == clients::MAIN)
+        });
+        let due = |span: &phases::Span| (span.to - span.from) as f64 / 1e9 * writes.per_second;
+        spans.iter().map(|span| due(span) as u64).sum()
     }
 
-    /// That what is read has been written, and that there can be such a disk.
+    /// That groups and phases fit together, that what is read has been written, and that there can be
+    /// such a disk.
     ///
     /// # Errors
     /// What does not fit together, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         self.disk.check()?;
-        use ReadChoice::{LatestRangeHot, LatestUniform, LatestZipfian};
-        let latest = matches!(self.reads.choice, LatestUniform | LatestZipfian | LatestRangeHot);
         let written = self.load.updates + self.warm_up_writes();
-        if latest && self.reads.threads > 0 && !(1..=written).contains(&self.reads.recent_keys) {
-            return Err(format!(
-                "reads.recent_keys is {}, and load.updates and the warm-up write {written} keys \
-                 before the measured part: choose a number from 1 to that",
-                self.reads.recent_keys
-            ));
+        for (name, reads) in &self.readers {
+            let named = |e: String| format!("readers.{name}: {e}");
+            reads.check(self.load.keys, written).map_err(named)?;
+        }
+        for (name, writes) in &self.writers {
+            writes.check(self.load.keys).map_err(|e| format!("writers.{name}: {e}"))?;
+        }
+        phases::check(&self.phases)?;
+        if self.phases.is_empty() && self.replay.writes == 0 && self.replay.file.is_empty() {
+            return Err("there are no phases, and no list of operations".into());
+        }
+        if self.phases.is_empty() && self.crash_at_end {
+            return Err("crash_at_end: a list of operations has no crash".into());
+        }
+        for phase in &self.phases {
+            let unknown = |kind: &str, name: &str| {
+                format!("the phase {:?}: there are no {kind} {name:?}", phase.name)
+            };
+            if let Some(name) = phase.readers.iter().find(|n| !self.readers.contains_key(*n)) {
+                return Err(unknown("readers", name));
+            }
+            if let Some(name) = phase.writers.iter().find(|n| !self.writers.contains_key(*n)) {
+                return Err(unknown("writers", name));
+            }
+            if phase.compaction == Pace::Aggressive && !self.store.policy.has_level_sizes() {
+                let (phase, policy) = (&phase.name, self.store.policy.name());
+                return Err(format!(
+                    "the phase {phase:?}: {policy} has no levels of one run that could be emptied"
+                ));
+            }
         }
         Ok(())
+    }
+
+    /// Windows of a phase.
+    #[must_use]
+    pub fn windows(&self, phase: &Phase) -> u64 {
+        (phase.seconds / self.time.window_seconds).round().max(1.0) as u64
     }
 
     /// Bytes of all entries that are loaded, as they were before they were made smaller.

@@ -1,39 +1,67 @@
-//! One run in virtual time: a store on a timed disk, readers and a writer (`workload`) or a list of
-//! operations (`operations`), and samples of what is counted.
+//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases or a
+//! list of operations (`operations`), and samples of what is counted.
 //!
 //! Every part is an actor of one simulation. Nothing here depends on real time but the progress
 //! that is shown.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir::Db;
 use weir::defaults::LEVELS;
-use weir::sim::{MemDir, RealDir, Simulation, TimedDir};
-use weir_bench::KeySpace;
+use weir::sim::{ActorHandle, MemDir, RealDir, Simulation, TimedDir, TimedOptions};
+use weir::{Db, IoMetrics};
 
 use crate::choice::Choice;
+use crate::clients::{Reads, Writes};
+use crate::crash::{Crashed, Opened};
 use crate::operations::{self, Replay};
-use crate::record::{Record, Sample};
+use crate::phases::{self, Pace, Phase};
+use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::settings::Settings;
+use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
 use crate::{store, workload};
 
 /// What all actors of a run share.
 struct Shared {
-    settings: Settings,
-    seed: u64,
-    db: Db,
-    keys: KeySpace,
-    choice: Choice,
-    /// Readers and the writer stop here.
-    end_nanos: u64,
-    reads: AtomicU64,
-    read_nanos: AtomicU64,
-    writes: AtomicU64,
-    /// Keys that exist, inserted ones included.
-    inserted: AtomicU64,
+    common: Common,
+    readers: Vec<Reading>,
+    writers: Vec<Writing>,
+}
+
+/// What a run has to show at its end.
+struct Shown {
+    samples: Vec<Sample>,
+    phases: Vec<Measured>,
+    clients: BTreeMap<String, Vec<Work>>,
+    levels: Vec<[u64; 3]>,
+    opened: Opened,
+}
+
+/// What the phases of a run gave.
+#[derive(Default)]
+struct Gathered {
+    samples: Vec<Sample>,
+    phases: Vec<Measured>,
+    clients: BTreeMap<String, Vec<Work>>,
+}
+
+/// The disk of a run.
+struct Disk {
+    dir: TimedDir,
+    options: TimedOptions,
+    /// Where its files are.
+    files: MemDir,
+}
+
+impl Shown {
+    /// Of a list of operations.
+    fn of_list(samples: Vec<Sample>, levels: Vec<[u64; 3]>) -> Self {
+        let (phases, clients, opened) = Default::default();
+        Self { samples, phases, clients, levels, opened }
+    }
 }
 
 /// Runs `settings`, which are scaled, on a store that begins as the one in `image`, if any, and lies
@@ -51,19 +79,34 @@ pub fn run(
     progress: impl Fn(f64) + Send + 'static,
 ) -> Result<Record, String> {
     let options = store::timed_options(&settings.disk);
-    let inner = match image {
+    let files = match image {
         Some(image) => above(image).map_err(|e| e.to_string())?,
         None => MemDir::new("the store of a run"),
     };
     let (spindles, settings) = (options.model.spindles as u64, settings.clone());
     store::simulate(seed, processor, move |simulation| {
-        let dir = TimedDir::new(inner.dir(), weir::sim::class_of, options);
-        let dir = dir.map_err(|e| e.to_string())?;
-        let db = store::open(dir.dir(), &settings, seed)?;
-        let loaded_bytes = settings.loaded_bytes();
-        let (samples, levels) = act(simulation, &dir, db, settings, seed, progress)?;
+        let dir = TimedDir::new(files.dir(), weir::sim::class_of, options.clone());
+        let disk = Disk { dir: dir.map_err(|e| e.to_string())?, options, files };
+        let db = store::open(disk.dir.dir(), &settings, seed)?;
+        let (loaded_bytes, loaded_keys) = (settings.loaded_bytes(), settings.load.keys);
+        let block_bytes = u64::from(settings.store.block_bytes) * u64::from(settings.disk.charge);
+        let shown = act(simulation, &disk, db, settings, seed, progress)?;
+        let Shown { samples, phases, clients, levels, opened } = shown;
         let virtual_seconds = simulation.now_nanos() as f64 / 1e9 - 1.0;
-        Ok(Record { samples, loaded_bytes, spindles, virtual_seconds, real_seconds: 0.0, levels })
+        Ok(Record {
+            samples,
+            phases,
+            clients,
+            loaded_bytes,
+            loaded_keys,
+            block_bytes,
+            open_seconds: opened.seconds,
+            open_log_bytes: opened.log_bytes,
+            spindles,
+            virtual_seconds,
+            real_seconds: 0.0,
+            levels,
+        })
     })
 }
 
@@ -73,82 +116,50 @@ fn above(image: &Path) -> weir::Result<MemDir> {
     MemDir::above(image.as_ref(), weir::sim::class_of)
 }
 
-fn nanos(seconds: f64) -> u64 {
-    (seconds * 1e9) as u64
-}
-
 /// Starts the actors and takes the samples.
 fn act(
     simulation: &Simulation,
-    dir: &TimedDir,
+    disk: &Disk,
     db: Db,
     settings: Settings,
     seed: u64,
     progress: impl Fn(f64),
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     if !settings.replay.file.is_empty() {
-        return follow(simulation, dir, db, &settings);
+        return follow(simulation, &disk.dir, db, &settings);
     }
     if settings.replay.writes > 0 {
-        return replay(simulation, dir, db, settings, seed);
+        return replay(simulation, &disk.dir, db, settings, seed);
     }
-    let time = settings.time.clone();
-    let start = simulation.now_nanos() + nanos(time.warm_up_seconds);
-    let end_nanos = start + nanos(time.seconds);
-    let shared = Arc::new(Shared {
-        keys: store::keys(&settings),
-        choice: Choice::new(
-            &settings.reads,
-            settings.load.keys.max(1),
-            seed,
-            settings.warm_up_writes(),
-        ),
-        db,
-        end_nanos,
-        reads: AtomicU64::new(0),
-        read_nanos: AtomicU64::new(0),
-        writes: AtomicU64::new(0),
-        inserted: AtomicU64::new(settings.load.keys),
-        seed,
-        settings,
-    });
-    let mut actors = Vec::new();
-    let mut start_actor = |name: &str, body: Box<dyn FnOnce() + Send>| {
-        simulation.spawn(name, body).map(|a| actors.push(a)).map_err(|e| e.to_string())
-    };
-    for number in 0..shared.settings.reads.threads {
-        let shared = Arc::clone(&shared);
-        start_actor("reader", Box::new(move || workload::read(&shared.view(), number)))?;
-    }
-    if shared.settings.writes.per_second > 0.0 {
-        let (shared, simulation) = (Arc::clone(&shared), simulation.clone());
-        let from = if time.warm_up_writes { simulation.now_nanos() } else { start };
-        start_actor(
-            "writer",
-            Box::new(move || workload::write(&shared.view(), &simulation, from)),
-        )?;
-    }
-    let mut samples = Vec::new();
-    let windows = (time.seconds / time.window_seconds).round().max(1.0) as u64;
-    for window in 0..=windows {
-        let at = start + (end_nanos - start) / windows * window;
-        simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())));
-        samples.push(shared.sample(dir, time.window_seconds * window as f64));
-        progress(window as f64 / windows as f64);
-    }
+    let shared = Arc::new(Shared::new(simulation, db, settings, seed));
+    let actors = shared.start(simulation)?;
+    let Gathered { samples, phases, clients } = shared.go_through_phases(&disk.dir, progress)?;
+    let (db, settings) = (shared.common.db.clone(), shared.common.settings.clone());
+    let crash = || Crashed::of(&db, &disk.files);
+    let crashed = settings.crash_at_end.then(crash);
+    let paused = db.background_is_paused().then(|| levels(&db));
+    // Writers may wait for a merge that was paused.
+    db.pause_background(false);
     for actor in actors {
         actor.join();
     }
-    let db = shared.db.clone();
     drop(shared);
-    Ok((samples, finish(db)?))
+    let at_end = finish(db)?;
+    let open = |c: Crashed| c.open(simulation, disk.options.clone(), &settings, seed);
+    let opened = crashed.map(open).transpose()?.unwrap_or_default();
+    Ok(Shown { samples, phases, clients, levels: paused.unwrap_or(at_end), opened })
+}
+
+/// The runs, tables and bytes of each level.
+fn levels(db: &Db) -> Vec<[u64; 3]> {
+    let keyspaces = db.metrics().keyspaces;
+    let levels = keyspaces.iter().flat_map(|k| &k.levels).map(|l| [l.runs, l.tables, l.bytes]);
+    levels.collect()
 }
 
 /// Closes the store; its levels.
 fn finish(db: Db) -> Result<Vec<[u64; 3]>, String> {
-    let keyspaces = db.metrics().keyspaces;
-    let levels = keyspaces.iter().flat_map(|k| &k.levels).map(|l| [l.runs, l.tables, l.bytes]);
-    let levels = levels.collect();
+    let levels = levels(&db);
     db.close().map_err(|e| format!("closing the store: {e}"))?;
     Ok(levels)
 }
@@ -160,7 +171,7 @@ fn replay(
     db: Db,
     settings: Settings,
     seed: u64,
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     let start = simulation.now_nanos();
     let seconds = |since: u64| (simulation.now_nanos() - since) as f64 / 1e9;
     let durability = store::durability(&settings);
@@ -177,7 +188,7 @@ fn replay(
     let read_seconds = seconds(reads_start);
     let last = sample(&db, dir, &settings, seconds(start));
     samples.push(Sample { writes, reads, write_seconds, read_seconds, ..last });
-    Ok((samples, finish(db)?))
+    Ok(Shown::of_list(samples, finish(db)?))
 }
 
 /// A file's operations: a sample before and after. The writes end when nothing is left to merge.
@@ -186,7 +197,7 @@ fn follow(
     dir: &TimedDir,
     db: Db,
     settings: &Settings,
-) -> Result<(Vec<Sample>, Vec<[u64; 3]>), String> {
+) -> Result<Shown, String> {
     let file = &settings.replay.file;
     let text = crate::files::read_text(Path::new(file))
         .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
@@ -205,31 +216,135 @@ fn follow(
         read_seconds: followed.read_nanos as f64 / 1e9,
         ..sample(&db, dir, settings, (quiet - start) as f64 / 1e9)
     };
-    Ok((vec![first, last], finish(db)?))
+    Ok(Shown::of_list(vec![first, last], finish(db)?))
 }
 
 impl Shared {
-    fn view(&self) -> workload::View<'_> {
-        workload::View {
-            settings: &self.settings,
-            seed: self.seed,
-            db: &self.db,
-            keys: self.keys,
-            choice: &self.choice,
-            end_nanos: self.end_nanos,
-            reads: &self.reads,
-            read_nanos: &self.read_nanos,
-            writes: &self.writes,
-            inserted: &self.inserted,
+    fn new(simulation: &Simulation, db: Db, settings: Settings, seed: u64) -> Self {
+        let (keys, before) = (settings.load.keys.max(1), settings.warm_up_writes());
+        let reading = |(name, reads): (&String, &Reads)| {
+            let at_work = |phase: &Phase| phase.readers.contains(name);
+            let spans = phases::spans(&settings.phases, at_work);
+            let choice = Choice::new(reads, keys, seed, before);
+            Reading { group: Group::new(name, reads.clone(), seed, spans), choice }
+        };
+        let writing = |(name, writes): (&String, &Writes)| {
+            let at_work = |phase: &Phase| phase.writers.contains(name);
+            let spans = phases::spans(&settings.phases, at_work);
+            Group::new(name, writes.clone(), seed, spans)
+        };
+        Self {
+            readers: settings.readers.iter().map(reading).collect(),
+            writers: settings.writers.iter().map(writing).collect(),
+            common: Common {
+                keys: Keys::new(&settings, seed),
+                seed,
+                db,
+                simulation: simulation.clone(),
+                start_nanos: simulation.now_nanos(),
+                settings,
+            },
+        }
+    }
+
+    /// Starts an actor for each client.
+    fn start(self: &Arc<Self>, simulation: &Simulation) -> Result<Vec<ActorHandle>, String> {
+        let mut actors = Vec::new();
+        let mut start = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            simulation.spawn(name, body).map(|a| actors.push(a)).map_err(|e| e.to_string())
+        };
+        for (place, reading) in self.readers.iter().enumerate() {
+            for number in 0..reading.group.clients.threads {
+                let shared = Arc::clone(self);
+                let body = move || workload::read(&shared.common, &shared.readers[place], number);
+                start("reader", Box::new(body))?;
+            }
+        }
+        for (place, group) in self.writers.iter().enumerate() {
+            for number in 0..group.clients.threads {
+                let shared = Arc::clone(self);
+                let body = move || workload::write(&shared.common, &shared.writers[place], number);
+                start("writer", Box::new(body))?;
+            }
+        }
+        Ok(actors)
+    }
+
+    /// Waits for the end of each phase; what the measured ones gave.
+    fn go_through_phases(
+        &self,
+        dir: &TimedDir,
+        progress: impl Fn(f64),
+    ) -> Result<Gathered, String> {
+        let (settings, simulation) = (&self.common.settings, &self.common.simulation);
+        let until = |at: u64| {
+            simulation.delay(Duration::from_nanos(at.saturating_sub(simulation.now_nanos())))
+        };
+        let all: f64 = settings.phases.iter().map(|phase| phase.seconds).sum();
+        let mut gathered = Gathered::default();
+        let (mut start, mut pace, mut passed, mut before) =
+            (self.common.start_nanos, Pace::Normal, 0.0, 0.0);
+        for phase in &settings.phases {
+            let end = start + phases::nanos(phase.seconds);
+            if phase.compaction != pace {
+                until(start);
+                pace = phase.compaction;
+                store::set_pace(&self.common.db, settings, pace)?;
+            }
+            let windows = if phase.measured { settings.windows(phase) } else { 1 };
+            let samples = gathered.samples.len();
+            // The last sample of a phase is the first one of the next.
+            let first = samples.saturating_sub(1);
+            let from = u64::from(!phase.measured || samples > 0);
+            for window in from..=windows {
+                until(start + (end - start) / windows * window);
+                let seconds = phase.seconds * window as f64 / windows as f64;
+                if phase.measured {
+                    self.gather(&mut gathered, dir, before + seconds);
+                }
+                progress((passed + seconds) / all);
+            }
+            if phase.measured {
+                let (name, last) = (phase.name.clone(), gathered.samples.len() - 1);
+                gathered.phases.push(Measured { name, first, last });
+                before += phase.seconds;
+            }
+            passed += phase.seconds;
+            start = end;
+        }
+        Ok(gathered)
+    }
+
+    /// Takes a sample at the end of a window.
+    fn gather(&self, gathered: &mut Gathered, dir: &TimedDir, seconds: f64) {
+        gathered.samples.push(self.sample(dir, seconds));
+        let names = |groups: &str, name: &String| format!("{groups}.{name}");
+        let settings = &self.common.settings;
+        let readers = settings.readers.keys().map(|name| names("readers", name));
+        let writers = settings.writers.keys().map(|name| names("writers", name));
+        let done = self.readers.iter().map(|reading| &reading.group.done);
+        let done = done.chain(self.writers.iter().map(|group| &group.done));
+        for (name, done) in readers.chain(writers).zip(done) {
+            let windows = gathered.clients.entry(name).or_default();
+            let work = done.take_window();
+            // What was done before the first sample is no part of a window.
+            windows.push(if windows.is_empty() { Work::default() } else { work });
         }
     }
 
     fn sample(&self, dir: &TimedDir, seconds: f64) -> Sample {
+        let sum = |count: fn(&Done) -> &AtomicU64| {
+            let done = self.readers.iter().map(|reading| &reading.group.done);
+            done.map(|done| count(done).load(Ordering::Relaxed)).sum()
+        };
+        let writes = self.writers.iter().map(|g| g.done.operations.load(Ordering::Relaxed));
         Sample {
-            reads: self.reads.load(Ordering::Relaxed),
-            read_nanos: self.read_nanos.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            ..sample(&self.db, dir, &self.settings, seconds)
+            reads: sum(|done| &done.operations),
+            read_nanos: sum(|done| &done.nanos),
+            tables: sum(|done| &done.tables),
+            reads_without_tables: sum(|done| &done.without_tables),
+            writes: writes.sum(),
+            ..sample(&self.common.db, dir, &self.common.settings, seconds)
         }
     }
 }
@@ -237,14 +352,26 @@ impl Shared {
 /// What the engine and the disk count, in bytes of entries of full size.
 fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample {
     let (metrics, charge) = (db.metrics(), u64::from(settings.disk.charge));
-    let mut levels = [[0; 2]; LEVELS];
+    let mut levels = [LevelSample::default(); LEVELS];
     for keyspace in &metrics.keyspaces {
         for (sum, level) in levels.iter_mut().zip(&keyspace.levels) {
-            *sum = [sum[0] + charge * level.bytes, sum[1] + charge * level.compacted_bytes];
+            sum.bytes += charge * level.bytes;
+            sum.runs += level.runs;
+            sum.entries += level.entries;
+            sum.compacted += charge * level.compacted_bytes;
+            sum.shadowed += level.entries_shadowed;
         }
     }
+    let io = metrics.io;
+    let bytes = |io: IoMetrics| [charge * io.bytes_read, charge * io.bytes_written];
+    let all = bytes(io.total());
+    let mut io = [io.users, io.flush, io.compaction, io.log, io.versions].map(bytes).to_vec();
+    let known = io.iter().fold([0; 2], |sum, part| [sum[0] + part[0], sum[1] + part[1]]);
+    io.push([all[0] - known[0], all[1] - known[1]]);
     Sample {
         levels,
+        io: std::array::from_fn(|cause| io[cause]),
+        row_hits: metrics.row_cache.hits,
         seconds,
         hits: metrics.cache_foreground.hits,
         misses: metrics.cache_foreground.misses,
@@ -257,5 +384,93 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
         stalled_seconds: metrics.write_delay_seconds + metrics.write_stall_seconds,
         disk: dir.counters().into(),
         ..Sample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::{Loop, ReadKind};
+    use crate::image;
+    use crate::settings::Preset;
+
+    /// A bLSM-tree that has aged, with two groups of readers, two of writers, and three phases.
+    fn settings() -> Settings {
+        let experiment = crate::catalog::named("lsbm-fig11a").expect("built in");
+        let mut settings = experiment.runs[0].settings.clone().scaled(4096);
+        settings.load.updates = settings.load.keys;
+        settings.store.table_bytes = 64 << 10;
+        // Merges keep up with the writers of so small a store.
+        settings.disk.preset = Preset::Virtio;
+        let main = settings.readers["main"].clone();
+        let scans = Reads {
+            threads: 2,
+            pace: Loop::Open,
+            per_second: 50.0,
+            kind: ReadKind::Scan,
+            scan_bytes: 10_000,
+            ..main
+        };
+        settings.readers.insert("scans".into(), scans);
+        let bulk = Writes { threads: 2, per_second: 500.0, ..settings.writers["main"].clone() };
+        settings.writers.insert("bulk".into(), bulk);
+        let phase = |name: &str, readers: &[&str], writers: &[&str], compaction: Pace| Phase {
+            name: name.into(),
+            seconds: 1.0,
+            readers: readers.iter().map(|&name| name.into()).collect(),
+            writers: writers.iter().map(|&name| name.into()).collect(),
+            compaction,
+            measured: name != "warm-up",
+        };
+        settings.phases = vec![
+            phase("warm-up", &["main"], &[], Pace::Normal),
+            phase("writes", &["main", "scans"], &["main", "bulk"], Pace::Normal),
+            phase("frozen", &["scans"], &[], Pace::Paused),
+            phase("merged", &["main"], &[], Pace::Aggressive),
+        ];
+        settings.time.window_seconds = 0.1;
+        settings.crash_at_end = true;
+        settings
+    }
+
+    /// Goal: phases do what they say: groups work in theirs at their rates, nothing is merged in a
+    /// pause, and aggressive compaction empties all levels but the last; and all of it depends on
+    /// the seed alone. Method: a short run of each, twice.
+    #[test]
+    fn phases_do_what_they_say() {
+        let settings = settings();
+        settings.check().expect("sound");
+        let cache = tempfile::tempdir().expect("a directory");
+        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let record = || run(Some(&image), &settings, 1, 0, |_| ()).expect("it runs");
+        let first = record();
+        assert_eq!(record(), first);
+        let of = |phase: &str, measure: &str| {
+            let phase = first.of_phase(phase).expect(phase);
+            crate::measure::number(&phase, measure).expect(measure)
+        };
+        assert_eq!(first.samples.len(), 31);
+        let rate = of("writes", "writes_per_second_mean");
+        assert!((rate - 1500.0).abs() < 30.0, "{rate}");
+        assert!(of("writes", "qps_mean") > 100.0);
+        assert!(of("writes", "merged_mb_per_second_overall") > 0.0);
+        for idle in ["frozen", "merged"] {
+            assert!(of(idle, "writes") < 1.0, "{idle}");
+        }
+        let scans = of("frozen", "qps_mean");
+        // And the gets of the phase before that eight readers, ahead of the clock, noted in it.
+        assert!((47.0..150.0).contains(&scans), "{scans}");
+        assert!(of("frozen", "merged_mb_per_second_overall") < 1e-9);
+        assert!(of("merged", "merged_mb_per_second_overall") > 0.0);
+        assert!(of("frozen", "tables_per_read_overall") > 2.0, "a scan looks into several runs");
+        assert!(of("merged", "tables_per_lookup") < 1.2, "a get into one");
+        assert!(of("writes", "written_blocks_flush") > 0.0);
+        assert!(of("merged", "obsolete_share_high") > of("merged", "obsolete_share_low"));
+        let scans = first.of_clients("readers.scans").expect("a group");
+        let scans = crate::measure::number(&scans, "latency_p50_ms_overall").expect("a measure");
+        assert!((0.158..10.0).contains(&scans), "{scans} ms: its processor time at least");
+        assert!(first.open_seconds > 0.0 && first.open_log_bytes > 0, "a log is replayed");
+        let (used, last) = (first.levels.iter().filter(|[runs, ..]| *runs > 0), LEVELS - 1);
+        assert_eq!((used.count(), first.levels[last][0]), (1, 1), "{:?}", first.levels);
     }
 }

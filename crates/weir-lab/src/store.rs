@@ -19,6 +19,7 @@ use weir::{
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
 use crate::choice::written_key;
+use crate::phases::Pace;
 use crate::policies::{self, Tree};
 use crate::settings::{self, Order, Preset, Settings};
 
@@ -215,6 +216,27 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
     // A store that was loaded has the options of its loading.
     db.default_keyspace().set_options(options).map_err(|e| format!("setting options: {e}"))?;
     Ok(db)
+}
+
+/// A size that no level has: with it for the smallest level, all but the last are to be empty.
+const NO_LEVEL_BYTES: u64 = 1 << 60;
+
+/// Has the open store compact at `pace` from now on.
+///
+/// # Errors
+/// The engine's, as text.
+pub fn set_pace(db: &Db, settings: &Settings, pace: Pace) -> Result<(), String> {
+    db.pause_background(pace == Pace::Paused);
+    let options = match pace {
+        Pace::Paused => return Ok(()),
+        Pace::Normal => engine_options(settings)?,
+        Pace::Aggressive => {
+            let mut settings = settings.clone();
+            settings.policies.empty_inner_levels(NO_LEVEL_BYTES);
+            engine_options(&settings)?
+        }
+    };
+    db.default_keyspace().set_options(options).map_err(|e| format!("setting options: {e}"))
 }
 
 /// Loads a store into the empty directory `path`: as one sorted run, or as its policy leaves it.

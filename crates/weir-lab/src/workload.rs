@@ -1,58 +1,234 @@
-//! Readers and writers. A reader does gets, scans, or one of YCSB's mixes in a closed loop: it
-//! asks again when it has its answer and has spent its processor time. The writer wakes a hundred
-//! times a virtual second and writes what is due.
+//! Readers and writers: what the clients of a group do, one after the other, while it is at work.
+//!
+//! In a closed loop a client begins an operation when the one before is done and its processor time
+//! spent. In an open loop operations are due at a rate, evenly, and the next free client of the
+//! group begins the next one that is due. What is due to writers comes in bunches, a hundred times
+//! a virtual second: a wait for each write would take most of the real time. The latency of an
+//! operation of an open loop begins when it is due (to a writer: when its bunch came), so that it
+//! has the time that it waited for a free client. What is due and not begun when a group stops is
+//! never done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use weir::sim::Simulation;
 use weir::{Db, Durability};
-use weir_bench::{KeySpace, Prng, Values, Zipfian};
+use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values, Zipfian};
 
 use crate::choice::{Choice, written_key};
-use crate::settings::{ReadKind, Settings, WriteChoice};
+use crate::clients::{Loop, ReadKind, Reads, WriteChoice, WriteKind, Writes, seed_of};
+use crate::phases::Span;
+use crate::record::Work;
+use crate::settings::Settings;
 use crate::store;
 
-/// The stream of the first reader; the others follow.
+/// The stream of the first reader of a group; the others follow.
 const READER_STREAM: u64 = 1;
 
-/// The stream of the values that the first reader writes.
+/// The stream of the values that the first reader of a group writes.
 const READER_VALUE_STREAM: u64 = 1 << 43;
 
-/// The stream of the values that the writer writes.
+/// The stream of the values that the first writer of a group writes; the others follow.
 const WRITER_VALUE_STREAM: u64 = 1 << 42;
 
-/// Virtual nanoseconds between two wake-ups of the writer.
+/// The stream of the popular keys that writers draw.
+const WRITER_RANK_STREAM: u64 = 1 << 47;
+
+/// Virtual nanoseconds between two wake-ups of the writers of an open loop.
 const WRITER_TICK_NANOS: u64 = 10_000_000;
+
+/// Virtual nanoseconds after which a writer that finds nothing to delete looks again.
+const EMPTY_NANOS: u64 = 10_000_000;
 
 /// Most entries of a scan of YCSB's workload E.
 const YCSB_SCAN_ENTRIES: u64 = 100;
 
-/// What readers and the writer know of their run.
-pub struct View<'a> {
+/// A latency of more is counted as this one: an hour.
+const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
+
+/// Digits of a latency that are kept.
+const LATENCY_DIGITS: u8 = 2;
+
+/// Keys that may be inserted into a store, in order or in a random order.
+const INSERTS_MAX: u64 = 1 << 32;
+
+/// What all clients of a run share.
+pub struct Common {
     /// The run's options, scaled.
-    pub settings: &'a Settings,
+    pub settings: Settings,
     /// Decides everything.
     pub seed: u64,
     /// The store.
-    pub db: &'a Db,
-    /// Its keys.
-    pub keys: KeySpace,
-    /// Which of them.
-    pub choice: &'a Choice,
-    /// When to stop.
-    pub end_nanos: u64,
-    /// Operations done by all readers.
-    pub reads: &'a AtomicU64,
-    /// Virtual time that they took.
-    pub read_nanos: &'a AtomicU64,
-    /// Updates done by the writer.
-    pub writes: &'a AtomicU64,
-    /// Keys that exist.
-    pub inserted: &'a AtomicU64,
+    pub db: Db,
+    /// The clock.
+    pub simulation: Simulation,
+    /// Virtual time at which the run began.
+    pub start_nanos: u64,
+    /// The keys that exist.
+    pub keys: Keys,
 }
 
-/// One operation.
+/// What the clients of a group count.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Operations done.
+    pub operations: AtomicU64,
+    /// Virtual time that they took.
+    pub nanos: AtomicU64,
+    /// Tables that they looked into, and those of them that looked into none.
+    pub tables: AtomicU64,
+    /// See `tables`.
+    pub without_tables: AtomicU64,
+    /// What they did since this was taken last. No actor waits while it is locked.
+    window: Mutex<Window>,
+    /// Operations begun, which number them.
+    begun: AtomicU64,
+    /// Operations begun in each of the group's spans.
+    begun_in: Vec<AtomicU64>,
+}
+
+impl Done {
+    /// Begins the next operation; its number.
+    fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts an operation that was due at `due` and is done now.
+    fn note(&self, due: u64, done: u64) {
+        let nanos = done.saturating_sub(due);
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.operations += 1;
+        window.nanos += nanos;
+        window.latencies.saturating_record(nanos.max(1));
+    }
+
+    /// Counts the tables that a read looked into.
+    fn note_tables(&self, tables: u64) {
+        self.tables.fetch_add(tables, Ordering::Relaxed);
+        self.without_tables.fetch_add(u64::from(tables == 0), Ordering::Relaxed);
+    }
+
+    /// What was done since this was called last.
+    pub fn take_window(&self) -> Work {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let Window { operations, nanos, latencies } = std::mem::take(&mut *window);
+        let buckets = latencies.iter_recorded();
+        let latencies = buckets.map(|b| (b.value_iterated_to(), b.count_at_value())).collect();
+        Work { operations, nanos, latencies }
+    }
+}
+
+/// What a group did in a window.
+#[derive(Debug)]
+struct Window {
+    operations: u64,
+    nanos: u64,
+    latencies: Histogram<u64>,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        let latencies = Histogram::new_with_max(LATENCY_MAX_NANOS, LATENCY_DIGITS);
+        let latencies = latencies.expect("bounds and digits are within hdrhistogram's range");
+        Self { operations: 0, nanos: 0, latencies }
+    }
+}
+
+/// A group of readers or writers at work.
+pub struct Group<C> {
+    /// Its options.
+    pub clients: C,
+    /// The seed that it draws from.
+    pub seed: u64,
+    /// When it is at work, in nanoseconds since the run began.
+    pub spans: Vec<Span>,
+    /// What it has done.
+    pub done: Done,
+}
+
+impl<C> Group<C> {
+    /// The group `name` of a run with the seed `seed`.
+    pub fn new(name: &str, clients: C, seed: u64, spans: Vec<Span>) -> Self {
+        let begun_in = spans.iter().map(|_| AtomicU64::new(0)).collect();
+        let done = Done { begun_in, ..Done::default() };
+        Self { clients, seed: seed_of(name, seed), spans, done }
+    }
+}
+
+/// The keys of a store while some are inserted and deleted: by number, those that were loaded first
+/// and then those that were inserted.
+pub struct Keys {
+    /// The loaded ones; inserted ones lie between them.
+    space: KeySpace,
+    /// Those of writers that insert: behind the loaded ones, or into an empty store.
+    behind: KeySpace,
+    inserts: Inserts,
+    /// The number of the first key that is not deleted, of the first that is not there yet, and of
+    /// the first that no writer has begun to insert.
+    first: AtomicU64,
+    end: AtomicU64,
+    next: AtomicU64,
+    /// Whether a key below `end` may be missing.
+    may_miss: bool,
+}
+
+/// Where inserted keys lie.
+enum Inserts {
+    Between,
+    InOrder,
+    /// In an empty store.
+    Scattered(Permutation),
+}
+
+impl Keys {
+    /// The keys of a run at its beginning.
+    #[must_use]
+    pub fn new(settings: &Settings, seed: u64) -> Self {
+        let (loaded, bytes) = (settings.load.keys, settings.load.key_bytes);
+        let groups = settings.writers.values();
+        let inserting = groups.clone().find(|writes| writes.kind == WriteKind::Insert);
+        let inserts = match inserting.map(|writes| writes.choice) {
+            Some(WriteChoice::Sequential) => Inserts::InOrder,
+            Some(_) if loaded == 0 => Inserts::Scattered(Permutation::new(INSERTS_MAX, seed)),
+            _ => Inserts::Between,
+        };
+        Self {
+            space: store::keys(settings),
+            behind: KeySpace::new(loaded + INSERTS_MAX, bytes, KeyFormat::Decimal),
+            inserts,
+            first: AtomicU64::new(0),
+            end: AtomicU64::new(loaded),
+            next: AtomicU64::new(loaded),
+            may_miss: groups.clone().any(|writes| writes.kind != WriteKind::Update),
+        }
+    }
+
+    /// Writes the key number `number` to `out`.
+    fn at(&self, number: u64, out: &mut Vec<u8>) {
+        match &self.inserts {
+            Inserts::InOrder => self.behind.existing(number, out),
+            Inserts::Scattered(order) => self.behind.existing(order.at(number), out),
+            Inserts::Between => self.space.existing(number, out),
+        }
+    }
+
+    /// The number of the key that is deleted; `None` if there is none.
+    fn delete(&self) -> Option<u64> {
+        let (first, end) = (self.first.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        (first < end).then(|| self.first.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Notes that the key number `number` was inserted.
+    fn inserted(&self, number: u64) {
+        self.end.fetch_max(number + 1, Ordering::Relaxed);
+    }
+}
+
+/// One operation of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Get,
@@ -76,8 +252,18 @@ fn mix(kind: ReadKind) -> &'static [(u64, Step)] {
     }
 }
 
+/// A group of readers with what they choose.
+pub struct Reading {
+    /// The group.
+    pub group: Group<Reads>,
+    /// Their keys.
+    pub choice: Choice,
+}
+
 struct Reader<'a> {
-    view: &'a View<'a>,
+    common: &'a Common,
+    reads: &'a Reads,
+    choice: &'a Choice,
     prng: Prng,
     values: Values,
     /// For workload D: the newest key is the most popular.
@@ -86,55 +272,85 @@ struct Reader<'a> {
     key: Vec<u8>,
 }
 
-/// Reads until the run ends.
+/// Reads as reader number `number` of its group, until the run ends.
 ///
 /// # Panics
 /// If the engine fails or a key that exists is not found: the run is then worth nothing.
-pub fn read(view: &View<'_>, number: usize) {
+pub fn read(common: &Common, reading: &Reading, number: usize) {
     weir::sim::this_actor_reads();
-    let settings = view.settings;
-    let number = number as u64;
-    let mix = mix(settings.reads.kind);
-    let durability = store::durability(settings);
-    let latest = settings.reads.kind == ReadKind::YcsbD;
+    let (settings, number) = (&common.settings, number as u64);
+    let (group, reads) = (&reading.group, &reading.group.clients);
+    let mix = mix(reads.kind);
+    let latest = reads.kind == ReadKind::YcsbD;
+    let values = Prng::new(group.seed, READER_VALUE_STREAM + number);
     let mut reader = Reader {
-        view,
-        prng: Prng::new(view.seed, READER_STREAM + number),
-        values: Values::new(
-            settings.load.value_bytes,
-            1.0,
-            Prng::new(view.seed, READER_VALUE_STREAM + number),
-        ),
-        ranks: latest.then(|| Zipfian::with_theta(settings.load.keys, settings.reads.zipf_theta)),
-        durability,
+        common,
+        reads,
+        choice: &reading.choice,
+        prng: Prng::new(group.seed, READER_STREAM + number),
+        values: Values::new(settings.load.value_bytes, 1.0, values),
+        ranks: latest.then(|| Zipfian::with_theta(settings.load.keys, reads.zipf_theta)),
+        durability: store::durability(settings),
         key: Vec::new(),
     };
-    let mut now = weir::sim::now_nanos();
-    while now < view.end_nanos {
-        let mut draw = reader.prng.below(100);
-        let step = mix.iter().find(|(part, _)| {
-            let taken = draw < *part;
-            draw = draw.wrapping_sub(*part);
-            taken
-        });
-        reader.step(step.map_or(Step::Get, |(_, step)| *step));
-        weir::sim::work(settings.reads.cpu_nanos);
-        let done = weir::sim::now_nanos();
-        view.reads.fetch_add(1, Ordering::Relaxed);
-        view.read_nanos.fetch_add(done - now, Ordering::Relaxed);
-        now = done;
+    for (span, begun) in group.spans.iter().zip(&group.done.begun_in) {
+        common.wait_until(span.from);
+        let end = common.start_nanos + span.to;
+        let mut now = weir::sim::now_nanos();
+        loop {
+            if reads.pace == Loop::Open {
+                let number = begun.fetch_add(1, Ordering::Relaxed);
+                let due = span.from + (number as f64 / reads.per_second * 1e9) as u64;
+                if due >= span.to {
+                    break;
+                }
+                common.wait_until(due);
+                now = common.start_nanos + due;
+            }
+            if now >= end {
+                break;
+            }
+            let mut draw = reader.prng.below(100);
+            let step = mix.iter().find(|(part, _)| {
+                let taken = draw < *part;
+                draw = draw.wrapping_sub(*part);
+                taken
+            });
+            let tables = weir::sim::tables_touched();
+            reader.step(step.map_or(Step::Get, |(_, step)| *step));
+            group.done.note_tables(weir::sim::tables_touched() - tables);
+            weir::sim::work(reads.cpu_nanos);
+            let done = weir::sim::now_nanos();
+            group.done.note(now, done);
+            now = done;
+        }
+    }
+}
+
+impl Common {
+    /// Virtual nanoseconds since the run began.
+    fn since_start(&self) -> u64 {
+        weir::sim::now_nanos().saturating_sub(self.start_nanos)
+    }
+
+    /// Suspends the calling client until so many virtual nanoseconds after the run began.
+    fn wait_until(&self, since_start: u64) {
+        let left = since_start.saturating_sub(self.since_start());
+        if left > 0 {
+            self.simulation.delay(Duration::from_nanos(left));
+        }
     }
 }
 
 impl Reader<'_> {
-    /// The index of an existing key.
-    fn choose(&mut self) -> u64 {
+    /// The index of an existing key, for an operation that passes so many entries.
+    fn choose(&mut self, entries: u64) -> u64 {
         match &self.ranks {
             Some(ranks) => {
-                let newest = self.view.inserted.load(Ordering::Relaxed) - 1;
+                let newest = self.common.keys.end.load(Ordering::Relaxed) - 1;
                 newest - ranks.next(&mut self.prng).min(newest)
             }
-            None => self.view.choice.next(&mut self.prng),
+            None => self.choice.next(&mut self.prng, self.common.since_start(), entries),
         }
     }
 
@@ -143,19 +359,19 @@ impl Reader<'_> {
             Step::Get => self.get(),
             Step::Scan => self.scan(),
             Step::Update => {
-                let index = self.choose();
+                let index = self.choose(1);
                 self.put(index);
             }
             Step::Insert => {
-                let index = self.view.inserted.load(Ordering::Relaxed);
-                self.put(index);
                 // Two readers that insert the same key do no harm: it exists then.
-                self.view.inserted.fetch_max(index + 1, Ordering::Relaxed);
+                let index = self.common.keys.end.load(Ordering::Relaxed);
+                self.put(index);
+                self.common.keys.inserted(index);
             }
             Step::Modify => {
                 self.get();
                 let key = std::mem::take(&mut self.key);
-                let put = self.view.db.put_with(&key, self.values.next_value(), self.durability);
+                let put = self.common.db.put_with(&key, self.values.next_value(), self.durability);
                 put.unwrap_or_else(|e| panic!("a write failed: {e}"));
                 self.key = key;
             }
@@ -163,71 +379,141 @@ impl Reader<'_> {
     }
 
     fn get(&mut self) {
-        let index = self.choose();
-        self.view.keys.existing(index, &mut self.key);
-        let found = self.view.db.get(&self.key).unwrap_or_else(|e| panic!("a get failed: {e}"));
-        assert!(found.is_some(), "key {index} is not there");
+        let index = self.choose(1);
+        self.common.keys.at(index, &mut self.key);
+        let found = self.common.db.get(&self.key).unwrap_or_else(|e| panic!("a get failed: {e}"));
+        assert!(found.is_some() || self.common.keys.may_miss, "key {index} is not there");
     }
 
     fn put(&mut self, index: u64) {
-        self.view.keys.existing(index, &mut self.key);
-        let put = self.view.db.put_with(&self.key, self.values.next_value(), self.durability);
+        self.common.keys.at(index, &mut self.key);
+        let put = self.common.db.put_with(&self.key, self.values.next_value(), self.durability);
         put.unwrap_or_else(|e| panic!("a write failed: {e}"));
     }
 
     /// Reads as many entries as lie in the wanted bytes, from the chosen key on.
     fn scan(&mut self) {
-        let settings = self.view.settings;
-        let entry = (settings.load.key_bytes + settings.load.value_bytes).max(1) as u64;
-        let wanted = match settings.reads.scan_bytes {
+        let load = &self.common.settings.load;
+        let entry = (load.key_bytes + load.value_bytes).max(1) as u64;
+        let wanted = match self.reads.scan_bytes {
             0 => 1 + self.prng.below(YCSB_SCAN_ENTRIES),
             bytes => bytes / entry,
         };
-        let index = self.choose();
-        self.view.keys.existing(index, &mut self.key);
-        let mut cursor = self.view.db.cursor();
+        let index = self.choose(wanted);
+        self.common.keys.at(index, &mut self.key);
+        let mut cursor = self.common.db.cursor();
         let mut passed = 0;
         cursor.seek(&self.key);
         while cursor.valid() && passed < wanted {
             passed += 1;
-            weir::sim::work(settings.reads.entry_cpu_nanos);
+            weir::sim::work(self.reads.entry_cpu_nanos);
             cursor.next();
         }
         cursor.status().unwrap_or_else(|e| panic!("a scan failed: {e}"));
-        assert!(passed > 0, "nothing from key {index} on");
+        assert!(passed > 0 || self.common.keys.may_miss, "nothing from key {index} on");
     }
 }
 
-/// Writes what is due from `from` on until the run ends.
+/// A group of writers.
+pub type Writing = Group<Writes>;
+
+struct Writer<'a> {
+    common: &'a Common,
+    group: &'a Writing,
+    values: Values,
+    ranks: Option<(Zipfian, Permutation)>,
+    durability: Durability,
+    key: Vec<u8>,
+}
+
+/// Writes as writer number `number` of its group, until the run ends.
 ///
 /// # Panics
 /// If the engine fails: the run is then worth nothing.
-pub fn write(view: &View<'_>, simulation: &Simulation, from: u64) {
-    let settings = &view.settings;
-    let durability = store::durability(settings);
-    let stream = Prng::new(view.seed, WRITER_VALUE_STREAM);
-    let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
-    let (mut key, mut done) = (Vec::new(), 0u64);
-    simulation.delay(Duration::from_nanos(from.saturating_sub(simulation.now_nanos())));
-    loop {
-        let now = simulation.now_nanos();
-        if now >= view.end_nanos {
-            return;
-        }
-        let due = ((now - from) as f64 / 1e9 * settings.writes.per_second) as u64;
-        while done < due {
-            let index = match settings.writes.choice {
-                WriteChoice::Uniform => {
-                    written_key(view.seed, done as i64, settings.load.keys.max(1))
+pub fn write(common: &Common, group: &Writing, number: usize) {
+    let (settings, writes) = (&common.settings, &group.clients);
+    let keys = settings.load.keys.max(1);
+    let ranks = || {
+        let ranks = Zipfian::with_theta(keys, writes.zipf_theta);
+        (ranks, Permutation::new(keys, common.seed))
+    };
+    let stream = Prng::new(group.seed, WRITER_VALUE_STREAM + number as u64);
+    let mut writer = Writer {
+        common,
+        group,
+        values: Values::new(settings.load.value_bytes, 1.0, stream),
+        ranks: (writes.choice == WriteChoice::Zipfian).then(ranks),
+        durability: store::durability(settings),
+        key: Vec::new(),
+    };
+    for (span, begun) in group.spans.iter().zip(&group.done.begun_in) {
+        let left = span.from.saturating_sub(common.since_start());
+        common.simulation.delay(Duration::from_nanos(left));
+        match writes.pace {
+            Loop::Open => writer.write_open(*span, begun),
+            Loop::Closed => {
+                while common.since_start() < span.to {
+                    let now = weir::sim::now_nanos();
+                    let number = group.done.begin();
+                    if !writer.write_one(number, now) {
+                        common.simulation.delay(Duration::from_nanos(EMPTY_NANOS));
+                    }
                 }
-            };
-            view.keys.existing(index, &mut key);
-            let put = view.db.put_with(&key, values.next_value(), durability);
-            put.unwrap_or_else(|e| panic!("a write failed: {e}"));
-            weir::sim::work(settings.writes.cpu_nanos);
-            done += 1;
-            view.writes.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
+    }
+}
+
+impl Writer<'_> {
+    /// Writes what is due in a span; `begun` counts what has been begun of it.
+    fn write_open(&mut self, span: Span, begun: &AtomicU64) {
+        let common = self.common;
+        loop {
+            // Without the processor time by which this actor is ahead: ticks are the clock's.
+            let since = common.simulation.now_nanos() - common.start_nanos;
+            if since >= span.to {
+                return;
+            }
+            let (now, seconds) = (weir::sim::now_nanos(), (since - span.from) as f64 / 1e9);
+            let due = (seconds * self.group.clients.per_second) as u64;
+            while begun.load(Ordering::Relaxed) < due {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let number = self.group.done.begin();
+                self.write_one(number, now);
+            }
+            common.simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
+        }
+    }
+
+    /// Does the write number `number` of the group, which was due at `due`; false if there is
+    /// nothing to delete.
+    fn write_one(&mut self, number: u64, due: u64) -> bool {
+        let (common, writes) = (self.common, &self.group.clients);
+        let keys = common.settings.load.keys.max(1);
+        let index = match (writes.kind, writes.choice) {
+            (WriteKind::Insert, _) => Some(common.keys.next.fetch_add(1, Ordering::Relaxed)),
+            (WriteKind::Delete, _) => common.keys.delete(),
+            (WriteKind::Update, WriteChoice::Sequential) => Some(number % keys),
+            (WriteKind::Update, _) => Some(match &self.ranks {
+                Some((ranks, order)) => {
+                    let mut prng = Prng::new(self.group.seed, WRITER_RANK_STREAM + number);
+                    order.at(ranks.next(&mut prng))
+                }
+                None => written_key(self.group.seed, number as i64, keys),
+            }),
+        };
+        let Some(index) = index else { return false };
+        common.keys.at(index, &mut self.key);
+        let done = match writes.kind {
+            WriteKind::Delete => common.db.delete_with(&self.key, self.durability),
+            _ => common.db.put_with(&self.key, self.values.next_value(), self.durability),
+        };
+        done.unwrap_or_else(|e| panic!("a write failed: {e}"));
+        if writes.kind == WriteKind::Insert {
+            common.keys.inserted(index);
+        }
+        weir::sim::work(writes.cpu_nanos);
+        self.group.done.note(due, weir::sim::now_nanos());
+        true
     }
 }

@@ -117,8 +117,23 @@ l0_trigger = 2
 [settings.policies.tiered]
 runs_per_level = 10
 [settings.time]
-warm_up_seconds = 300.0
+window_seconds = 10.0
+
+[[settings.phases]]
+name = "warm-up"
+seconds = 300.0
+readers = ["main"]
+writers = []
+compaction = "normal"
+measured = false
+
+[[settings.phases]]
+name = "main"
 seconds = 3_000.0
+readers = ["main"]
+writers = ["main"]
+compaction = "normal"
+measured = true
 [plot]
 kind = "time"
 x = { label = "time", unit = "s" }
@@ -238,7 +253,7 @@ note = "as many as the file has"
 #[test]
 fn experiments_share_and_are_shown() {
     let dir = tempfile::tempdir().expect("a directory");
-    let shared = "base = \"lsbm-6.1\"\n[settings.reads]\nthreads = 3\nkind = \"scan\"\n";
+    let shared = "base = \"lsbm-6.1\"\n[settings.readers.main]\nthreads = 3\nkind = \"scan\"\n";
     put(dir.path(), "shared.toml", shared);
     let text = include_str!("../experiments/lsbm-no-writes.toml");
     put(dir.path(), "mine.toml", &text.replacen("lsbm-6.1", "shared.toml", 1));
@@ -252,7 +267,7 @@ fn experiments_share_and_are_shown() {
     put(dir.path(), "whole.toml", &whole);
     assert_eq!(show("weir-lab/whole.toml", &[]), whole);
     let run = show("weir-lab/mine.toml", &["--run", "no writes"]);
-    for part in ["[settings.store]", "per_second = 0.0", "kind = \"scan\"", "theta = 0.999"] {
+    for part in ["[settings.store]", "threads = 0", "kind = \"scan\"", "theta = 0.999"] {
         assert!(run.contains(part), "{part:?} is not in {run}");
     }
     let no_run = ["show", "lsbm-fig14", "--run", "LSbM"];

@@ -105,6 +105,7 @@ pub mod sim {
     };
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
     pub use crate::storage::files::names::class_of;
+    pub use crate::table::tables_touched;
 }
 
 pub use base::error::Damage;

@@ -1,7 +1,7 @@
 //! What an experiment states: one TOML file per figure, and the bases that it shares with others.
 //!
-//! `[settings]` has every option of the store, its load, the disk, the readers, the writer and the
-//! clock, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option has
+//! `[settings]` has every option of the store, its load, the disk, those who use it and the phases
+//! of a run, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option has
 //! a default: a file and its bases say all that is needed, and a key that this module does not know
 //! is refused by its name.
 //!
@@ -110,6 +110,13 @@ pub struct Wanted {
     pub measure: String,
     /// The run it is taken from.
     pub run: String,
+    /// The measured phase that it is about; all of them together if there is none.
+    pub phase: Option<String>,
+    /// The group of clients that it is about, `readers.NAME` or `writers.NAME`; all of them together
+    /// if there is none.
+    pub clients: Option<String>,
+    /// The phase of the run that it is divided by or that is taken from it, if it is another one.
+    pub over_phase: Option<String>,
     /// The run whose value it is divided by.
     pub over: Option<String>,
     /// The run whose value is taken from it.
@@ -141,6 +148,25 @@ impl Wanted {
                 return Err(format!("there is no run {name:?}"));
             }
         }
+        Self::check_phase(self.phase.as_deref(), &self.run, runs)?;
+        let other = self.over_phase.as_deref().or(self.phase.as_deref());
+        for name in named.into_iter().flatten().skip(1) {
+            Self::check_phase(other, name, runs)?;
+        }
+        if let Some(clients) = &self.clients {
+            let known = |run: &Run| match clients.split_once('.') {
+                Some(("readers", name)) => run.settings.readers.contains_key(name),
+                Some(("writers", name)) => run.settings.writers.contains_key(name),
+                _ => false,
+            };
+            let used = |run: &&Run| named.contains(&Some(&run.name));
+            if let Some(run) = runs.iter().filter(used).find(|run| !known(run)) {
+                return Err(format!("the run {:?} has no clients {clients:?}", run.name));
+            }
+        }
+        if self.over_phase.is_some() && self.over.is_none() && self.less.is_none() {
+            return Err("over_phase: there is neither over nor less".into());
+        }
         if self.over_value == Some(0.0) {
             return Err("over_value is 0".into());
         }
@@ -158,6 +184,20 @@ impl Wanted {
             return Err("differs: because is empty".into());
         }
         Ok(())
+    }
+}
+
+impl Wanted {
+    /// That the run `name` measures the phase, if there is one.
+    fn check_phase(phase: Option<&str>, name: &str, runs: &[Run]) -> Result<(), String> {
+        let (Some(phase), Some(run)) = (phase, runs.iter().find(|run| run.name == name)) else {
+            return Ok(());
+        };
+        let mut measured = run.settings.phases.iter().filter(|phase| phase.measured);
+        if measured.any(|known| known.name == phase) {
+            return Ok(());
+        }
+        Err(format!("the run {name:?} measures no phase {phase:?}"))
     }
 }
 

@@ -147,12 +147,21 @@ fn without_unused_policies(settings: &mut toml::Table, used: &[Policy]) {
     }
 }
 
-/// The options of a table and of the tables in it as text, by their full names.
+/// The options of a table and of the tables in it as text, by their full names. Tables of a list
+/// are called by their names, or by their numbers if they have none.
 fn by_full_name(table: &toml::Table) -> BTreeMap<String, String> {
     fn collect(prefix: &str, table: &toml::Table, all: &mut BTreeMap<String, String>) {
         for (key, value) in table {
             match value {
                 toml::Value::Table(inner) => collect(&format!("{prefix}{key}."), inner, all),
+                toml::Value::Array(items) if items.iter().all(toml::Value::is_table) => {
+                    for (number, item) in items.iter().filter_map(toml::Value::as_table).enumerate()
+                    {
+                        let name = item.get("name").and_then(toml::Value::as_str);
+                        let name = name.map_or_else(|| number.to_string(), str::to_owned);
+                        collect(&format!("{prefix}{key}.{name}."), item, all);
+                    }
+                }
                 value => {
                     all.insert(format!("{prefix}{key}"), shown(value));
                 }
@@ -171,6 +180,7 @@ fn shown(value: &toml::Value) -> String {
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Float(number) => number.to_string(),
         toml::Value::Boolean(yes) => yes.to_string(),
+        toml::Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(", "),
         other => format!("{other:?}"),
     }
 }

@@ -10,6 +10,8 @@ figure = "0"
 title = "a test"
 notes = []
 paper_lines = []
+[settings]
+crash_at_end = false
 [settings.store]
 policy = "leveled"
 write_buffer_bytes = 104857600
@@ -49,27 +51,38 @@ write_cache = true
 capacity_bytes = 0
 file_system = "none"
 speed = 1.0
-[settings.reads]
+[settings.readers.main]
 threads = 8
+loop = "closed"
+per_second = 0.0
 kind = "get"
 choice = "range_hot"
 recent_keys = 0
 zipf_theta = 0.999
 hot_keys = 0.15
 hot_reads = 0.98
+hot_moves_seconds = 0.0
 scan_bytes = 0
 scan_scaled = false
 cpu_nanos = 20000
 entry_cpu_nanos = 1000
-[settings.writes]
+[settings.writers.main]
+threads = 1
+loop = "open"
 per_second = 1000.0
+kind = "update"
 choice = "uniform"
-cpu_nanos = 20000
+zipf_theta = 0.999
+cpu_nanos = 20_000
 [settings.time]
-warm_up_seconds = 0.0
-warm_up_writes = false
-seconds = 20000.0
 window_seconds = 10.0
+[[settings.phases]]
+name = "main"
+seconds = 20000.0
+readers = ["main"]
+writers = ["main"]
+compaction = "normal"
+measured = true
 [settings.replay]
 file = ""
 writes = 0
@@ -77,6 +90,9 @@ updates = 0.0
 deletes = 0.0
 gets = 0
 absent = 0.0
+write_cpu_nanos = 1_000
+read_cpu_nanos = 1_000
+entry_cpu_nanos = 0
 [plot]
 kind = "time"
 x = { label = "time", unit = "s" }
@@ -87,7 +103,7 @@ name = "a"
 set = {}
 [[runs]]
 name = "b"
-set = { "writes.per_second" = 0.0 }
+set = { "writers.main.threads" = 0 }
 [[numbers]]
 name = "n"
 measure = "hit_ratio_mean"
@@ -106,13 +122,13 @@ fn parse(text: &str) -> Result<Experiment, String> {
 fn runs_differ_where_they_say_so() {
     let experiment = parse(TEXT).expect("parses");
     let [a, b] = [0, 1].map(|i| &experiment.runs[i].settings);
-    assert!((a.writes.per_second - 1000.0).abs() < 1e-9);
-    assert!(b.writes.per_second.abs() < 1e-9);
+    assert_eq!((a.writers["main"].threads, b.writers["main"].threads), (1, 0));
+    assert!((b.writers["main"].per_second - 1000.0).abs() < 1e-9);
     assert_eq!((b.load.keys, b.store.policy), (20_971_520, Policy::Leveled));
-    assert_eq!(experiment.runs[1].set["writes.per_second"], "0");
-    assert_eq!(experiment.options["reads.choice"], "range_hot");
+    assert_eq!(experiment.runs[1].set["writers.main.threads"], "0");
+    assert_eq!(experiment.options["readers.main.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 57);
+    assert_eq!(experiment.options.len(), 71);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -145,42 +161,42 @@ fn differences_have_reasons() {
 #[test]
 fn what_is_wrong_is_named() {
     for (from, to, named) in [
-        ("[settings.disk]", "[settings.disk]\nheads = 1", "line 39: unknown field `heads`"),
+        ("[settings.disk]", "[settings.disk]\nheads = 1", "line 41: unknown field `heads`"),
         ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
-        ("writes.per_second", "writes.per_hour", "no option \"writes.per_hour\""),
-        ("\"writes.per_second\"", "\"writes\"", "no option \"writes\""),
-        ("\"writes.per_second\"", "writes", "no option \"writes\""),
+        ("writers.main.threads", "writers.main.hours", "no option \"writers.main.hours\""),
+        ("\"writers.main.threads\"", "\"writers.main\"", "no option \"writers.main\""),
+        ("\"writers.main.threads\"", "writers", "no option \"writers\""),
         (
             "[settings.policies.tiered]",
             "[settings.policies.tiered]\nlevel_ratio = 4",
-            "line 29: unknown field `level_ratio`, expected `runs_per_level`, in \
+            "line 31: unknown field `level_ratio`, expected `runs_per_level`, in \
              `policies.tiered`",
         ),
         (
-            "\"writes.per_second\" = 0.0",
+            "\"writers.main.threads\" = 0",
             "\"store.policy\" = \"gear\"",
             "there is no [settings.policies.gear], of the run \"b\"",
         ),
         (
-            "\"writes.per_second\" = 0.0",
+            "\"writers.main.threads\" = 0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 84: the policy tiered is not used, of the run \"b\"",
+            "line 100: the policy tiered is not used, of the run \"b\"",
         ),
         (
-            "\"writes.per_second\" = 0.0",
+            "\"writers.main.threads\" = 0",
             "\"policies.tiered.level_ratio\" = 2",
             "no option \"policies.tiered.level_ratio\"",
         ),
         (
-            "\"writes.per_second\" = 0.0",
-            "\"reads.choice\" = \"latest_zipfian\", \"reads.recent_keys\" = 1",
-            "load.updates and the warm-up write 0 keys before the measured part: choose",
+            "\"writers.main.threads\" = 0",
+            "\"readers.main.choice\" = \"latest_zipfian\", \"readers.main.recent_keys\" = 1",
+            "readers.main: recent_keys is 1, and load.updates and the writers \"main\" write 0 keys",
         ),
         ("speed = 1.0", "speed = 0.0", "disk.speed is 0: choose"),
         ("run = \"a\"", "run = \"c\"", "\"c\""),
         ("title =", "titel =", "line 4: unknown field `titel`"),
         ("title =", "title", "line 4: "),
-        ("[settings.", "[options.", "there is no [settings]"),
+        ("[settings", "[options", "there is no [settings]"),
     ] {
         assert!(TEXT.contains(from), "{from}");
         let error = parse(&TEXT.replace(from, to)).expect_err(named);
@@ -207,15 +223,17 @@ fn misspelt_names_are_refused() {
         ("load.order", "random", "`sequential`"),
         ("disk.preset", "hdd-15k-x2", "`sata-ssd`"),
         ("disk.file_system", "none", "`btrfs`"),
-        ("reads.kind", "get", "`ycsb_f`"),
-        ("reads.choice", "range_hot", "`latest_range_hot`"),
-        ("writes.choice", "uniform", "`uniform`"),
+        ("readers.main.kind", "get", "`ycsb_f`"),
+        ("readers.main.loop", "closed", "`open`"),
+        ("readers.main.choice", "range_hot", "`latest_range_hot`"),
+        ("writers.main.choice", "uniform", "`oldest`"),
+        ("writers.main.kind", "update", "`insert`"),
     ] {
-        let (table, key) = option.split_once('.').expect("a full name");
+        let (table, key) = option.rsplit_once('.').expect("a full name");
         let (before, behind) = TEXT.split_at(TEXT.find(&format!("[settings.{table}]")).unwrap());
         let stated = behind.replacen(&format!("\n{key} = \"{name}\""), "\nKEY = \"nmae\"", 1);
         let stated = format!("{before}{}", stated.replace("KEY", key));
-        let set = TEXT.replacen("\"writes.per_second\" = 0.0", "\"OPTION\" = \"nmae\"", 1);
+        let set = TEXT.replacen("\"writers.main.threads\" = 0", "\"OPTION\" = \"nmae\"", 1);
         for text in [stated, set.replace("OPTION", option)] {
             let error = parse(&text).expect_err(option);
             let line = line_of(&text, "\"nmae\"");

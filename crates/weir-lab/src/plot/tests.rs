@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::experiment::Experiment;
 use crate::outcome::outcome;
-use crate::record::{Record, Sample};
+use crate::record::{LevelSample, Record, Sample};
 use crate::result::{Axis, Kind, Number, Series};
 
 fn series(name: &str, unit: &str, points: &[[f64; 2]], labels: &[&str]) -> Series {
@@ -177,7 +177,9 @@ fn made_up(experiment: &Experiment) -> Outcome {
                 write_seconds: i as f64,
                 ..Sample::default()
             };
-            sample.levels[4..].fill([1000 * run, 900 * i * run]);
+            let (bytes, compacted) = (1000 * run, 900 * i * run);
+            let level = LevelSample { bytes, compacted, ..LevelSample::default() };
+            sample.levels[4..].fill(level);
             sample.disk.table_bytes = 1100 + i;
             (sample.disk.page_hits, sample.disk.page_misses) = (5 * i, 5 * i);
             sample

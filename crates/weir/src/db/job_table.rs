@@ -35,6 +35,9 @@ pub(crate) struct Jobs {
     pub(super) space_lock: Mutex<()>,
     /// How many keyspaces have stalled writers. An estimate from above.
     pub(super) stalled: AtomicUsize,
+    /// For experiments.
+    #[cfg(feature = "sim")]
+    pub(super) pause_of_work: crate::db::pause::Pause,
     /// How often deciders were shown a tree.
     #[cfg(test)]
     pub(super) shapes: AtomicUsize,
@@ -89,6 +92,14 @@ pub(super) struct Reserved {
 }
 
 impl Jobs {
+    /// Whether no flush and no compaction may begin: only ever in an experiment.
+    pub(super) fn paused(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.pause_of_work.is_on();
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
     /// Lets no new job start, and running ones give up at their next step.
     pub(crate) fn stop(&self) {
         self.state.lock().stopping = true;

@@ -242,6 +242,9 @@ pub struct LevelMetrics {
     pub entries: u64,
     /// Bytes that compactions wrote into the level since the store was opened.
     pub compacted_bytes: u64,
+    /// Entries that compactions into the level dropped since then, because a newer entry of the
+    /// same key hid them from every reader: the duplicates that came together there.
+    pub entries_shadowed: u64,
 }
 
 const NANOS: f64 = 1e9;
@@ -326,10 +329,13 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
     trees.sort_by(|a, b| a.name.cmp(&b.name));
     let metrics = |tree: &Arc<crate::state::tree::Tree>| {
         let current = tree.pin();
+        let work = tree.compacted.values().zip(tree.shadowed.values());
         let levels =
-            current.version.levels().values().zip(tree.compacted.values()).map(|(level, bytes)| {
+            current.version.levels().values().zip(work).map(|(level, (bytes, shadowed))| {
                 let compacted_bytes = bytes.load(Ordering::Relaxed);
-                let mut sum = LevelMetrics { compacted_bytes, ..LevelMetrics::default() };
+                let entries_shadowed = shadowed.load(Ordering::Relaxed);
+                let none = LevelMetrics::default();
+                let mut sum = LevelMetrics { compacted_bytes, entries_shadowed, ..none };
                 for (_, run) in level.runs() {
                     sum.runs += 1;
                     let totals = run.tables.totals();
@@ -522,7 +528,7 @@ impl Metrics {
 
     fn expose_keyspaces(&self, out: &mut Exposition) {
         type Figure = fn(&LevelMetrics) -> u64;
-        let families: [(&str, &str, &str, Figure); 5] = [
+        let families: [(&str, &str, &str, Figure); 6] = [
             ("weir_level_runs", "gauge", "Runs, by keyspace and level.", |l| l.runs),
             ("weir_level_tables", "gauge", "Tables, by keyspace and level.", |l| l.tables),
             ("weir_level_bytes", "gauge", "Bytes, by keyspace and level.", |l| l.bytes),
@@ -532,6 +538,12 @@ impl Metrics {
                 "counter",
                 "Bytes that compactions wrote, by keyspace and level.",
                 |l| l.compacted_bytes,
+            ),
+            (
+                "weir_level_entries_shadowed_total",
+                "counter",
+                "Entries that compactions dropped for newer ones, by keyspace and level.",
+                |l| l.entries_shadowed,
             ),
         ];
         for (name, kind, help, figure) in families {

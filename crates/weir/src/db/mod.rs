@@ -30,6 +30,8 @@ mod log_pins;
 mod log_start;
 pub(crate) mod metrics;
 pub(crate) mod open;
+#[cfg(feature = "sim")]
+mod pause;
 mod pressure;
 mod quarantine;
 pub(crate) mod range;

@@ -70,7 +70,7 @@ impl Engine {
                 }
             }
         }
-        if self.shared.health.is_poisoned() {
+        if self.shared.health.is_poisoned() || self.jobs.paused() {
             return false;
         }
         let flushed = self.flush_one();
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// What must not wait for a compaction to end: called between its steps.
-    fn run_urgent(&self) {
+    pub(super) fn run_urgent(&self) {
         let Some(writer) = &self.writer else { return };
         if self.jobs.rest().is_some() || self.shared.health.is_poisoned() {
             return;
@@ -117,6 +117,9 @@ impl Engine {
                 Ok(false) => {}
                 prepared => self.note_job(prepared.map(|_| ())),
             }
+        }
+        if self.jobs.paused() {
+            return;
         }
         match self.flush_one() {
             Ok(false) => {}
@@ -232,6 +235,8 @@ impl Engine {
         loop {
             let progress = job.step()?;
             spending.iter().for_each(|spending| spending.note(job.stats()));
+            #[cfg(feature = "sim")]
+            self.wait_while_paused(give_up);
             match progress {
                 Progress::Done(finished) => return Ok(*finished),
                 Progress::Continue if give_up() => {

@@ -221,6 +221,8 @@ pub(crate) struct Tree {
     pub(crate) delay_per_byte: AtomicU64,
     /// Bytes that compactions wrote into each level since the keyspace was opened.
     pub(crate) compacted: PerLevel<AtomicU64>,
+    /// Entries that compactions into each level dropped because newer ones hid them.
+    pub(crate) shadowed: PerLevel<AtomicU64>,
     /// Whether writers must wait for a flush or a compaction.
     pub(crate) stalled: AtomicBool,
     /// Why stalled writers cannot make progress.
@@ -240,6 +242,7 @@ impl Tree {
             pressing: Mutex::new(()),
             delay_per_byte: AtomicU64::new(0),
             compacted: Default::default(),
+            shadowed: Default::default(),
             stalled: AtomicBool::new(false),
             stall_blocked_by: Mutex::new(None),
         }

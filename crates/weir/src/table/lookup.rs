@@ -21,6 +21,7 @@ use crate::table::block::Row;
 use crate::table::fetch::{Block, FetchFor};
 use crate::table::reader::{Opened, Table};
 use crate::table::table_cache::Gate;
+use crate::table::touched::touch;
 
 /// A key and its hash (`checksum::hash_key` under the store's seed).
 pub(crate) type HashedKey<'a> = (&'a [u8], u64);
@@ -103,6 +104,7 @@ fn walk(
     let Probe::Block(mut number) = opened.probe(key, snapshot) else {
         return Ok(Walk { last: None, row: None });
     };
+    touch();
     loop {
         let block = fetch(number)?;
         let row = match block.search(key.0, snapshot) {

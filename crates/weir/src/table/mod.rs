@@ -15,6 +15,7 @@ mod index;
 mod lookup;
 mod reader;
 mod table_cache;
+mod touched;
 mod verify;
 
 #[cfg(test)]
@@ -36,6 +37,9 @@ pub(crate) use cursor::TableCursor;
 pub(crate) use lookup::HeldBlock;
 pub(crate) use reader::{Table, TableMemory, read_meta};
 pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
+#[cfg(feature = "sim")]
+pub use touched::tables_touched;
+pub(crate) use touched::touch;
 pub(crate) use verify::KeyRanges;
 
 use crate::base::ids::{KeyspaceId, Level};

@@ -13,7 +13,7 @@ use super::run::Run;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq, compare};
-use crate::table::{CursorOptions, TableCursor};
+use crate::table::{CursorOptions, TableCursor, touch};
 
 /// A position in a run.
 pub(crate) struct RunCursor {
@@ -36,7 +36,9 @@ impl RunCursor {
     fn enter(&mut self, index: usize) -> Option<&mut TableCursor> {
         if self.inner.is_none() || self.index != index {
             let options = self.options;
-            self.inner = self.run.tables.get(index).map(|(_, table)| table.cursor(options));
+            let table = self.run.tables.get(index);
+            table.iter().for_each(|_| touch());
+            self.inner = table.map(|(_, table)| table.cursor(options));
             self.index = index;
         }
         self.inner.as_mut()
