@@ -21,6 +21,9 @@ pub(crate) fn outcome(
     let numbers =
         experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, factor));
     let mut notes = experiment.notes.clone();
+    if !experiment.set.is_empty() {
+        notes.insert(0, not_the_experiment(experiment));
+    }
     notes.push(match run_scale {
         1 => "data, caches, files and durations are the paper's".to_owned(),
         scale => format!(
@@ -51,8 +54,9 @@ pub(crate) fn outcome(
         title: experiment.title.clone(),
         scale,
         seed,
-        command: format!("weir lab run {} --scale {} --seed {}", experiment.source, scale, seed),
+        command: command(experiment, scale, seed),
         settings: settings(experiment, run_scale),
+        set: experiment.set.clone(),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
         y: axis(&experiment.plot.y),
@@ -65,10 +69,32 @@ pub(crate) fn outcome(
     })
 }
 
+/// What makes the result again.
+fn command(experiment: &Experiment, scale: u32, seed: u64) -> String {
+    let mut text = format!("weir lab run {} --scale {scale} --seed {seed}", experiment.source);
+    for (option, value) in &experiment.set {
+        text += &format!(" --set {option}={value}");
+    }
+    text
+}
+
+/// What a reader must know first of a result whose options were set from outside.
+fn not_the_experiment(experiment: &Experiment) -> String {
+    let set = experiment.set.iter().map(|(option, value)| format!("{option} is {value}"));
+    let set = set.collect::<Vec<_>>().join(", ");
+    format!(
+        "this is not the experiment {}: by --set, {set} for every run, whatever the experiment          says; its numbers are held against the bounds of the experiment, and count nowhere",
+        experiment.name
+    )
+}
+
 /// Every option, and where a run differs, that run's; scaled.
 fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
     let mut all = experiment.options.clone();
     all.insert("scale".into(), scale.to_string());
+    for (option, value) in &experiment.set {
+        all.insert(format!("--set {option}"), value.clone());
+    }
     for run in &experiment.runs {
         for (option, value) in &run.set {
             all.insert(format!("{}: {option}", run.name), value.clone());

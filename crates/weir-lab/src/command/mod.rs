@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use weir_lab::catalog;
+use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
 use weir_lab::report::bounds;
 use weir_lab::result::{Number, Result as Outcome, Verdict};
@@ -79,14 +80,16 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The experiment called `name`: one that is built in, or one in a file.
+/// The experiment called `name`, one that is built in or one in a file, with `sets` for every run.
 ///
 /// # Errors
-/// There is none, or what is wrong with it.
-pub(crate) fn experiment(name: &str) -> Result<Experiment> {
+/// There is none, or what is wrong with it or with what is set.
+pub(crate) fn experiment(name: &str, sets: &[Set]) -> Result<Experiment> {
     let path = Path::new(name);
-    let in_file = path.extension().is_some_and(|ending| ending == "toml");
-    if in_file { Ok(catalog::in_file(path)?) } else { catalog::named(name).map_err(Failure::usage) }
+    if path.extension().is_some_and(|ending| ending == "toml") {
+        return Ok(catalog::in_file(path, sets)?);
+    }
+    catalog::named_with(name, sets).map_err(Failure::usage)
 }
 
 /// The error for numbers of `results` that are outside their bounds, if there are any.

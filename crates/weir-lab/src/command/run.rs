@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
+use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
 use weir_lab::suite::{self, Listener, Progress, RunOptions, Stage};
 
@@ -39,8 +40,12 @@ pub(crate) struct RunArgs {
     /// Runs side by side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
+    /// Give every run this option, by its full name: store.eviction=clock_pro. The result is not
+    /// the experiment's, has a file name of its own, and is neither checked nor reported
+    #[arg(long, value_name = "OPTION=VALUE")]
+    set: Vec<Set>,
     /// End with exit code 3 if a number is outside its bounds
-    #[arg(long)]
+    #[arg(long, conflicts_with = "set")]
     check: bool,
 }
 
@@ -86,7 +91,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
 
 fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
     if args.all {
-        return Ok(catalog::all()?);
+        return catalog::names().into_iter().map(|name| experiment(name, &args.set)).collect();
     }
     let mut names: Vec<&str> = Vec::new();
     for name in &args.names {
@@ -94,7 +99,7 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
             names.push(name);
         }
     }
-    names.into_iter().map(experiment).collect()
+    names.into_iter().map(|name| experiment(name, &args.set)).collect()
 }
 
 /// Shows how far all runs are together, and what the last one to be heard of does.

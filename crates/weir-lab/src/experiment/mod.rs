@@ -35,6 +35,9 @@ pub struct Experiment {
     pub notes: Vec<String>,
     /// Every option as text, at scale 1, by its full name.
     pub options: BTreeMap<String, String>,
+    /// The options that were set from outside as text, for every run: then it is another experiment
+    /// than its name says.
+    pub set: BTreeMap<String, String>,
     /// What is run, one after the other.
     pub runs: Vec<Run>,
     /// What is drawn.

@@ -152,7 +152,10 @@ impl Picture {
         if let Some(span) = means {
             subtitle += &format!(" · means of {}", show::with_unit_behind(span, &result.x.unit));
         }
-        subtitle += &verdict(result);
+        subtitle += &match result.shown_set() {
+            set if set.is_empty() => verdict(result),
+            set => format!(" · not the experiment: {set}"),
+        };
         let title = result.title.clone();
         Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
     }

@@ -42,6 +42,7 @@ fn empty(kind: Kind, title: &str) -> Outcome {
         seed: 1,
         command: "weir lab run sample".into(),
         settings: BTreeMap::from([("store.policy".into(), "\"leveled\"".into())]),
+        set: BTreeMap::new(),
         kind,
         x: axis("virtual time", "s"),
         y: axis("hit ratio", "%"),
