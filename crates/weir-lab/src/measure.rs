@@ -214,6 +214,70 @@ pub fn unit(name: &str) -> &'static str {
     }
 }
 
+/// What people call measures: the beginning of a name, and its words.
+const WORDS: [(&str, &str); 25] = [
+    ("page_hit_ratio", "hit ratio of the page cache"),
+    ("hit_ratio", "hit ratio"),
+    ("qps", "queries"),
+    ("latency_ms", "latency"),
+    ("writes_per_second", "writes"),
+    ("database_over_data", "size over data"),
+    ("cache_used", "part of the cache in use"),
+    ("disk_busy", "part of the time that disks work"),
+    ("disk_reads_per_read", "disk reads per query"),
+    ("disk_reads_per_miss", "disk reads per miss"),
+    ("merged_mb_per_second", "merged"),
+    ("write_amplification", "write amplification"),
+    ("merge_io_per_flushed_byte", "bytes that merges read and write per flushed byte"),
+    ("merged_per_flushed_byte", "merged bytes per flushed byte"),
+    ("blocks_per_read", "blocks per query"),
+    ("write_seconds", "time of the writes"),
+    ("read_seconds", "time of the queries"),
+    ("reads", "queries"),
+    ("writes", "writes"),
+    ("stalled", "part of the time that writes are stalled"),
+    ("user_mb_per_second", "written by users"),
+    ("level_write_rate", "write rate"),
+    ("level_update_rate", "update rate"),
+    ("level_update_ratio", "update rate over that of the next level"),
+    ("level_start_bytes", "bytes at the start"),
+];
+
+/// Statistics over windows, and their words.
+const STATISTICS: [(&str, &str); 9] = [
+    ("mean", "mean of windows"),
+    ("deviation", "standard deviation of windows"),
+    ("low", "5th percentile of windows"),
+    ("high", "95th percentile of windows"),
+    ("spread", "95th over 5th percentile of windows"),
+    ("amplitude", "95th less 5th percentile of windows"),
+    ("period", "period"),
+    ("strength", "autocorrelation at its period"),
+    ("overall", "whole measured part"),
+];
+
+/// A measure, and a statistic of it if the name has one.
+fn parts(name: &str) -> (&str, Option<&'static str>) {
+    let statistic = name.rsplit_once('_').and_then(|(base, last)| {
+        let found = STATISTICS.iter().find(|(short, _)| *short == last)?;
+        WORDS.iter().any(|(measure, _)| *measure == base).then_some((base, found.1))
+    });
+    statistic.map_or((name, None), |(base, words)| (base, Some(words)))
+}
+
+/// What people call the measure `name`, without its statistic; `name` itself if it is no measure.
+#[must_use]
+pub fn words(name: &str) -> &str {
+    let (base, _) = parts(name);
+    WORDS.iter().find(|(measure, _)| *measure == base).map_or(name, |(_, words)| words)
+}
+
+/// How the number `name` is made of windows: `mean of windows`; empty if it is not.
+#[must_use]
+pub fn statistic(name: &str) -> &'static str {
+    parts(name).1.unwrap_or_default()
+}
+
 /// Whether the number `name` is a time, which whoever shows it multiplies by the scale.
 #[must_use]
 pub fn is_time(name: &str) -> bool {
@@ -422,6 +486,22 @@ mod tests {
         assert_eq!((joined.len(), joined[0][0]), (80, 5.0));
         assert!(joined.iter().all(|[_, ratio]| (0.4..=0.6).contains(ratio)));
         assert!((number_of(&sparse, "hit_ratio_spread") - 1.5).abs() < 1e-9);
+    }
+
+    /// Goal: every measure has words, and no name of one is shown.
+    #[test]
+    fn measures_have_words() {
+        let per_window = PER_WINDOW.iter().map(|measure| measure.name);
+        for name in per_window.chain(WHOLE.iter().map(|(name, ..)| *name)) {
+            assert!(WORDS.iter().any(|(measure, _)| *measure == name), "{name}");
+            assert!(!words(name).contains('_') && !words(name).is_empty(), "{name}");
+            for (statistic_name, statistic_words) in STATISTICS {
+                let number = format!("{name}_{statistic_name}");
+                assert_eq!((words(&number), statistic(&number)), (words(name), statistic_words));
+            }
+        }
+        assert_eq!((words("qps_mean"), statistic("qps_mean")), ("queries", "mean of windows"));
+        assert_eq!((words("bLSM"), statistic("write_amplification")), ("bLSM", ""));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) fn outcome(
     }
     let axis = |axis: &Axis| Axis { label: axis.label.clone(), unit: axis.unit.clone() };
     let lines = experiment.paper_lines.iter().map(|line| Series {
-        name: line.name.clone(),
+        name: named(&line.name),
         unit: line.unit.clone(),
         points: line.points.clone(),
         labels: line.labels.clone(),
@@ -114,6 +114,20 @@ fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
     })
 }
 
+/// A measure of a run, as the legend has it.
+fn of_run(run: &str, measure: &str) -> String {
+    format!("{run}: {}", measure::words(measure))
+}
+
+/// `name` with the words of the measure that it is, or that it ends with behind a run's name: as
+/// series are called, so that a line of the paper finds the one that it belongs to.
+fn named(name: &str) -> String {
+    match name.rsplit_once(": ") {
+        Some((run, measure)) => of_run(run, measure),
+        None => measure::words(name).to_owned(),
+    }
+}
+
 fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec<Series>, String> {
     let plot = &experiment.plot;
     let runs = || experiment.runs.iter().zip(records);
@@ -127,7 +141,7 @@ fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec
                     runs().map(|(_, record)| value(record, measure, scale)).collect();
                 let points = values?.into_iter().enumerate().map(|(i, v)| [i as f64, v]).collect();
                 Ok(Series {
-                    name: measure.clone(),
+                    name: named(measure),
                     unit: measure::unit(measure).to_owned(),
                     points,
                     labels: experiment.runs.iter().map(|run| run.name.clone()).collect(),
@@ -170,7 +184,7 @@ fn over_time(
             if several && points.iter().all(|point| point[1] == 0.0) {
                 continue;
             }
-            let name = if several { format!("{}: {measure}", run.name) } else { run.name.clone() };
+            let name = if several { of_run(&run.name, measure) } else { run.name.clone() };
             all.push(Series {
                 name,
                 unit: measure::unit(measure).to_owned(),
@@ -198,7 +212,7 @@ fn over_parameter(
                     Ok([level as f64, value(record, &format!("{base}_{level}"), scale)?])
                 };
                 all.push(Series {
-                    name: format!("{}: {base}", run.name),
+                    name: of_run(&run.name, base),
                     unit: measure::unit(base).to_owned(),
                     points: levels.map(point).collect::<Result<_, String>>()?,
                     labels: Vec::new(),
@@ -208,8 +222,7 @@ fn over_parameter(
             let Some(point) = &run.point else { continue };
             let value = [point.x, value(record, measure, scale)?];
             let several = experiment.plot.measures.len() > 1;
-            let name =
-                if several { format!("{}: {measure}", point.series) } else { point.series.clone() };
+            let name = if several { of_run(&point.series, measure) } else { point.series.clone() };
             match all.iter_mut().skip(first).find(|line| line.name == name) {
                 Some(line) => line.points.push(value),
                 None => all.push(Series {
@@ -252,6 +265,7 @@ fn number(
     Ok(Number {
         name: wanted.name.clone(),
         unit,
+        statistic: measure::statistic(&wanted.measure).to_owned(),
         ours,
         paper: wanted.paper,
         low: wanted.low,

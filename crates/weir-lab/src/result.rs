@@ -96,6 +96,9 @@ pub struct Number {
     pub name: String,
     /// Its unit; empty for a plain number.
     pub unit: String,
+    /// How it is made of windows: `mean of windows`; empty if it is not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub statistic: String,
     /// As measured here.
     pub ours: f64,
     /// The paper's.
@@ -200,6 +203,7 @@ mod tests {
         Number {
             name,
             unit,
+            statistic: String::new(),
             ours,
             paper: None,
             low,

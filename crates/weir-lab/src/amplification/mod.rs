@@ -128,6 +128,7 @@ fn number(row: &Row) -> Number {
     Number {
         name: row.name(),
         unit: row.what.unit().to_owned(),
+        statistic: String::new(),
         ours: row.measured,
         paper: Some(row.measured.clamp(low, high)),
         low: Some(bounds.0),

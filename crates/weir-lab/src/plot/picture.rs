@@ -7,6 +7,8 @@
 //! every plot; (5) a picture says how many of its numbers are where the paper has them, since it is
 //! seen without them.
 
+use std::collections::BTreeMap;
+
 use crate::report::Counts;
 use crate::result::{Kind, Result as Outcome, Series};
 use crate::show;
@@ -103,6 +105,7 @@ impl Picture {
         let mut panels: Vec<Panel> = Vec::new();
         let mut legend = Vec::new();
         let colors = colors(&drawn.series);
+        let one_measure = one_measure_per_panel(&drawn.series);
         let color = |i: usize| Color::Series(colors.get(i).copied().unwrap_or(i));
         for (i, series) in drawn.series.iter().enumerate() {
             let panel = panel(&mut panels, series, result);
@@ -117,7 +120,8 @@ impl Picture {
             });
             panel.bars += 1;
             let text = if series.name.is_empty() { "measured" } else { &series.name };
-            legend.push(Entry { text: text.replace('_', " "), color: color(i), dashed: false });
+            let text = of_tree(text, one_measure).replace('_', " ");
+            add(&mut legend, Entry { text, color: color(i), dashed: false });
         }
         for line in &drawn.paper {
             let counterpart = counterpart(&drawn.series, line);
@@ -127,7 +131,8 @@ impl Picture {
             let (points, labels) = (line.points.clone(), line.labels.clone());
             panel.lines.push(Line { color, dashed: true, marked: false, slot, points, labels });
             let is_mean = result.kind == Kind::Time && line.points.len() == 1;
-            legend.push(Entry { text: paper_name(&line.name, is_mean), color, dashed: true });
+            let text = paper_name(of_tree(&line.name, one_measure), is_mean);
+            add(&mut legend, Entry { text, color, dashed: true });
         }
         if panels.is_empty() {
             let nothing = Series {
@@ -176,13 +181,27 @@ fn printable(result: &Outcome) -> Outcome {
 }
 
 impl Panel {
+    /// The 95th over the 5th percentile of all values that are drawn; 0 if one is not positive.
+    fn range(&self) -> f64 {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let mut values: Vec<f64> = points.map(|p| p[1]).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |part: usize| values.get(values.len() * part / 100).copied().unwrap_or_default();
+        if values.first().is_some_and(|least| *least > 0.0) { at(95) / at(5) } else { 0.0 }
+    }
+
     /// Chooses the axis when all lines are known.
     fn settle(&mut self, kind: Kind) {
         let points = self.lines.iter().flat_map(|line| &line.points);
         let values: Vec<f64> = points.map(|p| p[1]).collect();
         let (min, max) = bounds(&values).unwrap_or((0.0, 1.0));
-        let may_be_log = matches!(kind, Kind::Lines | Kind::Scatter);
-        let log = may_be_log && min > 0.0 && max / min >= 1000.0;
+        let log = match kind {
+            Kind::Bars => false,
+            Kind::Lines | Kind::Scatter => min > 0.0 && max / min >= 1000.0,
+            // Rates that far apart: on a linear axis the slowest would lie on the ground. A few
+            // windows that stand out do not make it logarithmic.
+            Kind::Time => !self.unit.is_empty() && self.unit != "%" && self.range() >= 30.0,
+        };
         self.y = if log {
             Scale::logarithmic(&values, false)
         } else {
@@ -355,22 +374,58 @@ fn paper_name(name: &str, is_mean: bool) -> String {
     }
 }
 
-/// The place of each series' colour: trees have their own, others the first that are free.
+/// Adds an entry to the legend, once.
+fn add(legend: &mut Vec<Entry>, entry: Entry) {
+    let same = |e: &Entry| (&e.text, e.color, e.dashed) == (&entry.text, entry.color, entry.dashed);
+    if !legend.iter().any(same) {
+        legend.push(entry);
+    }
+}
+
+/// The tree or run in the name of a series.
+fn run_of(name: &str) -> &str {
+    name.split(": ").next().unwrap_or_default()
+}
+
+/// `name` without its measure, which the axis of its panel names where it is the only one there.
+fn of_tree(name: &str, one_measure: bool) -> &str {
+    if one_measure { run_of(name) } else { name }
+}
+
+/// Whether each series is a measure of a run, and each panel shows one measure: the legend has to
+/// name the runs only.
+fn one_measure_per_panel(series: &[Series]) -> bool {
+    let mut of_unit: BTreeMap<&str, &str> = BTreeMap::new();
+    series.iter().all(|series| match series.name.split_once(": ") {
+        Some((_, measure)) => *of_unit.entry(&series.unit).or_insert(measure) == measure,
+        None => false,
+    })
+}
+
+/// The place of each series' colour: trees have their own, others the first that are free. A run
+/// has one colour in all panels, which is its own in each of them.
 fn colors(series: &[Series]) -> Vec<usize> {
-    let tree = |series: &Series| {
-        let name = series.name.split(": ").next().unwrap_or_default();
-        TREES.iter().position(|names| names.contains(&name))
-    };
+    let tree = |name: &str| TREES.iter().position(|names| names.contains(&name));
     let mut places: Vec<Option<usize>> = Vec::new();
-    for series in series {
-        // A tree that has several lines keeps its colour for the first.
-        let own = tree(series).filter(|&place| !places.contains(&Some(place)));
+    let taken = |places: &[Option<usize>], place: usize, unit: &str| {
+        let mut others = places.iter().zip(series);
+        others.any(|(other, line)| *other == Some(place) && line.unit == unit)
+    };
+    for line in series {
+        // A tree that has several lines in one panel keeps its colour for the first.
+        let own = tree(run_of(&line.name)).filter(|&place| !taken(&places, place, &line.unit));
         places.push(own);
     }
-    for i in 0..places.len() {
-        if places[i].is_none() {
-            places[i] = (0..).find(|&place| !places.contains(&Some(place)));
+    for (i, line) in series.iter().enumerate() {
+        if places[i].is_some() {
+            continue;
         }
+        let same_run = |(other, place): (&Series, &Option<usize>)| {
+            place.filter(|_| run_of(&other.name) == run_of(&line.name) && other.unit != line.unit)
+        };
+        let of_run = series.iter().zip(&places).find_map(same_run);
+        let free = || (0..).find(|&place| !places.contains(&Some(place)));
+        places[i] = of_run.filter(|&place| !taken(&places, place, &line.unit)).or_else(free);
     }
     places.into_iter().map(Option::unwrap_or_default).collect()
 }
@@ -430,7 +485,39 @@ mod tests {
         };
         assert_eq!(of(&["bLSM", "stepped-merge"]), [0, 2]);
         assert_eq!(of(&["stepped-merge", "else", "bLSM", "other"]), [2, 1, 0, 3]);
-        assert_eq!(of(&["bLSM: qps", "bLSM: hit_ratio", "LevelDB: qps"]), [0, 2, 1]);
+        assert_eq!(of(&["bLSM: queries", "bLSM: hit ratio", "LevelDB: queries"]), [0, 2, 1]);
+        let two = |names: &[&str]| {
+            let line = |(i, name): (usize, &&str)| Series {
+                name: (*name).into(),
+                unit: ["", "1/s"][i % 2].into(),
+                ..samples()[0].series[0].clone()
+            };
+            colors(&names.iter().enumerate().map(line).collect::<Vec<_>>())
+        };
+        let runs = ["LSM: hit ratio", "LSM: queries", "read only: hit ratio", "read only: queries"];
+        assert_eq!(two(&runs), [0, 0, 1, 1]);
+    }
+
+    /// Goal: a legend names runs where each panel shows one measure, which its axis names, and
+    /// measures where a panel shows two.
+    #[test]
+    fn legends_name_runs() {
+        let mut result = samples().swap_remove(0);
+        let line = |name: &str, unit: &str| Series {
+            name: name.into(),
+            unit: unit.into(),
+            ..result.series[0].clone()
+        };
+        let series = vec![line("LSM: hit ratio", "%"), line("LSM: queries", "1/s")];
+        result.paper_lines = vec![Series { points: vec![[0.0, 9.0]], ..series[1].clone() }];
+        result.series = series;
+        let texts = |result: &Outcome| -> Vec<String> {
+            Picture::of(result).legend.into_iter().map(|entry| entry.text).collect()
+        };
+        assert_eq!(texts(&result), ["LSM", "paper, mean: LSM"]);
+        assert_eq!(Picture::of(&result).panels[1].y_text, "queries (1/s)");
+        result.series[1].unit = "%".into();
+        assert_eq!(texts(&result)[..2], ["LSM: hit ratio", "LSM: queries"]);
     }
 
     /// Goal: a picture says what its numbers say. Method: numbers inside, outside and without

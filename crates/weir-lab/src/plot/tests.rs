@@ -22,6 +22,7 @@ fn number(name: &str, unit: &str, ours: f64, paper: f64, low: f64, high: f64) ->
     Number {
         name: name.into(),
         unit: unit.into(),
+        statistic: String::new(),
         ours,
         paper: Some(paper),
         differs: None,
@@ -206,13 +207,20 @@ fn plots_of_all_experiments_name_everything() {
         has(&show::with_unit(&result.x.label, &result.x.unit));
         has(&show::with_unit(&result.y.label, &result.y.unit));
         for series in &result.series {
-            has(&series.name.replace('_', " "));
+            // The measure is in the legend or at the axis, which the result's own may describe.
+            let of_axis = series.unit == result.y.unit;
+            series.name.split(": ").take(if of_axis { 1 } else { 2 }).for_each(&has);
+            assert!(!series.name.contains('_'), "{name}: {} has a measure's name", series.name);
             // Every unit that is drawn is written at an axis.
             has(&series.unit);
             assert!(!series.points.is_empty(), "{name}: {} is empty", series.name);
         }
         for line in &result.paper_lines {
-            has(&paper_entry(&result, line));
+            let entry = paper_entry(&result, line);
+            has(entry
+                .rsplit_once(": ")
+                .filter(|(run, _)| run.contains(": "))
+                .map_or(&*entry, |e| e.0));
             let drawn = result.series.iter().any(|series| series.unit == line.unit);
             assert!(drawn, "{name}: nothing is drawn in the unit of {}", line.name);
             for label in &line.labels {
