@@ -39,6 +39,9 @@ enum Command {
     /// Check the results in a folder against their bounds
     #[command(after_help = EXIT_CODES)]
     Check(command::check::CheckArgs),
+    /// Put errors into experiments and see whether their numbers notice
+    #[command(after_help = EXIT_CODES)]
+    Errors(command::errors::ErrorsArgs),
     /// Measure what each policy writes, reads and stores, beside the formulas
     #[command(after_help = EXIT_CODES)]
     Amplification(command::amplification::AmplificationArgs),
@@ -67,6 +70,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Run(args) => command::run::run(args, out),
         Command::Report(args) => command::report::run(args, out),
         Command::Check(args) => command::check::run(args, out),
+        Command::Errors(args) => command::errors::run(args, out),
         Command::Amplification(args) => command::amplification::run(args, out),
     }
 }

@@ -2,8 +2,10 @@
 
 pub(crate) mod amplification;
 pub(crate) mod check;
+pub(crate) mod errors;
 mod folder;
 pub(crate) mod list;
+mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod show;
@@ -18,13 +20,15 @@ use weir_lab::experiment::Experiment;
 use weir_lab::report::bounds;
 use weir_lab::result::{Number, Result as Outcome, Verdict};
 
+use progress::progress;
+
 /// Exit code of a command that failed.
 const ERROR: u8 = 1;
 
 /// Exit code of a wrong command line, as the argument parser has it.
 const USAGE: u8 = 2;
 
-/// Exit code of a check that found a number outside its bounds.
+/// Exit code of a check that found a number outside its bounds, or an error that no number shows.
 const OUTSIDE: u8 = 3;
 
 /// The last section of `--help`.
@@ -32,7 +36,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
   2  the command line was wrong
-  3  a check found a number outside its bounds";
+  3  a check found a number outside its bounds, or an invented error was not noticed";
 
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -57,7 +61,7 @@ impl Failure {
         Self { code: USAGE, message: message.to_string() }
     }
 
-    /// Numbers that are outside their bounds.
+    /// Numbers that are outside their bounds, or miss an error.
     fn outside(message: String) -> Self {
         Self { code: OUTSIDE, message }
     }

@@ -1,20 +1,14 @@
 //! `weir-lab run`: experiments, one after the other, and what came out of each.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
 use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
-use weir_lab::suite::{self, Listener, Progress, RunOptions, Stage};
+use weir_lab::suite::{self, RunOptions};
 
-use super::{Result, experiment, folder, print_numbers, refuse_failures};
-
-/// Steps of a progress bar per run.
-const STEPS: f64 = 1000.0;
+use super::{Result, experiment, folder, print_numbers, progress, refuse_failures};
 
 /// Arguments of `weir-lab run`.
 #[derive(clap::Args, Debug)]
@@ -60,11 +54,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
         reuse: !args.fresh,
         jobs: usize::from(args.jobs),
     };
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let outcomes = suite::run(&experiments, &options, &listener(&bar));
-    bar.finish_and_clear();
+    let outcomes = progress(|listener| suite::run(&experiments, &options, listener));
     // Results are kept even if other experiments fail.
     let (mut results, mut failure) = (Vec::new(), None);
     for outcome in outcomes {
@@ -100,23 +90,4 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
         }
     }
     names.into_iter().map(|name| experiment(name, &args.set)).collect()
-}
-
-/// Shows how far all runs are together, and what the last one to be heard of does.
-fn listener(bar: &ProgressBar) -> Listener {
-    let (bar, parts) = (bar.clone(), Mutex::new(BTreeMap::<String, f64>::new()));
-    Arc::new(move |progress: Progress| {
-        let (part, doing) = match progress.stage {
-            Stage::Loading => (0.0, "loads"),
-            Stage::Running(part) => (part.clamp(0.0, 1.0), "runs"),
-            Stage::Done => (1.0, "is done"),
-        };
-        // A thread that panicked while it held this left a sound map.
-        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
-        bar.set_length((progress.runs as f64 * STEPS) as u64);
-        bar.set_prefix(format!("{} of {} runs", progress.done, progress.runs));
-        bar.set_message(format!("{} {doing}", progress.run));
-        parts.insert(progress.run, part);
-        bar.set_position((parts.values().sum::<f64>() * STEPS) as u64);
-    })
 }

@@ -185,6 +185,16 @@ impl Experiment {
         if self.runs.iter().all(is_list) { 1 } else { scale }
     }
 
+    /// Drops all numbers but `numbers`, and all runs that these do not need.
+    pub fn keep(&mut self, numbers: &[&str]) {
+        self.numbers.retain(|number| numbers.contains(&number.name.as_str()));
+        let needed = |name: &String| {
+            let of = |n: &Wanted| n.run == *name || n.over.as_ref() == Some(name);
+            self.numbers.iter().any(|n| of(n) || n.less.as_ref() == Some(name))
+        };
+        self.runs.retain(|run| needed(&run.name));
+    }
+
     /// All that its files state together, as one TOML file that needs no base.
     ///
     /// # Errors
