@@ -26,6 +26,7 @@ pub mod record;
 pub mod report;
 pub mod required;
 pub mod result;
+pub mod seeds;
 pub mod settings;
 pub mod show;
 pub mod simulate;

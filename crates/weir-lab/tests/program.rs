@@ -82,6 +82,39 @@ fn results_are_checked_and_reported() {
     assert_eq!((code, out.as_str()), (0, "new/page.html\n"));
 }
 
+/// Goal: seeds stand beside one another in the table, with the worst verdict and what counts.
+/// Method: made-up results of two seeds, one outside, and one of another scale.
+#[test]
+fn seeds_are_tabled() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let seed = |seed: u64, ours: f64| {
+        result("a", 64, ours).replace("\"seed\": 1", &format!("\"seed\": {seed}"))
+    };
+    put(dir.path(), "a-s64.json", &seed(1, 2.0));
+    put(dir.path(), "a-s64-seed2.json", &seed(2, 3.5));
+    put(dir.path(), "b-s8.json", &result("b", 8, 1.5));
+    let (code, out, err) = lab(&["table", "--markdown"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for line in [
+        "| experiment | scale | number | kind | paper | accepted | seed 1 | seed 2 | range | verdict \
+         | where the bounds come from |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| a | 1/64 | gain | reproduction | 2 | 1 to 3 | 2 | 3.5 | 2 to 3.5 | OUTSIDE | half and \
+         twice |",
+        "2 reproductions: 1 holds in all seeds, 1 outside, 0 differ, 0 open; 0 guards, 0 of them \
+         outside",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}\nis not in\n{out}");
+    }
+    let (code, out, _) = lab(&["table", "--scale", "8"], dir.path());
+    assert_eq!(code, 0);
+    assert!(out.starts_with("experiment  scale") && !out.contains("range"), "{out}");
+    fails(&["table", "--scale", "7"], dir.path(), 1, &["scale 7"]);
+    for wrong in [&["--seeds", "0"][..], &["--seeds", "1,1"], &["--seeds", "2", "--seed", "1"]] {
+        assert_eq!(lab(&[&["run", "lsbm-fig13"], wrong].concat(), dir.path()).0, 2, "{wrong:?}");
+    }
+}
+
 /// A list of operations in one tree, which takes a moment.
 const SHORT_LIST: &str = r#"
 base = "merfeld-4"
@@ -122,8 +155,9 @@ fn what_is_set_is_no_result_of_the_experiment() {
     let (code, out, err) = lab(&[&run[..], &set].concat(), dir.path());
     assert_eq!(code, 0, "{out}{err}");
     fails(&["check"], dir.path(), 1, &["no results but such as --set made others"]);
-    let (code, out, err) = lab(&run, dir.path());
+    let (code, out, err) = lab(&[&run[..], &["--seeds", "2"]].concat(), dir.path());
     assert_eq!(code, 0, "{out}{err}");
+    assert!(dir.path().join("weir-lab/list-s1-seed2.json").is_file());
     let file = |name: &str| {
         let text = std::fs::read_to_string(dir.path().join("weir-lab").join(name)).expect(name);
         Outcome::from_json(&text).expect("a result")
@@ -138,7 +172,7 @@ fn what_is_set_is_no_result_of_the_experiment() {
     assert!(other.numbers[0].ours > real.numbers[0].ours);
     let (_, out, _) = lab(&["check"], dir.path());
     assert!(out.contains("left out: one result with options of --set"), "{out}");
-    assert_eq!(out.matches("blocks per read").count(), 1, "{out}");
+    assert_eq!(out.matches("blocks per read").count(), 2, "{out}");
     let (code, out, err) = lab(&["report"], dir.path());
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("left out: one result"), "{out}");

@@ -9,6 +9,7 @@ mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod table;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -137,21 +138,25 @@ pub(crate) fn print_numbers(out: &mut dyn Write, results: &[Outcome]) -> io::Res
     Ok(())
 }
 
-fn row(result: &Outcome, number: &Number) -> Vec<String> {
-    let verdict = match number.verdict() {
-        Verdict::Holds if number.guard => "guard",
+/// The word for a verdict, of a guard or of what the paper says.
+fn verdict(verdict: Verdict, guard: bool) -> &'static str {
+    match verdict {
+        Verdict::Holds if guard => "guard",
         Verdict::Holds => "holds",
         Verdict::Differs => "DIFFERS",
         Verdict::Fails => "OUTSIDE",
         Verdict::Open => "no bounds",
-    };
+    }
+}
+
+fn row(result: &Outcome, number: &Number) -> Vec<String> {
     vec![
         result.experiment.clone(),
         weir_lab::show::with_unit(&number.name, &number.unit),
         number.paper.map_or("-".to_owned(), weir_lab::show::number),
         weir_lab::show::number(number.ours),
         bounds(number),
-        verdict.to_owned(),
+        verdict(number.verdict(), number.guard).to_owned(),
     ]
 }
 

@@ -25,6 +25,9 @@ pub(crate) struct RunArgs {
     /// Decides keys, values and the order of everything
     #[arg(long, default_value_t = folder::SEED)]
     seed: u64,
+    /// Several seeds, a result for each: 1,2,3, or 3 for the first three
+    #[arg(long, conflicts_with = "seed", value_parser = parse_seeds)]
+    seeds: Option<Seeds>,
     /// Folder for the results and, in `cache`, for loaded stores and earlier results
     #[arg(long, default_value = folder::DEFAULT)]
     out: PathBuf,
@@ -43,27 +46,52 @@ pub(crate) struct RunArgs {
     check: bool,
 }
 
+/// Seeds, each once, in the order in which they were named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seeds(Vec<u64>);
+
+/// More than that was hardly meant.
+const SEEDS_MAX: u64 = 100;
+
+fn parse_seeds(text: &str) -> std::result::Result<Seeds, String> {
+    let number =
+        |part: &str| part.trim().parse::<u64>().map_err(|e| format!("{part:?} is no seed: {e}"));
+    if !text.contains(',') {
+        return match number(text)? {
+            count @ 1..=SEEDS_MAX => Ok(Seeds((1..=count).collect())),
+            _ => Err(format!("name 1 to {SEEDS_MAX} seeds; --seed takes one by its number")),
+        };
+    }
+    let seeds: Vec<u64> = text.split(',').map(number).collect::<std::result::Result<_, _>>()?;
+    match seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
+        Some((_, twice)) => Err(format!("seed {twice} is named twice")),
+        None => Ok(Seeds(seeds)),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     // All names are known to be good before the first experiment takes its minutes.
     let experiments = experiments(args)?;
-    let options = RunOptions {
-        scale: args.scale,
-        seed: args.seed,
-        cache: args.out.join("cache"),
-        reuse: !args.fresh,
-        jobs: usize::from(args.jobs),
-    };
-    let outcomes = progress(|listener| suite::run(&experiments, &options, listener));
-    // Results are kept even if other experiments fail.
+    let seeds = args.seeds.clone().unwrap_or(Seeds(vec![args.seed]));
     let (mut results, mut failure) = (Vec::new(), None);
-    for outcome in outcomes {
-        match outcome {
-            Ok(result) => {
-                folder::write_result(&args.out, &result)?;
-                results.push(result);
+    for seed in seeds.0 {
+        let options = RunOptions {
+            scale: args.scale,
+            seed,
+            cache: args.out.join("cache"),
+            reuse: !args.fresh,
+            jobs: usize::from(args.jobs),
+        };
+        // Results are kept even if other experiments fail.
+        for outcome in progress(|listener| suite::run(&experiments, &options, listener)) {
+            match outcome {
+                Ok(result) => {
+                    folder::write_result(&args.out, &result)?;
+                    results.push(result);
+                }
+                Err(error) => failure = failure.or(Some(error)),
             }
-            Err(error) => failure = failure.or(Some(error)),
         }
     }
     print_numbers(out, &results)?;
@@ -90,4 +118,26 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
         }
     }
     names.into_iter().map(|name| experiment(name, &args.set)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a count and a list of seeds are told apart, and what is neither is refused.
+    #[test]
+    fn seeds_are_counted_or_named() {
+        for (text, seeds) in [("3", &[1, 2, 3][..]), ("1,2", &[1, 2]), ("7, 5", &[7, 5])] {
+            assert_eq!(parse_seeds(text), Ok(Seeds(seeds.to_vec())), "{text}");
+        }
+        for (text, error) in [
+            ("0", "1 to 100"),
+            ("1,1", "twice"),
+            ("1,", "no seed"),
+            ("x", "no seed"),
+            ("", "no seed"),
+        ] {
+            assert!(parse_seeds(text).is_err_and(|e| e.contains(error)), "{text}");
+        }
+    }
 }

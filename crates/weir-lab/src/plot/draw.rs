@@ -294,6 +294,7 @@ fn draw_bars<DB: DrawingBackend>(
             )
         });
         chart.draw_series(bars).map_err(text)?;
+        draw_ranges(chart, panel, line, (step, left(0.0, slot)))?;
     }
     for line in panel.lines.iter().filter(|line| line.dashed) {
         for p in &line.points {
@@ -312,7 +313,8 @@ fn draw_bars<DB: DrawingBackend>(
     for line in panel.lines.iter().filter(|line| !line.dashed) {
         for p in &line.points {
             let x = left(p[0], line.slot.unwrap_or(0));
-            let (x0, top) = chart.backend_coord(&(x, panel.y.place(p[1])));
+            let high = line.ranges.iter().find(|r| r[0] == p[0]).map_or(p[1], |r| r[2].max(p[1]));
+            let (x0, top) = chart.backend_coord(&(x, panel.y.place(high)));
             let x1 = chart.backend_coord(&(x + step, zero)).0;
             let value = show::number(p[1]);
             let width = font::width(&value, SMALL_EM, false);
@@ -333,6 +335,25 @@ fn draw_bars<DB: DrawingBackend>(
             root.draw(&Rectangle::new(behind, BACKGROUND.filled())).map_err(text)?;
             root.draw_text(&value, &style, (middle, y)).map_err(text)?;
         }
+    }
+    Ok(())
+}
+
+/// How far the seeds are apart, across the middle of each bar of `line`; a bar of the group at 0 is
+/// `step` wide and begins at `left`.
+fn draw_ranges<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    panel: &Panel,
+    line: &Line,
+    (step, left): (f64, f64),
+) -> Done {
+    for [x, low, high] in &line.ranges {
+        let (low, high) = (panel.y.place(*low), panel.y.place(*high));
+        let (middle, cap) = (x + left + step / 2.0, step * 0.12);
+        let across = |y: f64| vec![(middle - cap, y), (middle + cap, y)];
+        let paths = [vec![(middle, low), (middle, high)], across(low), across(high)];
+        let paths = paths.map(|path| PathElement::new(path, INK.stroke_width(1)));
+        chart.draw_series(paths).map_err(text)?;
     }
     Ok(())
 }

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::Counts;
 use crate::result::{Kind, Result as Outcome, Series};
+use crate::seeds::{Counts, Group};
 use crate::show;
 
 use super::scale::{Scale, bounds};
@@ -72,8 +72,10 @@ pub(super) struct Line {
     pub(super) marked: bool,
     /// Its place among the bars of a group; a line of the paper has that of its series, or none.
     pub(super) slot: Option<usize>,
-    /// Values, not places.
+    /// Values, not places; of bars the means over all seeds.
     pub(super) points: Vec<[f64; 2]>,
+    /// Of bars: x, and the least and the greatest value of any seed, if there are several.
+    pub(super) ranges: Vec<[f64; 3]>,
     pub(super) labels: Vec<String>,
 }
 
@@ -95,9 +97,10 @@ pub(super) enum Color {
 }
 
 impl Picture {
-    /// The picture of `result`.
-    pub(super) fn of(result: &Outcome) -> Self {
-        let result = &printable(result);
+    /// The picture of the results of several seeds: their means and ranges as bars, otherwise the
+    /// first.
+    pub(super) fn of(group: &Group<'_>) -> Self {
+        let result = &printable(group.first());
         let mut drawn = Drawn::of(result);
         let means = if result.kind == Kind::Time { drawn.thin() } else { None };
         let groups = if result.kind == Kind::Bars { drawn.groups() } else { Vec::new() };
@@ -110,12 +113,14 @@ impl Picture {
         for (i, series) in drawn.series.iter().enumerate() {
             let panel = panel(&mut panels, series, result);
             let marked = result.kind == Kind::Lines && series.points.len() <= MARKED_POINTS_MAX;
+            let (points, ranges) = over_seeds(group, i, &series.points);
             panel.lines.push(Line {
                 color: color(i),
                 dashed: false,
                 marked,
                 slot: Some(panel.bars),
-                points: series.points.clone(),
+                points,
+                ranges,
                 labels: series.labels.clone(),
             });
             panel.bars += 1;
@@ -129,7 +134,8 @@ impl Picture {
             let panel = panel(&mut panels, line, result);
             let slot = panel.lines.iter().find(|l| l.color == color).and_then(|l| l.slot);
             let (points, labels) = (line.points.clone(), line.labels.clone());
-            panel.lines.push(Line { color, dashed: true, marked: false, slot, points, labels });
+            let (dashed, marked, ranges) = (true, false, Vec::new());
+            panel.lines.push(Line { color, dashed, marked, slot, points, ranges, labels });
             let is_mean = result.kind == Kind::Time && line.points.len() == 1;
             let text = paper_name(of_tree(&line.name, one_measure), is_mean);
             add(&mut legend, Entry { text, color, dashed: true });
@@ -148,17 +154,17 @@ impl Picture {
         }
         let x_text = axis_text(&result.x.label, &result.x.unit, x_log);
         let mut subtitle = format!(
-            "{}, {} · scale 1/{} · seed {}",
+            "{}, {} · scale 1/{} · {}",
             result.paper,
             figure(&result.figure),
             result.scale,
-            result.seed
+            seeds(group)
         );
         if let Some(span) = means {
             subtitle += &format!(" · means of {}", show::with_unit_behind(span, &result.x.unit));
         }
         subtitle += &match result.shown_set() {
-            set if set.is_empty() => verdict(result),
+            set if set.is_empty() => verdict(group),
             set => format!(" · not the experiment: {set}"),
         };
         let title = result.title.clone();
@@ -193,7 +199,8 @@ impl Panel {
     /// Chooses the axis when all lines are known.
     fn settle(&mut self, kind: Kind) {
         let points = self.lines.iter().flat_map(|line| &line.points);
-        let values: Vec<f64> = points.map(|p| p[1]).collect();
+        let ranges = self.lines.iter().flat_map(|line| &line.ranges).flat_map(|r| [r[1], r[2]]);
+        let values: Vec<f64> = points.map(|p| p[1]).chain(ranges).collect();
         let (min, max) = bounds(&values).unwrap_or((0.0, 1.0));
         let log = match kind {
             Kind::Bars => false,
@@ -430,9 +437,41 @@ fn colors(series: &[Series]) -> Vec<usize> {
     places.into_iter().map(Option::unwrap_or_default).collect()
 }
 
+/// Which seeds are drawn.
+fn seeds(group: &Group<'_>) -> String {
+    let first = group.first();
+    match group.results().len() {
+        0 | 1 => group.seeds(),
+        _ if first.kind == Kind::Bars => format!("{}: means and ranges", group.seeds()),
+        _ => format!("seed {} of {}", first.seed, group.seeds()),
+    }
+}
+
+/// The points of series `number` over the seeds of `group`: for bars their means, and their ranges.
+fn over_seeds(
+    group: &Group<'_>,
+    number: usize,
+    points: &[[f64; 2]],
+) -> (Vec<[f64; 2]>, Vec<[f64; 3]>) {
+    if group.first().kind != Kind::Bars || group.results().len() < 2 {
+        return (points.to_vec(), Vec::new());
+    }
+    let (mut means, mut ranges) = (Vec::new(), Vec::new());
+    for [x, value] in points {
+        let others = group.results().iter().filter_map(|result| result.series.get(number));
+        let at = |series: &Series| series.points.iter().find(|p| p[0] == *x).map(|p| p[1]);
+        let mut values: Vec<f64> = others.filter_map(at).collect();
+        values.retain(|value| value.abs() <= VALUE_MAX);
+        let (low, high) = bounds(&values).unwrap_or((*value, *value));
+        means.push([*x, values.iter().sum::<f64>() / values.len().max(1) as f64]);
+        ranges.push([*x, low, high]);
+    }
+    (means, ranges)
+}
+
 /// What the numbers say, for the line below the title; empty if none has bounds.
-fn verdict(result: &Outcome) -> String {
-    let Counts { holds, differs, fails, .. } = Counts::of([result]);
+fn verdict(group: &Group<'_>) -> String {
+    let Counts { holds, differs, fails, .. } = Counts::of([group]);
     let bounded = holds + differs + fails;
     match bounded {
         0 => String::new(),
@@ -457,6 +496,39 @@ fn axis_text(label: &str, unit: &str, log: bool) -> String {
 mod tests {
     use super::*;
     use crate::plot::tests::samples;
+    use crate::seeds::groups;
+
+    /// The picture of one result.
+    fn picture(result: &Outcome) -> Picture {
+        Picture::of(&groups([result])[0])
+    }
+
+    /// Goal: bars of several seeds are means with their ranges, and say so; a line is the first
+    /// seed's. Method: three seeds whose first bar is 60, 70 and 80.
+    #[test]
+    fn bars_have_ranges() {
+        let all = samples();
+        let of = |result: &Outcome, seed: u64| {
+            let mut result = result.clone();
+            result.seed = seed;
+            result.series[0].points[0][1] = 50.0 + 10.0 * seed as f64;
+            result
+        };
+        let bars = [1, 2, 3].map(|seed| of(&all[1], seed));
+        let picture = Picture::of(&groups(&bars)[0]);
+        let line = &picture.panels[0].lines[0];
+        assert_eq!((line.points[0], line.ranges[0]), ([0.0, 70.0], [0.0, 60.0, 80.0]));
+        assert!(
+            picture.subtitle.contains("seeds 1, 2, 3: means and ranges"),
+            "{}",
+            picture.subtitle
+        );
+        let lines = [1, 2].map(|seed| of(&all[0], seed));
+        let picture = Picture::of(&groups(&lines)[0]);
+        assert_eq!(picture.panels[0].lines[0].points[0], lines[0].series[0].points[0]);
+        assert!(picture.panels[0].lines[0].ranges.is_empty());
+        assert!(picture.subtitle.contains("seed 1 of seeds 1, 2"), "{}", picture.subtitle);
+    }
 
     /// Goal: a long line is drawn as means that say so, and no point is lost. Method: 1,003 points
     /// of a ramp.
@@ -465,7 +537,7 @@ mod tests {
         let mut result = samples().swap_remove(0);
         let ramp = |i: u32| [f64::from(i) * 2.0, f64::from(i)];
         result.series[0].points = (0..1003).map(ramp).collect();
-        let picture = Picture::of(&result);
+        let picture = picture(&result);
         let points = &picture.panels[0].lines[0].points;
         assert_eq!((points.len(), points[0], points[1]), (200, [8.0, 2.0], [18.0, 7.0]));
         assert_eq!(points[199], [2004.0, 998.5]);
@@ -512,10 +584,10 @@ mod tests {
         result.paper_lines = vec![Series { points: vec![[0.0, 9.0]], ..series[1].clone() }];
         result.series = series;
         let texts = |result: &Outcome| -> Vec<String> {
-            Picture::of(result).legend.into_iter().map(|entry| entry.text).collect()
+            picture(result).legend.into_iter().map(|entry| entry.text).collect()
         };
         assert_eq!(texts(&result), ["LSM", "paper, mean: LSM"]);
-        assert_eq!(Picture::of(&result).panels[1].y_text, "queries (1/s)");
+        assert_eq!(picture(&result).panels[1].y_text, "queries (1/s)");
         result.series[1].unit = "%".into();
         assert_eq!(texts(&result)[..2], ["LSM: hit ratio", "LSM: queries"]);
     }
@@ -526,9 +598,9 @@ mod tests {
     fn pictures_have_verdicts() {
         let mut result = samples().swap_remove(0);
         let number = result.numbers[0].clone();
-        let subtitle = |result: &Outcome| Picture::of(result).subtitle;
+        let subtitle = |result: &Outcome| picture(result).subtitle;
         assert!(subtitle(&result).ends_with("its number is inside the paper's bounds"));
-        let outside = crate::result::Number { ours: 1e9, ..number.clone() };
+        let outside = crate::result::Number { name: "other".into(), ours: 1e9, ..number.clone() };
         let guard = crate::result::Number { guard: true, ..number };
         result.numbers.extend([outside, guard]);
         assert!(subtitle(&result).ends_with(" · 1 of 2 numbers inside the paper's bounds"));
@@ -544,12 +616,12 @@ mod tests {
         let mut dots = all.remove(3);
         let mut lines = all.remove(2);
         lines.series[1].unit = String::new();
-        assert_eq!(Picture::of(&lines).panels.len(), 2);
+        assert_eq!(picture(&lines).panels.len(), 2);
         for series in lines.series.iter_mut().chain(&mut lines.paper_lines) {
             series.points = vec![[1.0, 5.0], [2.0, 4.0], [3.0, 3.0]];
         }
         let ticks = |result| -> Vec<String> {
-            Picture::of(result).x.ticks.into_iter().map(|tick| tick.1).collect()
+            picture(result).x.ticks.into_iter().map(|tick| tick.1).collect()
         };
         assert_eq!(ticks(&lines), ["0", "1", "2", "3"]);
         let series = dots.series.iter_mut().chain(&mut dots.paper_lines);
