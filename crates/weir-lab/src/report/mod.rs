@@ -218,14 +218,16 @@ fn numbers(group: &Group<'_>) -> String {
         };
         let values: Vec<String> = over.values.iter().map(|(_, value)| number(*value)).collect();
         let range = if several {
-            format!("<td class=\"accepted\">{}</td>", over.spread())
+            format!("<td class=\"accepted\" data-label=\"Range\">{}</td>", over.spread())
         } else {
             String::new()
         };
         let _ = writeln!(
             out,
-            "<tr><td>{}{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>{range}\
-             <td class=\"accepted\">{}</td><td class=\"{class}\">{verdict}</td>\
+            "<tr><td>{}{}</td><td class=\"n\" data-label=\"Paper\">{}</td>\
+             <td class=\"n\" data-label=\"Weir\">{}</td>{range}\
+             <td class=\"accepted\" data-label=\"Accepted\">{}</td>\
+             <td class=\"{class}\" data-label=\"Verdict\">{verdict}</td>\
              <td class=\"why\">{}</td></tr>",
             escaped(&over.name()),
             how(wanted),
