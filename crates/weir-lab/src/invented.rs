@@ -218,6 +218,8 @@ mod tests {
             name: "write amplification".into(),
             unit: String::new(),
             statistic: String::new(),
+            span: None,
+            over_span: None,
             ours,
             paper: None,
             low: Some(1.0),

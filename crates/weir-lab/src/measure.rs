@@ -284,6 +284,16 @@ pub fn is_time(name: &str) -> bool {
     name.ends_with("_period") || name == "write_seconds" || name == "read_seconds"
 }
 
+/// The part of a run from second `from` to second `to`.
+#[must_use]
+pub fn within(record: &Record, [from, to]: [f64; 2]) -> Record {
+    // A sample at an end is in, whatever its seconds were rounded to.
+    let slack = (to - from) * 1e-6;
+    let mut part = record.clone();
+    part.samples.retain(|sample| (from - slack..=to + slack).contains(&sample.seconds));
+    part
+}
+
 /// The number `name` of a run.
 ///
 /// # Errors
@@ -486,6 +496,16 @@ mod tests {
         assert_eq!((joined.len(), joined[0][0]), (80, 5.0));
         assert!(joined.iter().all(|[_, ratio]| (0.4..=0.6).contains(ratio)));
         assert!((number_of(&sparse, "hit_ratio_spread") - 1.5).abs() < 1e-9);
+    }
+
+    /// Goal: a part of a run has the windows between its ends and no other.
+    #[test]
+    fn parts_of_a_run() {
+        let record = record(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]);
+        let mean = |span| number_of(&within(&record, span), "hit_ratio_mean");
+        assert!((mean([0.0, 1.0]) - 0.15).abs() < 1e-9);
+        assert!((mean([1.0, 2.5]) - 0.4).abs() < 1e-9);
+        assert!((mean([0.0, 3.0]) - 0.35).abs() < 1e-9);
     }
 
     /// Goal: every measure has words, and no name of one is shown.

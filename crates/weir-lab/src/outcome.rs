@@ -83,7 +83,8 @@ fn not_the_experiment(experiment: &Experiment) -> String {
     let set = experiment.set.iter().map(|(option, value)| format!("{option} is {value}"));
     let set = set.collect::<Vec<_>>().join(", ");
     format!(
-        "this is not the experiment {}: by --set, {set} for every run, whatever the experiment          says; its numbers are held against the bounds of the experiment, and count nowhere",
+        "this is not the experiment {}: by --set, {set} for every run, whatever the experiment \
+         says; its numbers are held against the bounds of the experiment, and count nowhere",
         experiment.name
     )
 }
@@ -243,15 +244,27 @@ fn number(
     records: &[Record],
     scale: f64,
 ) -> Result<Number, String> {
-    let of = |name: &str| -> Result<f64, String> {
+    let of_span = |name: &str, span: Option<[f64; 2]>| -> Result<f64, String> {
         let place = experiment.runs.iter().position(|run| run.name == name);
         let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
-        value(record, &wanted.measure, scale)
+        match span {
+            None => value(record, &wanted.measure, scale),
+            Some(span) => {
+                let part = measure::within(record, span.map(|seconds| seconds / scale));
+                value(&part, &wanted.measure, scale)
+            }
+        }
     };
+    let of = |name: &str| of_span(name, wanted.span);
     let mut ours = of(&wanted.run)?;
     let mut unit = measure::unit(&wanted.measure).to_owned();
     if let Some(over) = &wanted.over {
         let under = of(over)?;
+        ours = if under == 0.0 { 0.0 } else { ours / under };
+        unit.clear();
+    }
+    if let Some(span) = wanted.over_span {
+        let under = of_span(&wanted.run, Some(span))?;
         ours = if under == 0.0 { 0.0 } else { ours / under };
         unit.clear();
     }
@@ -267,6 +280,8 @@ fn number(
         unit,
         statistic: measure::statistic(&wanted.measure).to_owned(),
         ours,
+        span: wanted.span,
+        over_span: wanted.over_span,
         paper: wanted.paper,
         low: wanted.low,
         high: wanted.high,

@@ -1,5 +1,5 @@
-//! What has to come out of the papers' experiments, stated apart from them: no experiment can change
-//! it, and no bound can be moved without a complaint.
+//! What has to come out of the papers' experiments, stated apart from them: no experiment can
+//! change it, and no bound can be moved without a complaint.
 //!
 //! Not here: results from their files (`tests/results.rs`), and errors that are invented to see
 //! whether a complaint comes (`invented`).
@@ -66,7 +66,7 @@ const fn outside(experiment: &'static str, number: &'static str, known: &'static
 
 /// All of these. No other may be outside; and one of these that is inside does not belong here any
 /// longer.
-pub const OUTSIDE: [Outside; 9] = [
+pub const OUTSIDE: [Outside; 12] = [
     outside(
         "lsbm-fig11c",
         "lost by 2 % cold reads",
@@ -78,9 +78,16 @@ pub const OUTSIDE: [Outside; 9] = [
         "0.010 with the papers' LRU, 0.136 with CLOCK-Pro",
     ),
     outside("lsbm-fig14", "queries per second, key-value cache", "104 of 68; the order holds"),
+    outside(
+        "lsbm-fig14",
+        "stepped-merge, 10,000 to 11,000 s over the 1,000 s before",
+        "0.91: level 2 is full at 13,990 s here (lsbm-fig16), and it rises then, from 93 to 121",
+    ),
     outside("dlsm-fig02", "hit ratio, reads and writes", "0.75 of 0.47: not yet looked into"),
     outside("dlsm-fig02", "lowest hit ratio", "0.19 of 0.01: as the mean"),
     outside("dlsm-fig02", "queries per second, reads and writes", "follows from the hit ratio"),
+    outside("dlsm-fig02", "lowest queries per second", "235 of 50: as the hit ratio"),
+    outside("dlsm-fig02", "highest queries per second", "6,323 of 850: as the hit ratio"),
     outside(
         "dlsm-fig10",
         "queries per second",
@@ -176,6 +183,8 @@ mod tests {
                 name: number.to_owned(),
                 unit: String::new(),
                 statistic: String::new(),
+                span: None,
+                over_span: None,
                 ours,
                 paper: None,
                 low: Some(low),
@@ -203,6 +212,8 @@ mod tests {
             name: listed.number.to_owned(),
             unit: String::new(),
             statistic: String::new(),
+            span: None,
+            over_span: None,
             ours: 1.0,
             paper: None,
             low: None,

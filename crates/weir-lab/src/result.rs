@@ -101,6 +101,13 @@ pub struct Number {
     pub statistic: String,
     /// As measured here.
     pub ours: f64,
+    /// The part of the run that it is about, from and to on the horizontal axis; the whole run if
+    /// there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<[f64; 2]>,
+    /// The part whose value it is divided by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_span: Option<[f64; 2]>,
     /// The paper's.
     pub paper: Option<f64>,
     /// The least that is accepted.
@@ -204,6 +211,8 @@ mod tests {
             name,
             unit,
             statistic: String::new(),
+            span: None,
+            over_span: None,
             ours,
             paper: None,
             low,

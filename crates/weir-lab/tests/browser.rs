@@ -1,5 +1,5 @@
-//! Goal: a real browser shows the report on a phone without anything that sticks out, and in the dark
-//! with light text. Method: a page of made-up results in a frame that is 400 pixels wide, in a
+//! Goal: a real browser shows the report on a phone without anything that sticks out, and in the
+//! dark with light text. Method: a page of made-up results in a frame that is 400 pixels wide, in a
 //! Chromium without a window; a script around the frame writes down what it measures. Without a
 //! browser nothing is checked, and the test says so: it is no package that the project needs.
 
@@ -17,16 +17,17 @@ fn results() -> Vec<Outcome> {
         "experiment": "made-up", "paper": "LSbM", "figure": "12",
         "title": "A title that is longer than a phone is wide, under writes, reads in a hot range",
         "scale": 64, "seed": 1,
-        "command": "weir lab run made-up --scale 64 --seed 1 --set store.block_cache_bytes=6442450944",
+        "command": "weir lab run made-up --scale 64 --set store.block_cache_bytes=6442450944",
         "settings": {"a run with a long name: policies.two_phase.base_level_bytes": "1073741824"},
         "kind": "bars", "x": {"label": "tree", "unit": ""}, "y": {"label": "gain", "unit": "1/s"},
         "series": [{"name": "gain", "unit": "1/s", "points": [[0, 1234.5], [1, 2345.6]],
                     "labels": ["bLSM", "key-value cache"]}],
         "paper_lines": [], "virtual_seconds": 1.0, "real_seconds": 1.0,
-        "notes": ["bLSM at its end: level_4_and_a_word_that_is_much_longer_than_a_phone_is_wide_ha"],
+        "notes": ["bLSM at its end: level_4_and_a_word_that_is_much_longer_than_a_phone_is"],
         "numbers": [{"name": "update rate, level 1 over level 2, two-phase", "unit": "1/s",
                      "statistic": "mean of windows", "ours": 1234.5, "paper": 2000.0,
-                     "low": 1000.0, "high": 3000.0, "note": "where the bounds come from, at length"}]
+                     "low": 1000.0, "high": 3000.0,
+                     "note": "where the bounds come from, at length"}]
     }"#;
     let first = Outcome::from_json(text).expect("a result");
     let second = Outcome { seed: 2, ..first.clone() };
@@ -70,8 +71,10 @@ fn a_phone_shows_the_report() {
         <iframe width="400" height="800" style="border: 0" src="page.html" onload="
             const page = this.contentDocument.documentElement, body = this.contentDocument.body;
             const color = (what) => getComputedStyle(body)[what].replaceAll(' ', '');
-            const height = Math.round(page.querySelector('figure svg').getBoundingClientRect().height);
-            document.title = [page.scrollWidth, page.clientWidth, height, color('color'), color('backgroundColor')].join(' ');
+            const figure = page.querySelector('figure svg').getBoundingClientRect();
+            const colors = [color('color'), color('backgroundColor')];
+            const sizes = [page.scrollWidth, page.clientWidth, Math.round(figure.height)];
+            document.title = sizes.concat(colors).join(' ');
         "></iframe>"#,
     );
     for (dark, ink, paper) in

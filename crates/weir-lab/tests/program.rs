@@ -96,8 +96,8 @@ fn seeds_are_tabled() {
     let (code, out, err) = lab(&["table", "--markdown"], dir.path());
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     for line in [
-        "| experiment | scale | number | kind | paper | accepted | seed 1 | seed 2 | range | verdict \
-         | where the bounds come from |",
+        "| experiment | scale | number | kind | paper | accepted | seed 1 | seed 2 | range | \
+         verdict | where the bounds come from |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         "| a | 1/64 | gain | reproduction | 2 | 1 to 3 | 2 | 3.5 | 2 to 3.5 | OUTSIDE | half and \
          twice |",

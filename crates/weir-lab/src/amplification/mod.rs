@@ -129,6 +129,8 @@ fn number(row: &Row) -> Number {
         name: row.name(),
         unit: row.what.unit().to_owned(),
         statistic: String::new(),
+        span: None,
+        over_span: None,
         ours: row.measured,
         paper: Some(row.measured.clamp(low, high)),
         low: Some(bounds.0),

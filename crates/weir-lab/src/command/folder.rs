@@ -1,6 +1,6 @@
 //! The folder of results. A result is three files there: `NAME-sSCALE.json`, `.svg` and `.png`,
-//! with the seed in the name if it is not the usual one, and with what `--set` set. The JSON file is
-//! the result; the others are drawn from it.
+//! with the seed in the name if it is not the usual one, and with what `--set` set. The JSON file
+//! is the result; the others are drawn from it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -117,6 +117,11 @@ pub struct Wanted {
     pub over: Option<String>,
     /// The run whose value is taken from it.
     pub less: Option<String>,
+    /// The part of the run that it is taken from, from and to, in the paper's seconds; the whole
+    /// run if it is missing. The paper states courses over time in words, as here.
+    pub span: Option<[f64; 2]>,
+    /// The part of the same run whose value it is divided by.
+    pub over_span: Option<[f64; 2]>,
     /// A formula's value that it is divided by.
     pub over_value: Option<f64>,
     /// The paper's value at scale 1.
@@ -142,6 +147,13 @@ impl Wanted {
         for name in named.into_iter().flatten() {
             if !runs.iter().any(|run| run.name == *name) {
                 return Err(format!("there is no run {name:?}"));
+            }
+        }
+        for [from, to] in [self.span, self.over_span].into_iter().flatten() {
+            let mut named = runs.iter().filter(|run| named.contains(&Some(&run.name)));
+            let beyond = named.any(|run| to > run.settings.time.seconds);
+            if !(0.0..to).contains(&from) || beyond {
+                return Err(format!("the span from {from} to {to} is not in the run"));
             }
         }
         if self.over_value == Some(0.0) {

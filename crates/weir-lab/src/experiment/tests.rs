@@ -126,8 +126,8 @@ fn options_are_set_from_outside() {
     assert!(parse(TEXT).expect("parses").set.is_empty());
 }
 
-/// Goal: what is set from outside is refused by its name if there is no such option, or its value is
-/// of a wrong type, does not fit the rest or would have no effect.
+/// Goal: what is set from outside is refused by its name if there is no such option, or its value
+/// is of a wrong type, does not fit the rest or would have no effect.
 #[test]
 fn options_from_outside_are_refused() {
     for (set, error) in [
@@ -193,6 +193,18 @@ fn differences_have_reasons() {
     ] {
         let error = with(bounds, differs).expect_err(named);
         assert!(error.contains(named), "{named} in {error}");
+    }
+}
+
+/// Goal: a number may be about a part of the run, which lies in it. Method: parts that do and that
+/// do not, of 20,000 s.
+#[test]
+fn spans_lie_in_the_run() {
+    let with = |span: &str| parse(&TEXT.replacen("over = \"b\"", span, 1));
+    let sound = with("span = [10000.0, 20000.0]\nover_span = [0.0, 10000.0]").expect("parses");
+    assert_eq!(sound.numbers[0].over_span, Some([0.0, 10_000.0]));
+    for span in ["span = [10000.0, 20001.0]", "over_span = [5.0, 5.0]", "span = [-1.0, 5.0]"] {
+        assert!(with(span).is_err_and(|e| e.contains("is not in the run")), "{span}");
     }
 }
 

@@ -51,15 +51,17 @@ const SERIES: [RGBColor; 8] = [
     RGBColor(102, 51, 153),
 ];
 const NEUTRAL: RGBColor = RGBColor(68, 68, 68);
+const SPAN: RGBColor = RGBColor(214, 222, 235);
 
 /// What stands for a colour on a dark page; the others are seen on both.
-const DARK: [(RGBColor, &str); 10] = [
+const DARK: [(RGBColor, &str); 11] = [
     (BACKGROUND, "var(--paper)"),
     (INK, "var(--ink)"),
     (FAINT_INK, "var(--faint)"),
     (AXIS, "#8a8f98"),
     (GRID, "var(--line)"),
     (NEUTRAL, "#c4c7cc"),
+    (SPAN, "#39424f"),
     (SERIES[0], "#3f9ce0"),
     (SERIES[1], "#f0803c"),
     (SERIES[6], "#9a9a9a"),
@@ -233,10 +235,36 @@ fn draw_panel<DB: DrawingBackend>(
         }
         return Ok(());
     }
+    draw_spans(root, &mut chart, picture)?;
     for line in &panel.lines {
         draw_line(&mut chart, picture, panel, line)?;
     }
     draw_labels(root, &chart, picture, panel)
+}
+
+/// Parts of the horizontal axis, shaded, with their letters at the top.
+fn draw_spans<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    chart: &mut Chart<'_, DB>,
+    picture: &Picture,
+) -> Done {
+    let rows = chart.plotting_area().get_y_axis_pixel_range();
+    for span in &picture.spans {
+        let at = |x: f64| chart.backend_coord(&(picture.x.place(x), 0.0)).0;
+        // A gap, so that neighbours are told apart.
+        let (left, right) = (at(span.ends[0]) + 1, at(span.ends[1]) - 1);
+        let top = rows.start + 1 + 16 * span.lane;
+        let band = [(left, top), (right.max(left + 1), top + 15)];
+        root.draw(&Rectangle::new(band, SPAN.filled())).map_err(text)?;
+        for edge in [left, right] {
+            let line = vec![(edge, top), (edge, rows.end)];
+            root.draw(&PathElement::new(line, SPAN.stroke_width(1))).map_err(text)?;
+        }
+        let style = style(SMALL_EM, false, INK, HPos::Center, VPos::Center);
+        let middle = (i32::midpoint(left, right), top + 8);
+        root.draw_text(&span.letter.to_string(), &style, middle).map_err(text)?;
+    }
+    Ok(())
 }
 
 /// One line or cloud.
@@ -442,7 +470,7 @@ fn draw_legend<DB: DrawingBackend>(
                 let path = vec![(x + dash.0, y), (x + dash.1, y)];
                 root.draw(&PathElement::new(path, color.stroke_width(2))).map_err(text)?;
             }
-        } else if bars {
+        } else if bars || entry.color == Color::Span {
             let square = [(x + 8, y - 6), (x + SWATCH, y + 6)];
             root.draw(&Rectangle::new(square, color.filled())).map_err(text)?;
         } else {
@@ -461,6 +489,7 @@ fn rgb(color: Color) -> RGBColor {
     match color {
         Color::Series(i) => SERIES[i % SERIES.len()],
         Color::Neutral => NEUTRAL,
+        Color::Span => SPAN,
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::result::{Kind, Result as Outcome, Series};
+use crate::result::{Kind, Result as Outcome, Series, Verdict};
 use crate::seeds::{Counts, Group};
 use crate::show;
 
@@ -51,6 +51,18 @@ pub(super) struct Picture {
     /// One for each unit, above one another.
     pub(super) panels: Vec<Panel>,
     pub(super) legend: Vec<Entry>,
+    /// Parts of the horizontal axis that the paper says something about.
+    pub(super) spans: Vec<Span>,
+}
+
+/// A part of the horizontal axis, from and to.
+#[derive(Debug, PartialEq)]
+pub(super) struct Span {
+    pub(super) ends: [f64; 2],
+    /// Under which the legend says what is said of it.
+    pub(super) letter: char,
+    /// Parts that overlap lie below one another.
+    pub(super) lane: i32,
 }
 
 /// Lines of one unit.
@@ -94,6 +106,8 @@ pub(super) enum Color {
     Series(usize),
     /// Of a line of the paper that belongs to no series.
     Neutral,
+    /// Of parts of the horizontal axis.
+    Span,
 }
 
 impl Picture {
@@ -140,6 +154,7 @@ impl Picture {
             let text = paper_name(of_tree(&line.name, one_measure), is_mean);
             add(&mut legend, Entry { text, color, dashed: true });
         }
+        let spans = spans(result, &mut legend);
         if panels.is_empty() {
             let nothing = Series {
                 name: String::new(),
@@ -168,7 +183,7 @@ impl Picture {
             set => format!(" · not the experiment: {set}"),
         };
         let title = result.title.clone();
-        Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
+        Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend, spans }
     }
 }
 
@@ -178,6 +193,7 @@ fn printable(result: &Outcome) -> Outcome {
     let texts = [&mut result.title, &mut result.paper, &mut result.figure];
     let axes = [&mut result.x, &mut result.y];
     let axes = axes.into_iter().flat_map(|axis| [&mut axis.label, &mut axis.unit]);
+    let axes = axes.chain(result.numbers.iter_mut().map(|number| &mut number.name));
     let series = result.series.iter_mut().chain(&mut result.paper_lines);
     let series = series.flat_map(|s| [&mut s.name, &mut s.unit].into_iter().chain(&mut s.labels));
     for text in texts.into_iter().chain(axes).chain(series) {
@@ -207,7 +223,7 @@ impl Panel {
             Kind::Lines | Kind::Scatter => min > 0.0 && max / min >= 1000.0,
             // Rates that far apart: on a linear axis the slowest would lie on the ground. A few
             // windows that stand out do not make it logarithmic.
-            Kind::Time => !self.unit.is_empty() && self.unit != "%" && self.range() >= 30.0,
+            Kind::Time => !self.unit.is_empty() && self.unit != "%" && self.range() >= 20.0,
         };
         self.y = if log {
             Scale::logarithmic(&values, false)
@@ -381,6 +397,33 @@ fn paper_name(name: &str, is_mean: bool) -> String {
     }
 }
 
+/// The parts of the run that numbers are about, each under a letter, which the legend explains.
+fn spans(result: &Outcome, legend: &mut Vec<Entry>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    if result.kind != Kind::Time {
+        return spans;
+    }
+    for (number, letter) in result.numbers.iter().filter(|n| n.span.is_some()).zip('a'..='z') {
+        for ends in [number.span, number.over_span].into_iter().flatten() {
+            let taken = |lane: i32| {
+                let overlaps = |s: &Span| s.ends[0] < ends[1] && ends[0] < s.ends[1];
+                spans.iter().any(|span| span.lane == lane && overlaps(span))
+            };
+            let lane = (0..).find(|lane| !taken(*lane)).unwrap_or_default();
+            spans.push(Span { ends, letter, lane });
+        }
+        let verdict = match number.verdict() {
+            Verdict::Holds => "holds",
+            Verdict::Differs => "differs",
+            Verdict::Fails => "outside",
+            Verdict::Open => "open",
+        };
+        let text = format!("{letter}: {} ({verdict})", number.name);
+        add(legend, Entry { text, color: Color::Span, dashed: false });
+    }
+    spans
+}
+
 /// Adds an entry to the legend, once.
 fn add(legend: &mut Vec<Entry>, entry: Entry) {
     let same = |e: &Entry| (&e.text, e.color, e.dashed) == (&entry.text, entry.color, entry.dashed);
@@ -501,6 +544,27 @@ mod tests {
     /// The picture of one result.
     fn picture(result: &Outcome) -> Picture {
         Picture::of(&groups([result])[0])
+    }
+
+    /// Goal: what a number says of a part of the run is marked there and explained below. Method:
+    /// two numbers that share a part.
+    #[test]
+    fn parts_of_the_run_are_marked() {
+        let mut result = samples().swap_remove(0);
+        result.numbers.push(crate::result::Number {
+            name: "falls".into(),
+            span: Some([100.0, 200.0]),
+            over_span: Some([0.0, 100.0]),
+            ..result.numbers[0].clone()
+        });
+        let again = crate::result::Number { over_span: None, ..result.numbers[1].clone() };
+        result.numbers.push(crate::result::Number { name: "is low".into(), ..again });
+        let picture = picture(&result);
+        let wanted = [([100.0, 200.0], 'a', 0), ([0.0, 100.0], 'a', 0), ([100.0, 200.0], 'b', 1)];
+        let wanted = wanted.map(|(ends, letter, lane)| Span { ends, letter, lane });
+        assert_eq!(picture.spans, wanted);
+        let texts: Vec<&str> = picture.legend.iter().map(|e| e.text.as_str()).collect();
+        assert!(texts.ends_with(&["a: falls (holds)", "b: is low (holds)"]), "{texts:?}");
     }
 
     /// Goal: bars of several seeds are means with their ranges, and say so; a line is the first

@@ -23,6 +23,8 @@ fn number(name: &str, unit: &str, ours: f64, paper: f64, low: f64, high: f64) ->
         name: name.into(),
         unit: unit.into(),
         statistic: String::new(),
+        span: None,
+        over_span: None,
         ours,
         paper: Some(paper),
         differs: None,

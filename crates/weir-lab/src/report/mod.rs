@@ -108,9 +108,10 @@ fn plural(count: usize, what: &str) -> String {
 
 fn contents(groups: &[Group<'_>]) -> String {
     let mut out = String::from(
-        "<nav aria-label=\"Contents\" class=\"wide\">\n<table class=\"contents\">\n<thead><tr><th>Figure</th>\
-         <th>Experiment</th><th>Scale</th><th class=\"n\">Seeds</th><th class=\"n\">Holds</th><th class=\"n\">Differs</th>\
-         <th class=\"n\">Outside</th><th class=\"n\">No bounds</th><th class=\"n\">Guards</th></tr>\
+        "<nav aria-label=\"Contents\" class=\"wide\">\n<table class=\"contents\">\n\
+         <thead><tr><th>Figure</th><th>Experiment</th><th>Scale</th><th class=\"n\">Seeds</th>\
+         <th class=\"n\">Holds</th><th class=\"n\">Differs</th><th class=\"n\">Outside</th>\
+         <th class=\"n\">No bounds</th><th class=\"n\">Guards</th></tr>\
          </thead>\n",
     );
     for of_paper in groups.chunk_by(|a, b| a.first().paper == b.first().paper) {
