@@ -217,7 +217,8 @@ fn numbers(group: &Group<'_>) -> String {
             Verdict::Fails => ("fails", "✗ outside"),
             Verdict::Open => ("open", "– no bounds"),
         };
-        let values: Vec<String> = over.values.iter().map(|(_, value)| number(*value)).collect();
+        let each = |(_, value): &(u64, f64)| format!("<span>{}</span>", number(*value));
+        let values: Vec<String> = over.values.iter().map(each).collect();
         let range = if several {
             format!("<td class=\"accepted\" data-label=\"Range\">{}</td>", over.spread())
         } else {
@@ -233,7 +234,7 @@ fn numbers(group: &Group<'_>) -> String {
             escaped(&over.name()),
             how(wanted),
             wanted.paper.map_or("–".to_owned(), number),
-            values.join("<br/>"),
+            values.join(" "),
             bounds(wanted),
             escaped(&why(wanted))
         );
