@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::document::{Files, Source};
+use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
@@ -49,12 +49,12 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// What is wrong with one of them: a mistake in a file that is built in.
 pub fn all() -> Result<Vec<Experiment>, String> {
-    ALL.iter().map(|(name, text)| built_in(name, text)).collect()
+    ALL.iter().map(|(name, text)| built_in(name, text, &[])).collect()
 }
 
-fn built_in(name: &str, text: &str) -> Result<Experiment, String> {
+fn built_in(name: &str, text: &str, sets: &[Set]) -> Result<Experiment, String> {
     let source = Source { name: format!("{name}.toml"), text: text.to_owned() };
-    Experiment::parse(name, &Files::read(source, &base)?)
+    Experiment::parse(name, &Files::read(source, &base)?.with(sets)?)
 }
 
 /// The base called `name` in the file `from`: one that is built in, or the path of a file, seen
@@ -77,13 +77,13 @@ fn source(path: &Path) -> Result<Source, String> {
     Ok(Source { name, text })
 }
 
-/// The experiment in the file `path`.
+/// The experiment in the file `path`, with `sets` for every run.
 ///
 /// # Errors
-/// A file that cannot be read, or what is wrong with it, and where.
-pub fn in_file(path: &Path) -> Result<Experiment, String> {
+/// A file that cannot be read, or what is wrong with it or with what is set, and where.
+pub fn in_file(path: &Path, sets: &[Set]) -> Result<Experiment, String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut experiment = Experiment::parse(&stem, &Files::read(source(path)?, &base)?)?;
+    let mut experiment = Experiment::parse(&stem, &Files::read(source(path)?, &base)?.with(sets)?)?;
     experiment.source = path.display().to_string();
     Ok(experiment)
 }
@@ -93,11 +93,19 @@ pub fn in_file(path: &Path) -> Result<Experiment, String> {
 /// # Errors
 /// If there is none, with the names that there are.
 pub fn named(name: &str) -> Result<Experiment, String> {
+    named_with(name, &[])
+}
+
+/// The experiment called `name`, with `sets` for every run.
+///
+/// # Errors
+/// If there is none, with the names that there are; what is wrong with what is set.
+pub fn named_with(name: &str, sets: &[Set]) -> Result<Experiment, String> {
     let found = ALL.iter().find(|(known, _)| *known == name);
     let (name, text) = found.ok_or_else(|| {
         format!("there is no experiment {name:?}; there are: {}", names().join(", "))
     })?;
-    built_in(name, text)
+    built_in(name, text, sets)
 }
 
 #[cfg(test)]
@@ -129,7 +137,7 @@ mod tests {
             assert!(ALL.iter().chain(&BASES).any(|(_, text)| text.contains(&named)), "{base}");
         }
         assert!(named("nothing").is_err());
-        let error = built_in("x", "base = \"nothing\"").expect_err("no such base");
+        let error = built_in("x", "base = \"nothing\"", &[]).expect_err("no such base");
         assert!(error.contains("x.toml: line 1: base: ") && error.contains("lsbm-6.1"), "{error}");
     }
 

@@ -10,8 +10,9 @@
 //! all files of a document, one behind the other: each is parsed behind as many blanks as the files
 //! before it have bytes.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -32,9 +33,52 @@ pub struct Source {
 /// Finds a base by its name, for the file of the other name.
 pub type FindBase<'a> = &'a dyn Fn(&str, &str) -> Result<Source, String>;
 
-/// A file and its base, the base of that, and so on.
+/// A file and its base, the base of that, and so on; and options that are set from outside.
 pub struct Files {
     files: Vec<File>,
+    /// One line each, behind the files.
+    sets: Vec<File>,
+}
+
+/// An option that is set from outside, by its full name: `store.eviction=clock_pro`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// Its full name.
+    pub option: String,
+    /// Its value as it was typed: any of TOML, or a name without quotes.
+    pub value: String,
+}
+
+impl FromStr for Set {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (option, value) =
+            text.split_once('=').ok_or("this is no OPTION=VALUE, such as store.eviction=lru")?;
+        let (option, value) = (option.trim().to_owned(), value.trim().to_owned());
+        if option.is_empty() || value.is_empty() {
+            return Err("the option or its value is missing".into());
+        }
+        Ok(Self { option, value })
+    }
+}
+
+impl Display for Set {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.option, self.value)
+    }
+}
+
+impl Set {
+    /// One line of TOML; what is no value there is a name.
+    fn to_toml(&self) -> String {
+        let key = toml::Value::String(self.option.clone());
+        let line = format!("{key} = {}", self.value);
+        match toml::from_str::<toml::Table>(&line) {
+            Ok(table) if table.len() == 1 => line,
+            _ => format!("{key} = {}", toml::Value::String(self.value.clone())),
+        }
+    }
 }
 
 struct File {
@@ -52,6 +96,8 @@ pub struct Document<'t> {
     files: &'t Files,
     /// What they say; callers take out what needs more than its type says.
     pub table: Table<'t>,
+    /// What is set from outside, by full names.
+    pub sets: DeTable<'t>,
 }
 
 impl Files {
@@ -60,13 +106,29 @@ impl Files {
     /// # Errors
     /// A base that is not found, too many, or one that builds on itself, and where it is named.
     pub fn read(source: Source, find: FindBase<'_>) -> Result<Self, String> {
-        let mut all = Self { files: Vec::new() };
+        let mut all = Self { files: Vec::new(), sets: Vec::new() };
         let mut next = Some(source);
         while let Some(source) = next {
             all.push(source);
             next = all.next(find)?;
         }
         Ok(all)
+    }
+
+    /// The same with `sets`; what is wrong with one of them is said of it.
+    ///
+    /// # Errors
+    /// An option is set twice.
+    pub fn with(mut self, sets: &[Set]) -> Result<Self, String> {
+        for (i, set) in sets.iter().enumerate() {
+            if sets[..i].iter().any(|other| other.option == set.option) {
+                return Err(format!("--set {set}: {} is set twice", set.option));
+            }
+            let start = self.end();
+            let text = " ".repeat(start) + &set.to_toml();
+            self.sets.push(File { name: format!("--set {set}"), text, start });
+        }
+        Ok(self)
     }
 
     /// The base of the last file, if it has one.
@@ -101,9 +163,13 @@ impl Files {
         self.files.first().map_or("", |file| &file.name)
     }
 
+    /// Where the next file starts: one more, so that the end of a file is not its start.
+    fn end(&self) -> usize {
+        self.sets.last().or(self.files.last()).map_or(0, |last| last.text.len() + 1)
+    }
+
     fn push(&mut self, source: Source) {
-        // One more, so that the end of a file is not the start of the next.
-        let start = self.files.last().map_or(0, |last| last.text.len() + 1);
+        let start = self.end();
         let text = " ".repeat(start) + &source.text;
         self.files.push(File { name: source.name, text, start });
     }
@@ -117,6 +183,9 @@ impl Files {
 
     /// An error at `place`.
     fn wrong(&self, place: Range<usize>, message: &dyn Display) -> String {
+        if let Some(set) = self.sets.iter().rfind(|set| set.start <= place.start) {
+            return format!("{}: {message}", set.name);
+        }
         let file = self.files.iter().rfind(|file| file.start <= place.start);
         let line = file
             .and_then(|file| file.text.get(..place.start))
@@ -138,7 +207,11 @@ impl<'t> Document<'t> {
             overlay(&mut table, upper.into_inner());
         }
         table.remove("base");
-        Ok(Self { files, table: Spanned::new(span, table) })
+        let mut sets = DeTable::new();
+        for set in &files.sets {
+            sets.extend(files.parse(set)?.into_inner());
+        }
+        Ok(Self { files, table: Spanned::new(span, table), sets })
     }
 
     /// `table` as a `T`.

@@ -3,7 +3,8 @@
 //!
 //! [`catalog`] has all experiments, [`suite`] runs them. [`experiment`] is what an experiment
 //! states (one TOML file per figure), [`result`] what comes out of it (one JSON file per figure),
-//! [`plot`] and [`report`] how people see that.
+//! [`plot`] and [`report`] how people see that. [`required`] is what has to come out, [`invented`]
+//! what must not go unnoticed.
 //!
 //! Uses the engine's public interface and `weir::sim`, nothing else.
 
@@ -18,6 +19,7 @@ pub mod experiment;
 pub mod files;
 pub mod formulas;
 mod image;
+pub mod invented;
 pub mod measure;
 pub mod operations;
 pub mod outcome;
@@ -26,7 +28,9 @@ pub mod plot;
 pub mod policies;
 pub mod record;
 pub mod report;
+pub mod required;
 pub mod result;
+pub mod seeds;
 pub mod settings;
 pub mod show;
 pub mod simulate;

@@ -36,9 +36,15 @@ enum Command {
     /// Make one HTML page of the results in a folder
     #[command(after_help = EXIT_CODES)]
     Report(command::report::ReportArgs),
+    /// Print every number of the results in a folder, its seeds beside one another
+    #[command(after_help = EXIT_CODES)]
+    Table(command::table::TableArgs),
     /// Check the results in a folder against their bounds
     #[command(after_help = EXIT_CODES)]
     Check(command::check::CheckArgs),
+    /// Put errors into experiments and see whether their numbers notice
+    #[command(after_help = EXIT_CODES)]
+    Errors(command::errors::ErrorsArgs),
     /// Measure what each policy writes, reads and stores, beside the formulas
     #[command(after_help = EXIT_CODES)]
     Amplification(command::amplification::AmplificationArgs),
@@ -69,7 +75,9 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
         Command::Show(args) => command::show::run(args, out),
         Command::Run(args) => command::run::run(args, out),
         Command::Report(args) => command::report::run(args, out),
+        Command::Table(args) => command::table::run(args, out),
         Command::Check(args) => command::check::run(args, out),
+        Command::Errors(args) => command::errors::run(args, out),
         Command::Amplification(args) => command::amplification::run(args, out),
         Command::Disk(args) => command::disk::run(args, out),
     }

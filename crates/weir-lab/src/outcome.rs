@@ -22,6 +22,9 @@ pub(crate) fn outcome(
     let numbers =
         experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, factor));
     let mut notes = experiment.notes.clone();
+    if !experiment.set.is_empty() {
+        notes.insert(0, not_the_experiment(experiment));
+    }
     notes.push(match run_scale {
         1 => "data, caches, files and durations are the paper's".to_owned(),
         scale => format!(
@@ -40,7 +43,7 @@ pub(crate) fn outcome(
     }
     let axis = |axis: &Axis| Axis { label: axis.label.clone(), unit: axis.unit.clone() };
     let lines = experiment.paper_lines.iter().map(|line| Series {
-        name: line.name.clone(),
+        name: named(&line.name),
         unit: line.unit.clone(),
         points: line.points.clone(),
         labels: line.labels.clone(),
@@ -52,8 +55,9 @@ pub(crate) fn outcome(
         title: experiment.title.clone(),
         scale,
         seed,
-        command: format!("weir lab run {} --scale {} --seed {}", experiment.source, scale, seed),
+        command: command(experiment, scale, seed),
         settings: settings(experiment, run_scale),
+        set: experiment.set.clone(),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
         y: axis(&experiment.plot.y),
@@ -66,10 +70,33 @@ pub(crate) fn outcome(
     })
 }
 
+/// What makes the result again.
+fn command(experiment: &Experiment, scale: u32, seed: u64) -> String {
+    let mut text = format!("weir lab run {} --scale {scale} --seed {seed}", experiment.source);
+    for (option, value) in &experiment.set {
+        text += &format!(" --set {option}={value}");
+    }
+    text
+}
+
+/// What a reader must know first of a result whose options were set from outside.
+fn not_the_experiment(experiment: &Experiment) -> String {
+    let set = experiment.set.iter().map(|(option, value)| format!("{option} is {value}"));
+    let set = set.collect::<Vec<_>>().join(", ");
+    format!(
+        "this is not the experiment {}: by --set, {set} for every run, whatever the experiment \
+         says; its numbers are held against the bounds of the experiment, and count nowhere",
+        experiment.name
+    )
+}
+
 /// Every option, and where a run differs, that run's; scaled.
 fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
     let mut all = experiment.options.clone();
     all.insert("scale".into(), scale.to_string());
+    for (option, value) in &experiment.set {
+        all.insert(format!("--set {option}"), value.clone());
+    }
     for run in &experiment.runs {
         for (option, value) in &run.set {
             all.insert(format!("{}: {option}", run.name), value.clone());
@@ -89,6 +116,20 @@ fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
     })
 }
 
+/// A measure of a run, as the legend has it.
+fn of_run(run: &str, measure: &str) -> String {
+    format!("{run}: {}", measure::words(measure))
+}
+
+/// `name` with the words of the measure that it is, or that it ends with behind a run's name: as
+/// series are called, so that a line of the paper finds the one that it belongs to.
+fn named(name: &str) -> String {
+    match name.rsplit_once(": ") {
+        Some((run, measure)) => of_run(run, measure),
+        None => measure::words(name).to_owned(),
+    }
+}
+
 fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec<Series>, String> {
     let plot = &experiment.plot;
     let runs = || experiment.runs.iter().zip(records);
@@ -102,7 +143,7 @@ fn series(experiment: &Experiment, records: &[Record], scale: f64) -> Result<Vec
                     runs().map(|(_, record)| value(record, measure, scale)).collect();
                 let points = values?.into_iter().enumerate().map(|(i, v)| [i as f64, v]).collect();
                 Ok(Series {
-                    name: measure.clone(),
+                    name: named(measure),
                     unit: measure::unit(measure).to_owned(),
                     points,
                     labels: experiment.runs.iter().map(|run| run.name.clone()).collect(),
@@ -145,7 +186,7 @@ fn over_time(
             if several && points.iter().all(|point| point[1] == 0.0) {
                 continue;
             }
-            let name = if several { format!("{}: {measure}", run.name) } else { run.name.clone() };
+            let name = if several { of_run(&run.name, measure) } else { run.name.clone() };
             all.push(Series {
                 name,
                 unit: measure::unit(measure).to_owned(),
@@ -173,7 +214,7 @@ fn over_parameter(
                     Ok([level as f64, value(record, &format!("{base}_{level}"), scale)?])
                 };
                 all.push(Series {
-                    name: format!("{}: {base}", run.name),
+                    name: of_run(&run.name, base),
                     unit: measure::unit(base).to_owned(),
                     points: levels.map(point).collect::<Result<_, String>>()?,
                     labels: Vec::new(),
@@ -183,8 +224,7 @@ fn over_parameter(
             let Some(point) = &run.point else { continue };
             let value = [point.x, value(record, measure, scale)?];
             let several = experiment.plot.measures.len() > 1;
-            let name =
-                if several { format!("{}: {measure}", point.series) } else { point.series.clone() };
+            let name = if several { of_run(&point.series, measure) } else { point.series.clone() };
             match all.iter_mut().skip(first).find(|line| line.name == name) {
                 Some(line) => line.points.push(value),
                 None => all.push(Series {
@@ -205,7 +245,7 @@ fn number(
     records: &[Record],
     scale: f64,
 ) -> Result<Number, String> {
-    let of = |name: &str, phase: Option<&str>| -> Result<f64, String> {
+    let of_span = |name: &str, phase: Option<&str>, span: Option<[f64; 2]>| {
         let place = experiment.runs.iter().position(|run| run.name == name);
         let record = place.and_then(|i| records.get(i)).ok_or("a run is missing")?;
         let mut record = Cow::Borrowed(record);
@@ -215,13 +255,23 @@ fn number(
         if let Some(name) = &wanted.clients {
             record = Cow::Owned(record.of_clients(name).ok_or("a group of clients is missing")?);
         }
+        if let Some(span) = span {
+            record = Cow::Owned(measure::within(&record, span.map(|seconds| seconds / scale)));
+        }
         value(&record, &wanted.measure, scale)
     };
-    let mut ours = of(&wanted.run, wanted.phase.as_deref())?;
-    let other = wanted.over_phase.as_deref().or(wanted.phase.as_deref());
+    let of = |name: &str, phase: Option<&str>| of_span(name, phase, wanted.span);
+    let phase = wanted.phase.as_deref();
+    let mut ours = of(&wanted.run, phase)?;
+    let other = wanted.over_phase.as_deref().or(phase);
     let mut unit = measure::unit(&wanted.measure).to_owned();
     if let Some(over) = &wanted.over {
         let under = of(over, other)?;
+        ours = if under == 0.0 { 0.0 } else { ours / under };
+        unit.clear();
+    }
+    if let Some(span) = wanted.over_span {
+        let under = of_span(&wanted.run, phase, Some(span))?;
         ours = if under == 0.0 { 0.0 } else { ours / under };
         unit.clear();
     }
@@ -235,7 +285,10 @@ fn number(
     Ok(Number {
         name: wanted.name.clone(),
         unit,
+        statistic: measure::statistic(&wanted.measure).to_owned(),
         ours,
+        span: wanted.span,
+        over_span: wanted.over_span,
         paper: wanted.paper,
         low: wanted.low,
         high: wanted.high,

@@ -3,6 +3,7 @@
 //! Counters only; what is derived from them is `measure`'s.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use weir::defaults::LEVELS;
@@ -177,13 +178,19 @@ impl Record {
     #[must_use]
     pub fn of_phase(&self, name: &str) -> Option<Self> {
         let phase = self.phases.iter().find(|phase| phase.name == name)?;
-        let samples = self.samples.get(phase.first..=phase.last)?.to_vec();
+        self.cut(name, phase.first..phase.last + 1)
+    }
+
+    /// The same, of these samples alone; `None` if there are none.
+    #[must_use]
+    pub fn cut(&self, name: &str, part: Range<usize>) -> Option<Self> {
+        let samples = self.samples.get(part.clone()).filter(|part| !part.is_empty())?.to_vec();
         let whole = Measured { name: name.to_owned(), first: 0, last: samples.len() - 1 };
-        let of_phase = |(name, windows): (&String, &Vec<Work>)| {
-            let windows = windows.get(phase.first..=phase.last).unwrap_or_default();
+        let of_part = |(name, windows): (&String, &Vec<Work>)| {
+            let windows = windows.get(part.clone()).unwrap_or_default();
             (name.clone(), windows.to_vec())
         };
-        let clients = self.clients.iter().map(of_phase).collect();
+        let clients = self.clients.iter().map(of_part).collect();
         Some(Self { samples, phases: vec![whole], clients, ..self.clone() })
     }
 

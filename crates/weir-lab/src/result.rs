@@ -29,6 +29,10 @@ pub struct Result {
     /// Every option at scale 1 by its name, such as `store.policy`, and `bLSM: store.policy` where
     /// the run called bLSM has its own.
     pub settings: BTreeMap<String, String>,
+    /// The options that `--set` gave every run, by their full names. A result that has any is of
+    /// another experiment than its name says: it proves nothing about that one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
     /// How it wants to be drawn.
     pub kind: Kind,
     /// Horizontal axis.
@@ -92,8 +96,18 @@ pub struct Number {
     pub name: String,
     /// Its unit; empty for a plain number.
     pub unit: String,
+    /// How it is made of windows: `mean of windows`; empty if it is not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub statistic: String,
     /// As measured here.
     pub ours: f64,
+    /// The part of the run that it is about, from and to on the horizontal axis; the whole run if
+    /// there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<[f64; 2]>,
+    /// The part whose value it is divided by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_span: Option<[f64; 2]>,
     /// The paper's.
     pub paper: Option<f64>,
     /// The least that is accepted.
@@ -173,6 +187,13 @@ impl Result {
         serde_json::from_str(text).map_err(|e| format!("this is no result of an experiment: {e}"))
     }
 
+    /// `store.eviction = clock_pro`, one after the other; empty if nothing was set.
+    #[must_use]
+    pub fn shown_set(&self) -> String {
+        let each = |(option, value): (&String, &String)| format!("{option} = {value}");
+        self.set.iter().map(each).collect::<Vec<_>>().join(", ")
+    }
+
     /// The number called `name`.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<&Number> {
@@ -189,6 +210,9 @@ mod tests {
         Number {
             name,
             unit,
+            statistic: String::new(),
+            span: None,
+            over_span: None,
             ours,
             paper: None,
             low,
@@ -253,6 +277,7 @@ mod tests {
             seed: u64::MAX,
             command: "weir lab run x".into(),
             settings: BTreeMap::from([("store.policy".into(), "leveled".into())]),
+            set: BTreeMap::from([("store.policy".into(), "leveled".into())]),
             kind: Kind::Bars,
             x: axis("x"),
             y: axis("y"),

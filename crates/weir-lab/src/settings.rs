@@ -449,6 +449,12 @@ impl Settings {
         Ok(())
     }
 
+    /// How long is measured, in seconds.
+    #[must_use]
+    pub fn measured_seconds(&self) -> f64 {
+        self.phases.iter().filter(|phase| phase.measured).map(|phase| phase.seconds).sum()
+    }
+
     /// Windows of a phase.
     #[must_use]
     pub fn windows(&self, phase: &Phase) -> u64 {

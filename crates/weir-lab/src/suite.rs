@@ -37,6 +37,13 @@ pub struct RunOptions {
     pub jobs: usize,
 }
 
+/// By how much entries are made smaller if nothing is said: as much as there are constants for, and
+/// not at all where tables would become too small for what they do not share.
+#[must_use]
+pub fn default_shrink(scale: u32) -> u32 {
+    if scale < 32 { 16 } else { 1 }
+}
+
 /// What an experiment is doing now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {

@@ -82,6 +82,109 @@ fn results_are_checked_and_reported() {
     assert_eq!((code, out.as_str()), (0, "new/page.html\n"));
 }
 
+/// Goal: seeds stand beside one another in the table, with the worst verdict and what counts.
+/// Method: made-up results of two seeds, one outside, and one of another scale.
+#[test]
+fn seeds_are_tabled() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let seed = |seed: u64, ours: f64| {
+        result("a", 64, ours).replace("\"seed\": 1", &format!("\"seed\": {seed}"))
+    };
+    put(dir.path(), "a-s64.json", &seed(1, 2.0));
+    put(dir.path(), "a-s64-seed2.json", &seed(2, 3.5));
+    put(dir.path(), "b-s8.json", &result("b", 8, 1.5));
+    let (code, out, err) = lab(&["table", "--markdown"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for line in [
+        "| experiment | scale | number | kind | paper | accepted | seed 1 | seed 2 | range | \
+         verdict | where the bounds come from |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| a | 1/64 | gain | reproduction | 2 | 1 to 3 | 2 | 3.5 | 2 to 3.5 | OUTSIDE | half and \
+         twice |",
+        "2 reproductions: 1 holds in all seeds, 1 outside, 0 differ, 0 open; 0 guards, 0 of them \
+         outside",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}\nis not in\n{out}");
+    }
+    let (code, out, _) = lab(&["table", "--scale", "8"], dir.path());
+    assert_eq!(code, 0);
+    assert!(out.starts_with("experiment  scale") && !out.contains("range"), "{out}");
+    fails(&["table", "--scale", "7"], dir.path(), 1, &["scale 7"]);
+    for wrong in [&["--seeds", "0"][..], &["--seeds", "1,1"], &["--seeds", "2", "--seed", "1"]] {
+        assert_eq!(lab(&[&["run", "lsbm-fig13"], wrong].concat(), dir.path()).0, 2, "{wrong:?}");
+    }
+}
+
+/// A list of operations in one tree, which takes a moment.
+const SHORT_LIST: &str = r#"
+base = "merfeld-4"
+paper = "Merfeld"
+figure = "(test)"
+title = "a short list"
+notes = []
+paper_lines = []
+[settings.replay]
+writes = 20_000
+gets = 2_000
+[plot]
+kind = "bars"
+x = { label = "tree", unit = "" }
+y = { label = "blocks per read", unit = "" }
+measures = ["blocks_per_read"]
+[[runs]]
+name = "tiered"
+set = { "store.write_buffer_entries" = 1000 }
+[[numbers]]
+name = "blocks per read"
+measure = "blocks_per_read"
+run = "tiered"
+low = 0.4
+high = 2.0
+note = ""
+"#;
+
+/// Goal: a result whose options were set from outside is never taken for the experiment's: its file
+/// has a name of its own and says what was set, and it is neither checked nor reported. Method: a
+/// short list of operations as it is and without filters.
+#[test]
+fn what_is_set_is_no_result_of_the_experiment() {
+    let dir = tempfile::tempdir().expect("a directory");
+    put(dir.path(), "list.toml", SHORT_LIST);
+    let run = ["run", "weir-lab/list.toml", "--scale", "1"];
+    let set = ["--set", "store.bloom_bits=1"];
+    let (code, out, err) = lab(&[&run[..], &set].concat(), dir.path());
+    assert_eq!(code, 0, "{out}{err}");
+    fails(&["check"], dir.path(), 1, &["no results but such as --set made others"]);
+    let (code, out, err) = lab(&[&run[..], &["--seeds", "2"]].concat(), dir.path());
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(dir.path().join("weir-lab/list-s1-seed2.json").is_file());
+    let file = |name: &str| {
+        let text = std::fs::read_to_string(dir.path().join("weir-lab").join(name)).expect(name);
+        Outcome::from_json(&text).expect("a result")
+    };
+    let (real, other) = (file("list-s1.json"), file("list-s1-set-store.bloom_bits-1.json"));
+    assert!(real.set.is_empty() && !real.settings.contains_key("--set store.bloom_bits"));
+    for settings in [&other.set["store.bloom_bits"], &other.settings["--set store.bloom_bits"]] {
+        assert_eq!(settings, "1");
+    }
+    assert!(other.command.ends_with("--seed 1 --set store.bloom_bits=1"), "{}", other.command);
+    assert!(other.notes[0].starts_with("this is not the experiment list"), "{}", other.notes[0]);
+    assert!(other.numbers[0].ours > real.numbers[0].ours);
+    let (_, out, _) = lab(&["check"], dir.path());
+    assert!(out.contains("left out: one result with options of --set"), "{out}");
+    assert_eq!(out.matches("blocks per read").count(), 2, "{out}");
+    let (code, out, err) = lab(&["report"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("left out: one result"), "{out}");
+    let page = std::fs::read_to_string(dir.path().join("weir-lab/report.html")).expect("a page");
+    assert_eq!(page.matches("<article").count(), 1);
+    let wrong = ["--set", "store.bloom_bytes=1"];
+    let parts = ["--set store.bloom_bytes=1: there is no option \"store.bloom_bytes\""];
+    fails(&[&run[..], &wrong].concat(), dir.path(), 1, &parts);
+    fails(&["run", "--all", wrong[0], wrong[1]], dir.path(), 2, &parts);
+    assert_eq!(lab(&[&run[..], &set, &["--check"]].concat(), dir.path()).0, 2);
+}
+
 /// Goal: whatever is wrong is named in one sentence that says what to do.
 #[test]
 fn errors_are_sentences() {

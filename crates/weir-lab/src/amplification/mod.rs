@@ -10,6 +10,7 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use weir::Db;
@@ -69,6 +70,7 @@ pub fn outcome(
         seed,
         command: command.to_owned(),
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+        set: BTreeMap::new(),
         kind: Kind::Bars,
         x: axis("policy, ratio T, write buffers N/M; filled or overwritten"),
         y: axis("merged"),
@@ -126,6 +128,9 @@ fn number(row: &Row) -> Number {
     Number {
         name: row.name(),
         unit: row.what.unit().to_owned(),
+        statistic: String::new(),
+        span: None,
+        over_span: None,
         ours: row.measured,
         paper: Some(row.measured.clamp(low, high)),
         low: Some(bounds.0),

@@ -18,7 +18,7 @@ pub(crate) struct CheckArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
-    let mut results = folder::read_results(&args.results)?;
+    let (mut results, others) = folder::read_results(&args.results)?;
     if let Some(scale) = args.scale {
         results.retain(|result| result.scale == scale);
         if results.is_empty() {
@@ -30,5 +30,6 @@ pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
         }
     }
     print_numbers(out, &results)?;
+    folder::print_left_out(out, others)?;
     refuse_failures(&results)
 }

@@ -114,7 +114,7 @@ fn print_sources(out: &mut dyn Write, numbers: &[Number]) -> Result<()> {
                 number.paper.map_or("-".to_owned(), show::number),
                 show::number(number.ours),
                 bounds(number),
-                verdict(number).to_owned(),
+                verdict(number.verdict(), number.guard).to_owned(),
                 number.note.clone(),
             ]
         })

@@ -1,7 +1,8 @@
 //! The folder of results. A result is three files there: `NAME-sSCALE.json`, `.svg` and `.png`,
-//! with the seed in the name if it is not the usual one. The JSON file is the result; the others
-//! are drawn from it.
+//! with the seed in the name if it is not the usual one, and with what `--set` set. The JSON file
+//! is the result; the others are drawn from it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use weir_lab::plot;
@@ -17,32 +18,57 @@ pub(crate) const SEED: u64 = 1;
 
 /// Draws `result` and writes its files.
 pub(crate) fn write_result(folder: &Path, result: &Outcome) -> Result<()> {
-    let seed = if result.seed == SEED { String::new() } else { format!("-seed{}", result.seed) };
-    let stem = format!("{}-s{}{seed}", result.experiment, result.scale);
+    let stem = stem(result);
     write(&folder.join(format!("{stem}.json")), result.to_json()?.as_bytes())?;
     write(&folder.join(format!("{stem}.svg")), plot::svg(result)?.as_bytes())?;
     write(&folder.join(format!("{stem}.png")), &plot::png(result)?)
 }
 
-/// Every result in `folder`, by file name.
+/// The name of `result`'s files without their endings.
+fn stem(result: &Outcome) -> String {
+    let seed = if result.seed == SEED { String::new() } else { format!("-seed{}", result.seed) };
+    let mut stem = format!("{}-s{}{seed}", result.experiment, result.scale);
+    for (option, value) in &result.set {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
+        let value: String = value.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+        stem += &format!("-set-{option}-{value}");
+    }
+    stem
+}
+
+/// Every result of an experiment as it is in `folder`, by file name, and how many there are of
+/// experiments that `--set` made others.
 ///
 /// # Errors
 /// A folder or file that cannot be read; a JSON file that is no result; no result at all.
-pub(crate) fn read_results(folder: &Path) -> Result<Vec<Outcome>> {
+pub(crate) fn read_results(folder: &Path) -> Result<(Vec<Outcome>, usize)> {
     let shown = folder.display();
     let hint = "run experiments first, such as `weir lab run --all`, or name their folder with \
                 --results";
     let paths = json_files(folder)
         .map_err(|e| Failure::new(format_args!("cannot list {shown}: {e}; {hint}")))?;
-    if paths.is_empty() {
-        return Err(Failure::new(format_args!("{shown} has no results; {hint}")));
-    }
     let read = |path: &PathBuf| {
         let wrong = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
         Outcome::from_json(&text).map_err(|e| wrong(&e))
     };
-    paths.iter().map(read).collect()
+    let mut results: Vec<Outcome> = paths.iter().map(read).collect::<Result<_>>()?;
+    results.retain(|result| result.set.is_empty());
+    let others = paths.len() - results.len();
+    if results.is_empty() {
+        let but = if others == 0 { "" } else { " but such as --set made others" };
+        return Err(Failure::new(format_args!("{shown} has no results{but}; {hint}")));
+    }
+    Ok((results, others))
+}
+
+/// Says how many results were left out.
+pub(crate) fn print_left_out(out: &mut dyn Write, others: usize) -> Result<()> {
+    if others > 0 {
+        let results = if others == 1 { "one result" } else { &format!("{others} results") };
+        writeln!(out, "left out: {results} with options of --set, of no experiment as it is")?;
+    }
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "results are no store's files; sorted here")]

@@ -3,20 +3,26 @@
 pub(crate) mod amplification;
 pub(crate) mod check;
 pub(crate) mod disk;
+pub(crate) mod errors;
 mod folder;
 pub(crate) mod list;
+mod progress;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod table;
 
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
 use weir_lab::catalog;
+use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
 use weir_lab::report::bounds;
 use weir_lab::result::{Number, Result as Outcome, Verdict};
+
+use progress::progress;
 
 /// Exit code of a command that failed.
 const ERROR: u8 = 1;
@@ -24,7 +30,7 @@ const ERROR: u8 = 1;
 /// Exit code of a wrong command line, as the argument parser has it.
 const USAGE: u8 = 2;
 
-/// Exit code of a check that found a number outside its bounds.
+/// Exit code of a check that found a number outside its bounds, or an error that no number shows.
 const OUTSIDE: u8 = 3;
 
 /// The last section of `--help`.
@@ -32,7 +38,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   0  done
   1  an error; one sentence on stderr says what happened and what to do
   2  the command line was wrong
-  3  a check found a number outside its bounds";
+  3  a check found a number outside its bounds, or an invented error was not noticed";
 
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -57,7 +63,7 @@ impl Failure {
         Self { code: USAGE, message: message.to_string() }
     }
 
-    /// Numbers that are outside their bounds.
+    /// Numbers that are outside their bounds, or miss an error.
     fn outside(message: String) -> Self {
         Self { code: OUTSIDE, message }
     }
@@ -80,14 +86,16 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The experiment called `name`: one that is built in, or one in a file.
+/// The experiment called `name`, one that is built in or one in a file, with `sets` for every run.
 ///
 /// # Errors
-/// There is none, or what is wrong with it.
-pub(crate) fn experiment(name: &str) -> Result<Experiment> {
+/// There is none, or what is wrong with it or with what is set.
+pub(crate) fn experiment(name: &str, sets: &[Set]) -> Result<Experiment> {
     let path = Path::new(name);
-    let in_file = path.extension().is_some_and(|ending| ending == "toml");
-    if in_file { Ok(catalog::in_file(path)?) } else { catalog::named(name).map_err(Failure::usage) }
+    if path.extension().is_some_and(|ending| ending == "toml") {
+        return Ok(catalog::in_file(path, sets)?);
+    }
+    catalog::named_with(name, sets).map_err(Failure::usage)
 }
 
 /// The error for numbers of `results` that are outside their bounds, if there are any.
@@ -156,14 +164,14 @@ fn row(result: &Outcome, number: &Number) -> Vec<String> {
         number.paper.map_or("-".to_owned(), weir_lab::show::number),
         weir_lab::show::number(number.ours),
         bounds(number),
-        verdict(number).to_owned(),
+        verdict(number.verdict(), number.guard).to_owned(),
     ]
 }
 
-/// The verdict on a number, in a word.
-fn verdict(number: &Number) -> &'static str {
-    match number.verdict() {
-        Verdict::Holds if number.guard => "guard",
+/// The word for a verdict, of a guard or of what the paper says.
+fn verdict(verdict: Verdict, guard: bool) -> &'static str {
+    match verdict {
+        Verdict::Holds if guard => "guard",
         Verdict::Holds => "holds",
         Verdict::Differs => "DIFFERS",
         Verdict::Fails => "OUTSIDE",

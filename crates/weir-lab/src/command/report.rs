@@ -20,10 +20,10 @@ pub(crate) struct ReportArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
-    let results = folder::read_results(&args.results)?;
+    let (results, others) = folder::read_results(&args.results)?;
     let page = report::html(&results)?;
     let path = args.out.clone().unwrap_or_else(|| args.results.join("report.html"));
     folder::write(&path, page.as_bytes())?;
     writeln!(out, "{}", path.display())?;
-    Ok(())
+    folder::print_left_out(out, others)
 }

@@ -1,19 +1,14 @@
 //! `weir-lab run`: experiments, one after the other, and what came out of each.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use weir_lab::catalog;
+use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
-use weir_lab::suite::{self, Listener, Progress, RunOptions, Stage};
+use weir_lab::suite::{self, RunOptions};
 
-use super::{Result, experiment, folder, print_numbers, refuse_failures};
-
-/// Steps of a progress bar per run.
-const STEPS: f64 = 1000.0;
+use super::{Result, experiment, folder, print_numbers, progress, refuse_failures};
 
 /// Arguments of `weir-lab run`.
 #[derive(clap::Args, Debug)]
@@ -34,6 +29,9 @@ pub(crate) struct RunArgs {
     /// Decides keys, values and the order of everything
     #[arg(long, default_value_t = folder::SEED)]
     seed: u64,
+    /// Several seeds, a result for each: 1,2,3, or 3 for the first three
+    #[arg(long, conflicts_with = "seed", value_parser = parse_seeds)]
+    seeds: Option<Seeds>,
     /// Folder for the results and, in `cache`, for loaded stores and earlier results
     #[arg(long, default_value = folder::DEFAULT)]
     out: PathBuf,
@@ -43,37 +41,63 @@ pub(crate) struct RunArgs {
     /// Runs side by side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
+    /// Give every run this option, by its full name: store.eviction=clock_pro. The result is not
+    /// the experiment's, has a file name of its own, and is neither checked nor reported
+    #[arg(long, value_name = "OPTION=VALUE")]
+    set: Vec<Set>,
     /// End with exit code 3 if a number is outside its bounds
-    #[arg(long)]
+    #[arg(long, conflicts_with = "set")]
     check: bool,
+}
+
+/// Seeds, each once, in the order in which they were named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seeds(Vec<u64>);
+
+/// More than that was hardly meant.
+const SEEDS_MAX: u64 = 100;
+
+fn parse_seeds(text: &str) -> std::result::Result<Seeds, String> {
+    let number =
+        |part: &str| part.trim().parse::<u64>().map_err(|e| format!("{part:?} is no seed: {e}"));
+    if !text.contains(',') {
+        return match number(text)? {
+            count @ 1..=SEEDS_MAX => Ok(Seeds((1..=count).collect())),
+            _ => Err(format!("name 1 to {SEEDS_MAX} seeds; --seed takes one by its number")),
+        };
+    }
+    let seeds: Vec<u64> = text.split(',').map(number).collect::<std::result::Result<_, _>>()?;
+    match seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed)) {
+        Some((_, twice)) => Err(format!("seed {twice} is named twice")),
+        None => Ok(Seeds(seeds)),
+    }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     // All names are known to be good before the first experiment takes its minutes.
     let experiments = experiments(args)?;
-    let options = RunOptions {
-        scale: args.scale,
-        shrink: args.shrink.unwrap_or(if args.scale < 32 { 16 } else { 1 }),
-        seed: args.seed,
-        cache: args.out.join("cache"),
-        reuse: !args.fresh,
-        jobs: usize::from(args.jobs),
-    };
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let outcomes = suite::run(&experiments, &options, &listener(&bar));
-    bar.finish_and_clear();
-    // Results are kept even if other experiments fail.
+    let seeds = args.seeds.clone().unwrap_or(Seeds(vec![args.seed]));
+    let shrink = args.shrink.unwrap_or_else(|| suite::default_shrink(args.scale));
     let (mut results, mut failure) = (Vec::new(), None);
-    for outcome in outcomes {
-        match outcome {
-            Ok(result) => {
-                folder::write_result(&args.out, &result)?;
-                results.push(result);
+    for seed in seeds.0 {
+        let options = RunOptions {
+            scale: args.scale,
+            shrink,
+            seed,
+            cache: args.out.join("cache"),
+            reuse: !args.fresh,
+            jobs: usize::from(args.jobs),
+        };
+        // Results are kept even if other experiments fail.
+        for outcome in progress(|listener| suite::run(&experiments, &options, listener)) {
+            match outcome {
+                Ok(result) => {
+                    folder::write_result(&args.out, &result)?;
+                    results.push(result);
+                }
+                Err(error) => failure = failure.or(Some(error)),
             }
-            Err(error) => failure = failure.or(Some(error)),
         }
     }
     print_numbers(out, &results)?;
@@ -91,7 +115,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
 
 fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
     if args.all {
-        return Ok(catalog::all()?);
+        return catalog::names().into_iter().map(|name| experiment(name, &args.set)).collect();
     }
     let mut names: Vec<&str> = Vec::new();
     for name in &args.names {
@@ -99,24 +123,27 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
             names.push(name);
         }
     }
-    names.into_iter().map(experiment).collect()
+    names.into_iter().map(|name| experiment(name, &args.set)).collect()
 }
 
-/// Shows how far all runs are together, and what the last one to be heard of does.
-fn listener(bar: &ProgressBar) -> Listener {
-    let (bar, parts) = (bar.clone(), Mutex::new(BTreeMap::<String, f64>::new()));
-    Arc::new(move |progress: Progress| {
-        let (part, doing) = match progress.stage {
-            Stage::Loading => (0.0, "loads"),
-            Stage::Running(part) => (part.clamp(0.0, 1.0), "runs"),
-            Stage::Done => (1.0, "is done"),
-        };
-        // A thread that panicked while it held this left a sound map.
-        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
-        bar.set_length((progress.runs as f64 * STEPS) as u64);
-        bar.set_prefix(format!("{} of {} runs", progress.done, progress.runs));
-        bar.set_message(format!("{} {doing}", progress.run));
-        parts.insert(progress.run, part);
-        bar.set_position((parts.values().sum::<f64>() * STEPS) as u64);
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a count and a list of seeds are told apart, and what is neither is refused.
+    #[test]
+    fn seeds_are_counted_or_named() {
+        for (text, seeds) in [("3", &[1, 2, 3][..]), ("1,2", &[1, 2]), ("7, 5", &[7, 5])] {
+            assert_eq!(parse_seeds(text), Ok(Seeds(seeds.to_vec())), "{text}");
+        }
+        for (text, error) in [
+            ("0", "1 to 100"),
+            ("1,1", "twice"),
+            ("1,", "no seed"),
+            ("x", "no seed"),
+            ("", "no seed"),
+        ] {
+            assert!(parse_seeds(text).is_err_and(|e| e.contains(error)), "{text}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use weir_lab::document::Set;
+
 use super::{Failure, Result, experiment};
 
 /// Arguments of `weir-lab show`.
@@ -12,11 +14,14 @@ pub(crate) struct ShowArgs {
     /// Only the settings, as they hold for this run
     #[arg(long)]
     run: Option<String>,
+    /// Give every run this option, as `run` does
+    #[arg(long, value_name = "OPTION=VALUE")]
+    set: Vec<Set>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<()> {
-    let experiment = experiment(&args.name)?;
+    let experiment = experiment(&args.name, &args.set)?;
     let text = match &args.run {
         None => experiment.to_toml()?,
         Some(name) => {

@@ -42,6 +42,9 @@ impl Source {
             high: Some(self.high),
             differs,
             guard: false,
+            statistic: String::new(),
+            span: None,
+            over_span: None,
             note: self.note.to_owned(),
         }
     }

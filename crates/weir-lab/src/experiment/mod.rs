@@ -35,6 +35,9 @@ pub struct Experiment {
     pub notes: Vec<String>,
     /// Every option as text, at scale 1, by its full name.
     pub options: BTreeMap<String, String>,
+    /// The options that were set from outside as text, for every run: then it is another experiment
+    /// than its name says.
+    pub set: BTreeMap<String, String>,
     /// What is run, one after the other.
     pub runs: Vec<Run>,
     /// What is drawn.
@@ -121,6 +124,11 @@ pub struct Wanted {
     pub over: Option<String>,
     /// The run whose value is taken from it.
     pub less: Option<String>,
+    /// The part of the run that it is taken from, from and to, in the paper's seconds; the whole
+    /// run if it is missing. The paper states courses over time in words, as here.
+    pub span: Option<[f64; 2]>,
+    /// The part of the same run whose value it is divided by.
+    pub over_span: Option<[f64; 2]>,
     /// A formula's value that it is divided by.
     pub over_value: Option<f64>,
     /// The paper's value at scale 1.
@@ -166,6 +174,13 @@ impl Wanted {
         }
         if self.over_phase.is_some() && self.over.is_none() && self.less.is_none() {
             return Err("over_phase: there is neither over nor less".into());
+        }
+        for [from, to] in [self.span, self.over_span].into_iter().flatten() {
+            let mut named = runs.iter().filter(|run| named.contains(&Some(&run.name)));
+            let beyond = named.any(|run| to > run.settings.measured_seconds());
+            if !(0.0..to).contains(&from) || beyond {
+                return Err(format!("the span from {from} to {to} is not in the run"));
+            }
         }
         if self.over_value == Some(0.0) {
             return Err("over_value is 0".into());
@@ -228,6 +243,16 @@ impl Experiment {
     pub fn shrink(&self, shrink: u32) -> u32 {
         let is_list = |run: &Run| run.settings.replay.writes > 0;
         if self.runs.iter().any(is_list) { 1 } else { shrink }
+    }
+
+    /// Drops all numbers but `numbers`, and all runs that these do not need.
+    pub fn keep(&mut self, numbers: &[&str]) {
+        self.numbers.retain(|number| numbers.contains(&number.name.as_str()));
+        let needed = |name: &String| {
+            let of = |n: &Wanted| n.run == *name || n.over.as_ref() == Some(name);
+            self.numbers.iter().any(|n| of(n) || n.less.as_ref() == Some(name))
+        };
+        self.runs.retain(|run| needed(&run.name));
     }
 
     /// All that its files state together, as one TOML file that needs no base.

@@ -41,15 +41,17 @@ impl Experiment {
     pub fn parse(name: &str, files: &Files) -> Result<Self, String> {
         let mut document = Document::parse(files)?;
         let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", files.name());
+        let sets = std::mem::take(&mut document.sets);
+        set_for_all(&mut document, &sets)?;
         let whole = document.typed(document.table.clone())?;
         let table = document.table.get_mut();
         let settings = take(table, "settings").ok_or_else(|| wrong(&"there is no [settings]"))?;
-        let sets = take_sets(table);
+        let of_runs = take_sets(table);
         let stated: Stated = document.typed(document.table.clone())?;
         // What is wrong here is wrong even if every run sets it anew.
         let _: Settings = document.typed(settings.clone())?;
         let mut runs = Vec::new();
-        for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(sets) {
+        for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(of_runs) {
             let named = |e: String| format!("{e}, of the run {name:?}");
             let own = with_set(&document, &settings, &set).map_err(named)?;
             let mut stated: toml::Table = document.typed(own.clone())?;
@@ -62,11 +64,12 @@ impl Experiment {
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
             runs.push(Run { name, point, set, stated, settings });
         }
+        let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
+        refuse_unused_policies(&document, &sets, &used)?;
         for number in &stated.numbers {
             number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
         }
         let mut options: toml::Table = document.typed(settings)?;
-        let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
         without_unused_policies(&mut options, &used);
         Ok(Self {
             name: name.to_owned(),
@@ -76,6 +79,7 @@ impl Experiment {
             title: stated.title,
             notes: stated.notes,
             options: by_full_name(&options),
+            set: by_full_name(&document.typed(Spanned::new(0..0, sets))?),
             whole,
             runs,
             plot: stated.plot,
@@ -83,6 +87,34 @@ impl Experiment {
             numbers: stated.numbers,
         })
     }
+}
+
+/// Puts what is set from outside into `[settings]` and takes it from what runs set: it holds for
+/// every run, also where a run has its own value.
+fn set_for_all<'t>(document: &mut Document<'t>, sets: &DeTable<'t>) -> Result<(), String> {
+    let mut table = document.table.clone();
+    let table = table.get_mut();
+    if let Some(settings) = table.get_mut("settings")
+        && let DeValue::Table(stated) = settings.get_ref()
+    {
+        let stated = Spanned::new(settings.span(), stated.clone());
+        let set = with_set(document, &stated, sets)?;
+        *settings = Spanned::new(set.span(), DeValue::Table(set.into_inner()));
+    }
+    let runs = table.get_mut("runs").map(Spanned::get_mut);
+    let runs = match runs {
+        Some(DeValue::Array(runs)) => runs.iter_mut(),
+        _ => [].iter_mut(),
+    };
+    for run in runs {
+        let DeValue::Table(run) = run.get_mut() else { continue };
+        let Some(DeValue::Table(own)) = run.get_mut("set").map(Spanned::get_mut) else { continue };
+        for option in sets.keys() {
+            own.remove(option.get_ref().as_ref());
+        }
+    }
+    document.table = Spanned::new(document.table.span(), std::mem::take(table));
+    Ok(())
 }
 
 /// Takes what each run sets out of `[[runs]]`; nothing where a run sets nothing.

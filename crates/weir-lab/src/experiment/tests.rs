@@ -1,8 +1,9 @@
 //! Experiments that are sound, and what is said about those that are not.
 
 use super::*;
-use crate::document::{Files, Source};
+use crate::document::{Files, Set, Source};
 use crate::policies::Policy;
+use crate::settings::Eviction;
 
 const TEXT: &str = r#"
 paper = "LSbM"
@@ -113,8 +114,67 @@ note = ""
 "#;
 
 fn parse(text: &str) -> Result<Experiment, String> {
+    parse_with(text, &[])
+}
+
+/// With options that are set from outside.
+fn parse_with(text: &str, sets: &[&str]) -> Result<Experiment, String> {
     let source = Source { name: "x.toml".into(), text: text.into() };
-    Experiment::parse("x", &Files::read(source, &|_, _| Err("there are none".into()))?)
+    let sets: Result<Vec<Set>, String> = sets.iter().map(|set| set.parse()).collect();
+    let files = Files::read(source, &|_, _| Err("there are none".into()))?;
+    Experiment::parse("x", &files.with(&sets?)?)
+}
+
+/// Goal: what is set from outside holds for every run, also for one that has its own value, and is
+/// told apart from what the experiment says.
+#[test]
+fn options_are_set_from_outside() {
+    let sets = ["writers.main.per_second=7", "store.eviction=clock_pro", "store.bloom_bits = 1"];
+    let experiment = parse_with(TEXT, &sets).expect("parses");
+    for run in &experiment.runs {
+        assert!((run.settings.writers["main"].per_second - 7.0).abs() < 1e-9, "{}", run.name);
+        assert_eq!(run.settings.store.eviction, Eviction::ClockPro);
+        assert!((run.settings.store.bloom_bits - 1.0).abs() < 1e-6);
+        assert!(run.set.is_empty(), "{:?}", run.set);
+    }
+    assert_eq!(experiment.options["store.eviction"], "clock_pro");
+    assert_eq!(experiment.set["store.eviction"], "clock_pro");
+    assert_eq!(experiment.set.len(), 3);
+    // What is shown of it is the experiment with them.
+    let shown = parse(&experiment.to_toml().expect("written")).expect("sound");
+    assert_eq!(format!("{:?}", shown.runs), format!("{:?}", experiment.runs));
+    assert!(parse(TEXT).expect("parses").set.is_empty());
+}
+
+/// Goal: what is set from outside is refused by its name if there is no such option, or its value
+/// is of a wrong type, does not fit the rest or would have no effect.
+#[test]
+fn options_from_outside_are_refused() {
+    for (set, error) in [
+        ("store.evict=lru", "--set store.evict=lru: there is no option \"store.evict\" in "),
+        ("store=lru", "--set store=lru: there is no option \"store\""),
+        (
+            "store.eviction=fifo",
+            "--set store.eviction=fifo: unknown variant `fifo`, expected `lru`",
+        ),
+        ("load.updates=many", "--set load.updates=many: invalid type: string \"many\""),
+        ("load.updates=-1", "--set load.updates=-1: invalid value"),
+        ("load.merged=1", "--set load.merged=1: invalid type: integer"),
+        ("store.policy=gear", "x.toml: there is no [settings.policies.gear]"),
+        (
+            "policies.tiered.runs_per_level=2",
+            "--set policies.tiered.runs_per_level=2: the policy tiered is not used",
+        ),
+        ("readers.main.choice=latest_uniform", "readers.main: recent_keys is 0"),
+        ("store.eviction", "this is no OPTION=VALUE"),
+        ("=lru", "the option or its value is missing"),
+    ] {
+        let message = parse_with(TEXT, &[set]).expect_err(set);
+        assert!(message.contains(error), "{error} in {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    let twice = parse_with(TEXT, &["load.updates=1", "load.updates=2"]).expect_err("twice");
+    assert_eq!(twice, "--set load.updates=2: load.updates is set twice");
 }
 
 /// Goal: options are taken from the file, and a run's own options hold for that run alone.
@@ -153,6 +213,18 @@ fn differences_have_reasons() {
     ] {
         let error = with(bounds, differs).expect_err(named);
         assert!(error.contains(named), "{named} in {error}");
+    }
+}
+
+/// Goal: a number may be about a part of the run, which lies in it. Method: parts that do and that
+/// do not, of 20,000 s.
+#[test]
+fn spans_lie_in_the_run() {
+    let with = |span: &str| parse(&TEXT.replacen("over = \"b\"", span, 1));
+    let sound = with("span = [10000.0, 20000.0]\nover_span = [0.0, 10000.0]").expect("parses");
+    assert_eq!(sound.numbers[0].over_span, Some([0.0, 10_000.0]));
+    for span in ["span = [10000.0, 20001.0]", "over_span = [5.0, 5.0]", "span = [-1.0, 5.0]"] {
+        assert!(with(span).is_err_and(|e| e.contains("is not in the run")), "{span}");
     }
 }
 

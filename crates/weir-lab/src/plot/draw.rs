@@ -51,15 +51,17 @@ const SERIES: [RGBColor; 8] = [
     RGBColor(102, 51, 153),
 ];
 const NEUTRAL: RGBColor = RGBColor(68, 68, 68);
+const SPAN: RGBColor = RGBColor(214, 222, 235);
 
 /// What stands for a colour on a dark page; the others are seen on both.
-const DARK: [(RGBColor, &str); 10] = [
+const DARK: [(RGBColor, &str); 11] = [
     (BACKGROUND, "var(--paper)"),
     (INK, "var(--ink)"),
     (FAINT_INK, "var(--faint)"),
     (AXIS, "#8a8f98"),
     (GRID, "var(--line)"),
     (NEUTRAL, "#c4c7cc"),
+    (SPAN, "#39424f"),
     (SERIES[0], "#3f9ce0"),
     (SERIES[1], "#f0803c"),
     (SERIES[6], "#9a9a9a"),
@@ -233,10 +235,36 @@ fn draw_panel<DB: DrawingBackend>(
         }
         return Ok(());
     }
+    draw_spans(root, &mut chart, picture)?;
     for line in &panel.lines {
         draw_line(&mut chart, picture, panel, line)?;
     }
     draw_labels(root, &chart, picture, panel)
+}
+
+/// Parts of the horizontal axis, shaded, with their letters at the top.
+fn draw_spans<DB: DrawingBackend>(
+    root: &DrawingArea<DB, Shift>,
+    chart: &mut Chart<'_, DB>,
+    picture: &Picture,
+) -> Done {
+    let rows = chart.plotting_area().get_y_axis_pixel_range();
+    for span in &picture.spans {
+        let at = |x: f64| chart.backend_coord(&(picture.x.place(x), 0.0)).0;
+        // A gap, so that neighbours are told apart.
+        let (left, right) = (at(span.ends[0]) + 1, at(span.ends[1]) - 1);
+        let top = rows.start + 1 + 16 * span.lane;
+        let band = [(left, top), (right.max(left + 1), top + 15)];
+        root.draw(&Rectangle::new(band, SPAN.filled())).map_err(text)?;
+        for edge in [left, right] {
+            let line = vec![(edge, top), (edge, rows.end)];
+            root.draw(&PathElement::new(line, SPAN.stroke_width(1))).map_err(text)?;
+        }
+        let style = style(SMALL_EM, false, INK, HPos::Center, VPos::Center);
+        let middle = (i32::midpoint(left, right), top + 8);
+        root.draw_text(&span.letter.to_string(), &style, middle).map_err(text)?;
+    }
+    Ok(())
 }
 
 /// One line or cloud.
@@ -294,6 +322,7 @@ fn draw_bars<DB: DrawingBackend>(
             )
         });
         chart.draw_series(bars).map_err(text)?;
+        draw_ranges(chart, panel, line, (step, left(0.0, slot)))?;
     }
     for line in panel.lines.iter().filter(|line| line.dashed) {
         for p in &line.points {
@@ -312,7 +341,8 @@ fn draw_bars<DB: DrawingBackend>(
     for line in panel.lines.iter().filter(|line| !line.dashed) {
         for p in &line.points {
             let x = left(p[0], line.slot.unwrap_or(0));
-            let (x0, top) = chart.backend_coord(&(x, panel.y.place(p[1])));
+            let high = line.ranges.iter().find(|r| r[0] == p[0]).map_or(p[1], |r| r[2].max(p[1]));
+            let (x0, top) = chart.backend_coord(&(x, panel.y.place(high)));
             let x1 = chart.backend_coord(&(x + step, zero)).0;
             let value = show::number(p[1]);
             let width = font::width(&value, SMALL_EM, false);
@@ -333,6 +363,25 @@ fn draw_bars<DB: DrawingBackend>(
             root.draw(&Rectangle::new(behind, BACKGROUND.filled())).map_err(text)?;
             root.draw_text(&value, &style, (middle, y)).map_err(text)?;
         }
+    }
+    Ok(())
+}
+
+/// How far the seeds are apart, across the middle of each bar of `line`; a bar of the group at 0 is
+/// `step` wide and begins at `left`.
+fn draw_ranges<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    panel: &Panel,
+    line: &Line,
+    (step, left): (f64, f64),
+) -> Done {
+    for [x, low, high] in &line.ranges {
+        let (low, high) = (panel.y.place(*low), panel.y.place(*high));
+        let (middle, cap) = (x + left + step / 2.0, step * 0.12);
+        let across = |y: f64| vec![(middle - cap, y), (middle + cap, y)];
+        let paths = [vec![(middle, low), (middle, high)], across(low), across(high)];
+        let paths = paths.map(|path| PathElement::new(path, INK.stroke_width(1)));
+        chart.draw_series(paths).map_err(text)?;
     }
     Ok(())
 }
@@ -421,7 +470,7 @@ fn draw_legend<DB: DrawingBackend>(
                 let path = vec![(x + dash.0, y), (x + dash.1, y)];
                 root.draw(&PathElement::new(path, color.stroke_width(2))).map_err(text)?;
             }
-        } else if bars {
+        } else if bars || entry.color == Color::Span {
             let square = [(x + 8, y - 6), (x + SWATCH, y + 6)];
             root.draw(&Rectangle::new(square, color.filled())).map_err(text)?;
         } else {
@@ -440,6 +489,7 @@ fn rgb(color: Color) -> RGBColor {
     match color {
         Color::Series(i) => SERIES[i % SERIES.len()],
         Color::Neutral => NEUTRAL,
+        Color::Span => SPAN,
     }
 }
 

@@ -22,6 +22,7 @@ pub use picture::figure;
 use plotters::backend::SVGBackend;
 
 use crate::result::Result as Outcome;
+use crate::seeds::{self, Group};
 use crate::show;
 use draw::Layout;
 use picture::Picture;
@@ -32,7 +33,15 @@ use raster::{Pen, Raster};
 /// # Errors
 /// What plotters could not draw.
 pub fn svg(result: &Outcome) -> Result<String, String> {
-    let picture = Picture::of(result);
+    seeds::groups([result]).first().map_or(Err("there is no result".into()), svg_over)
+}
+
+/// The plot of one experiment from several seeds.
+///
+/// # Errors
+/// What plotters could not draw.
+pub fn svg_over(group: &Group<'_>) -> Result<String, String> {
+    let (result, picture) = (group.first(), Picture::of(group));
     let layout = Layout::of(&picture);
     let mut drawn = String::new();
     draw::draw(SVGBackend::with_string(&mut drawn, layout.size), &picture, &layout)?;
@@ -60,7 +69,8 @@ pub fn svg(result: &Outcome) -> Result<String, String> {
 /// # Errors
 /// What plotters could not draw, or the encoder not write.
 pub fn png(result: &Outcome) -> Result<Vec<u8>, String> {
-    let picture = Picture::of(result);
+    let groups = seeds::groups([result]);
+    let picture = groups.first().map(Picture::of).ok_or("there is no result")?;
     let layout = Layout::of(&picture);
     let mut raster = Raster::new(layout.size);
     draw::draw(Pen(&mut raster), &picture, &layout)?;

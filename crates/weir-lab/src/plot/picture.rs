@@ -7,8 +7,10 @@
 //! every plot; (5) a picture says how many of its numbers are where the paper has them, since it is
 //! seen without them.
 
-use crate::report::Counts;
-use crate::result::{Kind, Result as Outcome, Series};
+use std::collections::BTreeMap;
+
+use crate::result::{Kind, Result as Outcome, Series, Verdict};
+use crate::seeds::{Counts, Group};
 use crate::show;
 
 use super::scale::{Scale, bounds};
@@ -49,6 +51,18 @@ pub(super) struct Picture {
     /// One for each unit, above one another.
     pub(super) panels: Vec<Panel>,
     pub(super) legend: Vec<Entry>,
+    /// Parts of the horizontal axis that the paper says something about.
+    pub(super) spans: Vec<Span>,
+}
+
+/// A part of the horizontal axis, from and to.
+#[derive(Debug, PartialEq)]
+pub(super) struct Span {
+    pub(super) ends: [f64; 2],
+    /// Under which the legend says what is said of it.
+    pub(super) letter: char,
+    /// Parts that overlap lie below one another.
+    pub(super) lane: i32,
 }
 
 /// Lines of one unit.
@@ -70,8 +84,10 @@ pub(super) struct Line {
     pub(super) marked: bool,
     /// Its place among the bars of a group; a line of the paper has that of its series, or none.
     pub(super) slot: Option<usize>,
-    /// Values, not places.
+    /// Values, not places; of bars the means over all seeds.
     pub(super) points: Vec<[f64; 2]>,
+    /// Of bars: x, and the least and the greatest value of any seed, if there are several.
+    pub(super) ranges: Vec<[f64; 3]>,
     pub(super) labels: Vec<String>,
 }
 
@@ -90,12 +106,15 @@ pub(super) enum Color {
     Series(usize),
     /// Of a line of the paper that belongs to no series.
     Neutral,
+    /// Of parts of the horizontal axis.
+    Span,
 }
 
 impl Picture {
-    /// The picture of `result`.
-    pub(super) fn of(result: &Outcome) -> Self {
-        let result = &printable(result);
+    /// The picture of the results of several seeds: their means and ranges as bars, otherwise the
+    /// first.
+    pub(super) fn of(group: &Group<'_>) -> Self {
+        let result = &printable(group.first());
         let mut drawn = Drawn::of(result);
         let means = if result.kind == Kind::Time { drawn.thin() } else { None };
         let groups = if result.kind == Kind::Bars { drawn.groups() } else { Vec::new() };
@@ -103,21 +122,25 @@ impl Picture {
         let mut panels: Vec<Panel> = Vec::new();
         let mut legend = Vec::new();
         let colors = colors(&drawn.series);
+        let one_measure = one_measure_per_panel(&drawn.series);
         let color = |i: usize| Color::Series(colors.get(i).copied().unwrap_or(i));
         for (i, series) in drawn.series.iter().enumerate() {
             let panel = panel(&mut panels, series, result);
             let marked = result.kind == Kind::Lines && series.points.len() <= MARKED_POINTS_MAX;
+            let (points, ranges) = over_seeds(group, i, &series.points);
             panel.lines.push(Line {
                 color: color(i),
                 dashed: false,
                 marked,
                 slot: Some(panel.bars),
-                points: series.points.clone(),
+                points,
+                ranges,
                 labels: series.labels.clone(),
             });
             panel.bars += 1;
             let text = if series.name.is_empty() { "measured" } else { &series.name };
-            legend.push(Entry { text: text.replace('_', " "), color: color(i), dashed: false });
+            let text = of_tree(text, one_measure).replace('_', " ");
+            add(&mut legend, Entry { text, color: color(i), dashed: false });
         }
         for line in &drawn.paper {
             let counterpart = counterpart(&drawn.series, line);
@@ -125,10 +148,13 @@ impl Picture {
             let panel = panel(&mut panels, line, result);
             let slot = panel.lines.iter().find(|l| l.color == color).and_then(|l| l.slot);
             let (points, labels) = (line.points.clone(), line.labels.clone());
-            panel.lines.push(Line { color, dashed: true, marked: false, slot, points, labels });
+            let (dashed, marked, ranges) = (true, false, Vec::new());
+            panel.lines.push(Line { color, dashed, marked, slot, points, ranges, labels });
             let is_mean = result.kind == Kind::Time && line.points.len() == 1;
-            legend.push(Entry { text: paper_name(&line.name, is_mean), color, dashed: true });
+            let text = paper_name(of_tree(&line.name, one_measure), is_mean);
+            add(&mut legend, Entry { text, color, dashed: true });
         }
+        let spans = spans(result, &mut legend);
         if panels.is_empty() {
             let nothing = Series {
                 name: String::new(),
@@ -143,18 +169,21 @@ impl Picture {
         }
         let x_text = axis_text(&result.x.label, &result.x.unit, x_log);
         let mut subtitle = format!(
-            "{}, {} · scale 1/{} · seed {}",
+            "{}, {} · scale 1/{} · {}",
             result.paper,
             figure(&result.figure),
             result.scale,
-            result.seed
+            seeds(group)
         );
         if let Some(span) = means {
             subtitle += &format!(" · means of {}", show::with_unit_behind(span, &result.x.unit));
         }
-        subtitle += &verdict(result);
+        subtitle += &match result.shown_set() {
+            set if set.is_empty() => verdict(group),
+            set => format!(" · not the experiment: {set}"),
+        };
         let title = result.title.clone();
-        Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend }
+        Self { kind: result.kind, title, subtitle, x, x_text, groups, panels, legend, spans }
     }
 }
 
@@ -164,6 +193,7 @@ fn printable(result: &Outcome) -> Outcome {
     let texts = [&mut result.title, &mut result.paper, &mut result.figure];
     let axes = [&mut result.x, &mut result.y];
     let axes = axes.into_iter().flat_map(|axis| [&mut axis.label, &mut axis.unit]);
+    let axes = axes.chain(result.numbers.iter_mut().map(|number| &mut number.name));
     let series = result.series.iter_mut().chain(&mut result.paper_lines);
     let series = series.flat_map(|s| [&mut s.name, &mut s.unit].into_iter().chain(&mut s.labels));
     for text in texts.into_iter().chain(axes).chain(series) {
@@ -173,13 +203,28 @@ fn printable(result: &Outcome) -> Outcome {
 }
 
 impl Panel {
+    /// The 95th over the 5th percentile of all values that are drawn; 0 if one is not positive.
+    fn range(&self) -> f64 {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let mut values: Vec<f64> = points.map(|p| p[1]).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |part: usize| values.get(values.len() * part / 100).copied().unwrap_or_default();
+        if values.first().is_some_and(|least| *least > 0.0) { at(95) / at(5) } else { 0.0 }
+    }
+
     /// Chooses the axis when all lines are known.
     fn settle(&mut self, kind: Kind) {
         let points = self.lines.iter().flat_map(|line| &line.points);
-        let values: Vec<f64> = points.map(|p| p[1]).collect();
+        let ranges = self.lines.iter().flat_map(|line| &line.ranges).flat_map(|r| [r[1], r[2]]);
+        let values: Vec<f64> = points.map(|p| p[1]).chain(ranges).collect();
         let (min, max) = bounds(&values).unwrap_or((0.0, 1.0));
-        let may_be_log = matches!(kind, Kind::Lines | Kind::Scatter);
-        let log = may_be_log && min > 0.0 && max / min >= 1000.0;
+        let log = match kind {
+            Kind::Bars => false,
+            Kind::Lines | Kind::Scatter => min > 0.0 && max / min >= 1000.0,
+            // Rates that far apart: on a linear axis the slowest would lie on the ground. A few
+            // windows that stand out do not make it logarithmic.
+            Kind::Time => !self.unit.is_empty() && self.unit != "%" && self.range() >= 20.0,
+        };
         self.y = if log {
             Scale::logarithmic(&values, false)
         } else {
@@ -352,29 +397,124 @@ fn paper_name(name: &str, is_mean: bool) -> String {
     }
 }
 
-/// The place of each series' colour: trees have their own, others the first that are free.
+/// The parts of the run that numbers are about, each under a letter, which the legend explains.
+fn spans(result: &Outcome, legend: &mut Vec<Entry>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    if result.kind != Kind::Time {
+        return spans;
+    }
+    for (number, letter) in result.numbers.iter().filter(|n| n.span.is_some()).zip('a'..='z') {
+        for ends in [number.span, number.over_span].into_iter().flatten() {
+            let taken = |lane: i32| {
+                let overlaps = |s: &Span| s.ends[0] < ends[1] && ends[0] < s.ends[1];
+                spans.iter().any(|span| span.lane == lane && overlaps(span))
+            };
+            let lane = (0..).find(|lane| !taken(*lane)).unwrap_or_default();
+            spans.push(Span { ends, letter, lane });
+        }
+        let verdict = match number.verdict() {
+            Verdict::Holds => "holds",
+            Verdict::Differs => "differs",
+            Verdict::Fails => "outside",
+            Verdict::Open => "open",
+        };
+        let text = format!("{letter}: {} ({verdict})", number.name);
+        add(legend, Entry { text, color: Color::Span, dashed: false });
+    }
+    spans
+}
+
+/// Adds an entry to the legend, once.
+fn add(legend: &mut Vec<Entry>, entry: Entry) {
+    let same = |e: &Entry| (&e.text, e.color, e.dashed) == (&entry.text, entry.color, entry.dashed);
+    if !legend.iter().any(same) {
+        legend.push(entry);
+    }
+}
+
+/// The tree or run in the name of a series.
+fn run_of(name: &str) -> &str {
+    name.split(": ").next().unwrap_or_default()
+}
+
+/// `name` without its measure, which the axis of its panel names where it is the only one there.
+fn of_tree(name: &str, one_measure: bool) -> &str {
+    if one_measure { run_of(name) } else { name }
+}
+
+/// Whether each series is a measure of a run, and each panel shows one measure: the legend has to
+/// name the runs only.
+fn one_measure_per_panel(series: &[Series]) -> bool {
+    let mut of_unit: BTreeMap<&str, &str> = BTreeMap::new();
+    series.iter().all(|series| match series.name.split_once(": ") {
+        Some((_, measure)) => *of_unit.entry(&series.unit).or_insert(measure) == measure,
+        None => false,
+    })
+}
+
+/// The place of each series' colour: trees have their own, others the first that are free. A run
+/// has one colour in all panels, which is its own in each of them.
 fn colors(series: &[Series]) -> Vec<usize> {
-    let tree = |series: &Series| {
-        let name = series.name.split(": ").next().unwrap_or_default();
-        TREES.iter().position(|names| names.contains(&name))
-    };
+    let tree = |name: &str| TREES.iter().position(|names| names.contains(&name));
     let mut places: Vec<Option<usize>> = Vec::new();
-    for series in series {
-        // A tree that has several lines keeps its colour for the first.
-        let own = tree(series).filter(|&place| !places.contains(&Some(place)));
+    let taken = |places: &[Option<usize>], place: usize, unit: &str| {
+        let mut others = places.iter().zip(series);
+        others.any(|(other, line)| *other == Some(place) && line.unit == unit)
+    };
+    for line in series {
+        // A tree that has several lines in one panel keeps its colour for the first.
+        let own = tree(run_of(&line.name)).filter(|&place| !taken(&places, place, &line.unit));
         places.push(own);
     }
-    for i in 0..places.len() {
-        if places[i].is_none() {
-            places[i] = (0..).find(|&place| !places.contains(&Some(place)));
+    for (i, line) in series.iter().enumerate() {
+        if places[i].is_some() {
+            continue;
         }
+        let same_run = |(other, place): (&Series, &Option<usize>)| {
+            place.filter(|_| run_of(&other.name) == run_of(&line.name) && other.unit != line.unit)
+        };
+        let of_run = series.iter().zip(&places).find_map(same_run);
+        let free = || (0..).find(|&place| !places.contains(&Some(place)));
+        places[i] = of_run.filter(|&place| !taken(&places, place, &line.unit)).or_else(free);
     }
     places.into_iter().map(Option::unwrap_or_default).collect()
 }
 
+/// Which seeds are drawn.
+fn seeds(group: &Group<'_>) -> String {
+    let first = group.first();
+    match group.results().len() {
+        0 | 1 => group.seeds(),
+        _ if first.kind == Kind::Bars => format!("{}: means and ranges", group.seeds()),
+        _ => format!("seed {} of {}", first.seed, group.seeds()),
+    }
+}
+
+/// The points of series `number` over the seeds of `group`: for bars their means, and their ranges.
+fn over_seeds(
+    group: &Group<'_>,
+    number: usize,
+    points: &[[f64; 2]],
+) -> (Vec<[f64; 2]>, Vec<[f64; 3]>) {
+    if group.first().kind != Kind::Bars || group.results().len() < 2 {
+        return (points.to_vec(), Vec::new());
+    }
+    let (mut means, mut ranges) = (Vec::new(), Vec::new());
+    for [x, value] in points {
+        let others = group.results().iter().filter_map(|result| result.series.get(number));
+        let at = |series: &Series| series.points.iter().find(|p| p[0] == *x).map(|p| p[1]);
+        let mut values: Vec<f64> = others.filter_map(at).collect();
+        values.retain(|value| value.abs() <= VALUE_MAX);
+        let (low, high) = bounds(&values).unwrap_or((*value, *value));
+        means.push([*x, values.iter().sum::<f64>() / values.len().max(1) as f64]);
+        ranges.push([*x, low, high]);
+    }
+    (means, ranges)
+}
+
 /// What the numbers say, for the line below the title; empty if none has bounds.
-fn verdict(result: &Outcome) -> String {
-    let Counts { holds, differs, fails, .. } = Counts::of([result]);
+fn verdict(group: &Group<'_>) -> String {
+    let Counts { holds, differs, fails, .. } = Counts::of([group]);
     let bounded = holds + differs + fails;
     match bounded {
         0 => String::new(),
@@ -399,6 +539,60 @@ fn axis_text(label: &str, unit: &str, log: bool) -> String {
 mod tests {
     use super::*;
     use crate::plot::tests::samples;
+    use crate::seeds::groups;
+
+    /// The picture of one result.
+    fn picture(result: &Outcome) -> Picture {
+        Picture::of(&groups([result])[0])
+    }
+
+    /// Goal: what a number says of a part of the run is marked there and explained below. Method:
+    /// two numbers that share a part.
+    #[test]
+    fn parts_of_the_run_are_marked() {
+        let mut result = samples().swap_remove(0);
+        result.numbers.push(crate::result::Number {
+            name: "falls".into(),
+            span: Some([100.0, 200.0]),
+            over_span: Some([0.0, 100.0]),
+            ..result.numbers[0].clone()
+        });
+        let again = crate::result::Number { over_span: None, ..result.numbers[1].clone() };
+        result.numbers.push(crate::result::Number { name: "is low".into(), ..again });
+        let picture = picture(&result);
+        let wanted = [([100.0, 200.0], 'a', 0), ([0.0, 100.0], 'a', 0), ([100.0, 200.0], 'b', 1)];
+        let wanted = wanted.map(|(ends, letter, lane)| Span { ends, letter, lane });
+        assert_eq!(picture.spans, wanted);
+        let texts: Vec<&str> = picture.legend.iter().map(|e| e.text.as_str()).collect();
+        assert!(texts.ends_with(&["a: falls (holds)", "b: is low (holds)"]), "{texts:?}");
+    }
+
+    /// Goal: bars of several seeds are means with their ranges, and say so; a line is the first
+    /// seed's. Method: three seeds whose first bar is 60, 70 and 80.
+    #[test]
+    fn bars_have_ranges() {
+        let all = samples();
+        let of = |result: &Outcome, seed: u64| {
+            let mut result = result.clone();
+            result.seed = seed;
+            result.series[0].points[0][1] = 50.0 + 10.0 * seed as f64;
+            result
+        };
+        let bars = [1, 2, 3].map(|seed| of(&all[1], seed));
+        let picture = Picture::of(&groups(&bars)[0]);
+        let line = &picture.panels[0].lines[0];
+        assert_eq!((line.points[0], line.ranges[0]), ([0.0, 70.0], [0.0, 60.0, 80.0]));
+        assert!(
+            picture.subtitle.contains("seeds 1, 2, 3: means and ranges"),
+            "{}",
+            picture.subtitle
+        );
+        let lines = [1, 2].map(|seed| of(&all[0], seed));
+        let picture = Picture::of(&groups(&lines)[0]);
+        assert_eq!(picture.panels[0].lines[0].points[0], lines[0].series[0].points[0]);
+        assert!(picture.panels[0].lines[0].ranges.is_empty());
+        assert!(picture.subtitle.contains("seed 1 of seeds 1, 2"), "{}", picture.subtitle);
+    }
 
     /// Goal: a long line is drawn as means that say so, and no point is lost. Method: 1,003 points
     /// of a ramp.
@@ -407,7 +601,7 @@ mod tests {
         let mut result = samples().swap_remove(0);
         let ramp = |i: u32| [f64::from(i) * 2.0, f64::from(i)];
         result.series[0].points = (0..1003).map(ramp).collect();
-        let picture = Picture::of(&result);
+        let picture = picture(&result);
         let points = &picture.panels[0].lines[0].points;
         assert_eq!((points.len(), points[0], points[1]), (200, [8.0, 2.0], [18.0, 7.0]));
         assert_eq!(points[199], [2004.0, 998.5]);
@@ -427,7 +621,39 @@ mod tests {
         };
         assert_eq!(of(&["bLSM", "stepped-merge"]), [0, 2]);
         assert_eq!(of(&["stepped-merge", "else", "bLSM", "other"]), [2, 1, 0, 3]);
-        assert_eq!(of(&["bLSM: qps", "bLSM: hit_ratio", "LevelDB: qps"]), [0, 2, 1]);
+        assert_eq!(of(&["bLSM: queries", "bLSM: hit ratio", "LevelDB: queries"]), [0, 2, 1]);
+        let two = |names: &[&str]| {
+            let line = |(i, name): (usize, &&str)| Series {
+                name: (*name).into(),
+                unit: ["", "1/s"][i % 2].into(),
+                ..samples()[0].series[0].clone()
+            };
+            colors(&names.iter().enumerate().map(line).collect::<Vec<_>>())
+        };
+        let runs = ["LSM: hit ratio", "LSM: queries", "read only: hit ratio", "read only: queries"];
+        assert_eq!(two(&runs), [0, 0, 1, 1]);
+    }
+
+    /// Goal: a legend names runs where each panel shows one measure, which its axis names, and
+    /// measures where a panel shows two.
+    #[test]
+    fn legends_name_runs() {
+        let mut result = samples().swap_remove(0);
+        let line = |name: &str, unit: &str| Series {
+            name: name.into(),
+            unit: unit.into(),
+            ..result.series[0].clone()
+        };
+        let series = vec![line("LSM: hit ratio", "%"), line("LSM: queries", "1/s")];
+        result.paper_lines = vec![Series { points: vec![[0.0, 9.0]], ..series[1].clone() }];
+        result.series = series;
+        let texts = |result: &Outcome| -> Vec<String> {
+            picture(result).legend.into_iter().map(|entry| entry.text).collect()
+        };
+        assert_eq!(texts(&result), ["LSM", "paper, mean: LSM"]);
+        assert_eq!(picture(&result).panels[1].y_text, "queries (1/s)");
+        result.series[1].unit = "%".into();
+        assert_eq!(texts(&result)[..2], ["LSM: hit ratio", "LSM: queries"]);
     }
 
     /// Goal: a picture says what its numbers say. Method: numbers inside, outside and without
@@ -436,9 +662,9 @@ mod tests {
     fn pictures_have_verdicts() {
         let mut result = samples().swap_remove(0);
         let number = result.numbers[0].clone();
-        let subtitle = |result: &Outcome| Picture::of(result).subtitle;
+        let subtitle = |result: &Outcome| picture(result).subtitle;
         assert!(subtitle(&result).ends_with("its number is inside the paper's bounds"));
-        let outside = crate::result::Number { ours: 1e9, ..number.clone() };
+        let outside = crate::result::Number { name: "other".into(), ours: 1e9, ..number.clone() };
         let guard = crate::result::Number { guard: true, ..number };
         result.numbers.extend([outside, guard]);
         assert!(subtitle(&result).ends_with(" · 1 of 2 numbers inside the paper's bounds"));
@@ -454,12 +680,12 @@ mod tests {
         let mut dots = all.remove(3);
         let mut lines = all.remove(2);
         lines.series[1].unit = String::new();
-        assert_eq!(Picture::of(&lines).panels.len(), 2);
+        assert_eq!(picture(&lines).panels.len(), 2);
         for series in lines.series.iter_mut().chain(&mut lines.paper_lines) {
             series.points = vec![[1.0, 5.0], [2.0, 4.0], [3.0, 3.0]];
         }
         let ticks = |result| -> Vec<String> {
-            Picture::of(result).x.ticks.into_iter().map(|tick| tick.1).collect()
+            picture(result).x.ticks.into_iter().map(|tick| tick.1).collect()
         };
         assert_eq!(ticks(&lines), ["0", "1", "2", "3"]);
         let series = dots.series.iter_mut().chain(&mut dots.paper_lines);

@@ -22,6 +22,9 @@ fn number(name: &str, unit: &str, ours: f64, paper: f64, low: f64, high: f64) ->
     Number {
         name: name.into(),
         unit: unit.into(),
+        statistic: String::new(),
+        span: None,
+        over_span: None,
         ours,
         paper: Some(paper),
         differs: None,
@@ -42,6 +45,7 @@ fn empty(kind: Kind, title: &str) -> Outcome {
         seed: 1,
         command: "weir lab run sample".into(),
         settings: BTreeMap::from([("store.policy".into(), "\"leveled\"".into())]),
+        set: BTreeMap::new(),
         kind,
         x: axis("virtual time", "s"),
         y: axis("hit ratio", "%"),
@@ -207,13 +211,20 @@ fn plots_of_all_experiments_name_everything() {
         has(&show::with_unit(&result.x.label, &result.x.unit));
         has(&show::with_unit(&result.y.label, &result.y.unit));
         for series in &result.series {
-            has(&series.name.replace('_', " "));
+            // The measure is in the legend or at the axis, which the result's own may describe.
+            let of_axis = series.unit == result.y.unit;
+            series.name.split(": ").take(if of_axis { 1 } else { 2 }).for_each(&has);
+            assert!(!series.name.contains('_'), "{name}: {} has a measure's name", series.name);
             // Every unit that is drawn is written at an axis.
             has(&series.unit);
             assert!(!series.points.is_empty(), "{name}: {} is empty", series.name);
         }
         for line in &result.paper_lines {
-            has(&paper_entry(&result, line));
+            let entry = paper_entry(&result, line);
+            has(entry
+                .rsplit_once(": ")
+                .filter(|(run, _)| run.contains(": "))
+                .map_or(&*entry, |e| e.0));
             let drawn = result.series.iter().any(|series| series.unit == line.unit);
             assert!(drawn, "{name}: nothing is drawn in the unit of {}", line.name);
             for label in &line.labels {

@@ -16,7 +16,8 @@ use std::fmt::Write;
 
 use crate::plot;
 use crate::result::{Number, Result as Outcome, Verdict};
-use crate::show::{escaped, number, with_unit};
+use crate::seeds::{self, Counts, Group};
+use crate::show::{escaped, number};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -28,45 +29,6 @@ const PAPERS: [(&str, &str); 5] = [
     ("LDS", "an LSM-tree on raw storage"),
     ("Merfeld", "a tiered tree with Bloom filters and fences"),
 ];
-
-/// How many numbers are inside their bounds, outside as expected, outside, and without bounds.
-/// Guards, which reproduce nothing, are counted apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Inside.
-    pub holds: usize,
-    /// Outside, where it is known why.
-    pub differs: usize,
-    /// Outside.
-    pub fails: usize,
-    /// Without bounds.
-    pub open: usize,
-    /// Guards.
-    pub guards: usize,
-    /// Guards that are outside their bounds.
-    pub guards_failed: usize,
-}
-
-impl Counts {
-    /// The counts of all numbers of `results`.
-    #[must_use]
-    pub fn of<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> Self {
-        let mut counts = Self::default();
-        for number in results.into_iter().flat_map(|result| &result.numbers) {
-            match number.verdict() {
-                verdict if number.guard => {
-                    counts.guards += 1;
-                    counts.guards_failed += usize::from(verdict == Verdict::Fails);
-                }
-                Verdict::Holds => counts.holds += 1,
-                Verdict::Differs => counts.differs += 1,
-                Verdict::Fails => counts.fails += 1,
-                Verdict::Open => counts.open += 1,
-            }
-        }
-        counts
-    }
-}
 
 /// What a number must be: `at least 2`, `1 to 3`, `1 to 3; here 4 to 5` where it is known to
 /// differ; empty without bounds.
@@ -107,13 +69,14 @@ pub fn html(results: &[Outcome]) -> Result<String, String> {
     page.push_str(STYLE);
     page.push_str(&plot::dark_style());
     page.push_str("</style>\n</head>\n<body>\n<main>\n<h1>Weir's laboratory</h1>\n");
+    let sorted = seeds::groups(sorted);
     page.push_str(&summary(&sorted));
     page.push_str(&contents(&sorted));
-    for group in sorted.chunk_by(|a, b| a.paper == b.paper) {
-        let paper = &group[0].paper;
+    for of_paper in sorted.chunk_by(|a, b| a.first().paper == b.first().paper) {
+        let paper = &of_paper[0].first().paper;
         let _ = writeln!(page, "<section>\n<h2 id=\"{}\">{}</h2>", id(paper), paper_title(paper));
-        for result in group {
-            page.push_str(&article(result)?);
+        for group in of_paper {
+            page.push_str(&article(group)?);
         }
         page.push_str("</section>\n");
     }
@@ -121,27 +84,19 @@ pub fn html(results: &[Outcome]) -> Result<String, String> {
     Ok(page)
 }
 
-fn summary(results: &[&Outcome]) -> String {
-    let counts = Counts::of(results.iter().copied());
-    let mut scales: Vec<u32> = results.iter().map(|result| result.scale).collect();
+fn summary(groups: &[Group<'_>]) -> String {
+    let mut scales: Vec<u32> = groups.iter().map(|group| group.first().scale).collect();
     scales.sort_unstable();
     scales.dedup();
     let scales: Vec<String> = scales.iter().map(|scale| format!("1/{scale}")).collect();
     format!(
-        "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, one \
-         seed. Data, caches, files and durations are divided by a scale; rates, latencies, \
-         blocks and ratios are not. {} with {} inside their bounds, {} that {} from the paper \
-         for a known reason, {} outside, {} without bounds; {} that reproduce nothing and say \
-         whether an experiment is what it says, {} of them outside; scale {}. Made by weir-lab \
-         {}.</p>\n",
-        plural(results.len(), "experiment"),
-        plural(counts.holds, "number"),
-        counts.differs,
-        if counts.differs == 1 { "differs" } else { "differ" },
-        counts.fails,
-        counts.open,
-        plural(counts.guards, "guard"),
-        counts.guards_failed,
+        "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, \
+         everything decided by a seed. Data, caches, files and durations are divided by a scale; \
+         rates, latencies, blocks and ratios are not. Guards reproduce nothing and say whether an \
+         experiment is what it says; what differs does so for a known reason; what is open has no \
+         bounds.</p>\n<p class=\"counts\">{} with {}; scale {}. Made by weir-lab {}.</p>\n",
+        plural(groups.len(), "experiment"),
+        Counts::of(groups),
         if scales.is_empty() { "-".to_owned() } else { scales.join(", ") },
         env!("CARGO_PKG_VERSION")
     )
@@ -151,32 +106,35 @@ fn plural(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn contents(results: &[&Outcome]) -> String {
+fn contents(groups: &[Group<'_>]) -> String {
     let mut out = String::from(
-        "<nav aria-label=\"Contents\">\n<table class=\"contents\">\n<thead><tr><th>Figure</th>\
-         <th>Experiment</th><th>Scale</th><th class=\"n\">Holds</th><th class=\"n\">Differs</th>\
-         <th class=\"n\">Outside</th><th class=\"n\">No bounds</th><th class=\"n\">Guards</th></tr>\
+        "<nav aria-label=\"Contents\" class=\"wide\">\n<table class=\"contents\">\n\
+         <thead><tr><th>Figure</th><th>Experiment</th><th>Scale</th><th class=\"n\">Seeds</th>\
+         <th class=\"n\">Holds</th><th class=\"n\">Differs</th><th class=\"n\">Outside</th>\
+         <th class=\"n\">No bounds</th><th class=\"n\">Guards</th></tr>\
          </thead>\n",
     );
-    for group in results.chunk_by(|a, b| a.paper == b.paper) {
-        let paper = &group[0].paper;
+    for of_paper in groups.chunk_by(|a, b| a.first().paper == b.first().paper) {
+        let paper = &of_paper[0].first().paper;
         let _ = writeln!(
             out,
-            "<tbody>\n<tr class=\"paper\"><th colspan=\"3\"><a href=\"#{}\">{}</a></th>{}</tr>",
+            "<tbody>\n<tr class=\"paper\"><th colspan=\"4\"><a href=\"#{}\">{}</a></th>{}</tr>",
             id(paper),
             paper_title(paper),
-            count_cells(Counts::of(group.iter().copied()))
+            count_cells(Counts::of(of_paper))
         );
-        for result in group {
+        for group in of_paper {
+            let result = group.first();
             let _ = writeln!(
                 out,
                 "<tr><td class=\"accepted\">{}</td><td><a href=\"#{}\">{}</a></td>\
-                 <td>1/{}</td>{}</tr>",
+                 <td>1/{}</td><td class=\"n\">{}</td>{}</tr>",
                 escaped(&plot::figure(&result.figure)),
                 article_id(result),
                 escaped(&result.title),
                 result.scale,
-                count_cells(Counts::of([*result]))
+                group.results().len(),
+                count_cells(Counts::of([group]))
             );
         }
         out.push_str("</tbody>\n");
@@ -200,24 +158,25 @@ fn count_cells(counts: Counts) -> String {
     .concat()
 }
 
-fn article(result: &Outcome) -> Result<String, String> {
+fn article(group: &Group<'_>) -> Result<String, String> {
+    let result = group.first();
     let mut out = String::new();
     let _ = writeln!(
         out,
         "<article id=\"{}\">\n<h3>{}</h3>\n<p class=\"origin\">{}, {} · experiment \
-         <code>{}</code> · scale 1/{} · seed {} · {} s of virtual time in {} s</p>",
+         <code>{}</code> · scale 1/{} · {} · {} s of virtual time in {} s</p>",
         article_id(result),
         escaped(&result.title),
         escaped(&result.paper),
         escaped(&plot::figure(&result.figure)),
         escaped(&result.experiment),
         result.scale,
-        result.seed,
-        number(result.virtual_seconds),
-        number(result.real_seconds)
+        group.seeds(),
+        number(group.results().iter().map(|result| result.virtual_seconds).sum()),
+        number(group.results().iter().map(|result| result.real_seconds).sum())
     );
-    let _ = writeln!(out, "<figure>\n{}</figure>", plot::svg(result)?);
-    out.push_str(&numbers(result));
+    let _ = writeln!(out, "<figure>\n{}</figure>", plot::svg_over(group)?);
+    out.push_str(&numbers(group));
     if !result.notes.is_empty() {
         out.push_str("<ul class=\"notes\">\n");
         for note in &result.notes {
@@ -237,37 +196,59 @@ fn article(result: &Outcome) -> Result<String, String> {
     Ok(out)
 }
 
-fn numbers(result: &Outcome) -> String {
-    if result.numbers.is_empty() {
+fn numbers(group: &Group<'_>) -> String {
+    let numbers = group.numbers();
+    if numbers.is_empty() {
         return String::new();
     }
-    let mut out = String::from(
-        "<table class=\"numbers\">\n<thead><tr><th>Number</th><th class=\"n\">Paper</th>\
-         <th class=\"n\">Weir</th><th>Accepted</th><th>Verdict</th><th>Why</th></tr></thead>\n\
-         <tbody>\n",
+    let several = group.results().len() > 1;
+    let range = if several { "<th>Range</th>" } else { "" };
+    let mut out = format!(
+        "<div class=\"wide\">\n<table class=\"numbers\">\n<thead><tr><th>Number</th>\
+         <th class=\"n\">Paper</th><th class=\"n\">Weir</th>{range}<th>Accepted</th>\
+         <th>Verdict</th><th>Why</th></tr></thead>\n<tbody>\n"
     );
-    for wanted in &result.numbers {
-        let (class, verdict) = match wanted.verdict() {
+    for over in &numbers {
+        let wanted = over.number;
+        let (class, verdict) = match over.verdict {
             Verdict::Holds if wanted.guard => ("open", "✓ guard"),
             Verdict::Holds => ("holds", "✓ holds"),
             Verdict::Differs => ("differs", "≠ differs"),
             Verdict::Fails => ("fails", "✗ outside"),
             Verdict::Open => ("open", "– no bounds"),
         };
+        let each = |(_, value): &(u64, f64)| format!("<span>{}</span>", number(*value));
+        let values: Vec<String> = over.values.iter().map(each).collect();
+        let range = if several {
+            format!("<td class=\"accepted\" data-label=\"Range\">{}</td>", over.spread())
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"accepted\">{}</td><td class=\"{class}\">{verdict}</td>\
+            "<tr><td>{}{}</td><td class=\"n\" data-label=\"Paper\">{}</td>\
+             <td class=\"n\" data-label=\"Weir\">{}</td>{range}\
+             <td class=\"accepted\" data-label=\"Accepted\">{}</td>\
+             <td class=\"{class}\" data-label=\"Verdict\">{verdict}</td>\
              <td class=\"why\">{}</td></tr>",
-            escaped(&with_unit(&wanted.name, &wanted.unit)),
+            escaped(&over.name()),
+            how(wanted),
             wanted.paper.map_or("–".to_owned(), number),
-            number(wanted.ours),
+            values.join(" "),
             bounds(wanted),
             escaped(&why(wanted))
         );
     }
-    out.push_str("</tbody>\n</table>\n");
+    out.push_str("</tbody>\n</table>\n</div>\n");
     out
+}
+
+/// How a number is made of windows, below its name.
+fn how(wanted: &Number) -> String {
+    match wanted.statistic.as_str() {
+        "" => String::new(),
+        statistic => format!("<br/><small>{}</small>", escaped(statistic)),
+    }
 }
 
 /// Where the bounds come from and, where a number is known to differ, the reason.

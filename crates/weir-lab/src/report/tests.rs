@@ -35,9 +35,8 @@ fn the_page_has_everything() {
     assert_eq!(count("open", "– no bounds"), 1);
     assert_eq!(count("holds", "✓ holds"), 1);
     assert_eq!(count("differs", "≠ differs"), 1);
-    let summary = "1 number inside their bounds, 1 that differs from the paper for a known reason, \
-                   1 outside, 1 without bounds; 1 guard that reproduce nothing and say whether an \
-                   experiment is what it says, 0 of them outside";
+    let summary = "4 experiments with 4 reproductions: 1 holds in all seeds, 1 outside, 1 differs, \
+                   1 open; 1 guard, 0 of them outside";
     assert!(all.contains(summary), "{all}");
     assert!(all.contains("Here: for a reason"));
     for result in &results {
@@ -53,6 +52,29 @@ fn the_page_has_everything() {
         assert!(document.descendants().any(|node| node.attribute("id") == Some(id)), "{id}");
     }
     assert_eq!(page, html(&results).expect("made"), "the same bytes");
+}
+
+/// Goal: several seeds of an experiment are one figure, with each value, their range and the worst
+/// verdict. Method: a second seed of one sample, which is outside.
+#[test]
+fn seeds_are_one_figure() {
+    let mut results = samples();
+    let mut second = results[1].clone();
+    second.seed = 2;
+    second.numbers[0].ours = 12.0;
+    results.push(second);
+    let page = html(&results).expect("made");
+    let document = parsed(&page);
+    let figures = document.descendants().filter(|n| n.tag_name().name() == "svg").count();
+    assert_eq!(figures, samples().len());
+    for part in [
+        "<span>84.2</span> <span>12</span>",
+        "data-label=\"Range\">12 to 84.2</td>",
+        "seeds 1, 2",
+        "✗ outside",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 /// Goal: nothing is loaded from elsewhere, nothing runs.
