@@ -6,7 +6,7 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers.
-const ALL: [(&str, &str); 21] = [
+const ALL: [(&str, &str); 24] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -19,12 +19,15 @@ const ALL: [(&str, &str); 21] = [
     ("lsbm-fig17", include_str!("../experiments/lsbm-fig17.toml")),
     ("lsbm-fig18", include_str!("../experiments/lsbm-fig18.toml")),
     ("lsbm-no-writes", include_str!("../experiments/lsbm-no-writes.toml")),
+    ("lsbm-frozen", include_str!("../experiments/lsbm-frozen.toml")),
     ("dlsm-fig02", include_str!("../experiments/dlsm-fig02.toml")),
     ("dlsm-fig04", include_str!("../experiments/dlsm-fig04.toml")),
     ("dlsm-fig10", include_str!("../experiments/dlsm-fig10.toml")),
     ("dlsm-fig11", include_str!("../experiments/dlsm-fig11.toml")),
     ("dlsm-fig12a", include_str!("../experiments/dlsm-fig12a.toml")),
     ("dlsm-fig12bc", include_str!("../experiments/dlsm-fig12bc.toml")),
+    ("dlsm-fig13", include_str!("../experiments/dlsm-fig13.toml")),
+    ("dlsm-fig14", include_str!("../experiments/dlsm-fig14.toml")),
     ("dlsm-s4c", include_str!("../experiments/dlsm-s4c.toml")),
     ("merfeld-fig1", include_str!("../experiments/merfeld-fig1.toml")),
     ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
