@@ -21,6 +21,8 @@
 
 use std::collections::BTreeMap;
 
+use std::borrow::Cow;
+
 use weir::defaults::LEVELS;
 
 use crate::record::{CAUSES, LevelSample, Measured, Record, Sample};
@@ -418,9 +420,9 @@ const WORDS: [(&str, &str); 47] = [
     ("open_log_bytes", "log bytes at the crash"),
     ("read_blocks", "blocks read"),
     ("written_blocks", "blocks written"),
-    ("level_bytes", "bytes in the level"),
-    ("level_runs", "runs in the level"),
-    ("level_entries", "entries in the level"),
+    ("level_bytes", "bytes of level"),
+    ("level_runs", "runs of level"),
+    ("level_entries", "entries of level"),
     ("level_write_rate", "write rate"),
     ("level_update_rate", "update rate"),
     ("level_update_ratio", "update rate over that of the next level"),
@@ -451,9 +453,15 @@ fn parts(name: &str) -> (&str, Option<&'static str>) {
 
 /// What people call the measure `name`, without its statistic; `name` itself if it is no measure.
 #[must_use]
-pub fn words(name: &str) -> &str {
+pub fn words(name: &str) -> Cow<'_, str> {
+    let of = |name| WORDS.iter().find(|(measure, _)| *measure == name).map(|(_, words)| *words);
     let (base, _) = parts(name);
-    WORDS.iter().find(|(measure, _)| *measure == base).map_or(name, |(_, words)| words)
+    if let Some(words) = of(base) {
+        return words.into();
+    }
+    let numbered = base.rsplit_once('_').filter(|(_, level)| level.parse::<usize>().is_ok());
+    let words = numbered.and_then(|(base, level)| Some(format!("{} {level}", of(base)?)));
+    words.map_or(name.into(), Cow::from)
 }
 
 /// How the number `name` is made of windows: `mean of windows`; empty if it is not.
@@ -774,8 +782,9 @@ mod tests {
                 assert_eq!((words(&number), statistic(&number)), (words(name), statistic_words));
             }
         }
-        assert_eq!((words("qps_mean"), statistic("qps_mean")), ("queries", "mean of windows"));
-        assert_eq!((words("bLSM"), statistic("write_amplification")), ("bLSM", ""));
+        assert_eq!((&*words("qps_mean"), statistic("qps_mean")), ("queries", "mean of windows"));
+        assert_eq!(words("level_bytes_2_mean"), "bytes of level 2");
+        assert_eq!((&*words("bLSM"), statistic("write_amplification")), ("bLSM", ""));
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn of_run(run: &str, measure: &str) -> String {
 fn named(name: &str) -> String {
     match name.rsplit_once(": ") {
         Some((run, measure)) => of_run(run, measure),
-        None => measure::words(name).to_owned(),
+        None => measure::words(name).into_owned(),
     }
 }
 

@@ -129,10 +129,10 @@ fn parse_with(text: &str, sets: &[&str]) -> Result<Experiment, String> {
 /// told apart from what the experiment says.
 #[test]
 fn options_are_set_from_outside() {
-    let sets = ["writers.main.per_second=7", "store.eviction=clock_pro", "store.bloom_bits = 1"];
+    let sets = ["writers.main.threads=7", "store.eviction=clock_pro", "store.bloom_bits = 1"];
     let experiment = parse_with(TEXT, &sets).expect("parses");
     for run in &experiment.runs {
-        assert!((run.settings.writers["main"].per_second - 7.0).abs() < 1e-9, "{}", run.name);
+        assert_eq!(run.settings.writers["main"].threads, 7, "{}", run.name);
         assert_eq!(run.settings.store.eviction, Eviction::ClockPro);
         assert!((run.settings.store.bloom_bits - 1.0).abs() < 1e-6);
         assert!(run.set.is_empty(), "{:?}", run.set);

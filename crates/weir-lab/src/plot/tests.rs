@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Run};
 use crate::outcome::outcome;
-use crate::record::{LevelSample, Record, Sample};
+use crate::phases::Phase;
+use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::result::{Axis, Kind, Number, Series};
 
 fn series(name: &str, unit: &str, points: &[[f64; 2]], labels: &[&str]) -> Series {
@@ -164,7 +165,7 @@ fn plots_name_everything() {
 
 /// A result of `experiment` from made-up counters: what is drawn, not how high.
 fn made_up(experiment: &Experiment) -> Outcome {
-    let record = |run: u64| {
+    let record = |(run, of): (u64, &Run)| {
         let sample = |i: u64| {
             let mut sample = Sample {
                 seconds: i as f64,
@@ -189,9 +190,19 @@ fn made_up(experiment: &Experiment) -> Outcome {
             sample
         };
         let samples = (0..10).map(sample).collect();
-        Record { samples, loaded_bytes: 1000, spindles: 2, ..Record::default() }
+        let measured = of.settings.phases.iter().filter(|phase| phase.measured);
+        let all = |phase: &Phase| Measured { name: phase.name.clone(), first: 0, last: 9 };
+        let names = of.settings.readers.keys().map(|name| format!("readers.{name}"));
+        Record {
+            samples,
+            phases: measured.map(all).collect(),
+            clients: names.map(|name| (name, vec![Work::default(); 10])).collect(),
+            loaded_bytes: 1000,
+            spindles: 2,
+            ..Record::default()
+        }
     };
-    let records: Vec<Record> = (1..=experiment.runs.len() as u64).map(record).collect();
+    let records: Vec<Record> = (1..).zip(&experiment.runs).map(record).collect();
     outcome(experiment, 64, 1, &records).unwrap_or_else(|e| panic!("{e}"))
 }
 
