@@ -1,5 +1,5 @@
-//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases or a
-//! list of operations (`operations`), and samples of what is counted.
+//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases, or
+//! a list of operations (`operations`), and samples of what is counted.
 //!
 //! Every part is an actor of one simulation. Nothing here depends on real time but the progress
 //! that is shown.

@@ -186,7 +186,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writers.main.threads\" = 0",
             "\"readers.main.choice\" = \"latest_zipfian\", \"readers.main.recent_keys\" = 1",
-            "readers.main: recent_keys is 1, and load.updates and the writers \"main\" write 0 keys",
+            "readers.main: recent_keys is 1, and load.updates and the writers \"main\" write 0",
         ),
         ("run = \"a\"", "run = \"c\"", "\"c\""),
         ("title =", "titel =", "line 4: unknown field `titel`"),
