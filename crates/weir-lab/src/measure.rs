@@ -382,6 +382,15 @@ pub fn is_time(name: &str) -> bool {
     name.ends_with("_period") || name == "write_seconds" || name == "read_seconds"
 }
 
+/// Whether the number `name`, or the series, is a size, which whoever shows it multiplies by the
+/// scale.
+#[must_use]
+pub fn is_size(name: &str) -> bool {
+    let ratio = ["_period", "_strength", "_spread"].iter().any(|end| name.ends_with(end));
+    let sizes = ["level_bytes", "level_start_bytes", "level_end_bytes", "open_log_bytes"];
+    !ratio && sizes.iter().any(|size| name.starts_with(size))
+}
+
 /// The number `name` of a run.
 ///
 /// # Errors

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::experiment::Experiment;
 use crate::outcome::outcome;
-use crate::record::{LevelSample, Record, Sample};
+use crate::phases::Phase;
+use crate::record::{LevelSample, Measured, Record, Sample};
 use crate::result::{Axis, Kind, Number, Series};
 
 fn series(name: &str, unit: &str, points: &[[f64; 2]], labels: &[&str]) -> Series {
@@ -185,7 +186,14 @@ fn made_up(experiment: &Experiment) -> Outcome {
             sample
         };
         let samples = (0..10).map(sample).collect();
-        Record { samples, loaded_bytes: 1000, spindles: 2, ..Record::default() }
+        let settings = &experiment.runs[run as usize - 1].settings;
+        let measured = settings.phases.iter().filter(|phase| phase.measured).enumerate();
+        let phase = |(place, phase): (usize, &Phase)| {
+            let (name, first) = (phase.name.clone(), 3 * place);
+            Measured { name, first, last: first + 3 }
+        };
+        let phases = measured.map(phase).collect();
+        Record { samples, phases, loaded_bytes: 1000, spindles: 2, ..Record::default() }
     };
     let records: Vec<Record> = (1..=experiment.runs.len() as u64).map(record).collect();
     outcome(experiment, 64, 1, &records).unwrap_or_else(|e| panic!("{e}"))
