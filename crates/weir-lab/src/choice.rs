@@ -208,12 +208,12 @@ mod tests {
             Reads { hot_reads: 1.0, hot_moves_seconds: 2.0, ..reads(ReadChoice::RangeHot) };
         let choice = Choice::new(&moving, KEYS, 7, 0);
         let mut prng = Prng::new(1, 1);
-        let mut range = |seconds: u64| {
+        let range = |seconds: u64| {
             let keys: Vec<u64> =
                 (0..2000).map(|_| choice.next(&mut prng, seconds * 1_000_000_000, 1)).collect();
             (*keys.iter().min().expect("some"), *keys.iter().max().expect("some"))
         };
-        let places = [0, 1, 2, 3, 4].map(|seconds| range(seconds));
+        let places = [0, 1, 2, 3, 4].map(range);
         assert!(places.iter().all(|(low, high)| high - low < 1500 && *high < KEYS), "{places:?}");
         let near = |a: usize, b: usize| places[a].0.abs_diff(places[b].0) < 50;
         assert!(places[0].0.abs_diff(4250) < 50 && near(0, 1) && near(2, 3), "{places:?}");

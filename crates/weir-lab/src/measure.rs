@@ -21,9 +21,11 @@
 
 use std::collections::BTreeMap;
 
-use std::borrow::Cow;
+mod words;
 
 use weir::defaults::LEVELS;
+
+pub use words::{statistic, words};
 
 use crate::record::{CAUSES, LevelSample, Measured, Record, Sample};
 
@@ -378,98 +380,6 @@ pub fn unit(name: &str) -> &'static str {
     }
 }
 
-/// What people call measures: the beginning of a name, and its words.
-const WORDS: [(&str, &str); 47] = [
-    ("page_hit_ratio", "hit ratio of the page cache"),
-    ("hit_ratio", "hit ratio"),
-    ("qps", "queries"),
-    ("latency_ms", "latency"),
-    ("writes_per_second", "writes"),
-    ("database_over_data", "size over data"),
-    ("cache_used", "part of the cache in use"),
-    ("disk_busy", "part of the time that disks work"),
-    ("disk_reads_per_read", "disk reads per query"),
-    ("disk_reads_per_miss", "disk reads per miss"),
-    ("merged_mb_per_second", "merged"),
-    ("write_amplification", "write amplification"),
-    ("merge_io_per_flushed_byte", "bytes that merges read and write per flushed byte"),
-    ("merged_per_flushed_byte", "merged bytes per flushed byte"),
-    ("blocks_per_read", "blocks per query"),
-    ("write_seconds", "time of the writes"),
-    ("read_seconds", "time of the queries"),
-    ("reads", "queries"),
-    ("writes", "writes"),
-    ("stalled", "part of the time that writes are stalled"),
-    ("user_mb_per_second", "written by users"),
-    ("hits_over_reads", "1 less disk reads per query"),
-    ("answered_by_memtables", "part answered by memtables"),
-    ("answered_by_row_cache", "part answered by the row cache"),
-    ("tables_per_read", "tables per query"),
-    ("tables_per_lookup", "tables per query that looks into any"),
-    ("obsolete_share", "part of the entries that is obsolete"),
-    ("disk_written_mb_per_second", "written to the disk"),
-    ("latency_p50_ms", "median latency"),
-    ("latency_p99_ms", "99th percentile of the latency"),
-    ("latency_p999_ms", "99.9th percentile of the latency"),
-    ("latency_max_ms", "longest latency"),
-    ("write_latency_p50_ms", "median latency of writes"),
-    ("write_latency_p99_ms", "99th percentile of the latency of writes"),
-    ("write_latency_p999_ms", "99.9th percentile of the latency of writes"),
-    ("write_latency_max_ms", "longest latency of a write"),
-    ("open_seconds", "time of an opening after a crash"),
-    ("open_log_bytes", "log bytes at the crash"),
-    ("read_blocks", "blocks read"),
-    ("written_blocks", "blocks written"),
-    ("level_bytes", "bytes of level"),
-    ("level_runs", "runs of level"),
-    ("level_entries", "entries of level"),
-    ("level_write_rate", "write rate"),
-    ("level_update_rate", "update rate"),
-    ("level_update_ratio", "update rate over that of the next level"),
-    ("level_start_bytes", "bytes at the start"),
-];
-
-/// Statistics over windows, and their words.
-const STATISTICS: [(&str, &str); 9] = [
-    ("mean", "mean of windows"),
-    ("deviation", "standard deviation of windows"),
-    ("low", "5th percentile of windows"),
-    ("high", "95th percentile of windows"),
-    ("spread", "95th over 5th percentile of windows"),
-    ("amplitude", "95th less 5th percentile of windows"),
-    ("period", "period"),
-    ("strength", "autocorrelation at its period"),
-    ("overall", "whole measured part"),
-];
-
-/// A measure, and a statistic of it if the name has one.
-fn parts(name: &str) -> (&str, Option<&'static str>) {
-    let statistic = name.rsplit_once('_').and_then(|(base, last)| {
-        let found = STATISTICS.iter().find(|(short, _)| *short == last)?;
-        WORDS.iter().any(|(measure, _)| *measure == base).then_some((base, found.1))
-    });
-    statistic.map_or((name, None), |(base, words)| (base, Some(words)))
-}
-
-/// What people call the measure `name`, without its statistic; `name` itself if it is no measure.
-#[must_use]
-pub fn words(name: &str) -> Cow<'_, str> {
-    let of = |name| WORDS.iter().find(|(measure, _)| *measure == name).map(|(_, words)| *words);
-    let (base, _) = parts(name);
-    if let Some(words) = of(base) {
-        return words.into();
-    }
-    let numbered = base.rsplit_once('_').filter(|(_, level)| level.parse::<usize>().is_ok());
-    let words = numbered.and_then(|(base, level)| Some(format!("{} {level}", of(base)?)));
-    words.map_or(name.into(), Cow::from)
-}
-
-/// How the number `name` is made of windows: `mean of windows`; empty if it is not.
-#[must_use]
-pub fn statistic(name: &str) -> &'static str {
-    parts(name).1.unwrap_or_default()
-}
-
 /// Whether the number `name` is a time, which whoever shows it multiplies by the scale.
 #[must_use]
 pub fn is_time(name: &str) -> bool {
@@ -485,6 +395,15 @@ pub fn within(record: &Record, [from, to]: [f64; 2]) -> Record {
     let first = record.samples.partition_point(is_before(from - slack));
     let end = record.samples.partition_point(is_before(to + slack));
     record.cut("span", first..end).unwrap_or_default()
+}
+
+/// Whether the number `name`, or the series, is a size, which whoever shows it multiplies by the
+/// scale.
+#[must_use]
+pub fn is_size(name: &str) -> bool {
+    let ratio = ["_period", "_strength", "_spread"].iter().any(|end| name.ends_with(end));
+    let sizes = ["level_bytes", "level_start_bytes", "level_end_bytes", "open_log_bytes"];
+    !ratio && sizes.iter().any(|size| name.starts_with(size))
 }
 
 /// The number `name` of a run.
@@ -768,23 +687,6 @@ mod tests {
         assert!((mean([0.0, 1.0]) - 0.15).abs() < 1e-9);
         assert!((mean([1.0, 2.5]) - 0.4).abs() < 1e-9);
         assert!((mean([0.0, 3.0]) - 0.35).abs() < 1e-9);
-    }
-
-    /// Goal: every measure has words, and no name of one is shown.
-    #[test]
-    fn measures_have_words() {
-        let per_window = PER_WINDOW.iter().map(|measure| measure.name);
-        for name in per_window.chain(WHOLE.iter().map(|(name, ..)| *name)) {
-            assert!(WORDS.iter().any(|(measure, _)| *measure == name), "{name}");
-            assert!(!words(name).contains('_') && !words(name).is_empty(), "{name}");
-            for (statistic_name, statistic_words) in STATISTICS {
-                let number = format!("{name}_{statistic_name}");
-                assert_eq!((words(&number), statistic(&number)), (words(name), statistic_words));
-            }
-        }
-        assert_eq!((&*words("qps_mean"), statistic("qps_mean")), ("queries", "mean of windows"));
-        assert_eq!(words("level_bytes_2_mean"), "bytes of level 2");
-        assert_eq!((&*words("bLSM"), statistic("write_amplification")), ("bLSM", ""));
     }
 
     #[test]

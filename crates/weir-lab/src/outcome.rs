@@ -105,13 +105,13 @@ fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
     all
 }
 
-/// The number `measure` of a run; times as the paper's.
+/// The number `measure` of a run; times and sizes as the paper's.
 fn value(record: &Record, measure: &str, scale: f64) -> Result<f64, String> {
     let value = measure::number(record, measure)?;
     Ok(match measure {
         _ if measure::is_time(measure) => value * scale,
         _ if measure.starts_with("level_update_rate") => value / scale,
-        _ if measure.starts_with("level_start_bytes") => value * scale,
+        _ if measure::is_size(measure) => value * scale,
         _ => value,
     })
 }
@@ -182,6 +182,7 @@ fn over_time(
         for measure in &experiment.plot.measures {
             let points = measure::series(record, measure)
                 .ok_or_else(|| format!("there is no measure {measure:?} over time"))?;
+            let size = if measure::is_size(measure) { scale } else { 1.0 };
             let several = experiment.plot.measures.len() > 1;
             if several && points.iter().all(|point| point[1] == 0.0) {
                 continue;
@@ -190,7 +191,7 @@ fn over_time(
             all.push(Series {
                 name,
                 unit: measure::unit(measure).to_owned(),
-                points: points.into_iter().map(|[x, y]| [x * scale, y]).collect(),
+                points: points.into_iter().map(|[x, y]| [x * scale, y * size]).collect(),
                 labels: Vec::new(),
             });
         }

@@ -137,8 +137,8 @@ impl Policies {
         all
     }
 
-    /// Has every level but the last emptied: the smallest one has `bytes`, which none has, and level
-    /// 0 gives what it gets.
+    /// Has every level but the last emptied: the smallest one has `bytes`, which none has, and
+    /// level 0 gives what it gets.
     pub(crate) fn empty_inner_levels(&mut self, bytes: u64) {
         for levels in [&mut self.leveled, &mut self.gear, &mut self.two_phase].into_iter().flatten()
         {

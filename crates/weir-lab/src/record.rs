@@ -151,7 +151,8 @@ pub struct Record {
     pub samples: Vec<Sample>,
     /// The measured phases; none if the run was a list of operations.
     pub phases: Vec<Measured>,
-    /// What each group of clients did, `readers.NAME` and `writers.NAME`: as many windows as samples.
+    /// What each group of clients did, `readers.NAME` and `writers.NAME`: as many windows as
+    /// samples.
     pub clients: BTreeMap<String, Vec<Work>>,
     /// Bytes of all loaded entries.
     pub loaded_bytes: u64,

@@ -140,7 +140,7 @@ pub struct Disk {
     /// seeks of the paper's. Not set by files.
     #[serde(skip, default = "unscaled")]
     pub scale: u32,
-    /// Each byte stands for so many: entries and blocks were made as much smaller. Not set by files.
+    /// Each byte stands for so many: entries and blocks were made smaller. Not set by files.
     #[serde(skip, default = "unscaled")]
     pub charge: u32,
 }
@@ -342,7 +342,7 @@ impl Settings {
         self
     }
 
-    /// The same with entries and blocks of about a `shrink`-th of their bytes, and with as much less
+    /// The same with entries and blocks of a `shrink`-th of their bytes, and with as much less
     /// of everything that holds them; the disk charges as many times their bytes. Keys, the number
     /// of entries, rates and times stay. Unlike a smaller scale it changes no figure, but for
     /// rounding: a level, a cache and a scan have as many entries and blocks as before.
@@ -407,7 +407,7 @@ impl Settings {
         spans.iter().map(|span| due(span) as u64).sum()
     }
 
-    /// That groups and phases fit together, that what is read has been written, and that there can be
+    /// That groups and phases fit together, that what is read has been written, that there can be
     /// such a disk.
     ///
     /// # Errors

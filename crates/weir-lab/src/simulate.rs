@@ -1,5 +1,5 @@
-//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases or a
-//! list of operations (`operations`), and samples of what is counted.
+//! One run in virtual time: a store on a timed disk, readers and writers (`workload`) in phases, or
+//! a list of operations (`operations`), and samples of what is counted.
 //!
 //! Every part is an actor of one simulation. Nothing here depends on real time but the progress
 //! that is shown.
@@ -64,8 +64,8 @@ impl Shown {
     }
 }
 
-/// Runs `settings`, which are scaled, on a store that begins as the one in `image`, if any, and lies
-/// in memory. `progress` is told how much of the virtual time has passed, 0 to 1.
+/// Runs `settings`, which are scaled, on a store in memory that begins as the one in `image`, if
+/// any. `progress` is told how much of the virtual time has passed, 0 to 1.
 ///
 /// All of it happens on one processor.
 ///

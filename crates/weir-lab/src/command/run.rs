@@ -22,8 +22,8 @@ pub(crate) struct RunArgs {
     /// By how much data, caches, files and durations are divided
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     scale: u32,
-    /// By how much entries and blocks are made smaller, at the same number of them; the disk charges
-    /// as many times their bytes. 16 below scale 32, otherwise 1: tables become too small there
+    /// By how much entries and blocks are made smaller, at the same number of them; a disk charges
+    /// so many times their bytes. 16 below scale 32, otherwise 1: tables become too small there
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16))]
     shrink: Option<u32>,
     /// Decides keys, values and the order of everything

@@ -1,9 +1,9 @@
 //! What an experiment states: one TOML file per figure, and the bases that it shares with others.
 //!
 //! `[settings]` has every option of the store, its load, the disk, those who use it and the phases
-//! of a run, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option has
-//! a default: a file and its bases say all that is needed, and a key that this module does not know
-//! is refused by its name.
+//! of a run, at scale 1; each `[[runs]]` may set some of them anew, by their full names. No option
+//! has a default: a file and its bases say all that is needed, and a key that this module does not
+//! know is refused by its name.
 //!
 //! Not here: the options themselves (`settings`), and how files are read (`document`, `parse`).
 
@@ -115,8 +115,8 @@ pub struct Wanted {
     pub run: String,
     /// The measured phase that it is about; all of them together if there is none.
     pub phase: Option<String>,
-    /// The group of clients that it is about, `readers.NAME` or `writers.NAME`; all of them together
-    /// if there is none.
+    /// The group of clients that it is about, `readers.NAME` or `writers.NAME`; all of them
+    /// together if there is none.
     pub clients: Option<String>,
     /// The phase of the run that it is divided by or that is taken from it, if it is another one.
     pub over_phase: Option<String>,

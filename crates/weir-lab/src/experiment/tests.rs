@@ -262,7 +262,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writers.main.threads\" = 0",
             "\"readers.main.choice\" = \"latest_zipfian\", \"readers.main.recent_keys\" = 1",
-            "readers.main: recent_keys is 1, and load.updates and the writers \"main\" write 0 keys",
+            "readers.main: recent_keys is 1, and load.updates and the writers \"main\" write 0",
         ),
         ("speed = 1.0", "speed = 0.0", "disk.speed is 0: choose"),
         ("run = \"a\"", "run = \"c\"", "\"c\""),

@@ -15,7 +15,7 @@
 //! that is less than a cluster pays a part of the positioning, because a real store would have had
 //! as many fewer, larger ones.
 //!
-//! Or a store is made small by its entries and blocks, not by their number. Then each byte of a file
+//! Or a store is made small by its entries and blocks, not by their number: each byte of a file
 //! stands for [`TimedOptions::charge`] bytes, of which all lengths, places and counters here are.
 //!
 //! Not here: faults and power cuts (`device::sim`, `device::faulty`). Nothing is made durable: the
@@ -29,15 +29,9 @@
 //! Simplifications, with the direction of their error: what was read ahead costs its transfer when
 //! it is used and not if it is not (too fast for short scans); half a rotation is waited for before
 //! each read, whatever waits (too slow for deep queues); all tracks are equally fast; space that is
-//! allocated costs no write, zeros neither (too fast). Those of the write cache, of the capacity
+//! allocated costs no write, zeros neither (too fast); read-ahead and clusters are as long at every
+//! scale; index blocks of a file system are in memory. Those of the write cache, of the capacity
 //! and of file systems stand in `flush`, `space` and `file_system`.
-//!
-//! A review of the laboratory held an earlier disk against the papers. Answered are its D7 (full
-//! seeks, no elevator: the seek curve and C-LOOK), D12 (a fixed distance counted as near: distances
-//! count `scale` times), and of LDS what its figures 4, 5 and 9 to 12 (`file_system`), 5b, 13 and
-//! 19 (`flush`, `file_system`), 14 and 15 (at scale 1 each request positions) and 18 (`space`) need
-//! of a disk. Not answered: D11 (read-ahead and clusters are as long at every scale), and the
-//! blocks of a file system's index that LDS's figure 16 reads.
 //!
 //! Source: the rig of the reproduction plan; the disks of LSbM section 6.1 and LDS section 4.1.
 
