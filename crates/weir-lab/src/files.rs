@@ -10,10 +10,10 @@
 //! | `work/` | stores of runs that are going on |
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use weir::sim::RealDir;
+use weir::sim::{Dir, MemDir, Mode, RealDir};
 
 /// What can go wrong, as a sentence.
 pub type Result<T> = std::result::Result<T, String>;
@@ -107,16 +107,51 @@ pub(crate) fn fill(path: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A hash of the names and bytes of all files in `path`.
+/// A directory in memory that begins as the image does.
+///
+/// # Errors
+/// What failed, and where.
+pub(crate) fn above(image: &Path) -> Result<MemDir> {
+    let image: Arc<dyn Dir> = RealDir::open(image, false).map_err(|e| e.to_string())?;
+    MemDir::above(&image, weir::sim::class_of).map_err(|e| e.to_string())
+}
+
+/// Puts what is in `memory`, which began as the image `below`, into the directory `path`.
 ///
 /// # Errors
 /// What failed, and where.
 #[expect(clippy::disallowed_methods, reason = "an image, as files")]
-pub(crate) fn hash_directory(path: &Path) -> Result<String> {
+pub(crate) fn save(path: &Path, memory: &MemDir, below: Option<&Path>) -> Result<()> {
+    for name in memory.list().map_err(|e| e.to_string())? {
+        let to = path.join(&name);
+        // A table's name is never given to another one.
+        let same = below.filter(|_| name.ends_with(".tbl")).map(|below| below.join(&name));
+        if same.is_none_or(|same| std::fs::hard_link(same, &to).is_err()) {
+            std::fs::write(&to, bytes_of(memory, &name)?).map_err(failed("writing", &to))?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of the file `name`.
+fn bytes_of(memory: &MemDir, name: &str) -> Result<Vec<u8>> {
+    let read = || -> weir::Result<Vec<u8>> {
+        let file = memory.open(name, weir::sim::class_of(name), Mode::Read)?;
+        let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    read().map_err(|e| e.to_string())
+}
+
+/// A hash of the names and bytes of all files in `memory`.
+///
+/// # Errors
+/// What failed, and where.
+pub(crate) fn hash_of(memory: &MemDir) -> Result<String> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
-    for name in list(path)? {
-        let file = path.join(&name);
-        parts.push(std::fs::read(&file).map_err(failed("reading", &file))?);
+    for name in memory.list().map_err(|e| e.to_string())? {
+        parts.push(bytes_of(memory, &name)?);
         parts.push(name.into_bytes());
     }
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir::sim::{Dir, MemDir, RealDir};
+
 use crate::files::{self, WorkDir};
 use crate::settings::{Durability, Eviction, Load, Order, Settings, Store, WarmUp};
 use crate::store;
@@ -38,15 +40,41 @@ pub fn of(
     processor: usize,
 ) -> Result<PathBuf, String> {
     let loaded = kept(cache, Stage::Loaded, settings, seed, processor, |path| {
-        store::load(path, settings, seed, processor)
+        made(path, None, settings, |files| store::load(files, settings, seed, processor))
     })?;
     if settings.load.updates == 0 {
         return Ok(loaded);
     }
     kept(cache, Stage::Aged, settings, seed, processor, |path| {
-        files::fill(path, &loaded)?;
-        store::age(path, settings, seed, processor)
+        let below = Some(loaded.as_path());
+        made(path, below, settings, |files| store::age(files, settings, seed, processor))
     })
+}
+
+/// Bytes of a loaded store up to which images are made in memory: one may have three times as many
+/// while it ages, and one is made for each processor.
+const IN_MEMORY_BYTES_MAX: u64 = 2 << 30;
+
+/// Lets `make` work on a directory that begins as the image `below`, and leaves it in the empty
+/// directory `path`. In memory if it fits: an operating system's files take longer than merges.
+fn made(
+    path: &Path,
+    below: Option<&Path>,
+    settings: &Settings,
+    make: impl FnOnce(Arc<dyn Dir>) -> Result<(), String>,
+) -> Result<(), String> {
+    if settings.loaded_bytes() / u64::from(settings.disk.charge) > IN_MEMORY_BYTES_MAX {
+        if let Some(below) = below {
+            files::fill(path, below)?;
+        }
+        return make(RealDir::open(path, true).map_err(|e| e.to_string())?);
+    }
+    let memory = match below {
+        Some(below) => files::above(below)?,
+        None => MemDir::new(&path.display().to_string()),
+    };
+    make(memory.dir())?;
+    files::save(path, &memory, below)
 }
 
 /// The image of `stage`; `make` puts it into an empty directory if there is none.
@@ -59,7 +87,7 @@ fn kept(
     make: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {
     let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
-    let probe = probe(cache, stage, settings, seed, processor)?;
+    let probe = probe(stage, settings, seed, processor)?;
     let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
     let path = cache.join("images").join(&name);
     // Two runs often need the same image at once.
@@ -106,13 +134,7 @@ fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
 }
 
 /// The hash of a small image of the same kind.
-fn probe(
-    cache: &Path,
-    stage: Stage,
-    settings: &Settings,
-    seed: u64,
-    processor: usize,
-) -> Result<String, String> {
+fn probe(stage: Stage, settings: &Settings, seed: u64, processor: usize) -> Result<String, String> {
     static MADE: Mutex<BTreeMap<(String, u64), String>> = Mutex::new(BTreeMap::new());
     let part = (settings.load.keys / PROBE_KEYS_MIN).max(1);
     let mut small = settings.clone().scaled(u32::try_from(part).unwrap_or(u32::MAX));
@@ -123,12 +145,12 @@ fn probe(
     if let Some(hash) = MADE.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(hash.clone());
     }
-    let work = WorkDir::new(cache)?;
-    store::load(work.path(), &small, seed, processor)?;
+    let memory = MemDir::new("the store of a probe");
+    store::load(memory.dir(), &small, seed, processor)?;
     if stage == Stage::Aged {
-        store::age(work.path(), &small, seed, processor)?;
+        store::age(memory.dir(), &small, seed, processor)?;
     }
-    let hash = files::hash_directory(work.path())?;
+    let hash = files::hash_of(&memory)?;
     MADE.lock().unwrap_or_else(PoisonError::into_inner).insert(key, hash.clone());
     Ok(hash)
 }

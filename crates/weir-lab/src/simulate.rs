@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir::defaults::LEVELS;
-use weir::sim::{ActorHandle, MemDir, RealDir, Simulation, TimedDir, TimedOptions};
+use weir::sim::{ActorHandle, MemDir, Simulation, TimedDir, TimedOptions};
 use weir::{Db, IoMetrics};
 
 use crate::choice::Choice;
@@ -22,7 +22,7 @@ use crate::phases::{self, Pace, Phase};
 use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::settings::Settings;
 use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
-use crate::{store, workload};
+use crate::{files, store, workload};
 
 /// What all actors of a run share.
 struct Shared {
@@ -80,7 +80,7 @@ pub fn run(
 ) -> Result<Record, String> {
     let options = store::timed_options(&settings.disk);
     let files = match image {
-        Some(image) => above(image).map_err(|e| e.to_string())?,
+        Some(image) => files::above(image)?,
         None => MemDir::new("the store of a run"),
     };
     let (spindles, settings) = (options.model.spindles as u64, settings.clone());
@@ -108,12 +108,6 @@ pub fn run(
             levels,
         })
     })
-}
-
-/// A directory in memory that begins as the image does.
-fn above(image: &Path) -> weir::Result<MemDir> {
-    let image = RealDir::open(image, false)?;
-    MemDir::above(image.as_ref(), weir::sim::class_of)
 }
 
 /// Starts the actors and takes the samples.

@@ -5,11 +5,10 @@
 //! each time: its tables and with them every later result depend on the order of flushes and
 //! merges. Which images there are and where they lie is `image`'s.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use weir::sim::{
-    Dir, DiskModel, Eviction, FileSystem, RealDir, Settings as SimSettings, Simulation, TimedDir,
+    Dir, DiskModel, Eviction, FileSystem, Settings as SimSettings, Simulation, TimedDir,
     TimedOptions,
 };
 use weir::{
@@ -239,11 +238,16 @@ pub fn set_pace(db: &Db, settings: &Settings, pace: Pace) -> Result<(), String> 
     db.default_keyspace().set_options(options).map_err(|e| format!("setting options: {e}"))
 }
 
-/// Loads a store into the empty directory `path`: as one sorted run, or as its policy leaves it.
+/// Loads a store into the empty directory `files`: as one sorted run, or as its policy leaves it.
 ///
 /// # Errors
 /// The engine's, as text.
-pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
+pub fn load(
+    files: Arc<dyn Dir>,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<(), String> {
     let mut settings = settings.clone();
     settings.store.policy = settings.load.policy;
     if settings.load.order == Order::Sequential {
@@ -252,7 +256,7 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
         settings.store.write_buffer_bytes = settings.store.table_bytes.max(16 << 10) + overhead;
         settings.store.write_buffer_entries = 0;
     }
-    on_free_disk(path, settings, seed, processor, move |db, settings| {
+    on_free_disk(files, settings, seed, processor, move |db, settings| {
         let space = keys(settings);
         let mut values = Values::new(settings.load.value_bytes, 1.0, Prng::new(seed, LOAD_STREAM));
         let order = Permutation::new(settings.load.keys.max(1), seed);
@@ -274,13 +278,18 @@ pub fn load(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Re
     })
 }
 
-/// Ages the loaded store in `path`: does the updates of `load.updates` by the run's own policy.
+/// Ages the loaded store in `files`: does the updates of `load.updates` by the run's own policy.
 /// Numbers below 0 are their numbers, the last one's is -1.
 ///
 /// # Errors
 /// The engine's, as text.
-pub fn age(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Result<(), String> {
-    on_free_disk(path, settings.clone(), seed, processor, move |db, settings| {
+pub fn age(
+    files: Arc<dyn Dir>,
+    settings: &Settings,
+    seed: u64,
+    processor: usize,
+) -> Result<(), String> {
+    on_free_disk(files, settings.clone(), seed, processor, move |db, settings| {
         let space = keys(settings);
         let stream = Prng::new(seed, UPDATE_STREAM);
         let mut values = Values::new(settings.load.value_bytes, 1.0, stream);
@@ -294,21 +303,20 @@ pub fn age(path: &Path, settings: &Settings, seed: u64, processor: usize) -> Res
     })
 }
 
-/// Opens the store in `path` on a disk that costs nothing, does `body` with it, waits until nothing
+/// Opens the store in `files` on a disk that costs nothing, does `body` with it, waits until nothing
 /// is left to merge and closes it.
 fn on_free_disk(
-    path: &Path,
+    files: Arc<dyn Dir>,
     mut settings: Settings,
     seed: u64,
     processor: usize,
     body: impl FnOnce(&Db, &Settings) -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
-    let inner = RealDir::open(path, true).map_err(|e| e.to_string())?;
     settings.store.row_cache_bytes = 0;
     settings.store.warm_up = settings::WarmUp::None;
     simulate(seed, processor, move |_| {
         let options = TimedOptions { indexes_resident: true, ..TimedOptions::new(free_model()) };
-        let dir = TimedDir::new(inner, weir::sim::class_of, options).map_err(|e| e.to_string())?;
+        let dir = TimedDir::new(files, weir::sim::class_of, options).map_err(|e| e.to_string())?;
         let db = open(dir.dir(), &settings, seed)?;
         body(&db, &settings)?;
         db.wait_idle().map_err(|e| e.to_string())?;

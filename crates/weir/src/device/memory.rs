@@ -3,7 +3,8 @@
 //!
 //! What is created is in memory. A file of the directory below is read where it is, and copied into
 //! memory by the first handle that may write it; removed names and new lengths are remembered here.
-//! So many stores can start from one image, and none pays for files of an operating system.
+//! So many stores can start from one image, and none pays for files of an operating system: those
+//! below are opened for each read, because an image has more tables than a process descriptors.
 //!
 //! Not here: durability (a sync does nothing), time (`device::spindle`), faults (`device::sim`,
 //! `device::faulty`).
@@ -41,7 +42,7 @@ struct State {
 #[derive(Clone)]
 enum Node {
     Memory(Arc<Mutex<Content>>),
-    Below(Arc<dyn File>),
+    Below(Arc<Below>),
 }
 
 impl std::fmt::Debug for MemDir {
@@ -62,13 +63,15 @@ impl MemDir {
     ///
     /// # Errors
     /// Those of listing and opening them.
-    pub fn above(below: &dyn Dir, class_of: impl Fn(&str) -> FileClass) -> Result<Self> {
+    pub fn above(dir: &Arc<dyn Dir>, class_of: impl Fn(&str) -> FileClass) -> Result<Self> {
         let mut names = BTreeMap::new();
-        for name in below.list()?.into_iter().filter(|name| !name.ends_with('/')) {
-            let file = below.open(&name, class_of(&name), Mode::Read)?;
-            names.insert(name, Node::Below(file));
+        for name in dir.list()?.into_iter().filter(|name| !name.ends_with('/')) {
+            let class = class_of(&name);
+            let bytes = dir.open(&name, class, Mode::Read)?.len()?;
+            let below = Below { dir: Arc::clone(dir), name: name.clone(), class, bytes };
+            names.insert(name, Node::Below(Arc::new(below)));
         }
-        Ok(Self::of(&below.path(), names))
+        Ok(Self::of(&dir.path(), names))
     }
 
     /// Another directory with the same files, as they are now. Nothing is locked in it.
@@ -140,7 +143,10 @@ impl Dir for MemDir {
         let mut state = self.shared.state.lock();
         let node = state.names.get_mut(name).ok_or_else(|| self.missing("opening", name))?;
         match node {
-            Node::Below(file) if mode == Mode::Read => Ok(Arc::clone(file)),
+            Node::Below(file) if mode == Mode::Read => {
+                let file: Arc<Below> = Arc::clone(file);
+                Ok(file)
+            }
             Node::Below(file) => {
                 let content = Arc::new(Mutex::new(read_whole(file.as_ref())?));
                 *node = Node::Memory(Arc::clone(&content));
@@ -197,6 +203,50 @@ impl Lock for MemLock {}
 impl Drop for MemLock {
     fn drop(&mut self) {
         self.shared.state.lock().locks.remove(&self.name);
+    }
+}
+
+/// A file of the directory below, for reading.
+struct Below {
+    dir: Arc<dyn Dir>,
+    name: String,
+    class: FileClass,
+    bytes: u64,
+}
+
+impl Below {
+    fn read_only(&self) -> Error {
+        Error::new(ErrorKind::ReadOnly, format!("{} is opened for reading", self.path()))
+    }
+}
+
+impl File for Below {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.dir.open(&self.name, self.class, Mode::Read)?.read_at(buf, offset)
+    }
+
+    fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.bytes)
+    }
+
+    fn allocate(&self, _bytes: u64) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    fn set_len(&self, _bytes: u64) -> Result<()> {
+        Err(self.read_only())
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.dir.path(), self.name)
     }
 }
 
@@ -272,7 +322,8 @@ mod tests {
                 map.insert(i.to_string(), vec![i; 5000]);
             }
             let original = map.clone();
-            let dir = MemDir::above(&*below, |_| FileClass::Other).expect("opens");
+            let below: Arc<dyn Dir> = below;
+            let dir = MemDir::above(&below, |_| FileClass::Other).expect("opens");
             let mut copy = (dir.copy(), map.clone());
             let mut prng = Prng::new(seed);
             for _ in 0..200 {

@@ -302,7 +302,8 @@ impl Spindle {
             (0, Direction::Write) if came_late && model.rotation_nanos > 0 => {
                 model.rotation_nanos - idle % model.rotation_nanos + model.request_nanos
             }
-            (0, Direction::Write) if model.rotation_nanos > 0 => 0,
+            // It has waited while the one before it was written: a solid-state disk has begun it.
+            (0, Direction::Write) if !came_late => 0,
             (_, direction) => model.position_nanos(distance, direction),
         };
         let position = match waiting.access {
