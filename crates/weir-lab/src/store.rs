@@ -303,8 +303,8 @@ pub fn age(
     })
 }
 
-/// Opens the store in `files` on a disk that costs nothing, does `body` with it, waits until nothing
-/// is left to merge and closes it.
+/// Opens the store in `files` on a disk that costs nothing, does `body` with it, waits until
+/// nothing is left to merge and closes it.
 fn on_free_disk(
     files: Arc<dyn Dir>,
     mut settings: Settings,
