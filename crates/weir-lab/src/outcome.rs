@@ -10,13 +10,21 @@ use crate::measure;
 use crate::record::Record;
 use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
 
+/// How large runs were made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) scale: u32,
+    pub(crate) shrink: u32,
+}
+
 /// What `records`, one for each run, say about `experiment`.
 pub(crate) fn outcome(
     experiment: &Experiment,
-    scale: u32,
+    size: Size,
     seed: u64,
     records: &[Record],
 ) -> Result<Outcome, String> {
+    let (scale, shrink) = (size.scale, experiment.shrink(size.shrink));
     let run_scale = experiment.scale(scale);
     let factor = f64::from(run_scale);
     let numbers =
@@ -32,6 +40,12 @@ pub(crate) fn outcome(
              the paper's"
         ),
     });
+    if shrink > 1 {
+        notes.push(format!(
+            "entries and blocks have a {shrink}th of the paper's bytes, at the same number, and \
+             the disk charges {shrink} times theirs; the sizes of levels below are not multiplied"
+        ));
+    }
     for (run, record) in experiment.runs.iter().zip(records) {
         let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
             let megabytes = *bytes as f64 / 1e6;
@@ -55,8 +69,8 @@ pub(crate) fn outcome(
         title: experiment.title.clone(),
         scale,
         seed,
-        command: command(experiment, scale, seed),
-        settings: settings(experiment, run_scale),
+        command: command(experiment, size, seed),
+        settings: settings(experiment, Size { scale: run_scale, shrink }),
         set: experiment.set.clone(),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
@@ -71,8 +85,12 @@ pub(crate) fn outcome(
 }
 
 /// What makes the result again.
-fn command(experiment: &Experiment, scale: u32, seed: u64) -> String {
-    let mut text = format!("weir lab run {} --scale {scale} --seed {seed}", experiment.source);
+fn command(experiment: &Experiment, size: Size, seed: u64) -> String {
+    let Size { scale, shrink } = size;
+    let mut text = format!(
+        "weir lab run {} --scale {scale} --shrink {shrink} --seed {seed}",
+        experiment.source
+    );
     for (option, value) in &experiment.set {
         text += &format!(" --set {option}={value}");
     }
@@ -91,9 +109,10 @@ fn not_the_experiment(experiment: &Experiment) -> String {
 }
 
 /// Every option, and where a run differs, that run's; scaled.
-fn settings(experiment: &Experiment, scale: u32) -> BTreeMap<String, String> {
+fn settings(experiment: &Experiment, size: Size) -> BTreeMap<String, String> {
     let mut all = experiment.options.clone();
-    all.insert("scale".into(), scale.to_string());
+    all.insert("scale".into(), size.scale.to_string());
+    all.insert("shrink".into(), size.shrink.to_string());
     for (option, value) in &experiment.set {
         all.insert(format!("--set {option}"), value.clone());
     }

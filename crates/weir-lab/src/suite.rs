@@ -12,7 +12,7 @@ use weir_bench::Stopwatch;
 
 use crate::experiment::{Experiment, Run};
 use crate::files;
-use crate::outcome::outcome;
+use crate::outcome::{Size, outcome};
 use crate::record::Record;
 use crate::result::Result as Outcome;
 use crate::settings::Settings;
@@ -98,7 +98,8 @@ pub fn run(
     };
     let outcome_of = |(experiment, places): (&Experiment, Result<Vec<usize>, String>)| {
         let records: Result<Vec<Record>, String> = places?.into_iter().map(record).collect();
-        outcome(experiment, options.scale, options.seed, &records?)
+        let size = Size { scale: options.scale, shrink: options.shrink };
+        outcome(experiment, size, options.seed, &records?)
     };
     experiments.iter().zip(places).map(outcome_of).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::experiment::{Experiment, Run};
-use crate::outcome::outcome;
+use crate::outcome::{Size, outcome};
 use crate::phases::Phase;
 use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::result::{Axis, Kind, Number, Series};
@@ -203,7 +203,8 @@ fn made_up(experiment: &Experiment) -> Outcome {
         }
     };
     let records: Vec<Record> = (1..).zip(&experiment.runs).map(record).collect();
-    outcome(experiment, 64, 1, &records).unwrap_or_else(|e| panic!("{e}"))
+    outcome(experiment, Size { scale: 64, shrink: 1 }, 1, &records)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Goal: every experiment's plot has a title, axes with units, a legend, and dashed what the paper
