@@ -109,26 +109,15 @@ pub struct Disk {
 
 impl From<TimedCounters> for Disk {
     fn from(counters: TimedCounters) -> Self {
-        let TimedCounters {
-            user_reads,
-            user_read_bytes,
-            background_read_bytes,
-            written_bytes,
-            page_hits,
-            page_misses,
-            busy_nanos,
-            table_bytes,
-            ..
-        } = counters;
         Self {
-            user_reads,
-            user_read_bytes,
-            background_read_bytes,
-            written_bytes,
-            page_hits,
-            page_misses,
-            busy_nanos,
-            table_bytes,
+            user_reads: counters.user_reads,
+            user_read_bytes: counters.user_read_bytes,
+            background_read_bytes: counters.background_read_bytes,
+            written_bytes: counters.written_bytes,
+            page_hits: counters.page_hits,
+            page_misses: counters.page_misses,
+            busy_nanos: counters.busy_nanos,
+            table_bytes: counters.table_bytes,
         }
     }
 }
