@@ -5,14 +5,14 @@
 //! with those runs only that these numbers need. An error is noticed if `required` has nothing
 //! against a number as it is, and has something against it with the error.
 //!
-//! Bounds that were moved are errors too: those of each required number are moved in turn, and
-//! nothing is run for that.
+//! Bounds that were moved are errors too: those of each number are moved in turn, and nothing is run
+//! for that.
 
 use crate::catalog;
 use crate::document::Set;
 use crate::experiment::{Experiment, Wanted};
 use crate::report::bounds;
-use crate::required::{self, REQUIRED};
+use crate::required;
 use crate::result::{Number, Result as Outcome};
 use crate::show;
 use crate::suite::{self, Listener, RunOptions};
@@ -45,9 +45,8 @@ pub const INVENTED: [Invented; 6] = [
         name: "wrong cache",
         experiment: "lsbm-fig11c",
         set: "store.eviction=clock_pro",
-        numbers: &["amplitude of the hit ratio"],
-        why: "what warming up inserts is a newcomer there and leaves first: the hit ratio goes up \
-              and down, as in the paper, and the number, which is listed as outside, is inside",
+        numbers: &["lost by 2 % cold reads, an LRU's"],
+        why: "what warming up inserts is a newcomer there and leaves first",
     },
     Invented {
         name: "fast disk",
@@ -140,38 +139,37 @@ fn row(invented: &Invented, real: &Number, wrong: &Number) -> Row {
     }
 }
 
-/// The bounds of each required number, a tenth wider, one after the other.
+/// The bounds of each number, a tenth wider, one after the other.
 fn moved_bounds() -> Result<Vec<Row>, String> {
+    let moves: [fn(&mut Wanted); 2] = [
+        |wanted| wanted.low = wanted.low.map(|low| low - 0.1 * low.abs()),
+        |wanted| wanted.high = wanted.high.map(|high| high + 0.1 * high.abs()),
+    ];
     let mut rows = Vec::new();
-    for required in REQUIRED {
-        let experiment = catalog::named(required.experiment)?;
-        let sound = required.moved(&experiment).is_none();
-        let moves: [fn(&mut Wanted); 2] = [
-            |wanted| wanted.low = wanted.low.map(|low| low - 0.1 * low.abs()),
-            |wanted| wanted.high = wanted.high.map(|high| high + 0.1 * high.abs()),
-        ];
-        for widen in moves {
-            let mut wrong: Experiment = experiment.clone();
-            let of = |experiment: &Experiment| -> Option<(Option<f64>, Option<f64>)> {
-                let mut numbers = experiment.numbers.iter();
-                numbers.find(|n| n.name == required.number).map(|n| (n.low, n.high))
-            };
-            wrong.numbers.iter_mut().filter(|n| n.name == required.number).for_each(widen);
-            let (was, is) = (of(&experiment), of(&wrong));
-            // A bound that is not stated cannot be moved.
-            let (Some(was), Some(is)) = (was, is) else { continue };
-            if was == is {
-                continue;
+    for experiment in catalog::all()? {
+        let sound = required::moved(&experiment).is_none();
+        for (place, number) in experiment.numbers.iter().enumerate() {
+            for widen in moves {
+                let mut wrong = experiment.clone();
+                wrong.numbers.get_mut(place).into_iter().for_each(widen);
+                let is = |experiment: &Experiment| {
+                    experiment.numbers.get(place).map(|number| (number.low, number.high))
+                };
+                // A bound that is not stated, or 0, cannot be moved so.
+                let (Some(was), Some(is)) = (is(&experiment), is(&wrong)) else { continue };
+                if was == is {
+                    continue;
+                }
+                rows.push(Row {
+                    error: "bound moved".into(),
+                    experiment: experiment.name.clone(),
+                    number: number.name.clone(),
+                    bounds: stated(was),
+                    real: "-".into(),
+                    wrong: stated(is),
+                    noticed: sound && required::moved(&wrong).is_some(),
+                });
             }
-            rows.push(Row {
-                error: "bound moved".into(),
-                experiment: required.experiment.into(),
-                number: required.number.into(),
-                bounds: stated(was),
-                real: "-".into(),
-                wrong: stated(is),
-                noticed: sound && required.moved(&wrong).is_some(),
-            });
         }
     }
     Ok(rows)
@@ -204,11 +202,11 @@ mod tests {
         }
     }
 
-    /// Goal: no bound of a required number can be moved. Method: as the command does it.
+    /// Goal: no bound can be moved. Method: as the command does it.
     #[test]
     fn moved_bounds_are_noticed() {
         let rows = moved_bounds().expect("sound files");
-        assert!(rows.len() >= REQUIRED.len() && rows.iter().all(|row| row.noticed), "{rows:?}");
+        assert!(rows.len() > 60 && rows.iter().all(|row| row.noticed), "{rows:?}");
     }
 
     /// Goal: an error is noticed only if its number was as expected without it.

@@ -6,8 +6,10 @@
 //! measured part as one window: hits over lookups, where the mean weighs a window with few lookups
 //! like one with many. The others are numbers over the whole measured part.
 //!
-//! A window holds 500 lookups in the block cache on average, if there are that many: those of the
-//! samples are joined until it does. Fewer would show single hits.
+//! A window holds 500 lookups in the block cache on average, if there are that many for twenty
+//! windows: those of the samples are joined until it does. Fewer would show single hits. Extremes
+//! (`_low`, `_high`, `_spread`, `_amplitude`) are of windows that hold 500 each, and are therefore
+//! longer where reads are slow; means and periods are of windows of one length.
 //!
 //! `hit_ratio` is of lookups in the block cache: how many of the blocks that reads needed it had.
 //! `hits_over_reads` is of reads, 1 less the disk reads of a read: what memtables and the row cache
@@ -323,39 +325,86 @@ fn blocks(record: &Record, name: &str) -> Option<f64> {
 /// The places of the samples at the beginning and at the end of each window. No window is in two
 /// phases.
 fn windows(record: &Record) -> Vec<(usize, usize)> {
+    windows_joined(record, |lookups, all| {
+        let joined = match ratio(lookups, all as f64) {
+            none if none <= 0.0 => 1,
+            held => (LOOKUPS_MIN / held).ceil() as usize,
+        };
+        joined.min(all / WINDOWS_MIN).max(1)
+    })
+}
+
+/// Windows of so many samples as `joined` says of a phase's lookups and samples.
+fn windows_joined(record: &Record, joined: impl Fn(f64, usize) -> usize) -> Vec<(usize, usize)> {
     let last = record.samples.len().saturating_sub(1);
     let whole = [Measured { name: String::new(), first: 0, last }];
     let phases = if record.phases.is_empty() { &whole[..] } else { &record.phases };
-    phases.iter().flat_map(|phase| windows_of(record, phase)).collect()
+    phases.iter().flat_map(|phase| windows_of(record, phase, &joined)).collect()
 }
 
 /// The same of one phase.
-fn windows_of(record: &Record, phase: &Measured) -> Vec<(usize, usize)> {
+fn windows_of(
+    record: &Record,
+    phase: &Measured,
+    joined: impl Fn(f64, usize) -> usize,
+) -> Vec<(usize, usize)> {
     let places = phase.first..=phase.last;
     let samples = record.samples.get(places.clone()).unwrap_or_default();
     let all = samples.len().saturating_sub(1);
     let Some((first, last)) = samples.first().zip(samples.last()) else { return Vec::new() };
     let lookups = grown(first.hits, last.hits) + grown(first.misses, last.misses);
-    let joined = match ratio(lookups, all as f64) {
-        none if none <= 0.0 => 1,
-        held => (LOOKUPS_MIN / held).ceil() as usize,
-    };
-    let ends = places.step_by(joined.min(all / WINDOWS_MIN).max(1));
-    ends.clone().zip(ends.skip(1)).collect()
+    let ends = places.step_by(joined(lookups, all));
+    let mut windows: Vec<(usize, usize)> = ends.clone().zip(ends.skip(1)).collect();
+    // What is left is no window of its own.
+    if let Some((_, end)) = windows.last_mut() {
+        *end = phase.last;
+    }
+    windows
+}
+
+/// The places of the samples at both ends of windows that hold so many lookups each that single hits
+/// do not show, if there are that many: of different lengths. No window is in two phases.
+fn full_windows(record: &Record) -> Vec<(usize, usize)> {
+    let place = |place: usize| record.samples.get(place).copied().unwrap_or_default();
+    let mut full: Vec<(usize, usize)> = Vec::new();
+    let mut begun: Option<usize> = None;
+    let all = windows_joined(record, |_, _| 1);
+    for (number, &(from, to)) in all.iter().enumerate() {
+        let start = begun.unwrap_or(from);
+        let (a, b) = (place(start), place(to));
+        let lookups = grown(a.hits, b.hits) + grown(a.misses, b.misses);
+        let ends_phase = all.get(number + 1).is_none_or(|next| next.0 != to);
+        match full.last_mut() {
+            _ if lookups >= LOOKUPS_MIN => full.push((start, to)),
+            // What is left of a phase belongs to its last window.
+            Some(last) if ends_phase && last.1 == start => last.1 = to,
+            _ if ends_phase => full.push((start, to)),
+            _ => {
+                begun = Some(start);
+                continue;
+            }
+        }
+        begun = None;
+    }
+    full
 }
 
 /// The values of the measure `name` per window, at the ends of the windows; `None` if it is no such
 /// measure.
 #[must_use]
 pub fn series(record: &Record, name: &str) -> Option<Vec<[f64; 2]>> {
+    series_over(record, name, windows(record))
+}
+
+fn series_over(record: &Record, name: &str, windows: Vec<(usize, usize)>) -> Option<Vec<[f64; 2]>> {
     let seconds = |place: usize| record.samples.get(place).map_or(0.0, |sample| sample.seconds);
     if let Some(size) = level_size(record, name) {
         let size = |place: usize| record.samples.get(place).map_or(0.0, &size);
-        return Some(windows(record).into_iter().map(|(_, to)| [seconds(to), size(to)]).collect());
+        return Some(windows.into_iter().map(|(_, to)| [seconds(to), size(to)]).collect());
     }
     let measure = PER_WINDOW.iter().find(|m| m.name == name)?;
     let value = |ends: (usize, usize)| [seconds(ends.1), measure.value(record, ends)];
-    Some(windows(record).into_iter().map(value).collect())
+    Some(windows.into_iter().map(value).collect())
 }
 
 /// The unit of a measure; empty for a plain number.
@@ -438,7 +487,9 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
     if let Ok(level) = statistic.parse() {
         return level_number(record, base, level).ok_or_else(unknown);
     }
-    let points = series(record, base).ok_or_else(unknown)?;
+    let whole = ["low", "high", "spread", "amplitude"].contains(&statistic);
+    let windows = if whole { full_windows(record) } else { windows(record) };
+    let points = series_over(record, base, windows).ok_or_else(unknown)?;
     let values: Vec<f64> = points.iter().map(|p| p[1]).collect();
     let window = match points.as_slice() {
         [a, b, ..] => b[0] - a[0],
@@ -677,6 +728,33 @@ mod tests {
             number(&record, "read_blocks_luck").is_err()
                 && series(&record, "level_bytes_9").is_none()
         );
+    }
+
+    /// Goal: extremes are of windows that hold 500 lookups each, however slow reads were, and what is
+    /// left of a phase is in its last window. Method: 20 fast samples of 1,000 hits, then 25 of 100
+    /// lookups of which one in five samples hits: single samples would have extremes of 0 and 1.
+    #[test]
+    fn extremes_are_of_full_windows() {
+        let mut sample = Sample::default();
+        let mut record = Record { samples: vec![sample], ..Record::default() };
+        for number in 0..45 {
+            sample.seconds += 1.0;
+            match number {
+                0..20 => sample.hits += 1000,
+                _ if number % 5 == 0 => sample.hits += 100,
+                _ => sample.misses += 100,
+            }
+            record.samples.push(sample);
+        }
+        let full = full_windows(&record);
+        assert_eq!((full.len(), full[19], full[20], full[24]), (25, (19, 20), (20, 25), (40, 45)));
+        assert!((number_of(&record, "hit_ratio_low") - 0.2).abs() < 1e-9);
+        assert!((number_of(&record, "hit_ratio_amplitude") - 0.8).abs() < 1e-9);
+        record.samples.truncate(44);
+        assert_eq!(full_windows(&record).last(), Some(&(35, 43)));
+        record.samples.truncate(3);
+        record.samples.iter_mut().for_each(|sample| sample.hits = 0);
+        assert_eq!(full_windows(&record), [(0, 2)]);
     }
 
     /// Goal: a part of a run has the windows between its ends and no other.

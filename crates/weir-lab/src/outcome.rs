@@ -15,6 +15,8 @@ use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
 pub(crate) struct Size {
     pub(crate) scale: u32,
     pub(crate) shrink: u32,
+    /// Where measured phases end, in seconds of the paper's time.
+    pub(crate) first: Option<u32>,
 }
 
 /// What `records`, one for each run, say about `experiment`.
@@ -27,8 +29,10 @@ pub(crate) fn outcome(
     let (scale, shrink) = (size.scale, experiment.shrink(size.shrink));
     let run_scale = experiment.scale(scale);
     let factor = f64::from(run_scale);
-    let numbers =
-        experiment.numbers.iter().map(|wanted| number(experiment, wanted, records, factor));
+    let end = size.first.map_or(f64::INFINITY, f64::from);
+    let (wanted, later): (Vec<&Wanted>, Vec<&Wanted>) =
+        experiment.numbers.iter().partition(|wanted| wanted.last_second() <= end);
+    let numbers = wanted.into_iter().map(|wanted| number(experiment, wanted, records, factor));
     let mut notes = experiment.notes.clone();
     if !experiment.set.is_empty() {
         notes.insert(0, not_the_experiment(experiment));
@@ -45,6 +49,13 @@ pub(crate) fn outcome(
             "entries and blocks have a {shrink}th of the paper's bytes, at the same number, and \
              the disk charges {shrink} times theirs; the sizes of levels below are not multiplied"
         ));
+    }
+    if let Some(seconds) = size.first {
+        notes.push(format!("what is measured ends after {seconds} s of the paper's time"));
+        let names: Vec<String> = later.iter().map(|w| format!("{:?}", w.name)).collect();
+        if !names.is_empty() {
+            notes.push(format!("left out, being about later seconds: {}", names.join(", ")));
+        }
     }
     for (run, record) in experiment.runs.iter().zip(records) {
         let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
@@ -68,9 +79,11 @@ pub(crate) fn outcome(
         figure: experiment.figure.clone(),
         title: experiment.title.clone(),
         scale,
+        shrink: size.shrink,
+        first: size.first,
         seed,
         command: command(experiment, size, seed),
-        settings: settings(experiment, Size { scale: run_scale, shrink }),
+        settings: settings(experiment, Size { scale: run_scale, shrink, ..size }),
         set: experiment.set.clone(),
         kind: experiment.plot.kind,
         x: axis(&experiment.plot.x),
@@ -86,11 +99,14 @@ pub(crate) fn outcome(
 
 /// What makes the result again.
 fn command(experiment: &Experiment, size: Size, seed: u64) -> String {
-    let Size { scale, shrink } = size;
+    let Size { scale, shrink, first } = size;
     let mut text = format!(
         "weir lab run {} --scale {scale} --shrink {shrink} --seed {seed}",
         experiment.source
     );
+    if let Some(seconds) = first {
+        text += &format!(" --first {seconds}");
+    }
     for (option, value) in &experiment.set {
         text += &format!(" --set {option}={value}");
     }
@@ -113,6 +129,9 @@ fn settings(experiment: &Experiment, size: Size) -> BTreeMap<String, String> {
     let mut all = experiment.options.clone();
     all.insert("scale".into(), size.scale.to_string());
     all.insert("shrink".into(), size.shrink.to_string());
+    if let Some(seconds) = size.first {
+        all.insert("first".into(), seconds.to_string());
+    }
     for (option, value) in &experiment.set {
         all.insert(format!("--set {option}"), value.clone());
     }
@@ -316,4 +335,34 @@ fn number(
         guard: wanted.guard,
         note: wanted.note.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog;
+
+    /// Goal: a run that ends early has no number about what it did not measure, and says which.
+    /// Method: the experiment with the latest span, from records in which nothing happens.
+    #[test]
+    fn numbers_about_later_seconds_are_left_out() {
+        let experiment = catalog::named("lsbm-fig16").expect("built in");
+        let mut sample = crate::record::Sample::default();
+        sample.levels.iter_mut().for_each(|level| level.bytes = 1);
+        let samples = vec![sample; 3];
+        let record = Record { samples, ..Record::default() };
+        let records = vec![record; experiment.runs.len()];
+        let of = |first: Option<u32>| {
+            let size = Size { scale: 64, shrink: 1, first };
+            outcome(&experiment, size, 1, &records).expect("numbers")
+        };
+        let (whole, part) = (of(None), of(Some(5000)));
+        assert_eq!(whole.numbers.len(), experiment.numbers.len());
+        let later = "size of stepped-merge, last 5,000 s over the first 5,000 s";
+        assert!(whole.number(later).is_some() && part.number(later).is_none());
+        assert!(part.number("size, stepped-merge over bLSM").is_some());
+        assert!(part.notes.iter().any(|note| note.contains(later)), "{:?}", part.notes);
+        assert_eq!((part.first, part.shown_scale()), (Some(5000), "1/64, first 5000 s".into()));
+        assert!(part.command.ends_with(" --first 5000"), "{}", part.command);
+    }
 }

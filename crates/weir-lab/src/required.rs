@@ -4,7 +4,7 @@
 //! Not here: results from their files (`tests/results.rs`), and errors that are invented to see
 //! whether a complaint comes (`invented`).
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Wanted};
 use crate::result::{Number, Verdict};
 use crate::show;
 
@@ -29,8 +29,9 @@ const fn required(
     Required { experiment, number, low, high }
 }
 
-/// What has to be shown at least, with the bounds that were agreed on before any result was seen.
-/// That a difference is explained satisfies none of them.
+/// What has to be shown at least, with the bounds that were agreed on before any result was seen,
+/// but for the mean hit ratio of `lsbm-fig11a`, whose 8 points came after 0.762 was (see
+/// docs/laboratory.md). That a difference is explained satisfies none of them.
 pub const REQUIRED: [Required; 11] = [
     required("lsbm-no-writes", "deviation of the hit ratio", (0.0, 0.02)),
     // Within a fifth of S1 / w0.
@@ -49,6 +50,37 @@ pub const REQUIRED: [Required; 11] = [
     required("dlsm-s4c", "write rate of level 1, two-phase over leveled", (0.49, 0.6)),
 ];
 
+/// Every bound of every experiment, as `bounds` writes them: one cannot be moved in one place.
+const BOUNDS: &str = include_str!("../experiments/bounds.txt");
+
+/// The bounds that `experiment` states, a line for each number that has any: experiment, number,
+/// what is accepted, and where it differs for a known reason.
+#[must_use]
+pub fn bounds(experiment: &Experiment) -> String {
+    let bound = |bound: Option<f64>| bound.map_or("..".to_owned(), |bound| bound.to_string());
+    let bounded = |wanted: &&Wanted| wanted.low.is_some() || wanted.high.is_some();
+    let line = |wanted: &Wanted| {
+        let (low, high) = (bound(wanted.low), bound(wanted.high));
+        let differs = wanted.differs.as_ref();
+        let differs = differs.map_or(String::new(), |d| format!("; {} to {}", d.low, d.high));
+        format!("{}: {}: {low} to {high}{differs}\n", experiment.name, wanted.name)
+    };
+    experiment.numbers.iter().filter(bounded).map(line).collect()
+}
+
+/// What is said against the bounds that `experiment`, a built-in one, states: others were listed.
+#[must_use]
+pub fn moved(experiment: &Experiment) -> Option<String> {
+    let stated = bounds(experiment);
+    let of = format!("{}: ", experiment.name);
+    let listed = || BOUNDS.lines().filter(|line| line.starts_with(&of));
+    if let Some(line) = stated.lines().find(|line| !listed().any(|listed| listed == *line)) {
+        return Some(format!("experiments/bounds.txt does not list {line:?}"));
+    }
+    let gone = listed().find(|listed| !stated.lines().any(|line| line == *listed))?;
+    Some(format!("experiments/bounds.txt lists {gone:?}, which no experiment states"))
+}
+
 /// A number that is outside of the paper's bounds at scale 64 and seed 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
@@ -66,7 +98,7 @@ const fn outside(experiment: &'static str, number: &'static str, known: &'static
 
 /// All of these. No other may be outside; and one of these that is inside does not belong here any
 /// longer.
-pub const OUTSIDE: [Outside; 16] = [
+pub const OUTSIDE: [Outside; 17] = [
     outside(
         "lsbm-fig11c",
         "lost by 2 % cold reads",
@@ -82,6 +114,11 @@ pub const OUTSIDE: [Outside; 16] = [
         "lsbm-fig14",
         "stepped-merge, 10,000 to 11,000 s over the 1,000 s before",
         "0.91: level 2 is full at 13,990 s here (lsbm-fig16), and it rises then, from 93 to 121",
+    ),
+    outside(
+        "lsbm-fig18",
+        "hit ratio, stepped-merge over bLSM",
+        "0.96: many blocks of a scan are in level 0 and 1, which it reads once",
     ),
     outside(
         "dlsm-fig02",
@@ -183,6 +220,15 @@ mod tests {
             let file = catalog::named(required.experiment).expect(required.experiment);
             assert_eq!(required.moved(&file), None);
         }
+    }
+
+    /// Goal: no bound moves unless it is moved in the list too.
+    #[test]
+    fn bounds_are_listed() {
+        let all = catalog::all().expect("sound files");
+        let stated: String = all.iter().map(bounds).collect();
+        assert_eq!(stated, BOUNDS, "if that is meant, the list becomes:\n{stated}");
+        assert!(all.iter().all(|experiment| moved(experiment).is_none()));
     }
 
     /// Goal: what is wrong with a required number is found: it is missing, outside, explained, or

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::suite::default_shrink;
+
 /// The outcome of one experiment at one scale from one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Result {
@@ -22,6 +24,12 @@ pub struct Result {
     pub title: String,
     /// By how much data, caches, files and durations are divided.
     pub scale: u32,
+    /// By how much entries and blocks were asked to be smaller.
+    #[serde(default = "not_shrunk")]
+    pub shrink: u32,
+    /// Where measured phases ended, in seconds of the paper's time, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<u32>,
     /// Decides everything.
     pub seed: u64,
     /// What was typed to get it.
@@ -51,6 +59,11 @@ pub struct Result {
     pub real_seconds: f64,
     /// What a reader must know.
     pub notes: Vec<String>,
+}
+
+/// Of results from before there was a choice.
+fn not_shrunk() -> u32 {
+    1
 }
 
 /// How a result wants to be drawn.
@@ -187,6 +200,27 @@ impl Result {
         serde_json::from_str(text).map_err(|e| format!("this is no result of an experiment: {e}"))
     }
 
+    /// Whether it is the experiment as its file has it, at the scale's usual size of entries: others
+    /// are shown, and count nowhere.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let usual = self.shrink == default_shrink(self.scale);
+        usual && self.first.is_none() && self.set.is_empty()
+    }
+
+    /// `1/64`, or `1/8, entries 1/4, first 5000 s`.
+    #[must_use]
+    pub fn shown_scale(&self) -> String {
+        let mut text = format!("1/{}", self.scale);
+        if self.shrink != default_shrink(self.scale) {
+            text += &format!(", entries 1/{}", self.shrink);
+        }
+        if let Some(seconds) = self.first {
+            text += &format!(", first {seconds} s");
+        }
+        text
+    }
+
     /// `store.eviction = clock_pro`, one after the other; empty if nothing was set.
     #[must_use]
     pub fn shown_set(&self) -> String {
@@ -274,6 +308,8 @@ mod tests {
             figure: "11a".into(),
             title: "t".into(),
             scale: 64,
+            shrink: 16,
+            first: Some(5000),
             seed: u64::MAX,
             command: "weir lab run x".into(),
             settings: BTreeMap::from([("store.policy".into(), "leveled".into())]),

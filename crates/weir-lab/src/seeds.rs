@@ -32,8 +32,8 @@ pub fn groups<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> Vec<Group<'
     for result in results {
         let same = |group: &&mut Group<'a>| {
             let first = group.first();
-            (&first.experiment, first.scale, &first.set)
-                == (&result.experiment, result.scale, &result.set)
+            (&first.experiment, first.shown_scale(), &first.set)
+                == (&result.experiment, result.shown_scale(), &result.set)
                 && group.results.iter().all(|other| other.seed != result.seed)
         };
         match groups.iter_mut().find(same) {

@@ -186,6 +186,23 @@ pub struct Replay {
     pub entry_cpu_nanos: u64,
 }
 
+impl Replay {
+    /// Whether there is a list of operations.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        self.writes > 0 || !self.file.is_empty()
+    }
+
+    /// That its parts are parts.
+    fn check(&self) -> Result<(), String> {
+        let parts = [("updates", self.updates), ("deletes", self.deletes), ("absent", self.absent)];
+        match parts.iter().find(|(_, part)| !(0.0..=1.0).contains(part)) {
+            Some((name, part)) => Err(format!("replay.{name} is {part}, and a part is 0 to 1")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How it is sampled.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -306,6 +323,16 @@ impl Settings {
         Ok(self)
     }
 
+    /// The same with measured phases that end after `seconds` of the paper's time, those that are
+    /// longer. Not scaled yet.
+    #[must_use]
+    pub fn first(mut self, seconds: u32) -> Self {
+        for phase in self.phases.iter_mut().filter(|phase| phase.measured) {
+            phase.seconds = phase.seconds.min(f64::from(seconds));
+        }
+        self
+    }
+
     /// The same at scale `scale`: data, caches, files, levels and durations are divided by it;
     /// rates, latencies, entries, blocks and percentages are not.
     #[must_use]
@@ -423,7 +450,8 @@ impl Settings {
             writes.check(self.load.keys).map_err(|e| format!("writers.{name}: {e}"))?;
         }
         phases::check(&self.phases)?;
-        if self.phases.is_empty() && self.replay.writes == 0 && self.replay.file.is_empty() {
+        self.replay.check()?;
+        if self.phases.is_empty() && !self.replay.is_list() {
             return Err("there are no phases, and no list of operations".into());
         }
         if self.phases.is_empty() && self.crash_at_end {

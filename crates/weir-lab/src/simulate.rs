@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir::defaults::LEVELS;
@@ -137,6 +137,9 @@ fn act(
     for actor in actors {
         actor.join();
     }
+    if let Some(error) = shared.common.failure.get() {
+        return Err(error.clone());
+    }
     drop(shared);
     let at_end = finish(db)?;
     let open = |c: Crashed| c.open(simulation, disk.options.clone(), &settings, seed);
@@ -237,6 +240,7 @@ impl Shared {
                 simulation: simulation.clone(),
                 start_nanos: simulation.now_nanos(),
                 settings,
+                failure: OnceLock::new(),
             },
         }
     }
@@ -250,14 +254,20 @@ impl Shared {
         for (place, reading) in self.readers.iter().enumerate() {
             for number in 0..reading.group.clients.threads {
                 let shared = Arc::clone(self);
-                let body = move || workload::read(&shared.common, &shared.readers[place], number);
+                let body = move || {
+                    let done = workload::read(&shared.common, &shared.readers[place], number);
+                    done.unwrap_or_else(|e| shared.common.fail(e));
+                };
                 start("reader", Box::new(body))?;
             }
         }
         for (place, group) in self.writers.iter().enumerate() {
             for number in 0..group.clients.threads {
                 let shared = Arc::clone(self);
-                let body = move || workload::write(&shared.common, &shared.writers[place], number);
+                let body = move || {
+                    let done = workload::write(&shared.common, &shared.writers[place], number);
+                    done.unwrap_or_else(|e| shared.common.fail(e));
+                };
                 start("writer", Box::new(body))?;
             }
         }
@@ -292,6 +302,9 @@ impl Shared {
             let from = u64::from(!phase.measured || samples > 0);
             for window in from..=windows {
                 until(start + (end - start) / windows * window);
+                if self.common.failure.get().is_some() {
+                    return Ok(gathered);
+                }
                 let seconds = phase.seconds * window as f64 / windows as f64;
                 if phase.measured {
                     self.gather(&mut gathered, dir, before + seconds);
@@ -384,7 +397,7 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::{Loop, ReadKind};
+    use crate::clients::{Loop, ReadKind, WriteKind};
     use crate::image;
     use crate::settings::Preset;
 
@@ -466,5 +479,45 @@ mod tests {
         assert!(first.open_seconds > 0.0 && first.open_log_bytes > 0, "a log is replayed");
         let (used, last) = (first.levels.iter().filter(|[runs, ..]| *runs > 0), LEVELS - 1);
         assert_eq!((used.count(), first.levels[last][0]), (1, 1), "{:?}", first.levels);
+    }
+
+    /// Goal: readers of an open loop that cannot keep up do not go on behind the end of their phase
+    /// with what was due in it. Method: far more scans than a disk can do, and a phase without.
+    #[test]
+    fn what_is_late_at_the_end_is_not_done() {
+        let mut settings = settings();
+        let scans = settings.readers.get_mut("scans").expect("a group");
+        scans.per_second = 1e6;
+        settings.phases.retain(|phase| ["warm-up", "writes", "merged"].contains(&&*phase.name));
+        settings.phases[2].readers.clear();
+        settings.crash_at_end = false;
+        let cache = tempfile::tempdir().expect("a directory");
+        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let record = run(Some(&image), &settings, 1, 0, |_| ()).expect("it runs");
+        let of = |phase: &str| {
+            let phase = record.of_phase(phase).expect(phase);
+            let scans = phase.of_clients("readers.scans").expect("a group");
+            crate::measure::number(&scans, "latency_max_ms_overall").expect("a measure")
+        };
+        // What had begun ends in it, for each of two clients at most.
+        let done: u64 = record.clients["readers.scans"].iter().skip(11).map(|w| w.operations).sum();
+        assert!(done <= 2, "{done} scans after the end of their phase");
+        assert!(of("writes") > 100.0, "they are late");
+    }
+
+    /// Goal: a disk that gets full ends a run with a sentence. Method: one that holds the
+    /// image and half as much, and inserts.
+    #[test]
+    fn a_full_disk_ends_a_run() {
+        let mut settings = settings();
+        let cache = tempfile::tempdir().expect("a directory");
+        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let bytes = files::bytes_in(&image).expect("sizes");
+        settings.disk.capacity_bytes = bytes + bytes / 2;
+        let bulk = settings.writers.get_mut("bulk").expect("a group");
+        (bulk.kind, bulk.per_second) = (WriteKind::Insert, 20_000.0);
+        settings.phases[1].seconds = 5.0;
+        let error = run(Some(&image), &settings, 1, 0, |_| ()).err().expect("it is full");
+        assert!(error.contains("a write failed: ") && error.contains("space"), "{error}");
     }
 }

@@ -26,6 +26,8 @@ pub struct RunOptions {
     /// By how much entries, blocks and what holds them are made smaller, at the same number of
     /// them; the disk charges as many times their bytes.
     pub shrink: u32,
+    /// Measured phases end after so many seconds of the paper's time, if they are longer.
+    pub first: Option<u32>,
     /// Decides everything.
     pub seed: u64,
     /// Where images, results and the stores of runs lie; made if need be.
@@ -98,7 +100,7 @@ pub fn run(
     };
     let outcome_of = |(experiment, places): (&Experiment, Result<Vec<usize>, String>)| {
         let records: Result<Vec<Record>, String> = places?.into_iter().map(record).collect();
-        let size = Size { scale: options.scale, shrink: options.shrink };
+        let size = Size { scale: options.scale, shrink: options.shrink, first: options.first };
         outcome(experiment, size, options.seed, &records?)
     };
     experiments.iter().zip(places).map(outcome_of).collect()
@@ -117,8 +119,12 @@ struct Task {
 impl Task {
     fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
         let shrink = experiment.shrink(options.shrink);
-        let settings = run.settings.clone().scaled(experiment.scale(options.scale));
-        let settings = settings.shrunk(shrink);
+        let settings = run.settings.clone();
+        let settings = match options.first {
+            Some(seconds) => settings.first(seconds),
+            None => settings,
+        };
+        let settings = settings.scaled(experiment.scale(options.scale)).shrunk(shrink);
         let operations = match settings.replay.file.as_str() {
             "" => String::new(),
             file => files::read_text(Path::new(file))

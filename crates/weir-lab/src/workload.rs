@@ -9,7 +9,7 @@
 //! never done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -68,6 +68,8 @@ pub struct Common {
     pub start_nanos: u64,
     /// The keys that exist.
     pub keys: Keys,
+    /// What failed first; everyone stops then.
+    pub failure: OnceLock<String>,
 }
 
 /// What the clients of a group count.
@@ -274,9 +276,12 @@ struct Reader<'a> {
 
 /// Reads as reader number `number` of its group, until the run ends.
 ///
+/// # Errors
+/// The engine's, as text: the run is then worth nothing, and so it is
+///
 /// # Panics
-/// If the engine fails or a key that exists is not found: the run is then worth nothing.
-pub fn read(common: &Common, reading: &Reading, number: usize) {
+/// if a key that exists is not found.
+pub fn read(common: &Common, reading: &Reading, number: usize) -> Result<(), String> {
     weir::sim::this_actor_reads();
     let (settings, number) = (&common.settings, number as u64);
     let (group, reads) = (&reading.group, &reading.group.clients);
@@ -307,7 +312,8 @@ pub fn read(common: &Common, reading: &Reading, number: usize) {
                 common.wait_until(due);
                 now = common.start_nanos + due;
             }
-            if now >= end {
+            // A group that is late does not go on behind its end with what was due before.
+            if weir::sim::now_nanos() >= end || common.has_failed() {
                 break;
             }
             let mut draw = reader.prng.below(100);
@@ -317,7 +323,7 @@ pub fn read(common: &Common, reading: &Reading, number: usize) {
                 taken
             });
             let tables = weir::sim::tables_touched();
-            reader.step(step.map_or(Step::Get, |(_, step)| *step));
+            reader.step(step.map_or(Step::Get, |(_, step)| *step))?;
             group.done.note_tables(weir::sim::tables_touched() - tables);
             weir::sim::work(reads.cpu_nanos);
             let done = weir::sim::now_nanos();
@@ -325,9 +331,25 @@ pub fn read(common: &Common, reading: &Reading, number: usize) {
             now = done;
         }
     }
+    Ok(())
+}
+
+fn write_failed(error: weir::Error) -> String {
+    format!("a write failed: {error}")
 }
 
 impl Common {
+    /// Notes why a client has ended before its time.
+    pub fn fail(&self, error: String) {
+        // Others fail for the same reason.
+        let _ = self.failure.set(error);
+    }
+
+    /// Whether a client has.
+    fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
     /// Virtual nanoseconds since the run began.
     fn since_start(&self) -> u64 {
         weir::sim::now_nanos().saturating_sub(self.start_nanos)
@@ -354,45 +376,47 @@ impl Reader<'_> {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Get => self.get(),
             Step::Scan => self.scan(),
             Step::Update => {
                 let index = self.choose(1);
-                self.put(index);
+                self.put(index)
             }
             Step::Insert => {
                 // Two readers that insert the same key do no harm: it exists then.
                 let index = self.common.keys.end.load(Ordering::Relaxed);
-                self.put(index);
+                self.put(index)?;
                 self.common.keys.inserted(index);
+                Ok(())
             }
             Step::Modify => {
-                self.get();
+                self.get()?;
                 let key = std::mem::take(&mut self.key);
                 let put = self.common.db.put_with(&key, self.values.next_value(), self.durability);
-                put.unwrap_or_else(|e| panic!("a write failed: {e}"));
                 self.key = key;
+                put.map_err(write_failed)
             }
         }
     }
 
-    fn get(&mut self) {
+    fn get(&mut self) -> Result<(), String> {
         let index = self.choose(1);
         self.common.keys.at(index, &mut self.key);
-        let found = self.common.db.get(&self.key).unwrap_or_else(|e| panic!("a get failed: {e}"));
+        let found = self.common.db.get(&self.key).map_err(|e| format!("a get failed: {e}"))?;
         assert!(found.is_some() || self.common.keys.may_miss, "key {index} is not there");
+        Ok(())
     }
 
-    fn put(&mut self, index: u64) {
+    fn put(&mut self, index: u64) -> Result<(), String> {
         self.common.keys.at(index, &mut self.key);
         let put = self.common.db.put_with(&self.key, self.values.next_value(), self.durability);
-        put.unwrap_or_else(|e| panic!("a write failed: {e}"));
+        put.map_err(write_failed)
     }
 
     /// Reads as many entries as lie in the wanted bytes, from the chosen key on.
-    fn scan(&mut self) {
+    fn scan(&mut self) -> Result<(), String> {
         let load = &self.common.settings.load;
         let entry = (load.key_bytes + load.value_bytes).max(1) as u64;
         let wanted = match self.reads.scan_bytes {
@@ -409,8 +433,9 @@ impl Reader<'_> {
             weir::sim::work(self.reads.entry_cpu_nanos);
             cursor.next();
         }
-        cursor.status().unwrap_or_else(|e| panic!("a scan failed: {e}"));
+        cursor.status().map_err(|e| format!("a scan failed: {e}"))?;
         assert!(passed > 0 || self.common.keys.may_miss, "nothing from key {index} on");
+        Ok(())
     }
 }
 
@@ -428,9 +453,9 @@ struct Writer<'a> {
 
 /// Writes as writer number `number` of its group, until the run ends.
 ///
-/// # Panics
-/// If the engine fails: the run is then worth nothing.
-pub fn write(common: &Common, group: &Writing, number: usize) {
+/// # Errors
+/// The engine's, as text: the run is then worth nothing.
+pub fn write(common: &Common, group: &Writing, number: usize) -> Result<(), String> {
     let (settings, writes) = (&common.settings, &group.clients);
     let keys = settings.load.keys.max(1);
     let ranks = || {
@@ -450,36 +475,37 @@ pub fn write(common: &Common, group: &Writing, number: usize) {
         let left = span.from.saturating_sub(common.since_start());
         common.simulation.delay(Duration::from_nanos(left));
         match writes.pace {
-            Loop::Open => writer.write_open(*span, begun),
+            Loop::Open => writer.write_open(*span, begun)?,
             Loop::Closed => {
-                while common.since_start() < span.to {
+                while common.since_start() < span.to && !common.has_failed() {
                     let now = weir::sim::now_nanos();
                     let number = group.done.begin();
-                    if !writer.write_one(number, now) {
+                    if !writer.write_one(number, now)? {
                         common.simulation.delay(Duration::from_nanos(EMPTY_NANOS));
                     }
                 }
             }
         }
     }
+    Ok(())
 }
 
 impl Writer<'_> {
     /// Writes what is due in a span; `begun` counts what has been begun of it.
-    fn write_open(&mut self, span: Span, begun: &AtomicU64) {
+    fn write_open(&mut self, span: Span, begun: &AtomicU64) -> Result<(), String> {
         let common = self.common;
         loop {
             // Without the processor time by which this actor is ahead: ticks are the clock's.
             let since = common.simulation.now_nanos() - common.start_nanos;
-            if since >= span.to {
-                return;
+            if since >= span.to || common.has_failed() {
+                return Ok(());
             }
             let (now, seconds) = (weir::sim::now_nanos(), (since - span.from) as f64 / 1e9);
             let due = (seconds * self.group.clients.per_second) as u64;
-            while begun.load(Ordering::Relaxed) < due {
+            while begun.load(Ordering::Relaxed) < due && common.since_start() < span.to {
                 begun.fetch_add(1, Ordering::Relaxed);
                 let number = self.group.done.begin();
-                self.write_one(number, now);
+                self.write_one(number, now)?;
             }
             common.simulation.delay(Duration::from_nanos(WRITER_TICK_NANOS));
         }
@@ -487,7 +513,7 @@ impl Writer<'_> {
 
     /// Does the write number `number` of the group, which was due at `due`; false if there is
     /// nothing to delete.
-    fn write_one(&mut self, number: u64, due: u64) -> bool {
+    fn write_one(&mut self, number: u64, due: u64) -> Result<bool, String> {
         let (common, writes) = (self.common, &self.group.clients);
         let keys = common.settings.load.keys.max(1);
         let index = match (writes.kind, writes.choice) {
@@ -502,18 +528,18 @@ impl Writer<'_> {
                 None => written_key(self.group.seed, number as i64, keys),
             }),
         };
-        let Some(index) = index else { return false };
+        let Some(index) = index else { return Ok(false) };
         common.keys.at(index, &mut self.key);
         let done = match writes.kind {
             WriteKind::Delete => common.db.delete_with(&self.key, self.durability),
             _ => common.db.put_with(&self.key, self.values.next_value(), self.durability),
         };
-        done.unwrap_or_else(|e| panic!("a write failed: {e}"));
+        done.map_err(write_failed)?;
         if writes.kind == WriteKind::Insert {
             common.keys.inserted(index);
         }
         weir::sim::work(writes.cpu_nanos);
         self.group.done.note(due, weir::sim::now_nanos());
-        true
+        Ok(true)
     }
 }

@@ -17,8 +17,8 @@ fn read(folder: &Path) -> BTreeMap<(String, u32, u64), Outcome> {
     for file in dir.list().expect("its files").iter().filter(|name| name.ends_with(".json")) {
         let text = std::fs::read_to_string(folder.join(file)).expect("a file");
         let result = Outcome::from_json(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
-        // With options of `--set` it is another experiment.
-        if result.set.is_empty() {
+        // With options of `--set` it is another experiment, and with `--first` a part of one.
+        if result.is_whole() {
             results.insert((result.experiment.clone(), result.scale, result.seed), result);
         }
     }

@@ -70,6 +70,8 @@ pub fn outcome(
         seed,
         command: command.to_owned(),
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+        shrink: 1,
+        first: None,
         set: BTreeMap::new(),
         kind: Kind::Bars,
         x: axis("policy, ratio T, write buffers N/M; filled or overwritten"),

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use weir_lab::result::Result as Outcome;
+
 use super::{Failure, Result, folder, print_numbers, refuse_failures};
 
 /// Arguments of `weir-lab check`.
@@ -18,7 +20,10 @@ pub(crate) struct CheckArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
-    let (mut results, others) = folder::read_results(&args.results)?;
+    let (mut results, mut others) = folder::read_results(&args.results)?;
+    let all = results.len();
+    results.retain(Outcome::is_whole);
+    others += all - results.len();
     if let Some(scale) = args.scale {
         results.retain(|result| result.scale == scale);
         if results.is_empty() {

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ErrorsArgs, out: &mut dyn Write) -> Result<()> {
     let options = RunOptions {
         scale: args.scale,
         shrink: default_shrink(args.scale),
+        first: None,
         seed: folder::SEED,
         cache: args.out.join("cache"),
         reuse: true,

@@ -1,5 +1,6 @@
 //! The folder of results. A result is three files there: `NAME-sSCALE.json`, `.svg` and `.png`,
-//! with the seed in the name if it is not the usual one, and with what `--set` set. The JSON file
+//! with the seed in the name if it is not the usual one, and with what `--shrink`, `--first`
+//! and `--set` made of it. The JSON file
 //! is the result; the others are drawn from it.
 
 use std::io::Write;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use weir_lab::plot;
 use weir_lab::result::Result as Outcome;
+use weir_lab::suite;
 
 use super::{Failure, Result};
 
@@ -27,7 +29,14 @@ pub(crate) fn write_result(folder: &Path, result: &Outcome) -> Result<()> {
 /// The name of `result`'s files without their endings.
 fn stem(result: &Outcome) -> String {
     let seed = if result.seed == SEED { String::new() } else { format!("-seed{}", result.seed) };
-    let mut stem = format!("{}-s{}{seed}", result.experiment, result.scale);
+    let mut stem = format!("{}-s{}", result.experiment, result.scale);
+    if result.shrink != suite::default_shrink(result.scale) {
+        stem += &format!("-shrink{}", result.shrink);
+    }
+    if let Some(seconds) = result.first {
+        stem += &format!("-first{seconds}");
+    }
+    stem += &seed;
     for (option, value) in &result.set {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
         let value: String = value.chars().map(|c| if plain(c) { c } else { '_' }).collect();
@@ -66,7 +75,7 @@ pub(crate) fn read_results(folder: &Path) -> Result<(Vec<Outcome>, usize)> {
 pub(crate) fn print_left_out(out: &mut dyn Write, others: usize) -> Result<()> {
     if others > 0 {
         let results = if others == 1 { "one result" } else { &format!("{others} results") };
-        writeln!(out, "left out: {results} with options of --set, of no experiment as it is")?;
+        writeln!(out, "left out: {results} of no experiment as it is (--set, --first, --shrink)")?;
     }
     Ok(())
 }

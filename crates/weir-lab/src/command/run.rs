@@ -26,6 +26,10 @@ pub(crate) struct RunArgs {
     /// so many times their bytes. 16 below scale 32, otherwise 1: tables become too small there
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=16))]
     shrink: Option<u32>,
+    /// End each measured phase after so many seconds of the paper's time, if it is longer: enough
+    /// of it where a course repeats itself. Numbers about later seconds are left out
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    first: Option<u32>,
     /// Decides keys, values and the order of everything
     #[arg(long, default_value_t = folder::SEED)]
     seed: u64,
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
         let options = RunOptions {
             scale: args.scale,
             shrink,
+            first: args.first,
             seed,
             cache: args.out.join("cache"),
             reuse: !args.fresh,

@@ -60,7 +60,7 @@ fn row(group: &Group<'_>, over: &OverSeeds<'_>, seeds: &BTreeSet<u64>) -> Vec<St
     let number = over.number;
     let mut cells = vec![
         group.first().experiment.clone(),
-        format!("1/{}", group.first().scale),
+        group.first().shown_scale(),
         over.name(),
         if number.guard { "guard" } else { "reproduction" }.to_owned(),
         number.paper.map_or("-".to_owned(), show::number),

@@ -147,6 +147,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// The last second of the paper's time that it is about, 0 if it is about the whole run.
+    #[must_use]
+    pub fn last_second(&self) -> f64 {
+        let spans = self.span.iter().chain(&self.over_span);
+        spans.map(|[_, to]| *to).fold(0.0, f64::max)
+    }
+
     /// That its runs exist, that the bounds can be met, and that a difference has bounds to differ
     /// from and a reason.
     fn check(&self, runs: &[Run]) -> Result<(), String> {
@@ -233,16 +240,19 @@ impl Experiment {
     /// operations, which a scale would make too short for the trees that they are about.
     #[must_use]
     pub fn scale(&self, scale: u32) -> u32 {
-        let is_list = |run: &Run| run.settings.replay.writes > 0;
-        if self.runs.iter().all(is_list) { 1 } else { scale }
+        if self.is_of_lists() { 1 } else { scale }
     }
 
     /// How much smaller its entries are made if `shrink` is asked for: not at all in a list of
     /// operations, whose entries are of 16 bytes.
     #[must_use]
     pub fn shrink(&self, shrink: u32) -> u32 {
-        let is_list = |run: &Run| run.settings.replay.writes > 0;
-        if self.runs.iter().any(is_list) { 1 } else { shrink }
+        if self.is_of_lists() { 1 } else { shrink }
+    }
+
+    /// Whether all its runs are lists of operations.
+    fn is_of_lists(&self) -> bool {
+        self.runs.iter().all(|run| run.settings.replay.is_list())
     }
 
     /// Drops all numbers but `numbers`, and all runs that these do not need.

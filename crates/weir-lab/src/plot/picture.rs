@@ -169,10 +169,10 @@ impl Picture {
         }
         let x_text = axis_text(&result.x.label, &result.x.unit, x_log);
         let mut subtitle = format!(
-            "{}, {} · scale 1/{} · {}",
+            "{}, {} · scale {} · {}",
             result.paper,
             figure(&result.figure),
-            result.scale,
+            result.shown_scale(),
             seeds(group)
         );
         if let Some(span) = means {

@@ -43,6 +43,8 @@ fn empty(kind: Kind, title: &str) -> Outcome {
         figure: "11a".into(),
         title: title.into(),
         scale: 64,
+        shrink: 1,
+        first: None,
         seed: 1,
         command: "weir lab run sample".into(),
         settings: BTreeMap::from([("store.policy".into(), "\"leveled\"".into())]),
@@ -203,7 +205,7 @@ fn made_up(experiment: &Experiment) -> Outcome {
         }
     };
     let records: Vec<Record> = (1..).zip(&experiment.runs).map(record).collect();
-    outcome(experiment, Size { scale: 64, shrink: 1 }, 1, &records)
+    outcome(experiment, Size { scale: 64, shrink: 1, first: None }, 1, &records)
         .unwrap_or_else(|e| panic!("{e}"))
 }
 

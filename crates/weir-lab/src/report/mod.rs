@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::plot;
@@ -85,10 +86,12 @@ pub fn html(results: &[Outcome]) -> Result<String, String> {
 }
 
 fn summary(groups: &[Group<'_>]) -> String {
-    let mut scales: Vec<u32> = groups.iter().map(|group| group.first().scale).collect();
-    scales.sort_unstable();
-    scales.dedup();
-    let scales: Vec<String> = scales.iter().map(|scale| format!("1/{scale}")).collect();
+    let scales: BTreeMap<(u32, Option<u32>), String> = groups
+        .iter()
+        .map(|group| group.first())
+        .map(|result| ((result.scale, result.first), result.shown_scale()))
+        .collect();
+    let scales: Vec<String> = scales.into_values().collect();
     format!(
         "<p>The papers' experiments on Weir, in simulation: simulated disks, virtual time, \
          everything decided by a seed. Data, caches, files and durations are divided by a scale; \
@@ -97,7 +100,7 @@ fn summary(groups: &[Group<'_>]) -> String {
          bounds.</p>\n<p class=\"counts\">{} with {}; scale {}. Made by weir-lab {}.</p>\n",
         plural(groups.len(), "experiment"),
         Counts::of(groups),
-        if scales.is_empty() { "-".to_owned() } else { scales.join(", ") },
+        if scales.is_empty() { "-".to_owned() } else { scales.join("; ") },
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -128,11 +131,11 @@ fn contents(groups: &[Group<'_>]) -> String {
             let _ = writeln!(
                 out,
                 "<tr><td class=\"accepted\">{}</td><td><a href=\"#{}\">{}</a></td>\
-                 <td>1/{}</td><td class=\"n\">{}</td>{}</tr>",
+                 <td>{}</td><td class=\"n\">{}</td>{}</tr>",
                 escaped(&plot::figure(&result.figure)),
                 article_id(result),
                 escaped(&result.title),
-                result.scale,
+                result.shown_scale(),
                 group.results().len(),
                 count_cells(Counts::of([group]))
             );
@@ -164,13 +167,13 @@ fn article(group: &Group<'_>) -> Result<String, String> {
     let _ = writeln!(
         out,
         "<article id=\"{}\">\n<h3>{}</h3>\n<p class=\"origin\">{}, {} · experiment \
-         <code>{}</code> · scale 1/{} · {} · {} s of virtual time in {} s</p>",
+         <code>{}</code> · scale {} · {} · {} s of virtual time in {} s</p>",
         article_id(result),
         escaped(&result.title),
         escaped(&result.paper),
         escaped(&plot::figure(&result.figure)),
         escaped(&result.experiment),
-        result.scale,
+        result.shown_scale(),
         group.seeds(),
         number(group.results().iter().map(|result| result.virtual_seconds).sum()),
         number(group.results().iter().map(|result| result.real_seconds).sum())
@@ -271,7 +274,7 @@ fn paper_title(paper: &str) -> String {
 /// One result of an experiment, scale and seed is expected; a second has the same name and the
 /// contents lead to the first.
 fn article_id(result: &Outcome) -> String {
-    id(&format!("{}-{}-{}", result.experiment, result.scale, result.seed))
+    id(&format!("{}-{}-{}", result.experiment, result.shown_scale(), result.seed))
 }
 
 /// Letters, digits and dashes only.
