@@ -8,8 +8,8 @@
 //!
 //! A window holds 500 lookups in the block cache on average, if there are that many for twenty
 //! windows: those of the samples are joined until it does. Fewer would show single hits. Extremes
-//! (`_low`, `_high`, `_spread`, `_amplitude`) are of windows that hold 500 each, and are therefore
-//! longer where reads are slow; means and periods are of windows of one length.
+//! (`_low`, `_high`, `_spread`, `_amplitude`) are of windows that hold 500 each, which are longer
+//! where reads are slow and count by their length; means and periods are of windows of one length.
 //!
 //! `hit_ratio` is of lookups in the block cache: how many of the blocks that reads needed it had.
 //! `hits_over_reads` is of reads, 1 less the disk reads of a read: what memtables and the row cache
@@ -487,9 +487,16 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
     if let Ok(level) = statistic.parse() {
         return level_number(record, base, level).ok_or_else(unknown);
     }
-    let whole = ["low", "high", "spread", "amplitude"].contains(&statistic);
-    let windows = if whole { full_windows(record) } else { windows(record) };
-    let points = series_over(record, base, windows).ok_or_else(unknown)?;
+    if ["low", "high", "spread", "amplitude"].contains(&statistic) {
+        let (low, high) = extremes(record, base).ok_or_else(unknown)?;
+        return Ok(match statistic {
+            "low" => low,
+            "high" => high,
+            "spread" => ratio(high, low),
+            _ => high - low,
+        });
+    }
+    let points = series(record, base).ok_or_else(unknown)?;
     let values: Vec<f64> = points.iter().map(|p| p[1]).collect();
     let window = match points.as_slice() {
         [a, b, ..] => b[0] - a[0],
@@ -498,10 +505,6 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
     match statistic {
         "mean" => Ok(mean(&values)),
         "deviation" => Ok(deviation(&values)),
-        "low" => Ok(percentile(&values, 0.05)),
-        "high" => Ok(percentile(&values, 0.95)),
-        "spread" => Ok(ratio(percentile(&values, 0.95), percentile(&values, 0.05))),
-        "amplitude" => Ok(percentile(&values, 0.95) - percentile(&values, 0.05)),
         "period" => Ok(period(&values).map_or(0.0, |(lag, _)| lag as f64 * window)),
         "strength" => Ok(period(&values).map_or(0.0, |(_, strength)| strength)),
         _ => Err(unknown()),
@@ -518,11 +521,26 @@ fn deviation(values: &[f64]) -> f64 {
     ratio(squares, values.len() as f64).sqrt()
 }
 
-fn percentile(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
-    sorted.get(at).copied().unwrap_or(0.0)
+/// The values of the measure `name` that a twentieth of the time, and all but a twentieth, does not
+/// exceed, of full windows.
+fn extremes(record: &Record, name: &str) -> Option<(f64, f64)> {
+    let windows = full_windows(record);
+    let seconds = |place: usize| record.samples.get(place).map_or(0.0, |sample| sample.seconds);
+    let lengths = windows.iter().map(|&(from, to)| seconds(to) - seconds(from));
+    let lengths: Vec<f64> = lengths.collect();
+    let points = series_over(record, name, windows)?;
+    let mut sorted: Vec<(f64, f64)> = points.iter().map(|point| point[1]).zip(lengths).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = sorted.iter().map(|(_, length)| length).sum();
+    let at = |part: f64| {
+        let mut passed = 0.0;
+        let found = sorted.iter().find(|(_, length)| {
+            passed += length;
+            passed > part * all
+        });
+        found.or(sorted.last()).map_or(0.0, |(value, _)| *value)
+    };
+    Some((at(0.05), at(0.95)))
 }
 
 /// A series without its slow changes: less the mean over an eighth of it around each value.
@@ -750,6 +768,11 @@ mod tests {
         assert_eq!((full.len(), full[19], full[20], full[24]), (25, (19, 20), (20, 25), (40, 45)));
         assert!((number_of(&record, "hit_ratio_low") - 0.2).abs() < 1e-9);
         assert!((number_of(&record, "hit_ratio_amplitude") - 0.8).abs() < 1e-9);
+        // By time, not by windows: here one window of 21 is slow, and a fifth of the time.
+        let mut slow = record.clone();
+        slow.samples.truncate(26);
+        assert_eq!(full_windows(&slow).len(), 21);
+        assert!((number_of(&slow, "hit_ratio_low") - 0.2).abs() < 1e-9);
         record.samples.truncate(44);
         assert_eq!(full_windows(&record).last(), Some(&(35, 43)));
         record.samples.truncate(3);

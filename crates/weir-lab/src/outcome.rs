@@ -9,6 +9,7 @@ use crate::experiment::{Experiment, Wanted};
 use crate::measure;
 use crate::record::Record;
 use crate::result::{Axis, Kind, Number, Result as Outcome, Series};
+use crate::suite::default_shrink;
 
 /// How large runs were made.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ pub(crate) fn outcome(
         figure: experiment.figure.clone(),
         title: experiment.title.clone(),
         scale,
-        shrink: size.shrink,
+        shrink: (size.shrink != default_shrink(scale)).then_some(size.shrink),
         first: size.first,
         seed,
         command: command(experiment, size, seed),

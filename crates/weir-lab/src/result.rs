@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::suite::default_shrink;
-
 /// The outcome of one experiment at one scale from one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Result {
@@ -24,9 +22,10 @@ pub struct Result {
     pub title: String,
     /// By how much data, caches, files and durations are divided.
     pub scale: u32,
-    /// By how much entries and blocks were asked to be smaller.
-    #[serde(default = "not_shrunk")]
-    pub shrink: u32,
+    /// By how much entries and blocks were asked to be smaller, if not by as much as is usual at the
+    /// scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shrink: Option<u32>,
     /// Where measured phases ended, in seconds of the paper's time, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u32>,
@@ -59,11 +58,6 @@ pub struct Result {
     pub real_seconds: f64,
     /// What a reader must know.
     pub notes: Vec<String>,
-}
-
-/// Of results from before there was a choice.
-fn not_shrunk() -> u32 {
-    1
 }
 
 /// How a result wants to be drawn.
@@ -204,16 +198,15 @@ impl Result {
     /// are shown, and count nowhere.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let usual = self.shrink == default_shrink(self.scale);
-        usual && self.first.is_none() && self.set.is_empty()
+        self.shrink.is_none() && self.first.is_none() && self.set.is_empty()
     }
 
     /// `1/64`, or `1/8, entries 1/4, first 5000 s`.
     #[must_use]
     pub fn shown_scale(&self) -> String {
         let mut text = format!("1/{}", self.scale);
-        if self.shrink != default_shrink(self.scale) {
-            text += &format!(", entries 1/{}", self.shrink);
+        if let Some(shrink) = self.shrink {
+            text += &format!(", entries 1/{shrink}");
         }
         if let Some(seconds) = self.first {
             text += &format!(", first {seconds} s");
@@ -308,7 +301,7 @@ mod tests {
             figure: "11a".into(),
             title: "t".into(),
             scale: 64,
-            shrink: 16,
+            shrink: Some(4),
             first: Some(5000),
             seed: u64::MAX,
             command: "weir lab run x".into(),

@@ -517,7 +517,8 @@ mod tests {
         let bulk = settings.writers.get_mut("bulk").expect("a group");
         (bulk.kind, bulk.per_second) = (WriteKind::Insert, 20_000.0);
         settings.phases[1].seconds = 5.0;
-        let error = run(Some(&image), &settings, 1, 0, |_| ()).err().expect("it is full");
+        let done = run(Some(&image), &settings, 1, 0, |_| ()).map(|_| ());
+        let error = done.expect_err("it is full");
         assert!(error.contains("a write failed: ") && error.contains("space"), "{error}");
     }
 }

@@ -171,7 +171,7 @@ fn what_is_set_is_no_result_of_the_experiment() {
     assert!(other.notes[0].starts_with("this is not the experiment list"), "{}", other.notes[0]);
     assert!(other.numbers[0].ours > real.numbers[0].ours);
     let (_, out, _) = lab(&["check"], dir.path());
-    assert!(out.contains("left out: one result with options of --set"), "{out}");
+    assert!(out.contains("left out: one result of no experiment as it is"), "{out}");
     assert_eq!(out.matches("blocks per read").count(), 2, "{out}");
     let (code, out, err) = lab(&["report"], dir.path());
     assert_eq!((code, err.as_str()), (0, ""));

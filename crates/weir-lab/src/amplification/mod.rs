@@ -70,7 +70,7 @@ pub fn outcome(
         seed,
         command: command.to_owned(),
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
-        shrink: 1,
+        shrink: None,
         first: None,
         set: BTreeMap::new(),
         kind: Kind::Bars,

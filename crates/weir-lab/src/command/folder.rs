@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use weir_lab::plot;
 use weir_lab::result::Result as Outcome;
-use weir_lab::suite;
 
 use super::{Failure, Result};
 
@@ -30,8 +29,8 @@ pub(crate) fn write_result(folder: &Path, result: &Outcome) -> Result<()> {
 fn stem(result: &Outcome) -> String {
     let seed = if result.seed == SEED { String::new() } else { format!("-seed{}", result.seed) };
     let mut stem = format!("{}-s{}", result.experiment, result.scale);
-    if result.shrink != suite::default_shrink(result.scale) {
-        stem += &format!("-shrink{}", result.shrink);
+    if let Some(shrink) = result.shrink {
+        stem += &format!("-shrink{shrink}");
     }
     if let Some(seconds) = result.first {
         stem += &format!("-first{seconds}");

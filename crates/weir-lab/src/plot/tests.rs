@@ -43,7 +43,7 @@ fn empty(kind: Kind, title: &str) -> Outcome {
         figure: "11a".into(),
         title: title.into(),
         scale: 64,
-        shrink: 1,
+        shrink: None,
         first: None,
         seed: 1,
         command: "weir lab run sample".into(),
