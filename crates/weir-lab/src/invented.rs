@@ -5,8 +5,8 @@
 //! with those runs only that these numbers need. An error is noticed if `required` has nothing
 //! against a number as it is, and has something against it with the error.
 //!
-//! Bounds that were moved are errors too: those of each number are moved in turn, and nothing is run
-//! for that.
+//! Bounds that were moved are errors too: those of each number are moved in turn, and nothing is
+//! run for that.
 
 use crate::catalog;
 use crate::document::Set;

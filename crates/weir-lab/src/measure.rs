@@ -362,8 +362,8 @@ fn windows_of(
     windows
 }
 
-/// The places of the samples at both ends of windows that hold so many lookups each that single hits
-/// do not show, if there are that many: of different lengths. No window is in two phases.
+/// The places of the samples at both ends of windows that hold so many lookups each that single
+/// hits do not show, if there are that many: of different lengths. No window is in two phases.
 fn full_windows(record: &Record) -> Vec<(usize, usize)> {
     let place = |place: usize| record.samples.get(place).copied().unwrap_or_default();
     let mut full: Vec<(usize, usize)> = Vec::new();
@@ -748,8 +748,8 @@ mod tests {
         );
     }
 
-    /// Goal: extremes are of windows that hold 500 lookups each, however slow reads were, and what is
-    /// left of a phase is in its last window. Method: 20 fast samples of 1,000 hits, then 25 of 100
+    /// Goal: extremes are of windows that hold 500 lookups each, however slow reads were, and what
+    /// is left of a phase is in its last window. Method: 20 fast samples of 1,000 hits, then 25 of 100
     /// lookups of which one in five samples hits: single samples would have extremes of 0 and 1.
     #[test]
     fn extremes_are_of_full_windows() {

@@ -22,8 +22,8 @@ pub struct Result {
     pub title: String,
     /// By how much data, caches, files and durations are divided.
     pub scale: u32,
-    /// By how much entries and blocks were asked to be smaller, if not by as much as is usual at the
-    /// scale.
+    /// By how much entries and blocks were asked to be smaller, if not by as much as is usual at
+    /// the scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shrink: Option<u32>,
     /// Where measured phases ended, in seconds of the paper's time, if that was asked for.
@@ -194,8 +194,8 @@ impl Result {
         serde_json::from_str(text).map_err(|e| format!("this is no result of an experiment: {e}"))
     }
 
-    /// Whether it is the experiment as its file has it, at the scale's usual size of entries: others
-    /// are shown, and count nowhere.
+    /// Whether it is the experiment as its file has it, at the scale's usual size of entries:
+    /// others are shown, and count nowhere.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.shrink.is_none() && self.first.is_none() && self.set.is_empty()
