@@ -115,11 +115,7 @@ pub const OUTSIDE: [Outside; 18] = [
         "stepped-merge, 10,000 to 11,000 s over the 1,000 s before",
         "0.91: level 2 is full at 13,990 s here (lsbm-fig16), and it rises then, from 93 to 121",
     ),
-    outside(
-        "lsbm-fig18",
-        "hit ratio, stepped-merge over bLSM",
-        "0.96 of at least 1: not known",
-    ),
+    outside("lsbm-fig18", "hit ratio, stepped-merge over bLSM", "0.96 of at least 1: not known"),
     outside(
         "dlsm-fig02",
         "hit ratio, reads and writes",
