@@ -749,8 +749,8 @@ mod tests {
     }
 
     /// Goal: extremes are of windows that hold 500 lookups each, however slow reads were, and what
-    /// is left of a phase is in its last window. Method: 20 fast samples of 1,000 hits, then 25 of 100
-    /// lookups of which one in five samples hits: single samples would have extremes of 0 and 1.
+    /// is left of a phase is in its last window. Method: 20 fast samples of 1,000 hits, then 25 of
+    /// 100 lookups, of which every fifth sample hits: single ones would have extremes of 0 and 1.
     #[test]
     fn extremes_are_of_full_windows() {
         let mut sample = Sample::default();
