@@ -143,7 +143,7 @@ pub type Item = (u8, u32, Option<Val>);
 /// An operation. Keyspaces, snapshots and iterators are named by slot; an operation on an empty
 /// slot does nothing, so that any part of a list is a list.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the fields are the arguments of the call that the variant names")]
+#[expect(missing_docs, reason = "the fields are the arguments of the call that the variant names")]
 pub enum Op {
     Put {
         ks: u8,

@@ -23,6 +23,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+// Not `expect`: in tests the two lints are off, as said above.
 #[cfg(feature = "fuzz")]
 #[allow(
     clippy::indexing_slicing,
