@@ -237,6 +237,8 @@ pub enum WarmUp {
     None,
     /// Blocks whose inputs were cached.
     Incremental,
+    /// Blocks with entries that were read, in the place of those that they come from.
+    HandOff,
 }
 
 /// Which block leaves a full block cache.

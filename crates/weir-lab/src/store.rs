@@ -161,6 +161,7 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
     let warm_up = match store.warm_up {
         settings::WarmUp::None => WarmUp::None,
         settings::WarmUp::Incremental => WarmUp::Incremental,
+        settings::WarmUp::HandOff => WarmUp::HandOff,
     };
     let entries = Some(store.write_buffer_entries).filter(|&entries| entries > 0);
     Ok(Options::default()

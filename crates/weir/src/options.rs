@@ -125,9 +125,16 @@ pub enum WarmUp {
     /// cached block that it replaces (LSbM §6.3.1 compares with it). Costs no reads, but cold
     /// blocks beside hot ones go in too and drive others out.
     Incremental,
+    /// Blocks that a compaction writes go into the cache if users have lately read one of their
+    /// entries, in the place of the cached blocks that the entries come from; an entry that hides
+    /// a read one counts as read. Costs no reads, and no more of the cache than the replaced blocks
+    /// had; where nothing is cached, nothing.
+    HandOff,
 }
 
-names! { WarmUp, "warm-up": None "none", Incremental "incremental" }
+names! {
+    WarmUp, "warm-up": None "none", Incremental "incremental", HandOff "hand_off"
+}
 
 /// Options of a whole store.
 #[derive(Clone, Debug, PartialEq)]

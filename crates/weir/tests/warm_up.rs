@@ -1,4 +1,5 @@
-//! Incremental warm-up (`WarmUp::Incremental`): what a merge replaces in the cache.
+//! What a merge replaces in the cache: hand-off (`WarmUp::HandOff`) by entries that were read, and
+//! incremental warm-up (`WarmUp::Incremental`) by ranges that are cached.
 
 mod tiny;
 
@@ -37,12 +38,16 @@ fn merged(path: &std::path::Path, warm_up: WarmUp, cache_bytes: u64) -> Db {
     db
 }
 
-/// Misses of users while the keys from `from` to `to` are read.
+/// Misses of users while the keys from `from` to `to` are read, of the second round.
 fn misses(db: &Db, from: u32, to: u32) -> u64 {
+    misses_of_round(db, from..to, 1)
+}
+
+fn misses_of_round(db: &Db, keys: std::ops::Range<u32>, round: u32) -> u64 {
     let before = db.metrics().cache_foreground.misses;
-    for i in from..to {
+    for i in keys {
         let found = db.get(key(i)).expect("get");
-        assert_eq!(found.as_deref(), Some(&value(i, 1)[..]), "key {i}");
+        assert_eq!(found.as_deref(), Some(&value(i, round)[..]), "key {i}");
     }
     db.metrics().cache_foreground.misses - before
 }
@@ -54,11 +59,11 @@ fn hot_ranges_stay_in_the_cache() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let blocks_of_a_tenth = u64::from(KEYS / 10 * 100 / 4096);
     let cold = merged(&dir.path().join("cold"), WarmUp::None, 16 << 20);
-    assert_eq!(cold.metrics().blocks_warmed, 0);
+    assert_eq!(cold.metrics().blocks_handed_over, 0);
     assert!(misses(&cold, 0, KEYS / 10) >= blocks_of_a_tenth);
 
     let warm = merged(&dir.path().join("warm"), WarmUp::Incremental, 16 << 20);
-    let warmed = warm.metrics().blocks_warmed;
+    let warmed = warm.metrics().blocks_handed_over;
     assert!((blocks_of_a_tenth..2 * blocks_of_a_tenth).contains(&warmed), "{warmed} warmed");
     assert!(misses(&warm, 0, KEYS / 10) <= 1, "the hot tenth must be cached");
     assert!(misses(&warm, KEYS / 5, KEYS) >= 4 * blocks_of_a_tenth, "the rest must not be");
@@ -70,11 +75,136 @@ fn hot_ranges_stay_in_the_cache() {
     misses(&small, 0, KEYS);
 }
 
-/// Goal: no answer comes from a stale block. Method: random writes, deletes and reads with flushes
-/// and merges all the time, and a cache that holds a part of the blocks, against a sorted map.
+/// A store of two runs over the same keys, with hand-off; `read` is called after the first and
+/// after the second.
+fn handing_over(path: &std::path::Path, cache_bytes: u64, read: impl Fn(&Db, u32)) -> Db {
+    let builder = Db::builder(path).memory_budget(64 << 20).block_cache_bytes(cache_bytes);
+    let db = builder.default_options(options(WarmUp::HandOff)).open().expect("open");
+    for round in 0..2 {
+        (0..KEYS).for_each(|i| db.put(key(i), value(i, round)).expect("put"));
+        db.flush().expect("flush");
+        read(&db, round);
+    }
+    db
+}
+
+/// One key of every fourth block or so of the first half of the keys.
+fn scattered() -> impl Iterator<Item = u32> {
+    (0..KEYS / 2).step_by(160)
+}
+
+fn is_found(db: &Db, i: u32) {
+    assert!(db.get(key(i)).expect("get").is_some(), "key {i}");
+}
+
+/// Goal: a merge hands over the blocks of the entries that were read and no others, although the
+/// older run's blocks beside them were read too; what it hands over follows through the next merge;
+/// none counts as unread that was read.
+#[test]
+fn read_entries_stay_in_the_cache() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = handing_over(dir.path(), 16 << 20, |db, round| {
+        if round == 1 {
+            scattered().for_each(|i| is_found(db, i));
+        }
+    });
+    let count = scattered().count() as u64;
+    for merges in 1..=2 {
+        db.compact_range(..).expect("compact_range");
+        let metrics = db.metrics();
+        assert_eq!(metrics.blocks_handed_over, merges * count, "after merge {merges}");
+        if merges == 1 {
+            // A run on top, for the next merge.
+            (0..KEYS).step_by(1000).for_each(|i| db.put(key(i), value(i, 1)).expect("put"));
+            db.flush().expect("flush");
+        }
+    }
+    // The first merge's blocks were replaced before anybody had read them, the second's were not.
+    assert_eq!(db.metrics().blocks_handed_over_unread, count);
+    assert_eq!(scattered().map(|i| misses(&db, i, i + 1)).sum::<u64>(), 0);
+    assert!(misses(&db, KEYS / 2, KEYS) > 200, "nobody had read the other half");
+    db.compact_range(key(0)..key(1)).expect("compact_range");
+    assert_eq!(db.metrics().blocks_handed_over_unread, count);
+}
+
+/// Goal: an entry that overwrites one that was read takes its place in the cache, though nobody has
+/// read it; a scan marks what it passes, and a deleted entry leaves nothing.
+#[test]
+fn successors_inherit() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = handing_over(&dir.path().join("get"), 16 << 20, |db, round| {
+        if round == 0 {
+            scattered().for_each(|i| is_found(db, i));
+        }
+    });
+    db.compact_range(..).expect("compact_range");
+    assert_eq!(db.metrics().blocks_handed_over, scattered().count() as u64);
+    assert_eq!(scattered().map(|i| misses(&db, i, i + 1)).sum::<u64>(), 0);
+
+    let scan = |db: &Db, from: u32, rows: u32| {
+        let mut rows_seen = 0;
+        for row in db.range(key(from)..key(from + rows)) {
+            row.expect("a row");
+            rows_seen += 1;
+        }
+        assert_eq!(rows_seen, rows);
+    };
+    let db = handing_over(&dir.path().join("scan"), 16 << 20, |db, round| {
+        if round == 0 {
+            scan(db, 3000, 2000);
+        }
+    });
+    for i in 4000..5000 {
+        db.delete(key(i)).expect("delete");
+    }
+    db.compact_range(..).expect("compact_range");
+    let blocks = 1000 * 104 / 4096;
+    let handed = db.metrics().blocks_handed_over;
+    assert!((blocks..blocks + 6).contains(&handed), "{handed} of about {blocks}");
+    assert_eq!(misses(&db, 3000, 4000), 0);
+}
+
+/// Goal: a merge hands over no more than it takes from the cache if that is full. Method: each
+/// cached block of the upper run has entries of ten blocks below.
+#[test]
+fn the_cache_is_lent_not_given() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let cache_bytes = 320 << 10;
+    let builder = Db::builder(dir.path()).memory_budget(64 << 20).block_cache_bytes(cache_bytes);
+    let db = builder.default_options(options(WarmUp::HandOff)).open().expect("open");
+    (0..KEYS).for_each(|i| db.put(key(i), value(i, 0)).expect("put"));
+    db.flush().expect("flush");
+    db.compact_range(..).expect("compact_range");
+    (0..KEYS / 2).step_by(10).for_each(|i| db.put(key(i), value(i, 1)).expect("put"));
+    db.flush().expect("flush");
+    for _ in 0..4 {
+        // The upper run's blocks, about 25, and beside them a part of the other half.
+        (0..KEYS / 2).step_by(10).for_each(|i| is_found(&db, i));
+        (KEYS / 2..KEYS / 2 + 1600).for_each(|i| is_found(&db, i));
+    }
+    let filled = db.metrics().cache_bytes;
+    assert!(filled > cache_bytes * 9 / 10, "{filled} bytes cached");
+    db.compact_range(..key(KEYS / 2 - 1)).expect("compact_range");
+    let metrics = db.metrics();
+    let handed = metrics.blocks_handed_over;
+    let (taken, free) = (1000 * 104 / 4096 + 1, (metrics.cache_capacity - filled) / 4096);
+    assert!((taken..=taken + free + 4).contains(&handed), "{handed} for {taken}, {free} free");
+    assert!(metrics.cache_bytes <= metrics.cache_capacity, "{metrics:?}");
+    let other = misses_of_round(&db, KEYS / 2..KEYS / 2 + 1600, 0);
+    assert!(other < 20, "{other} blocks beside were driven out");
+}
+
+/// Goal: no answer comes from a stale block, with either way of warming up. Method: random writes,
+/// deletes and reads with flushes and merges all the time, and a cache that holds a part of the
+/// blocks, against a sorted map.
 #[test]
 fn answers_agree_with_the_model() {
-    let tiny = tiny().warm_up(WarmUp::Incremental);
+    agree_with_the_model(WarmUp::Incremental);
+    agree_with_the_model(WarmUp::HandOff);
+}
+
+fn agree_with_the_model(warm_up: WarmUp) {
+    let tiny = tiny().warm_up(warm_up);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let builder = Db::builder(dir.path().join("db")).memory_budget(8 << 20);
     let db = builder.block_cache_bytes(32 << 10).default_options(tiny).open().expect("open");
@@ -99,7 +229,7 @@ fn answers_agree_with_the_model() {
         }
     }
     let metrics = db.metrics();
-    assert!(metrics.compactions > 50 && metrics.blocks_warmed > 1000, "{metrics:?}");
+    assert!(metrics.compactions > 50 && metrics.blocks_handed_over > 1000, "{metrics:?}");
     assert!(metrics.cache_bytes <= metrics.cache_capacity, "{metrics:?}");
 }
 
@@ -108,6 +238,12 @@ fn answers_agree_with_the_model() {
 #[cfg(feature = "sim")]
 #[test]
 fn a_merge_that_fails_leaves_no_blocks() {
+    leaves_no_blocks(WarmUp::Incremental);
+    leaves_no_blocks(WarmUp::HandOff);
+}
+
+#[cfg(feature = "sim")]
+fn leaves_no_blocks(warm_up: WarmUp) {
     use weir::sim::{Effect, ErrorCode, Fault, FaultyDir, FileClass, OpKind, Times};
     use weir::sim::{SimDisk, SimOptions};
 
@@ -115,7 +251,7 @@ fn a_merge_that_fails_leaves_no_blocks() {
     let faults = faulty.faults();
     let builder = Db::builder("sim").device(std::sync::Arc::new(faulty)).seed(1);
     let builder = builder.memory_budget(64 << 20).block_cache_bytes(16 << 20);
-    let db = builder.default_options(options(WarmUp::Incremental)).open().expect("open");
+    let db = builder.default_options(options(warm_up)).open().expect("open");
     for round in 0..2 {
         (0..KEYS).for_each(|i| db.put(key(i), value(i, round)).expect("put"));
         db.flush().expect("flush");

@@ -1,8 +1,11 @@
 //! The bytes of one block, behind a counted handle.
 //!
+//! Beside the count lie the marks of the entries that were read (`heat`).
+//!
 //! Not here: the meaning of the bytes, and references into them (`value`). Invariants: (1) the
 //! bytes behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
-//! [`SPARE_BYTES_MAX`] bytes of freed blocks' memory, for its next blocks.
+//! [`SPARE_BYTES_MAX`] bytes of freed blocks' memory, for its next blocks; (3) reused memory has no
+//! marks.
 //!
 //! Why memory is kept: a full cache evicts a block for each one it admits, and blocks differ
 //! slightly in size, so that the allocator coalesces and splits chunks for each of them: 13 % of
@@ -10,6 +13,8 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+
+use crate::base::heat::{Heat, HeatCell};
 
 /// Smaller blocks are left to the allocator, which is fast for them.
 const SPARE_BYTES_MIN: usize = 1 << 10;
@@ -33,8 +38,16 @@ fn fits(capacity: usize, len: usize) -> bool {
     (len..=len + (len / SLACK_DIVISOR).max(STEP_BYTES)).contains(&capacity)
 }
 
-/// The memory of a block; dropping it gives it to the thread's spares.
-struct Memory(Vec<u8>);
+/// The memory of a block; dropping it gives it to the thread's spares. The marks come first, beside
+/// the reference count.
+#[repr(C)]
+struct Memory {
+    heat: HeatCell,
+    bytes: Vec<u8>,
+}
+
+/// What an `Arc<Memory>` allocates: two counts and the memory.
+pub(crate) const HANDLE_BYTES: usize = 2 * size_of::<usize>() + size_of::<Memory>();
 
 /// Memory of freed blocks, kept for the next ones.
 struct Spares {
@@ -74,6 +87,15 @@ fn spare_for(len: usize) -> Option<Vec<u8>> {
     SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten()
 }
 
+/// Memory with `content`.
+fn filled(content: &[u8]) -> Vec<u8> {
+    let len = content.len();
+    let mut memory = spare_for(len).unwrap_or_else(|| Vec::with_capacity(capacity_for(len)));
+    memory.clear();
+    memory.extend_from_slice(content);
+    memory
+}
+
 /// The capacity of new memory for `len` bytes.
 fn capacity_for(len: usize) -> usize {
     if len < SPARE_BYTES_MIN { len } else { len.next_multiple_of(STEP_BYTES) }
@@ -81,7 +103,7 @@ fn capacity_for(len: usize) -> usize {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.0);
+        let memory = std::mem::take(&mut self.bytes);
         if (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
             // Without spares it is freed.
             let _ = SPARES.try_with(|spares| spares.borrow_mut().keep(memory));
@@ -90,21 +112,49 @@ impl Drop for Memory {
 }
 
 impl Buf {
+    fn holding(bytes: Vec<u8>, heat: HeatCell) -> Self {
+        Self(Some(Arc::new(Memory { heat, bytes })))
+    }
+
+    /// A block with `content` that a merge hands over in `period` of the cache.
+    pub(crate) fn handed_over(content: &[u8], heat: Heat, period: u64) -> Self {
+        Self::holding(filled(content), HeatCell::handed(heat, period))
+    }
+
+    /// Marks entries as read in `period` of the cache; see [`heat::mark`](super::heat::mark).
+    #[inline]
+    pub(crate) fn touch(&self, marks: u64, period: u64) {
+        if let Some(memory) = &self.0 {
+            memory.heat.touch(marks, period);
+        }
+    }
+
+    /// The marks of its entries in `period` of the cache.
+    pub(crate) fn heat(&self, period: u64) -> Heat {
+        self.0.as_ref().map_or(Heat::COLD, |memory| memory.heat.get(period))
+    }
+
+    /// Whether it was handed over and no entry of it was read since.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.as_ref().is_some_and(|memory| memory.heat.is_unread())
+    }
+
     /// A buffer of `len` unspecified bytes, all of them to be written through [`Buf::get_mut`].
     pub(crate) fn unfilled(len: usize) -> Self {
         // Where the allocator maps new memory, the system has zeroed it.
         let mut memory = spare_for(len).unwrap_or_else(|| vec![0; capacity_for(len)]);
         memory.resize(len, 0);
-        Self(Some(Arc::new(Memory(memory))))
+        Self::holding(memory, HeatCell::default())
     }
 
     /// A buffer with `content`: in this one's memory if this is its only handle and the size fits,
     /// in other memory otherwise.
     pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
         match self.0.as_mut().and_then(Arc::get_mut) {
-            Some(Memory(memory)) if fits(memory.capacity(), content.len()) => {
-                memory.clear();
-                memory.extend_from_slice(content);
+            Some(Memory { heat, bytes }) if fits(bytes.capacity(), content.len()) => {
+                *heat = HeatCell::default();
+                bytes.clear();
+                bytes.extend_from_slice(content);
                 self.clone()
             }
             _ => Self::from(content),
@@ -114,7 +164,7 @@ impl Buf {
     /// The bytes for writing, as long as this is the only handle.
     pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Some(memory) => Arc::get_mut(memory).map(|memory| memory.0.as_mut_slice()),
+            Some(memory) => Arc::get_mut(memory).map(|memory| memory.bytes.as_mut_slice()),
             None => Some(&mut []),
         }
     }
@@ -122,23 +172,19 @@ impl Buf {
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_deref().map_or(&[], |memory| &memory.0)
+        self.0.as_deref().map_or(&[], |memory| &memory.bytes)
     }
 
     /// Bytes of memory it occupies, the handle not included.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.0.as_deref().map_or(0, |memory| memory.0.capacity())
+        self.0.as_deref().map_or(0, |memory| memory.bytes.capacity())
     }
 }
 
 impl From<&[u8]> for Buf {
     fn from(bytes: &[u8]) -> Self {
-        let len = bytes.len();
-        let mut memory = spare_for(len).unwrap_or_else(|| Vec::with_capacity(capacity_for(len)));
-        memory.clear();
-        memory.extend_from_slice(bytes);
-        Self(Some(Arc::new(Memory(memory))))
+        Self::holding(filled(bytes), HeatCell::default())
     }
 }
 
@@ -167,7 +213,13 @@ mod tests {
         assert_eq!((second.bytes().as_ptr(), spare_bytes()), (place, 0));
         assert!(second.bytes().iter().all(|&b| b == 2) && second.bytes().len() == 3950);
         drop(second);
+        let second = Buf::handed_over(&[2; 3950], Heat::default(), 5);
+        assert!(second.bytes().as_ptr() == place && second.is_unread());
+        second.touch(1, 5);
+        assert_eq!((second.heat(5).marks(), second.is_unread()), (1, false));
+        drop(second);
         let mut third = Buf::unfilled(4020);
+        assert_eq!(third.heat(5), Heat::COLD);
         assert_eq!((third.bytes().as_ptr(), third.bytes().len()), (place, 4020));
         third.get_mut().unwrap().fill(3);
         let fourth = third.refill(&[4; 3950]);

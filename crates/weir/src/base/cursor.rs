@@ -7,6 +7,7 @@
 //! return are valid until the cursor moves.
 
 use crate::base::error::Result;
+use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq};
 
 /// A position in a sorted sequence of entries.
@@ -21,6 +22,15 @@ pub(crate) trait Cursor {
     fn kind(&self) -> Kind;
     /// Value of the current entry; empty for a delete.
     fn value(&self) -> &[u8];
+    /// How lately users read the current entry, if it lies in a cached block and the cursor is a
+    /// merge's.
+    fn warmth(&self) -> Warmth {
+        Warmth::Cold
+    }
+    /// Bytes of the cached blocks that the cursor has entered so far, if it is a merge's.
+    fn cached_bytes(&self) -> u64 {
+        0
+    }
     /// Announces `seek(key, seq)` or `seek_for_prev(key, seq)`, so that the memory it will read can
     /// be prefetched. A hint: it loses the cursor's position and has no other visible effect.
     fn approach(&mut self, _key: &[u8], _seq: Seq) {}
@@ -57,6 +67,12 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn value(&self) -> &[u8] {
         (**self).value()
+    }
+    fn warmth(&self) -> Warmth {
+        (**self).warmth()
+    }
+    fn cached_bytes(&self) -> u64 {
+        (**self).cached_bytes()
     }
     fn approach(&mut self, key: &[u8], seq: Seq) {
         (**self).approach(key, seq);

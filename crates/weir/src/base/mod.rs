@@ -10,6 +10,7 @@ pub(crate) mod clock;
 pub(crate) mod coding;
 pub(crate) mod cursor;
 pub(crate) mod error;
+pub(crate) mod heat;
 pub(crate) mod ids;
 pub(crate) mod key;
 pub(crate) mod limits;

@@ -32,6 +32,8 @@ pub(super) struct Lru<K> {
     oldest: usize,
     bytes: u64,
     capacity: u64,
+    /// Blocks that were handed over and left unread.
+    unread: u64,
 }
 
 fn weight(buf: &Buf) -> u64 {
@@ -41,7 +43,7 @@ fn weight(buf: &Buf) -> u64 {
 impl<K: Copy + Eq + std::hash::Hash> Lru<K> {
     pub(super) fn new(capacity: u64) -> Self {
         let (entries, free, places) = (Vec::new(), Vec::new(), Places::default());
-        Self { entries, free, places, newest: NONE, oldest: NONE, bytes: 0, capacity }
+        Self { entries, free, places, newest: NONE, oldest: NONE, bytes: 0, capacity, unread: 0 }
     }
 
     /// The block, which is the most recently used one then.
@@ -89,11 +91,16 @@ impl<K: Copy + Eq + std::hash::Hash> Lru<K> {
         let buf = std::mem::take(&mut self.entries[place].buf);
         debug_assert!(self.bytes >= weight(&buf), "{} bytes of all blocks", self.bytes);
         self.bytes -= weight(&buf);
+        self.unread += u64::from(buf.is_unread());
         self.free.push(place);
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub(super) fn unread(&self) -> u64 {
+        self.unread
     }
 
     pub(super) fn capacity(&self) -> u64 {

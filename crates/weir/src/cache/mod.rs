@@ -1,6 +1,10 @@
 //! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
 //!
-//! Not here: the read of a missed block (`table`), rows (`row`), hand-off. Invariants: (1) the key
+//! The cache counts *periods*, by which the marks of read entries fade (`base::heat`): one ends
+//! when as many bytes have come in as [`PERIOD_TURNOVERS`] caches hold.
+//!
+//! Not here: the read of a missed block (`table`), rows (`row`), which blocks a merge hands over
+//! (`compaction`). Invariants: (1) the key
 //! is a uid that is never reused, not an address on a device, so that a block of a removed table is
 //! never taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only blocks that were
 //! verified or just written are inserted; (3) the weight of all blocks stays within the capacity,
@@ -13,7 +17,7 @@
 use crate::base::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::base::buf::Buf;
+use crate::base::buf::{Buf, HANDLE_BYTES};
 use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
@@ -40,6 +44,8 @@ pub(crate) struct CacheCounters {
     pub(crate) misses: [u64; 2],
     /// Blocks inserted.
     pub(crate) inserts: u64,
+    /// Blocks that were handed over, and left the cache before anybody had read them.
+    pub(crate) unread: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,10 +56,14 @@ struct BlockKey {
 
 /// Memory of a cached block besides its bytes: the slot (key, handle, links), its share of the hash
 /// table and of the ghosts, and the reference-counted handle with its allocation. 48 + 21 * 1.5 +
-/// 48, rounded up.
-const BLOCK_OVERHEAD_BYTES: u64 = 128;
+/// 80, rounded up.
+const BLOCK_OVERHEAD_BYTES: u64 = 160;
 
 const _: () = assert!(size_of::<BlockKey>() + size_of::<Cached>() + LINK_BYTES <= 48);
+const _: () = assert!(HANDLE_BYTES <= 64);
+
+/// Turnovers of the cache in one period of the marks' time.
+const PERIOD_TURNOVERS: u64 = 2;
 
 /// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
 /// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
@@ -87,11 +97,20 @@ impl Clone for Cached {
 /// 14 MiB of 117 with glibc).
 const FRAGMENTATION_SHARE: u64 = 16;
 
+/// The number of the period. Every hit reads it: on a line that inserts do not write.
+#[derive(Default)]
+#[repr(align(64))]
+struct Period(AtomicU64);
+
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
     blocks: Blocks,
     lookups: LookupCounters,
     inserts: AtomicU64,
+    /// Bytes that came in so far, and how many of them end the period.
+    inserted_bytes: AtomicU64,
+    period_ends_at: AtomicU64,
+    period: Period,
     /// High-water mark of `bytes`.
     bytes_peak: AtomicU64,
     accountant: Option<Arc<Accountant>>,
@@ -120,6 +139,9 @@ impl BlockCache {
             blocks: Blocks::new(capacity_bytes, eviction),
             lookups: LookupCounters::default(),
             inserts: AtomicU64::new(0),
+            inserted_bytes: AtomicU64::new(0),
+            period_ends_at: AtomicU64::new(capacity_bytes.saturating_mul(PERIOD_TURNOVERS)),
+            period: Period::default(),
             bytes_peak: AtomicU64::new(0),
             accountant,
         }
@@ -156,11 +178,35 @@ impl BlockCache {
     /// than a shard.
     pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
         debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of table {uid} is empty");
+        let bytes = buf.memory_bytes() as u64 + BLOCK_OVERHEAD_BYTES;
         self.blocks.insert(BlockKey { uid, ordinal }, buf);
+        let inserted_bytes = self.inserted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if inserted_bytes >= self.period_ends_at.load(Ordering::Relaxed) {
+            self.end_period(inserted_bytes);
+        }
         let inserts = self.inserts.fetch_add(1, Ordering::Relaxed) + 1;
         if inserts.is_multiple_of(ACCOUNT_EVERY) {
             self.account();
         }
+    }
+
+    /// As [`insert`](Self::insert), for a block that takes the place of others in a merge: nobody
+    /// can read it before its table is published, so it counts as read once already. A newcomer to
+    /// a full cache would share a small part of it with all others of the job.
+    pub(crate) fn hand_over(&self, uid: TableUid, ordinal: u32, buf: Buf) {
+        self.insert(uid, ordinal, buf);
+        self.blocks.get(&BlockKey { uid, ordinal });
+    }
+
+    /// The period of the cache, which marks of read entries belong to.
+    #[inline]
+    pub(crate) fn period(&self) -> u64 {
+        self.period.0.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the cache may take in without displacing a block. As of now.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.capacity().saturating_sub(self.bytes())
     }
 
     /// Erases one block, if it is cached.
@@ -202,7 +248,17 @@ impl BlockCache {
             hits: self.lookups.hits(),
             misses: self.lookups.misses(),
             inserts: self.inserts.load(Ordering::Relaxed),
+            unread: self.blocks.unread(),
         }
+    }
+
+    #[cold]
+    fn end_period(&self, inserted_bytes: u64) {
+        let period_bytes = self.capacity().saturating_mul(PERIOD_TURNOVERS).max(1);
+        let ends_at = inserted_bytes.saturating_add(period_bytes);
+        // Two threads may both be here: a period is then short, or counted once.
+        self.period_ends_at.store(ends_at, Ordering::Relaxed);
+        self.period.0.store(self.period() + 1, Ordering::Relaxed);
     }
 
     fn account(&self) {
@@ -218,6 +274,7 @@ impl BlockCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::heat::Heat;
     use crate::base::ids::uid;
 
     fn block(bytes: usize) -> Buf {
@@ -232,7 +289,7 @@ mod tests {
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
         assert!(cache.get(uid(1), 0, Purpose::Background).is_some());
         assert!(cache.get(uid(2), 0, Purpose::Background).is_none(), "the uid is part of the key");
-        let expected = CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1 };
+        let expected = CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1, unread: 0 };
         assert_eq!(cache.counters(), expected);
         assert!(cache.contains(uid(1), 0) && !cache.contains(uid(1), 1));
     }
@@ -260,6 +317,58 @@ mod tests {
         assert!(cache.bytes() <= 8 << 10);
         assert!(cache.capacity() <= 8 << 10);
         assert_eq!(accountant.used(Category::BlockCache), cache.bytes());
+    }
+
+    /// Goal: a period ends after its turnovers of the cache, hits end none, and blocks that were
+    /// handed over and leave before anybody has read them are counted.
+    #[test]
+    fn periods_end_and_unread_blocks_are_counted() {
+        let cache = BlockCache::new(64 << 10);
+        let turnovers = |n: u64| n * (64 << 10) / (1024 + BLOCK_OVERHEAD_BYTES);
+        let period = turnovers(PERIOD_TURNOVERS);
+        for ordinal in 0..period as u32 - 1 {
+            cache.insert(uid(1), ordinal, block(1024));
+            cache.get(uid(1), ordinal, Purpose::Foreground);
+        }
+        assert_eq!(cache.period(), 0);
+        (0..3).for_each(|ordinal| cache.insert(uid(2), ordinal, block(1024)));
+        assert_eq!(cache.period(), 1);
+        let handed = |ordinal: u32| {
+            let buf = Buf::handed_over(&[1; 1024], Heat::COLD, cache.period());
+            cache.hand_over(uid(3), ordinal, buf);
+        };
+        (0..2).for_each(handed);
+        let read = cache.get(uid(3), 0, Purpose::Foreground).unwrap();
+        read.touch(1, cache.period());
+        assert_eq!(cache.counters().unread, 0);
+        cache.erase_table(uid(3), 2);
+        assert_eq!(cache.counters().unread, 1);
+        handed(4);
+        for ordinal in 0..1000 {
+            cache.insert(uid(4), ordinal, block(1024));
+            cache.get(uid(4), ordinal, Purpose::Foreground);
+        }
+        assert!(!cache.contains(uid(3), 4));
+        assert_eq!(cache.counters().unread, 2);
+    }
+
+    /// Goal: a block that is handed over to a full cache outlives as many newcomers as one that was
+    /// read.
+    #[test]
+    fn handed_over_blocks_are_no_newcomers() {
+        let cache = BlockCache::new(256 << 10);
+        for ordinal in 0..400 {
+            cache.insert(uid(1), ordinal, block(1024));
+            cache.get(uid(1), ordinal, Purpose::Foreground);
+        }
+        for ordinal in 0..50 {
+            let buf = Buf::handed_over(&[1; 1024], Heat::COLD, 0);
+            cache.hand_over(uid(2), ordinal, buf);
+            cache.insert(uid(3), ordinal, block(1024));
+        }
+        let kept = |of| (0..50).filter(|&ordinal| cache.contains(uid(of), ordinal)).count();
+        assert_eq!(kept(2), 50);
+        assert!(kept(3) < 20, "{} newcomers", kept(3));
     }
 
     /// Goal: with the papers' rule a block weighs its bytes, and the one that was used last stays.

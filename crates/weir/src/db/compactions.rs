@@ -402,7 +402,7 @@ impl Engine {
         counters.compaction_bytes_read.add(stats.bytes_read);
         reserved.tree.compacted[level].fetch_add(stats.bytes_written, Ordering::Relaxed);
         reserved.tree.shadowed[level].fetch_add(stats.entries_shadowed, Ordering::Relaxed);
-        counters.blocks_warmed.add(stats.blocks_warmed);
+        counters.blocks_handed_over.add(stats.blocks_handed_over);
         counters.compaction_nanos.add(stats.nanos);
         counters.entries_dropped.add(stats.entries_shadowed + stats.deletes_dropped);
         Ok(())

@@ -94,6 +94,9 @@ impl Engine {
         }
         self.jobs.look_at(ids);
         for table in &installed.removed {
+            // New readers do not look for them, and their room is their successors'. A reader of an
+            // older version may bring some back: the reclaimer erases those.
+            self.cache.erase_table(table.meta().uid, table.meta().blocks);
             self.reclaimer.retire(table);
         }
         if let Some(error) = &installed.last {

@@ -71,8 +71,12 @@ pub struct Metrics {
     /// Compactions that the checks of the tree refused: each is a defect of the engine, and nothing
     /// was changed. See the property `weir.background-error`.
     pub compactions_refused: u64,
-    /// Blocks that compactions put into the cache because they replaced cached ones.
-    pub blocks_warmed: u64,
+    /// Blocks that compactions put into the cache because they replaced cached ones
+    /// ([`Options::warm_up`](crate::Options::warm_up)).
+    pub blocks_handed_over: u64,
+    /// Blocks handed over that left the cache before anybody had read an entry of them: evicted, or
+    /// replaced by a later compaction. With [`WarmUp::HandOff`](crate::WarmUp::HandOff) only.
+    pub blocks_handed_over_unread: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -291,7 +295,8 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         jobs_failed: c.jobs_failed.get(),
         jobs_waiting: engine.jobs.retries_waiting() as u64,
         compactions_refused: c.compactions_refused.get(),
-        blocks_warmed: c.blocks_warmed.get(),
+        blocks_handed_over: c.blocks_handed_over.get(),
+        blocks_handed_over_unread: engine.cache.counters().unread,
         entries_dropped: c.entries_dropped.get(),
         flush_seconds: c.flush_nanos.get() as f64 / NANOS,
         compaction_seconds: c.compaction_nanos.get() as f64 / NANOS,
@@ -402,7 +407,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 25] = [
+        let counters: [(&str, &str, f64); 26] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -435,7 +440,16 @@ impl Metrics {
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
             ),
-            ("weir_blocks_warmed_total", "Blocks warmed.", self.blocks_warmed as f64),
+            (
+                "weir_blocks_handed_over_total",
+                "Blocks that compactions put into the cache.",
+                self.blocks_handed_over as f64,
+            ),
+            (
+                "weir_blocks_handed_over_unread_total",
+                "Blocks handed over that left the cache unread.",
+                self.blocks_handed_over_unread as f64,
+            ),
             ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
             ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
             ("weir_compaction_seconds_total", "Time in compactions.", self.compaction_seconds),

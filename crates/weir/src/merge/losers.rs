@@ -26,6 +26,7 @@ use std::cmp::Ordering;
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
+use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare_entries, head};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +286,15 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
     #[inline]
     fn value(&self) -> &[u8] {
         self.winner().value()
+    }
+
+    #[inline]
+    fn warmth(&self) -> Warmth {
+        self.winner().warmth()
+    }
+
+    fn cached_bytes(&self) -> u64 {
+        self.sources.iter().map(Cursor::cached_bytes).sum()
     }
 
     /// With several sources, their cache misses overlap.

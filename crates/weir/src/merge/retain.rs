@@ -27,6 +27,7 @@
 use crate::base::checksum::hash_entry;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
+use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq};
 
 /// A number of entries and the wrapping sum of their hashes (`base::checksum::hash_entry`).
@@ -81,6 +82,10 @@ pub(crate) struct Retain<C, F> {
     key: Vec<u8>,
     stripe: Option<usize>,
     hash: u64,
+    /// The warmest of the entries that the entry before the current one hides.
+    hidden: Warmth,
+    /// The last entry of a new stripe or key was dropped.
+    dropped: bool,
 }
 
 impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
@@ -96,6 +101,8 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
             key: Vec::new(),
             stripe: None,
             hash: 0,
+            hidden: Warmth::Cold,
+            dropped: true,
         }
     }
 
@@ -103,6 +110,7 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
     pub(crate) fn seek_to_first(&mut self) {
         self.counts = RetainCounts::default();
         self.stripe = None;
+        self.dropped = true;
         self.inner.seek_to_first();
         self.skip_dropped();
     }
@@ -156,6 +164,24 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         self.hash
     }
 
+    /// How lately users read the current entry.
+    #[inline]
+    pub(crate) fn warmth(&self) -> Warmth {
+        self.inner.warmth()
+    }
+
+    /// How lately users read entries that the one before the current one hides: it is read in their
+    /// place from now on.
+    #[inline]
+    pub(crate) fn hidden_warmth(&self) -> Warmth {
+        self.hidden
+    }
+
+    /// Bytes of the cached blocks that the input has entered.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.inner.cached_bytes()
+    }
+
     /// The fate of the entries read so far.
     pub(crate) fn counts(&self) -> RetainCounts {
         let (read, dropped) = (self.counts.read, self.counts.dropped());
@@ -166,6 +192,7 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
     /// Moves `inner` to the first entry at or after its position that survives.
     #[inline]
     fn skip_dropped(&mut self) {
+        self.hidden = Warmth::Cold;
         while self.inner.valid() {
             let (key, seq, kind) = (self.inner.key(), self.inner.seq(), self.inner.kind());
             self.hash = hash_entry(key, seq, kind, self.inner.value());
@@ -174,6 +201,9 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
             let same_key = self.stripe.is_some() && key == self.key;
             if same_key && self.stripe == Some(stripe) {
                 self.counts.shadowed.add(self.hash);
+                if !self.dropped {
+                    self.hidden = self.hidden.max(self.inner.warmth());
+                }
                 self.inner.next();
                 continue;
             }
@@ -182,10 +212,12 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
                 self.key.extend_from_slice(key);
             }
             self.stripe = Some(stripe);
+            self.dropped = false;
             if kind != Kind::Delete || stripe != 0 || !(self.drop_deletes)(&self.key) {
                 return;
             }
             self.counts.deletes_dropped.add(self.hash);
+            self.dropped = true;
             self.inner.next();
         }
     }

@@ -101,7 +101,7 @@ pub(crate) struct Counters {
     /// Compactions that were refused and quarantined.
     pub(crate) compactions_refused: Counter,
     /// Output blocks that compactions put into the cache.
-    pub(crate) blocks_warmed: Counter,
+    pub(crate) blocks_handed_over: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.

@@ -530,6 +530,11 @@ impl BlockBuilder {
         self.entries.is_empty()
     }
 
+    /// Number of entries.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Bytes of the block if it were finished now, an upper bound.
     pub(super) fn bytes_max(&self) -> usize {
         let columns = to_usize(overhead_bytes_max(self.entries.len() as u64));

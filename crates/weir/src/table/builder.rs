@@ -9,6 +9,7 @@
 
 use crate::base::checksum::hash_key;
 use crate::base::error::{Error, Result};
+use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
 use crate::base::key::{self, Kind, SEQ_MAX, Seq};
 use crate::base::limits;
@@ -36,6 +37,8 @@ pub(crate) struct WrittenBlock<'a> {
     pub(crate) last_key: &'a [u8],
     /// The bytes that a reader of the block would insert into the cache.
     pub(crate) content: &'a [u8],
+    /// The heat that its entries bring along.
+    pub(crate) heat: Heat,
 }
 
 /// Observes the data blocks of a table while it is written. The table may still be abandoned.
@@ -49,6 +52,8 @@ pub(crate) struct TableBuilder {
     writer: Box<dyn TableWriter>,
     options: TableOptions,
     block: BlockBuilder,
+    /// The warm entries of the current block, by their number.
+    warm: Vec<(usize, Warmth)>,
     index: IndexBuilder,
     /// Hashes of the distinct user keys, for the filter.
     hashes: PageVec<u64>,
@@ -83,6 +88,7 @@ impl TableBuilder {
             writer,
             options,
             block: BlockBuilder::default(),
+            warm: Vec::new(),
             index: IndexBuilder::default(),
             hashes: PageVec::new(),
             last_key: Vec::new(),
@@ -140,10 +146,15 @@ impl TableBuilder {
         }
         self.block.add(key, seq, kind, value);
         self.count(key, seq, kind, value, first || key_order.is_lt());
-        if key.len() + value.len() >= block_bytes {
-            self.finish_block()?;
-        }
         Ok(())
+    }
+
+    /// Makes the entry added last at least so warm, for the observer of its block.
+    #[inline]
+    pub(crate) fn warm_last(&mut self, warmth: Warmth) {
+        if warmth != Warmth::Cold {
+            self.warm.push((self.block.count().saturating_sub(1), warmth));
+        }
     }
 
     #[cold]
@@ -190,6 +201,9 @@ impl TableBuilder {
         let blocks = self.index.blocks();
         assert!(u32::try_from(blocks).is_ok(), "block number {blocks} exceeds 32 bits");
         let ordinal = blocks as u32;
+        let mut heat = Heat::COLD;
+        let count = self.block.count();
+        self.warm.drain(..).for_each(|(row, warmth)| heat.add(row, count, warmth));
         self.encoded.clear();
         let hash = self.block.finish(&mut self.encoded, &mut self.scratch);
         self.stored.clear();
@@ -221,6 +235,7 @@ impl TableBuilder {
                 first_key: &self.block_first_key,
                 last_key: &self.block_last_key,
                 content: &self.encoded,
+                heat,
             });
         }
         self.encoded.shrink_to(BUFFERS_KEPT_BYTES);
@@ -243,8 +258,9 @@ impl TableBuilder {
 
     /// Bytes of memory held for the unwritten parts.
     pub(crate) fn memory_bytes(&self) -> u64 {
+        let block = self.block.bytes_max();
         let buffers = self.encoded.capacity() + self.stored.capacity() + self.scratch.capacity();
-        (self.hashes.memory_bytes() + self.index.memory_bytes() + buffers) as u64
+        (self.hashes.memory_bytes() + self.index.memory_bytes() + block + buffers) as u64
     }
 
     /// Number of entries added.

@@ -1,5 +1,8 @@
 //! A cursor over one table: lazy blocks, both directions.
 //!
+//! A user's cursor marks the entries that it has passed as read, a merge's says how lately users
+//! have read the current one (`base::heat`).
+//!
 //! Not here: the size of readahead (`ahead`), merging, visibility (`merge`). Nothing is read before
 //! the first movement, and a step inside a block touches that block only.
 //!
@@ -16,6 +19,7 @@ use std::sync::Arc;
 use crate::base::buf::Buf;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
+use crate::base::heat::{Heat, Warmth, marks};
 use crate::base::key::{Kind, Seq};
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::cache::Purpose;
@@ -43,6 +47,12 @@ pub(crate) struct TableCursor {
     /// Its number.
     block: usize,
     row: usize,
+    /// A user's cursor: the row at which it entered the block.
+    entered: usize,
+    /// A merge's: the marks of the current block.
+    heat: Heat,
+    /// A merge's: bytes of the cached blocks that it has entered.
+    cached_bytes: u64,
     /// The block that the next seek is expected to enter.
     staged: Option<(usize, Buf)>,
     valid: bool,
@@ -74,6 +84,9 @@ impl TableCursor {
             current: Block::default(),
             block: 0,
             row: 0,
+            entered: 0,
+            heat: Heat::COLD,
+            cached_bytes: 0,
             staged: None,
             valid: false,
             error: None,
@@ -98,8 +111,20 @@ impl TableCursor {
         self.opened.take().map_or_else(|| self.table.pin(), Ok)
     }
 
+    /// Marks the entries of the current block that a user's cursor has passed.
+    fn mark_passed(&self) {
+        let CursorOptions { purpose, fill_cache, .. } = self.options;
+        let last = match self.current.layout.count().checked_sub(1) {
+            Some(last) if self.valid && purpose == Purpose::Foreground && fill_cache => last,
+            _ => return,
+        };
+        let (entered, row) = (self.entered.min(last), self.row.min(last));
+        self.table.touch(&self.current.buf, marks(entered.min(row), entered.max(row), last + 1));
+    }
+
     /// Runs a movement that ends with the cursor on an entry (true) or beyond the last (false).
     fn run(&mut self, movement: impl FnOnce(&mut Self, &Opened) -> Result<bool>) {
+        self.mark_passed();
         let moved = self.pinned().and_then(|opened| {
             let moved = movement(self, &opened);
             self.opened = Some(opened);
@@ -109,6 +134,7 @@ impl TableCursor {
             Ok(true) => {
                 self.error = None;
                 self.valid = true;
+                self.entered = self.row;
                 self.load_row();
                 let rows = self.current.bytes().as_ptr().wrapping_add(self.value_end);
                 prefetch_lines(rows, ROWS_AHEAD_BYTES / LINE_BYTES);
@@ -167,6 +193,7 @@ impl TableCursor {
     /// Fetches a block from readahead, from the cache, or from the device.
     fn fetch(&mut self, opened: &Opened, block: usize, scan: Option<Direction>) -> Result<Block> {
         let CursorOptions { purpose, fill_cache, readahead } = self.options;
+        self.heat = Heat::COLD;
         let direction = match (readahead, scan) {
             (ReadAhead::Scan, scan) => scan,
             // A merge reads on from the block of its first seek.
@@ -185,6 +212,10 @@ impl TableCursor {
             return self.take_ahead(opened, block, extent);
         }
         if let Some(cached) = self.table.cached(block, purpose) {
+            if purpose == Purpose::Background {
+                self.heat = self.table.heat(&cached.buf);
+                self.cached_bytes += cached.buf.memory_bytes() as u64;
+            }
             return Ok(cached);
         }
         if is_scan || !self.is_ahead(extent) {
@@ -240,6 +271,12 @@ impl TableCursor {
     }
 }
 
+impl Drop for TableCursor {
+    fn drop(&mut self) {
+        self.mark_passed();
+    }
+}
+
 impl Cursor for TableCursor {
     #[inline]
     fn valid(&self) -> bool {
@@ -268,7 +305,18 @@ impl Cursor for TableCursor {
         self.current.bytes().get(self.value_start..self.value_end).unwrap_or(&[])
     }
 
+    #[inline]
+    fn warmth(&self) -> Warmth {
+        debug_assert!(self.valid, "a cursor that is not valid has no entry");
+        self.heat.of(self.row, self.current.layout.count())
+    }
+
+    fn cached_bytes(&self) -> u64 {
+        self.cached_bytes
+    }
+
     fn approach(&mut self, key: &[u8], seq: Seq) {
+        self.mark_passed();
         self.stop(Ok(()));
         // An error here occurs again in the seek.
         let Ok(pinned) = self.pinned() else { return };

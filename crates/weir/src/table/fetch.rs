@@ -14,6 +14,7 @@
 
 use crate::base::buf::Buf;
 use crate::base::error::Result;
+use crate::base::heat::Heat;
 use crate::base::key::SEQ_MAX;
 use crate::cache::Purpose;
 use crate::table::block::{Layout, overhead_bytes_max};
@@ -73,6 +74,19 @@ impl Table {
     pub(super) fn cached(&self, block: usize, purpose: Purpose) -> Option<Block> {
         let buf = self.cache()?.get(self.meta().uid, ordinal_of(block), purpose)?;
         Block::from_cache(buf)
+    }
+
+    /// Marks entries of a cached block as read: [`heat::mark`](crate::base::heat::mark).
+    #[inline]
+    pub(super) fn touch(&self, buf: &Buf, marks: u64) {
+        if let Some(cache) = self.cache() {
+            buf.touch(marks, cache.period());
+        }
+    }
+
+    /// The marks of the entries of a cached block.
+    pub(super) fn heat(&self, buf: &Buf) -> Heat {
+        self.cache().map_or(Heat::COLD, |cache| buf.heat(cache.period()))
     }
 
     /// Block `block`, if it is cached, for the hint before a seek: a miss is not counted.

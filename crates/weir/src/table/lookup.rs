@@ -3,6 +3,8 @@
 //! A probe looks the key up in filter and index, which are in memory; only if they find a block is
 //! it fetched. In a batch, neighbours in one block share its fetch.
 //!
+//! What a user's lookup finds it marks as read, in the block (`base::heat`); a delete too.
+//!
 //! Not here: the source of blocks (`fetch`), the order of runs in a search (`read`).
 //!
 //! Source: Merfeld, "Future work": queries in batches that share loaded pages.
@@ -12,6 +14,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::heat::mark;
 use crate::base::ids::TableUid;
 use crate::base::key::Seq;
 use crate::base::value::Value;
@@ -48,7 +51,8 @@ impl Opened {
 
 /// The result of the search for a key in one block.
 enum Search {
-    Row(Row),
+    /// The row and its number.
+    Row(Row, usize),
     /// The block holds an entry after the target, so no block holds the target.
     Absent,
     /// Every entry of the block is before the target.
@@ -67,7 +71,7 @@ impl Block {
         }
         let row = self.layout.row(self.bytes(), found.index);
         debug_assert!(row.seq <= snapshot, "an entry of {} at the snapshot {snapshot}", row.seq);
-        Search::Row(row)
+        Search::Row(row, found.index)
     }
 
     /// The entry of a row, whose value keeps the block.
@@ -87,7 +91,7 @@ impl Block {
 /// The end of a lookup's walk: the last block that it fetched, and the row, if there is one.
 struct Walk {
     last: Option<(usize, Block)>,
-    row: Option<Row>,
+    row: Option<(Row, usize)>,
 }
 
 /// Searches the newest entry of `key` at `snapshot`, in blocks that `fetch` returns.
@@ -113,7 +117,7 @@ fn walk(
                 continue;
             }
             Search::PastEnd | Search::Absent => None,
-            Search::Row(row) => Some(row),
+            Search::Row(row, index) => Some((row, index)),
         };
         return Ok(Walk { last: Some((number, block)), row });
     }
@@ -183,8 +187,13 @@ impl Table {
     ) -> Result<Option<TableHit>> {
         let how = FetchFor { purpose, fill_cache: true };
         let found = walk(opened, key, snapshot, |block| self.fetch(opened, block, how))?;
-        let Some((_, block)) = found.last else { return Ok(None) };
-        Ok(found.row.map(|row| block.into_hit(&row)))
+        let (Some((_, block)), Some((row, index))) = (found.last, found.row) else {
+            return Ok(None);
+        };
+        if purpose == Purpose::Foreground {
+            self.touch(&block.buf, mark(index, block.layout.count()));
+        }
+        Ok(Some(block.into_hit(&row)))
     }
 }
 
@@ -235,6 +244,12 @@ impl Table {
         if found.last.is_some() {
             *held_block = found.last;
         }
-        Ok(found.row.zip(held_block.as_ref()).map(|(row, (_, block))| block.hit(&row)))
+        let (Some((_, block)), Some((row, index))) = (held_block, found.row) else {
+            return Ok(None);
+        };
+        if purpose == Purpose::Foreground {
+            self.touch(&block.buf, mark(index, block.layout.count()));
+        }
+        Ok(Some(block.hit(&row)))
     }
 }

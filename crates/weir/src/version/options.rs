@@ -152,12 +152,17 @@ fn warm_up_number(warm_up: WarmUp) -> u64 {
     match warm_up {
         WarmUp::None => 0,
         WarmUp::Incremental => 1,
+        WarmUp::HandOff => 2,
     }
 }
 
 /// An unknown way of warming up becomes none.
 fn decode_warm_up(value: u64) -> WarmUp {
-    if value == 1 { WarmUp::Incremental } else { WarmUp::None }
+    match value {
+        1 => WarmUp::Incremental,
+        2 => WarmUp::HandOff,
+        _ => WarmUp::None,
+    }
 }
 
 fn decode_policy(value: u64) -> Result<CompactionPolicy> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::run::Run;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
+use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare};
 use crate::table::{CursorOptions, TableCursor, touch};
 
@@ -22,12 +23,14 @@ pub(crate) struct RunCursor {
     /// Index of the table of `inner`.
     index: usize,
     inner: Option<TableCursor>,
+    /// Bytes of cached blocks that cursors before `inner` have entered.
+    cached_bytes: u64,
 }
 
 impl Run {
     /// A cursor over all tables, one after the other.
     pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> RunCursor {
-        RunCursor { run: Arc::clone(self), options, index: 0, inner: None }
+        RunCursor { run: Arc::clone(self), options, index: 0, inner: None, cached_bytes: 0 }
     }
 }
 
@@ -38,6 +41,7 @@ impl RunCursor {
             let options = self.options;
             let table = self.run.tables.get(index);
             table.iter().for_each(|_| touch());
+            self.cached_bytes = self.cached_bytes();
             self.inner = table.map(|(_, table)| table.cursor(options));
             self.index = index;
         }
@@ -94,6 +98,15 @@ impl Cursor for RunCursor {
     #[inline]
     fn value(&self) -> &[u8] {
         self.inner.as_ref().map_or(&[], TableCursor::value)
+    }
+
+    #[inline]
+    fn warmth(&self) -> Warmth {
+        self.inner.as_ref().map_or(Warmth::Cold, TableCursor::warmth)
+    }
+
+    fn cached_bytes(&self) -> u64 {
+        self.cached_bytes + self.inner.as_ref().map_or(0, TableCursor::cached_bytes)
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {

@@ -10,10 +10,11 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
+use crate::compaction::execute::handoff::{HandOff, Rule};
 use crate::compaction::execute::input::{cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
-    self, Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
+    Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
 };
 use crate::compaction::policy::Plan;
 use crate::compaction::task::{MergeTask, Task};
@@ -37,7 +38,7 @@ pub(crate) struct MergeSpec {
     pub(crate) snapshots: Vec<Seq>,
     /// The table options of the output level.
     pub(crate) table: TableOptions,
-    /// Whether output blocks that replace cached blocks are inserted into the cache.
+    /// Which output blocks are inserted into the cache.
     pub(crate) warm_up: WarmUp,
 }
 
@@ -153,10 +154,14 @@ impl CompactionJob {
         let cursors: Result<Vec<RunCursor>> =
             slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
         let merge = MergingCursor::new(cursors?);
-        let cache = context.cache.clone().filter(|_| warm_up == WarmUp::Incremental);
         let mut outputs = Outputs::new(context.clone(), table, plan);
-        if let Some(cache) = cache {
-            outputs.warm(execute::warm::Warmer::new(cache, inputs));
+        let rule = match warm_up {
+            WarmUp::None => None,
+            WarmUp::Incremental => Some(Rule::Overlap(inputs)),
+            WarmUp::HandOff => Some(Rule::Heat),
+        };
+        if let (Some(rule), Some(cache)) = (rule, context.cache.clone()) {
+            outputs.hand_over(HandOff::new(cache, rule, context.accountant.clone()));
         }
         Ok(Self {
             name: format!(
@@ -225,7 +230,7 @@ impl CompactionJob {
         );
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         self.stats.finish(&counts, self.outputs.finished());
-        self.stats.blocks_warmed = self.outputs.blocks_warmed();
+        self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),

@@ -39,13 +39,13 @@ use crate::version::run::Version;
 use crate::version::shape::{PartKind, RunId};
 
 mod flush;
+mod handoff;
 mod input;
 mod merge;
 mod outputs;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod warm;
 
 pub(crate) use flush::{FlushJob, FlushSpec};
 pub(crate) use merge::{CompactionJob, MergeSpec};
@@ -60,7 +60,7 @@ const STEP_BYTES: u64 = 1 << 20;
 pub(crate) struct JobContext {
     /// Where tables are written.
     pub(crate) storage: Arc<dyn Storage>,
-    /// The cache that output blocks are inserted into when warm-up is on.
+    /// The cache that output blocks are handed over to.
     pub(crate) cache: Option<Arc<BlockCache>>,
     /// Charged for the memory of open tables and of the jobs themselves.
     pub(crate) accountant: Option<Arc<Accountant>>,

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::heat::Warmth;
 use crate::base::ids::TableUid;
 use crate::base::key::{self, Kind, Printable, Seq};
 use crate::base::memory::{Category, Charge};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::warm::Warmer;
+use crate::compaction::execute::handoff::HandOff;
 use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
 use crate::merge::{Retain, Tally};
 use crate::table::{TableBuilder, TableOptions};
+
+/// The cached input blocks that a job has read are added up after this many bytes of keys and
+/// values: a block's worth.
+const TAKE_BYTES: u64 = 4 << 10;
 
 /// The builder's estimate of its size is refreshed after this many bytes of keys and values.
 const ESTIMATE_BYTES: u64 = 32 << 10;
@@ -44,7 +49,7 @@ pub(super) struct Outputs {
     finished: Vec<Arc<TableMeta>>,
     /// Number of finished tables that were read back.
     verified: usize,
-    warmer: Option<Arc<Warmer>>,
+    hand_off: Option<Arc<HandOff>>,
     /// The finished tables were taken, or all of them removed.
     closed: bool,
     /// The charge for the open table.
@@ -64,20 +69,20 @@ impl Outputs {
             open: None,
             finished: Vec::new(),
             verified: 0,
-            warmer: None,
+            hand_off: None,
             closed: false,
             memory,
         }
     }
 
-    /// Warms the cache with blocks of the tables created from now on.
-    pub(super) fn warm(&mut self, warmer: Arc<Warmer>) {
-        self.warmer = Some(warmer);
+    /// Hands blocks of the tables created from now on over to the cache.
+    pub(super) fn hand_over(&mut self, hand_off: Arc<HandOff>) {
+        self.hand_off = Some(hand_off);
     }
 
-    /// Number of blocks inserted into the cache.
-    pub(super) fn blocks_warmed(&self) -> u64 {
-        self.warmer.as_ref().map_or(0, |warmer| warmer.blocks_warmed())
+    /// Number of blocks handed over.
+    pub(super) fn blocks_handed_over(&self) -> u64 {
+        self.hand_off.as_ref().map_or(0, |hand_off| hand_off.blocks())
     }
 
     /// One step of a job: writes surviving entries of `entries`, which is moved to its first
@@ -95,12 +100,23 @@ impl Outputs {
         if !std::mem::replace(started, true) {
             entries.seek_to_first();
         }
-        let mut bytes = 0;
+        let needs_warmth = self.hand_off.as_ref().is_some_and(|hand_off| hand_off.needs_warmth());
+        let (mut bytes, mut taken_at) = (0, 0);
         while entries.valid() {
             let (key, value) = (entries.key(), entries.value());
             bytes += (key.len() + value.len()) as u64;
             self.add(key, entries.seq(), entries.kind(), value, entries.hash())?;
-            entries.next();
+            if needs_warmth {
+                self.warm_last(entries.warmth());
+                entries.next();
+                self.warm_last(entries.hidden_warmth());
+                if bytes >= taken_at {
+                    taken_at = bytes + TAKE_BYTES;
+                    self.note_taken(entries.cached_bytes());
+                }
+            } else {
+                entries.next();
+            }
             if bytes >= STEP_BYTES {
                 self.account();
                 return Ok(false);
@@ -109,6 +125,21 @@ impl Outputs {
         entries.status()?;
         self.finish_table()?;
         Ok(!self.verify_next()?)
+    }
+
+    /// Makes the entry added last at least so warm.
+    #[inline]
+    fn warm_last(&mut self, warmth: Warmth) {
+        if let Some(open) = &mut self.open {
+            open.builder.warm_last(warmth);
+        }
+    }
+
+    /// Notes the bytes of cached input blocks that were read so far.
+    fn note_taken(&self, cached_bytes: u64) {
+        if let Some(hand_off) = &self.hand_off {
+            hand_off.note_taken(cached_bytes);
+        }
     }
 
     /// Resizes the charge to the open table's memory.
@@ -144,8 +175,8 @@ impl Outputs {
         // The device may have created the file although it reports an error.
         let writer = created.inspect_err(|_| self.remove(uid))?;
         let mut builder = TableBuilder::new(writer, uid, self.options);
-        if let Some(warmer) = &self.warmer {
-            builder.show_blocks_to(warmer.sink());
+        if let Some(hand_off) = &self.hand_off {
+            builder.show_blocks_to(hand_off.sink());
         }
         Ok(Open {
             builder,
@@ -246,8 +277,8 @@ impl Outputs {
         for meta in std::mem::take(&mut self.finished) {
             self.remove(meta.uid);
         }
-        if let Some(warmer) = &self.warmer {
-            warmer.forget();
+        if let Some(hand_off) = &self.hand_off {
+            hand_off.forget();
         }
     }
 

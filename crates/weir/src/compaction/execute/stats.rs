@@ -25,7 +25,7 @@ pub(crate) struct JobStats {
     /// Deletes (tombstones) dropped because no older entry of their key is left.
     pub(crate) deletes_dropped: u64,
     /// Output blocks inserted into the cache because they replace cached ones.
-    pub(crate) blocks_warmed: u64,
+    pub(crate) blocks_handed_over: u64,
     /// Nanoseconds spent in steps.
     pub(crate) nanos: u64,
 }

@@ -1,0 +1,216 @@
+//! Hand-off: blocks that a merge writes take the place, in the cache, of those that it replaces.
+//!
+//! With [`Rule::Heat`] the unit is the entry. A cached input block knows which of its entries users
+//! have read (`base::heat`); the merge's own cursors carry that along, entry by entry, and an entry
+//! that hides a warm one inherits its warmth. An output block with a warm entry goes into the cache
+//! as it is written, from memory: no block is read or looked up for it. Its marks are those of the
+//! entries it received, and fade as theirs would have.
+//!
+//! The cache is lent to a merge, not given: a job hands over at most as many bytes as it has taken
+//! from cached input blocks, which leave the cache when the outputs are published, or as the cache
+//! has room for. What exceeds this waits for its turn, the blocks with the most warm entries first;
+//! the rest is dropped.
+//!
+//! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into the
+//! cache if its range overlaps that of a block that is cached now. One hot input block of an upper
+//! level warms several blocks of the level below, hot or not. It is the baseline, as published: no
+//! bound, and its blocks are newcomers.
+//!
+//! Not here: periods and marks (`base::heat`), the removal of the inputs' blocks (`db::install`).
+//!
+//! Invariants: (1) a block is inserted under the uid of a table that no version names yet, and uids
+//! are never used again: no reader finds it before its table is published; (2) an abandoned job
+//! erases its blocks from the cache; (3) nothing is read for a block, and where no input block is
+//! warm nothing is copied; (4) waiting blocks take at most [`WAITING_BYTES_MAX`].
+//!
+//! Source: Weir's own, design notes in ARCHITECTURE §8. Incremental warm-up is Ahmad and Kemme's for
+//! dedicated compaction servers, as LSbM §2.3 and §6.3.1 describe it; we send no block, since the
+//! compaction runs in the process that owns the cache.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::buf::Buf;
+use crate::base::heat::Heat;
+use crate::base::ids::TableUid;
+use crate::base::key;
+use crate::base::memory::{Accountant, Category, Charge};
+use crate::base::sched::Mutex;
+use crate::cache::BlockCache;
+use crate::table::{BlockSink, Table, WrittenBlock};
+
+/// Most bytes of blocks that wait for their turn.
+const WAITING_BYTES_MAX: usize = 2 << 20;
+
+/// Which output blocks go into the cache.
+pub(super) enum Rule {
+    /// Those with an entry that users have read lately.
+    Heat,
+    /// Those over a cached block of these inputs, the tables of each slice in key order.
+    Overlap(Vec<Vec<Arc<Table>>>),
+}
+
+/// What one job hands over.
+pub(super) struct HandOff {
+    cache: Arc<BlockCache>,
+    rule: Rule,
+    accountant: Option<Arc<Accountant>>,
+    /// Locks: a leaf.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Table uid and number of every block inserted into the cache.
+    handed: Vec<(TableUid, u32)>,
+    /// Bytes of cached input blocks read so far, and of blocks handed over.
+    taken_bytes: u64,
+    spent_bytes: u64,
+    waiting: BTreeMap<Rank, (Buf, Heat)>,
+    waiting_bytes: usize,
+    charge: Option<Charge>,
+}
+
+/// The order in which blocks are handed over, the largest first: that with the most warm entries
+/// for its bytes, then the first written.
+type Rank = (u64, Reverse<TableUid>, Reverse<u32>);
+
+/// A block of 64 KiB with one warm entry has rank 1.
+const RANK_BYTES: u64 = 64 << 10;
+
+impl HandOff {
+    pub(super) fn new(
+        cache: Arc<BlockCache>,
+        rule: Rule,
+        accountant: Option<Arc<Accountant>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { cache, rule, accountant, state: Mutex::default() })
+    }
+
+    /// The sink that receives the blocks of an output table.
+    pub(super) fn sink(self: &Arc<Self>) -> Box<dyn BlockSink> {
+        Box::new(Sink(Arc::clone(self)))
+    }
+
+    /// Whether the warmth of entries decides.
+    pub(super) fn needs_warmth(&self) -> bool {
+        matches!(self.rule, Rule::Heat)
+    }
+
+    /// Notes that the merge has read so many bytes of cached input blocks, and hands over what
+    /// waits for them.
+    pub(super) fn note_taken(&self, cached_bytes: u64) {
+        let mut state = self.state.lock();
+        state.taken_bytes = cached_bytes;
+        while let Some(next) = state.waiting.last_entry() {
+            let (_, Reverse(uid), Reverse(ordinal)) = *next.key();
+            let bytes = next.get().0.memory_bytes();
+            if !self.may_spend(&state, bytes) {
+                break;
+            }
+            let Some((_, (content, heat))) = state.waiting.pop_last() else { break };
+            state.waiting_bytes -= bytes;
+            self.insert(&mut state, (uid, ordinal), content.bytes(), heat);
+        }
+        self.account(&mut state);
+    }
+
+    /// Number of blocks inserted into the cache.
+    pub(super) fn blocks(&self) -> u64 {
+        self.state.lock().handed.len() as u64
+    }
+
+    /// Erases the blocks from the cache: their tables are being removed.
+    pub(super) fn forget(&self) {
+        let state = std::mem::take(&mut *self.state.lock());
+        for (uid, ordinal) in state.handed {
+            self.cache.erase(uid, ordinal);
+        }
+    }
+
+    /// Whether a block of `bytes` stays within what the merge took and what is free.
+    fn may_spend(&self, state: &State, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        state.spent_bytes + bytes <= state.taken_bytes || bytes <= self.cache.free_bytes()
+    }
+
+    fn insert(&self, state: &mut State, at: (TableUid, u32), content: &[u8], heat: Heat) {
+        let (uid, ordinal) = at;
+        let buf = Buf::handed_over(content, heat, self.cache.period());
+        state.spent_bytes += buf.memory_bytes() as u64;
+        self.cache.hand_over(uid, ordinal, buf);
+        state.handed.push((uid, ordinal));
+    }
+
+    /// Hands a warm block over, or lets it wait.
+    fn offer(&self, block: &WrittenBlock<'_>) {
+        let mut state = self.state.lock();
+        let bytes = block.content.len();
+        if self.may_spend(&state, bytes) {
+            self.insert(&mut state, (block.uid, block.ordinal), block.content, block.heat);
+            return;
+        }
+        let rank = u64::from(block.heat.marks()) * RANK_BYTES / (bytes as u64).max(1);
+        let content = Buf::from(block.content);
+        state.waiting_bytes += content.memory_bytes();
+        let rank = (rank, Reverse(block.uid), Reverse(block.ordinal));
+        state.waiting.insert(rank, (content, block.heat));
+        while state.waiting_bytes > WAITING_BYTES_MAX {
+            let Some((_, (dropped, _))) = state.waiting.pop_first() else { break };
+            state.waiting_bytes -= dropped.memory_bytes();
+        }
+        self.account(&mut state);
+    }
+
+    /// Charges the waiting blocks.
+    fn account(&self, state: &mut State) {
+        let bytes = state.waiting_bytes as u64;
+        match &mut state.charge {
+            Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
+            None if bytes > 0 => {
+                let charge = |accountant: &Arc<Accountant>| accountant.charge(Category::Jobs, bytes);
+                state.charge = self.accountant.as_ref().map(charge);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether an input block that overlaps `[first, last]` is cached now. An overestimate at either
+/// end, by at most one block of each table that ends there.
+fn is_over_cached(inputs: &[Vec<Arc<Table>>], first: &[u8], last: &[u8]) -> bool {
+    inputs.iter().any(|tables| {
+        let ends_before = |table: &Arc<Table>| key::compare(&table.meta().largest, first).is_lt();
+        let from = tables.partition_point(ends_before);
+        tables
+            .iter()
+            .skip(from)
+            .take_while(|table| key::compare(&table.meta().smallest, last).is_le())
+            .any(|table| table.is_cached_between(first, last))
+    })
+}
+
+struct Sink(Arc<HandOff>);
+
+impl BlockSink for Sink {
+    fn block(&mut self, block: WrittenBlock<'_>) {
+        let WrittenBlock { uid, ordinal, first_key, last_key, content, heat } = block;
+        debug_assert!(
+            key::compare(first_key, last_key).is_le(),
+            "block {ordinal} of table {uid} from {} to {}",
+            key::Printable(first_key),
+            key::Printable(last_key)
+        );
+        match &self.0.rule {
+            Rule::Heat if heat == Heat::COLD => {}
+            Rule::Heat => self.0.offer(&block),
+            Rule::Overlap(inputs) => {
+                if is_over_cached(inputs, first_key, last_key) {
+                    self.0.cache.insert(uid, ordinal, Buf::from(content));
+                    self.0.state.lock().handed.push((uid, ordinal));
+                }
+            }
+        }
+    }
+}
