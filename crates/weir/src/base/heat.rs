@@ -62,6 +62,9 @@ impl Heat {
     /// Of a block that nobody reads.
     pub(crate) const COLD: Self = Self { now: 0, before: 0 };
 
+    /// Of a block all of whose entries count as read in the period before.
+    pub(crate) const ALL_FADING: Self = Self { now: 0, before: u64::MAX };
+
     /// Of entry `row` of a block of `count` entries. Requires: `row < count`.
     #[inline]
     pub(crate) fn of(self, row: usize, count: usize) -> Warmth {

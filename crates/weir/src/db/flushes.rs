@@ -21,6 +21,7 @@ use crate::db::engine::Engine;
 use crate::db::install::touched_by;
 use crate::db::retries::Work;
 use crate::memtable::MemtableCursor;
+use crate::options::WarmUp;
 use crate::state::tree::{Flushable, Tree, last_seq};
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::TableOptions;
@@ -57,6 +58,9 @@ pub(crate) fn flush_job(
             .as_ref()
             .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
         table,
+        oldest: (current.options.warm_up == WarmUp::HandOff)
+            .then(|| current.version.runs_newest_first().last().cloned())
+            .flatten(),
     };
     FlushJob::new(context, spec, flushable.memtable.cursor())
 }
@@ -179,6 +183,7 @@ impl Engine {
         let counters = &self.shared.counters;
         counters.flushes.add(1);
         counters.flush_bytes.add(finished.stats.bytes_written);
+        counters.blocks_handed_over.add(finished.stats.blocks_handed_over);
         counters.flush_nanos.add(clock::now_nanos() - started);
         self.release_log();
         Ok(())

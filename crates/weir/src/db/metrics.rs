@@ -71,7 +71,7 @@ pub struct Metrics {
     /// Compactions that the checks of the tree refused: each is a defect of the engine, and nothing
     /// was changed. See the property `weir.background-error`.
     pub compactions_refused: u64,
-    /// Blocks that compactions put into the cache because they replaced cached ones
+    /// Blocks that compactions and flushes put into the cache because they replaced cached ones
     /// ([`Options::warm_up`](crate::Options::warm_up)).
     pub blocks_handed_over: u64,
     /// Blocks handed over that left the cache before anybody had read an entry of them: evicted, or

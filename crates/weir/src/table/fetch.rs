@@ -109,6 +109,19 @@ impl Table {
         (start..=end).any(|block| self.is_cached(block))
     }
 
+    /// Of `samples` blocks at equal distances among those that may hold a key of `[first, last]`:
+    /// how many were asked for, and how many of them are cached. Reads nothing: none for a table
+    /// that is not open.
+    pub(crate) fn sample_cached(&self, first: &[u8], last: &[u8], samples: usize) -> (usize, usize) {
+        let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return (0, 0) };
+        let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
+        let Some(end) = opened.index.find(last, 0) else { return (0, 0) };
+        let blocks = (end + 1).saturating_sub(start);
+        let samples = samples.min(blocks);
+        let cached = (0..samples).filter(|i| self.is_cached(start + i * blocks / samples));
+        (samples, cached.count())
+    }
+
     #[cold]
     fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<Block> {
         let extent = opened.index.extent(block);

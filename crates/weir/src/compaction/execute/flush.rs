@@ -6,10 +6,13 @@
 //! Invariants: (1) deletes are kept: tables may hold older entries of their keys; (2) the run has
 //! the data epoch drawn at the freeze of its newest memtable.
 
+use std::sync::Arc;
+
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::key::Seq;
+use crate::compaction::execute::handoff::{HandOff, Rule};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, tally_of,
@@ -18,6 +21,7 @@ use crate::compaction::policy::{Placement, Plan};
 use crate::merge::Retain;
 use crate::table::TableOptions;
 use crate::version::edit::VersionEdit;
+use crate::version::run::Run;
 
 /// The parameters of a flush besides its entries.
 pub(crate) struct FlushSpec {
@@ -35,6 +39,8 @@ pub(crate) struct FlushSpec {
     pub(crate) table_bytes: u64,
     /// The table options of the run's level.
     pub(crate) table: TableOptions,
+    /// The oldest run of the tree, if blocks over its cached ones are inserted into the cache.
+    pub(crate) oldest: Option<Arc<Run>>,
 }
 
 /// A flush in steps.
@@ -60,6 +66,11 @@ impl<C: Cursor> FlushJob<C> {
         let name = format!("flush of keyspace {} in {}", spec.keyspace, context.storage.path());
         let plan =
             Plan { table_bytes: spec.table_bytes, below_bytes_max: u64::MAX, below: Vec::new() };
+        let mut outputs = Outputs::new(context.clone(), spec.table, plan);
+        if let (Some(oldest), Some(cache)) = (spec.oldest, context.cache) {
+            let rule = Rule::Density(oldest);
+            outputs.hand_over(HandOff::new(cache, rule, context.accountant));
+        }
         Self {
             name,
             keyspace: spec.keyspace,
@@ -67,7 +78,7 @@ impl<C: Cursor> FlushJob<C> {
             epoch: spec.epoch,
             entries: spec.entries,
             retain: Retain::new(entries, spec.snapshots, drops_no_delete as fn(&[u8]) -> bool),
-            outputs: Outputs::new(context, spec.table, plan),
+            outputs,
             started: false,
             stats: JobStats::default(),
         }
@@ -85,6 +96,7 @@ impl<C: Cursor> FlushJob<C> {
             changes.add_table(self.placement.level, self.epoch, table.clone());
         }
         self.stats.finish(&counts, self.outputs.finished());
+        self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
         Ok(Progress::Done(Box::new(Finished {
             edit,
             outputs: self.outputs.take(),

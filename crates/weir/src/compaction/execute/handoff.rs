@@ -11,6 +11,11 @@
 //! has room for. What exceeds this waits for its turn, the blocks with the most warm entries first;
 //! the rest is dropped.
 //!
+//! A flush has no cached input: the entries of a memtable were read there. With [`Rule::Density`] a
+//! block goes into the cache if its range is cached for the most part in the oldest run, where every
+//! range has blocks: users read all of the range, and so its newest entries. The blocks are few, and
+//! no bound applies.
+//!
 //! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into the
 //! cache if its range overlaps that of a block that is cached now. One hot input block of an upper
 //! level warms several blocks of the level below, hot or not. It is the baseline, as published: no
@@ -39,6 +44,7 @@ use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::table::{BlockSink, Table, WrittenBlock};
+use crate::version::run::Run;
 
 /// Most bytes of blocks that wait for their turn.
 const WAITING_BYTES_MAX: usize = 2 << 20;
@@ -49,7 +55,13 @@ pub(super) enum Rule {
     Heat,
     /// Those over a cached block of these inputs, the tables of each slice in key order.
     Overlap(Vec<Vec<Arc<Table>>>),
+    /// Of a flush: those whose range is cached for the most part in this run, the oldest.
+    Density(Arc<Run>),
 }
+
+/// Blocks of the oldest run that are looked for below a flushed one. At least half of them must be
+/// cached.
+const DENSITY_SAMPLES: usize = 8;
 
 /// What one job hands over.
 pub(super) struct HandOff {
@@ -191,6 +203,22 @@ fn is_over_cached(inputs: &[Vec<Arc<Table>>], first: &[u8], last: &[u8]) -> bool
     })
 }
 
+/// Whether at least half of some blocks of `run` that may hold keys of `[first, last]` are cached.
+fn is_mostly_cached(run: &Run, first: &[u8], last: &[u8]) -> bool {
+    let overlapping = run.tables.lower_bound(first)..run.tables.len();
+    let tables = overlapping.map_while(|index| {
+        let (meta, table) = run.tables.get(index)?;
+        key::compare(&meta.smallest, last).is_le().then_some(table)
+    });
+    let (mut sampled, mut cached) = (0, 0);
+    for table in tables.take(DENSITY_SAMPLES) {
+        let (asked, found) = table.sample_cached(first, last, DENSITY_SAMPLES);
+        sampled += asked;
+        cached += found;
+    }
+    sampled > 0 && cached * 2 >= sampled
+}
+
 struct Sink(Arc<HandOff>);
 
 impl BlockSink for Sink {
@@ -205,6 +233,12 @@ impl BlockSink for Sink {
         match &self.0.rule {
             Rule::Heat if heat == Heat::COLD => {}
             Rule::Heat => self.0.offer(&block),
+            Rule::Density(run) => {
+                if is_mostly_cached(run, first_key, last_key) {
+                    let mut state = self.0.state.lock();
+                    self.0.insert(&mut state, (uid, ordinal), content, Heat::ALL_FADING);
+                }
+            }
             Rule::Overlap(inputs) => {
                 if is_over_cached(inputs, first_key, last_key) {
                     self.0.cache.insert(uid, ordinal, Buf::from(content));

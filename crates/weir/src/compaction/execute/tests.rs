@@ -258,6 +258,7 @@ impl Store {
             snapshots: self.snapshots.clone(),
             table_bytes: self.options.table_bytes,
             table: TableOptions::of_level(KEYSPACE, &self.options, level(0), HASH_SEED),
+            oldest: None,
         };
         FlushJob::new(self.context.clone(), spec, self.memtable.cursor())
     }
@@ -664,6 +665,7 @@ fn a_flush_that_loses_an_entry_fails() {
         snapshots: Vec::new(),
         table_bytes: 4096,
         table: TableOptions::of_level(KEYSPACE, &store.options, level(0), HASH_SEED),
+        oldest: None,
     };
     let before = store.storage.list_tables().expect("a list");
     let mut job = FlushJob::new(store.context.clone(), spec, store.memtable.cursor());

@@ -474,6 +474,7 @@ impl Repair {
             snapshots: Vec::new(),
             table_bytes: options.table_bytes,
             table: TableOptions::of_level(keyspace, options, level, hash_seed),
+            oldest: None,
         };
         let mut job = FlushJob::new(context, spec, cursor);
         let finished = execute::run(&mut job)?;
