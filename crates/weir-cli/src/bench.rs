@@ -97,7 +97,7 @@ pub(crate) struct BenchArgs {
     /// Leave the store's own settings at their defaults
     #[arg(long, conflicts_with_all = [
         "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "level_ratio",
-        "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters",
+        "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters", "warm_up",
         "write_buffer_entries", "immutables",
     ])]
     defaults: bool,

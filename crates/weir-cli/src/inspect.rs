@@ -112,12 +112,13 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, {}filters {}",
+        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
         policy_options(o.compaction),
-        o.filters
+        o.filters,
+        o.warm_up
     )?;
     writeln!(
         out,
@@ -224,6 +225,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "l0_trigger": k.options.compaction.l0_trigger(),
             "runs_per_level": k.options.compaction.runs_per_level(),
             "filters": k.options.filters.name(),
+            "warm_up": k.options.warm_up.name(),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,
             "memtable_bytes": k.memtable_bytes,

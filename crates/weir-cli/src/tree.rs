@@ -1,4 +1,5 @@
-//! Options of the tree that several commands take: its shape, and what its filters get.
+//! Options of the tree that several commands take: its shape, what its filters get, and what its
+//! compactions leave in the cache.
 //!
 //! They are stored in a store. One that is there keeps those that it has, but for what the command
 //! line names: that is set, and said.
@@ -8,7 +9,7 @@ use crate::show::parse_size;
 use clap::Args;
 use std::fmt::Display;
 use std::io::Write;
-use weir::{CompactionPolicy, Filters, Options};
+use weir::{CompactionPolicy, Filters, Options, WarmUp};
 
 /// The shape of the tree.
 #[derive(Args, Clone, Debug, Default)]
@@ -35,6 +36,10 @@ pub(crate) struct TreeArgs {
     /// How filter bits are divided over the runs: uniform or monkey
     #[arg(long, value_name = "NAME", value_parser = parse::<Filters>)]
     filters: Option<Filters>,
+    /// What compactions put into the block cache: none, incremental (blocks over cached ones) or
+    /// hand_off (blocks with entries that were read)
+    #[arg(long, value_name = "NAME", value_parser = parse::<WarmUp>)]
+    warm_up: Option<WarmUp>,
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]
     write_buffer_entries: Option<u64>,
@@ -101,6 +106,7 @@ impl TreeArgs {
         });
         let others = [
             flag("--filters", self.filters),
+            flag("--warm-up", self.warm_up),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
         compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
@@ -146,6 +152,9 @@ impl TreeArgs {
         }
         if let Some(filters) = self.filters {
             options.filters = filters;
+        }
+        if let Some(warm_up) = self.warm_up {
+            options.warm_up = warm_up;
         }
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
