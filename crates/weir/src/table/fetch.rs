@@ -112,7 +112,12 @@ impl Table {
     /// Of `samples` blocks at equal distances among those that may hold a key of `[first, last]`:
     /// how many were asked for, and how many of them are cached. Reads nothing: none for a table
     /// that is not open.
-    pub(crate) fn sample_cached(&self, first: &[u8], last: &[u8], samples: usize) -> (usize, usize) {
+    pub(crate) fn sample_cached(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        samples: usize,
+    ) -> (usize, usize) {
         let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return (0, 0) };
         let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
         let Some(end) = opened.index.find(last, 0) else { return (0, 0) };

@@ -11,15 +11,15 @@
 //! has room for. What exceeds this waits for its turn, the blocks with the most warm entries first;
 //! the rest is dropped.
 //!
-//! A flush has no cached input: the entries of a memtable were read there. With [`Rule::Density`] a
-//! block goes into the cache if its range is cached for the most part in the oldest run, where every
-//! range has blocks: users read all of the range, and so its newest entries. The blocks are few, and
-//! no bound applies.
+//! A flush has no cached input: the entries of a memtable were read there. With [`Rule::Density`]
+//! a block goes into the cache if its range is cached for the most part in the oldest run, where
+//! every range has blocks: users read all of the range, and so its newest entries. The blocks are
+//! few, and no bound applies.
 //!
-//! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into the
-//! cache if its range overlaps that of a block that is cached now. One hot input block of an upper
-//! level warms several blocks of the level below, hot or not. It is the baseline, as published: no
-//! bound, and its blocks are newcomers.
+//! With [`Rule::Overlap`] (incremental warm-up) the unit is the block: an output block goes into
+//! the cache if its range overlaps that of a block that is cached now. One hot input block of an
+//! upper level warms several blocks of the level below, hot or not. It is the baseline, as
+//! published: no bound, and its blocks are newcomers.
 //!
 //! Not here: periods and marks (`base::heat`), the removal of the inputs' blocks (`db::install`).
 //!
@@ -28,9 +28,9 @@
 //! erases its blocks from the cache; (3) nothing is read for a block, and where no input block is
 //! warm nothing is copied; (4) waiting blocks take at most [`WAITING_BYTES_MAX`].
 //!
-//! Source: Weir's own, design notes in ARCHITECTURE §8. Incremental warm-up is Ahmad and Kemme's for
-//! dedicated compaction servers, as LSbM §2.3 and §6.3.1 describe it; we send no block, since the
-//! compaction runs in the process that owns the cache.
+//! Source: Weir's own. Incremental warm-up is Ahmad and Kemme's for dedicated compaction servers, as
+//! LSbM §2.3 and §6.3.1 describe it; we send no block, since the compaction runs in the process that
+//! owns the cache.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -181,7 +181,8 @@ impl HandOff {
         match &mut state.charge {
             Some(charge) if charge.bytes() != bytes => charge.resize(bytes),
             None if bytes > 0 => {
-                let charge = |accountant: &Arc<Accountant>| accountant.charge(Category::Jobs, bytes);
+                let charge =
+                    |accountant: &Arc<Accountant>| accountant.charge(Category::Jobs, bytes);
                 state.charge = self.accountant.as_ref().map(charge);
             }
             _ => {}
