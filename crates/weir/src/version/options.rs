@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=274ead52919f
+// FORMAT: docs/format/edit.md sha=a1ce5e88102b
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

@@ -28,9 +28,9 @@
 //! erases its blocks from the cache; (3) nothing is read for a block, and where no input block is
 //! warm nothing is copied; (4) waiting blocks take at most [`WAITING_BYTES_MAX`].
 //!
-//! Source: Weir's own. Incremental warm-up is Ahmad and Kemme's for dedicated compaction servers, as
-//! LSbM §2.3 and §6.3.1 describe it; we send no block, since the compaction runs in the process that
-//! owns the cache.
+//! Source: Weir's own. Incremental warm-up is Ahmad and Kemme's for dedicated compaction servers,
+//! as LSbM §2.3 and §6.3.1 describe it; we send no block, since the compaction runs in the process
+//! that owns the cache.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
