@@ -5,14 +5,21 @@
 //! Not here: the meaning of the bytes, and references into them (`value`). Invariants: (1) the
 //! bytes behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
 //! [`SPARE_BYTES_MAX`] bytes of freed blocks' memory, for its next blocks; (3) reused memory has no
-//! marks.
+//! marks; (4) the pool, where threads leave what they do not keep, holds at most what the block
+//! caches have room for and held once: they say how much ([`Room`]).
 //!
 //! Why memory is kept: a full cache evicts a block for each one it admits, and blocks differ
 //! slightly in size, so that the allocator coalesces and splits chunks for each of them: 13 % of
-//! the time of scans that miss the cache (glibc 2.41, blocks of 4 KiB).
+//! the time of scans that miss the cache (glibc 2.41, blocks of 4 KiB). And an allocator keeps
+//! memory by the thread that allocated it: blocks that merges bring and readers drop, and the other
+//! way round, would take up to twice the cache. So what is freed in a cache's room is for all
+//! threads.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use crate::base::atomic::LeafMutex;
 
 use crate::base::heat::{Heat, HeatCell};
 
@@ -23,6 +30,8 @@ const SPARE_BYTES_MIN: usize = 1 << 10;
 const STEP_BYTES: usize = 64;
 /// Most bytes that a thread keeps: eight blocks of 4 KiB.
 const SPARE_BYTES_MAX: usize = 32 << 10;
+/// Blocks' memory that moves between a thread and the pool at a time.
+const BATCH: usize = 4;
 /// Reused memory may exceed the block that gets it by the block's length divided by this.
 const SLACK_DIVISOR: usize = 32;
 
@@ -33,9 +42,14 @@ const SLACK_DIVISOR: usize = 32;
 #[derive(Clone, Default)]
 pub(crate) struct Buf(Option<Arc<Memory>>);
 
+/// Most bytes of memory for a block of `len`.
+fn capacity_max(len: usize) -> usize {
+    len + (len / SLACK_DIVISOR).max(STEP_BYTES)
+}
+
 /// Whether memory of `capacity` bytes may hold a block of `len`.
 fn fits(capacity: usize, len: usize) -> bool {
-    (len..=len + (len / SLACK_DIVISOR).max(STEP_BYTES)).contains(&capacity)
+    (len..=capacity_max(len)).contains(&capacity)
 }
 
 /// The memory of a block; dropping it gives it to the thread's spares. The marks come first, beside
@@ -68,13 +82,112 @@ impl Spares {
         Some(spare)
     }
 
-    /// Keeps `memory`, in place of the oldest spares, which may fit no block.
+    /// Keeps `memory`, in place of the oldest spares, which may fit no block: those are the pool's.
     fn keep(&mut self, memory: Vec<u8>) {
         self.bytes += memory.capacity();
         self.kept.push(memory);
-        while self.bytes > SPARE_BYTES_MAX {
-            self.bytes -= self.kept.remove(0).capacity();
+        if self.bytes > SPARE_BYTES_MAX {
+            let mut over = self.bytes - SPARE_BYTES_MAX;
+            let count = self.kept.iter().take_while(|spare| {
+                let is_over = over > 0;
+                over = over.saturating_sub(spare.capacity());
+                is_over
+            });
+            let count = count.count().max(BATCH.min(self.kept.len() / 2));
+            let oldest = self.kept.drain(..count);
+            POOL.lock().put(oldest.inspect(|spare| self.bytes -= spare.capacity()));
         }
+    }
+
+    /// Memory for `len` bytes out of the pool, and some more of it for the next blocks.
+    fn take_from_pool(&mut self, len: usize) -> Option<Vec<u8>> {
+        let mut taken = POOL.lock().take(len);
+        let first = taken.pop()?;
+        self.bytes += taken.iter().map(Vec::capacity).sum::<usize>();
+        self.kept.append(&mut taken);
+        Some(first)
+    }
+}
+
+/// Memory of freed blocks for the blocks of all threads, by capacity.
+struct Pool {
+    kept: BTreeMap<usize, Vec<Vec<u8>>>,
+    bytes: usize,
+    /// Bytes that it may hold: the room of all caches.
+    bytes_max: usize,
+}
+
+/// Locks: a leaf.
+static POOL: LeafMutex<Pool> =
+    LeafMutex::new(Pool { kept: BTreeMap::new(), bytes: 0, bytes_max: 0 });
+
+impl Pool {
+    /// Keeps what there is room for; the rest is freed.
+    fn put(&mut self, memory: impl Iterator<Item = Vec<u8>>) {
+        for memory in memory {
+            let bytes = memory.capacity();
+            if self.bytes + bytes <= self.bytes_max {
+                self.bytes += bytes;
+                self.kept.entry(bytes).or_default().push(memory);
+            }
+        }
+    }
+
+    /// Memory for some blocks of `len` bytes. If there is none, as much of other sizes is freed:
+    /// blocks have got another size.
+    fn take(&mut self, len: usize) -> Vec<Vec<u8>> {
+        let mut taken = Vec::new();
+        while taken.len() < BATCH {
+            let fitting = self.kept.range_mut(len..=capacity_max(len)).next();
+            let Some((&bytes, kept)) = fitting else { break };
+            taken.extend(kept.pop());
+            self.bytes -= bytes;
+            if kept.is_empty() {
+                self.kept.remove(&bytes);
+            }
+        }
+        if taken.is_empty() {
+            self.free_down_to(self.bytes.saturating_sub(len));
+        }
+        taken
+    }
+
+    /// Frees memory of the sizes of which there is the most, until `bytes_max` are left.
+    fn free_down_to(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let most = self.kept.iter().max_by_key(|(bytes, kept)| *bytes * kept.len());
+            let Some((&bytes, _)) = most else { return };
+            let mut kept = self.kept.remove(&bytes).unwrap_or_default();
+            while self.bytes > bytes_max && kept.pop().is_some() {
+                self.bytes -= bytes;
+            }
+            if !kept.is_empty() {
+                self.kept.insert(bytes, kept);
+            }
+        }
+    }
+}
+
+/// The room of one cache: bytes that it has held and now has not.
+#[derive(Debug, Default)]
+pub(crate) struct Room(LeafMutex<usize>);
+
+impl Room {
+    /// The pool may keep so many bytes for this cache from now on.
+    pub(crate) fn set(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut held = self.0.lock();
+        let mut pool = POOL.lock();
+        pool.bytes_max = pool.bytes_max.saturating_sub(*held).saturating_add(bytes);
+        *held = bytes;
+        let bytes_max = pool.bytes_max;
+        pool.free_down_to(bytes_max);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -84,7 +197,8 @@ fn spare_for(len: usize) -> Option<Vec<u8>> {
         return None;
     }
     // In the destructor of another thread-local the spares may be gone already.
-    SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten()
+    let take = |spares: &mut Spares| spares.take(len).or_else(|| spares.take_from_pool(len));
+    SPARES.try_with(|spares| take(&mut spares.borrow_mut())).ok().flatten()
 }
 
 /// Memory with `content`.
@@ -236,6 +350,40 @@ mod tests {
         drop(last);
         assert!(Buf::unfilled(100_000).memory_bytes() >= 100_000);
         assert_eq!(Buf::unfilled(10).memory_bytes(), 10);
+    }
+
+    /// Goal: what one thread frees serves another, within the room of the caches; other sizes make
+    /// way for those that are asked for.
+    #[test]
+    fn memory_goes_from_thread_to_thread() {
+        // Other tests use the pool too, with blocks of other sizes.
+        const LEN: usize = 20_000;
+        let pooled = || {
+            let pool = POOL.lock();
+            pool.kept.range(LEN..=capacity_max(LEN)).map(|(_, kept)| kept.len()).sum::<usize>()
+        };
+        let free = |count: usize| {
+            let body = move || drop((0..count).map(|_| Buf::unfilled(LEN)).collect::<Vec<_>>());
+            std::thread::spawn(body).join().unwrap();
+        };
+        let room = Room::default();
+        room.set(100 << 20);
+        free(50);
+        let kept = pooled();
+        assert!((45..=50).contains(&kept), "{kept} of 50");
+        let taken: Vec<Buf> = (0..20).map(|_| Buf::unfilled(LEN)).collect();
+        assert!(pooled() <= kept - 20, "{} of {kept}", pooled());
+        drop(taken);
+        room.set(200_000);
+        let fits = |pool: &Pool| pool.bytes <= pool.bytes_max;
+        assert!(fits(&POOL.lock()));
+        free(50);
+        let before = pooled();
+        assert!(before <= 200_000 / LEN);
+        let other = Buf::unfilled(2 * LEN);
+        assert!(pooled() < before.max(1), "{} of {before}", pooled());
+        drop((other, room));
+        assert_eq!(pooled(), 0);
     }
 
     /// Goal: dropping a block while another thread-local is destroyed does not panic.

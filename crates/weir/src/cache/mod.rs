@@ -17,7 +17,7 @@
 use crate::base::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::base::buf::{Buf, HANDLE_BYTES};
+use crate::base::buf::{Buf, HANDLE_BYTES, Room};
 use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
 use crate::base::prefetch::prefetch_lines;
@@ -114,6 +114,8 @@ pub(crate) struct BlockCache {
     /// High-water mark of `bytes`.
     bytes_peak: AtomicU64,
     accountant: Option<Arc<Accountant>>,
+    /// What the cache has held and now has not: memory for its next blocks.
+    room: Room,
 }
 
 impl BlockCache {
@@ -144,6 +146,7 @@ impl BlockCache {
             period: Period::default(),
             bytes_peak: AtomicU64::new(0),
             accountant,
+            room: Room::default(),
         }
     }
 
@@ -262,9 +265,10 @@ impl BlockCache {
     }
 
     fn account(&self) {
+        let bytes = self.bytes();
+        let peak = self.bytes_peak.fetch_max(bytes, Ordering::Relaxed).max(bytes);
+        self.room.set(peak.min(self.capacity()).saturating_sub(bytes));
         if let Some(accountant) = &self.accountant {
-            let bytes = self.bytes();
-            let peak = self.bytes_peak.fetch_max(bytes, Ordering::Relaxed).max(bytes);
             accountant.set(Category::BlockCache, bytes);
             accountant.set(Category::Retained, peak - bytes + peak / FRAGMENTATION_SHARE);
         }
