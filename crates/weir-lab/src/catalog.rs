@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
-/// Names and texts, in the order of the papers.
-const ALL: [(&str, &str); 24] = [
+/// Names and texts, in the order of the papers; then those about what no paper has.
+const ALL: [(&str, &str); 27] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -31,6 +31,9 @@ const ALL: [(&str, &str); 24] = [
     ("dlsm-s4c", include_str!("../experiments/dlsm-s4c.toml")),
     ("merfeld-fig1", include_str!("../experiments/merfeld-fig1.toml")),
     ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
+    ("beyond-sizes", include_str!("../experiments/beyond-sizes.toml")),
+    ("beyond-entries", include_str!("../experiments/beyond-entries.toml")),
+    ("beyond-shift", include_str!("../experiments/beyond-shift.toml")),
 ];
 
 /// Names and texts of what experiments share.

@@ -98,7 +98,7 @@ const fn outside(experiment: &'static str, number: &'static str, known: &'static
 
 /// All of these. No other may be outside; and one of these that is inside does not belong here any
 /// longer.
-pub const OUTSIDE: [Outside; 18] = [
+pub const OUTSIDE: [Outside; 19] = [
     outside(
         "lsbm-fig11c",
         "lost by 2 % cold reads",
@@ -156,6 +156,12 @@ pub const OUTSIDE: [Outside; 18] = [
         "dlsm-fig14",
         "queries of 5 MB, after over before",
         "4.2 of 2; 2.0 at scale 1, where it holds",
+    ),
+    outside(
+        "beyond-sizes",
+        "2 x: queries, hand-off over incremental",
+        "1.56; incremental warm-up hits 0.97 here, the bound is of a time when it hit 0.94; a tree \
+         without writes has 1.8 times its queries",
     ),
 ];
 

@@ -23,12 +23,13 @@ use crate::show::{escaped, number};
 const STYLE: &str = include_str!("style.css");
 
 /// The papers in the order of docs/papers.md; others follow by name.
-const PAPERS: [(&str, &str); 5] = [
+const PAPERS: [(&str, &str); 6] = [
     ("LSbM", "a compaction buffer that keeps the cache valid"),
     ("dLSM", "two-phase compaction and multi-segment cascading"),
     ("BiLSM", "components that move back up"),
     ("LDS", "an LSM-tree on raw storage"),
     ("Merfeld", "a tiered tree with Bloom filters and fences"),
+    ("Weir", "cached heat that goes through merges, which no paper has"),
 ];
 
 /// What a number must be: `at least 2`, `1 to 3`, `1 to 3; here 4 to 5` where it is known to

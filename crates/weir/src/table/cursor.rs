@@ -111,15 +111,26 @@ impl TableCursor {
         self.opened.take().map_or_else(|| self.table.pin(), Ok)
     }
 
-    /// Marks the entries of the current block that a user's cursor has passed.
+    /// Marks the entries of the current block that a user's cursor has left behind; most cursors of
+    /// a scan over many runs stand where they entered.
+    #[inline]
     fn mark_passed(&self) {
+        if self.valid && self.row != self.entered {
+            self.mark_between();
+        }
+    }
+
+    #[cold]
+    fn mark_between(&self) {
         let CursorOptions { purpose, fill_cache, .. } = self.options;
-        let last = match self.current.layout.count().checked_sub(1) {
-            Some(last) if self.valid && purpose == Purpose::Foreground && fill_cache => last,
-            _ => return,
+        let count = self.current.layout.count();
+        let (first, last) = match self.row.checked_sub(1) {
+            Some(before) if before >= self.entered => (self.entered, before.min(count - 1)),
+            _ => (self.row + 1, self.entered),
         };
-        let (entered, row) = (self.entered.min(last), self.row.min(last));
-        self.table.touch(&self.current.buf, marks(entered.min(row), entered.max(row), last + 1));
+        if purpose == Purpose::Foreground && fill_cache && first <= last && last < count {
+            self.table.touch(&self.current.buf, marks(first, last, count));
+        }
     }
 
     /// Runs a movement that ends with the cursor on an entry (true) or beyond the last (false).

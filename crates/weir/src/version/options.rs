@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=a1ce5e88102b
+// FORMAT: docs/format/edit.md sha=7a6002ff90d5
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

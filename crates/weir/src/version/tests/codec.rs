@@ -257,7 +257,7 @@ fn options_of_other_policies_are_dropped() {
         fields.into_iter().filter(|field| !tags.contains(&field[0])).collect()
     };
     let tiered = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(6));
-    let options = Options::default().compaction(tiered);
+    let options = Options::default().compaction(tiered).warm_up(WarmUp::None);
     let backwards: Vec<&[u8]> = fields.into_iter().rev().collect();
     assert_eq!(decode(&fields), options);
     assert_eq!(decode(&backwards), options);
