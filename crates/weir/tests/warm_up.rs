@@ -128,8 +128,8 @@ fn read_entries_stay_in_the_cache() {
 }
 
 /// Goal: an entry that overwrites one that was read takes its place in the cache, though nobody has
-/// read it; a flush hands over what lies in a range that is read; a scan marks what it passes, and a
-/// deleted entry leaves nothing.
+/// read it; a flush hands over what lies in a range that is read; a scan marks what it passes;
+/// a deleted entry leaves nothing.
 #[test]
 fn successors_inherit() {
     let dir = tempfile::tempdir().expect("a temporary directory");
