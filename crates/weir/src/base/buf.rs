@@ -364,7 +364,7 @@ mod tests {
         };
         let free = |count: usize| {
             let body = move || drop((0..count).map(|_| Buf::unfilled(LEN)).collect::<Vec<_>>());
-            std::thread::spawn(body).join().unwrap();
+            assert!(crate::base::sched::spawn("other", body).unwrap().join());
         };
         let room = Room::default();
         room.set(100 << 20);
