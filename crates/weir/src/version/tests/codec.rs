@@ -271,7 +271,7 @@ fn options_of_other_policies_are_dropped() {
         fields.iter().flat_map(field).collect()
     };
     let sizes = LeveledOptions::default().level_ratio(7).l0_trigger(9);
-    let options = Options::default().compaction(sizes);
+    let options = Options::default().compaction(sizes).warm_up(WarmUp::None);
     for fields in [&fields[..], &backwards] {
         assert_eq!(decode_options(&leveled(fields), "file", 0).unwrap(), options);
     }
