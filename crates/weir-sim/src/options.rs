@@ -1,9 +1,11 @@
 //! Options drawn from a number, small enough that a few hundred writes fill several levels.
 
+use std::time::Duration;
+
 use weir::sim::Prng;
 use weir::{
-    CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions, Filters,
-    LeveledOptions, Options, RunsOptions, WarmUp,
+    CompactionBuffer, CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions,
+    Filters, LeveledOptions, Options, RunsOptions, TrimOptions, WarmUp,
 };
 
 /// Options of a store and of its default keyspace.
@@ -43,12 +45,24 @@ pub fn keyspace(number: u32) -> Options {
         .expected_bytes(one(rng, &[0, 0, 64 << 10, 1 << 20]));
     let policy = one(rng, &CompactionPolicy::ALL);
     let runs = RunsOptions::default().runs_per_level(one(rng, &[2, 3, 4, 10]));
-    options
+    let options = options
         .compaction(
             policy.with_options_of(sizes.into()).with_options_of(CompactionPolicy::Tiered(runs)),
         )
         .filters(one(rng, &Filters::ALL))
-        .warm_up(warm_up(rng))
+        .warm_up(warm_up(rng));
+    let buffer = compaction_buffer(rng);
+    let buffer = if buffer.suits(options.compaction) { buffer } else { CompactionBuffer::Off };
+    options.compaction_buffer(buffer)
+}
+
+/// Caches are so small here that all but a threshold of 0 trims whatever it may; intervals end
+/// within an operation, or outlive an episode.
+fn compaction_buffer(rng: &mut Prng) -> CompactionBuffer {
+    let trim = TrimOptions::default()
+        .threshold(one(rng, &[0.0, 0.0, 0.5, 0.8, 1.0]))
+        .interval(Duration::from_micros(one(rng, &[1_000, 20_000, 1_000_000, 10_000_000])));
+    one(rng, &[CompactionBuffer::Off, CompactionBuffer::Cascade, trim.into()])
 }
 
 /// A third of each, where an earlier version of this program, whose numbers are in regression
@@ -59,19 +73,26 @@ fn warm_up(rng: &mut Prng) -> WarmUp {
 }
 
 /// What stays as it is while all other options are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// The policy of every keyspace.
     pub compaction: CompactionPolicy,
     /// How every keyspace divides its filter bits.
     pub filters: Filters,
+    /// The compaction buffer of every keyspace.
+    pub buffer: CompactionBuffer,
 }
 
 impl Cell {
-    /// Every policy with every division of filter bits.
+    /// Every policy with every division of filter bits and every compaction buffer that it can
+    /// have.
     pub fn all() -> impl Iterator<Item = Self> {
         CompactionPolicy::ALL.into_iter().flat_map(|compaction| {
-            Filters::ALL.into_iter().map(move |filters| Self { compaction, filters })
+            Filters::ALL.into_iter().flat_map(move |filters| {
+                let buffers = CompactionBuffer::ALL.into_iter();
+                let buffers = buffers.filter(move |buffer| buffer.suits(compaction));
+                buffers.map(move |buffer| Self { compaction, filters, buffer })
+            })
         })
     }
 
@@ -79,12 +100,13 @@ impl Cell {
     #[must_use]
     pub fn has(self, options: &Options) -> bool {
         (options.compaction.name(), options.filters) == (self.compaction.name(), self.filters)
+            && options.compaction_buffer.name() == self.buffer.name()
     }
 }
 
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.compaction, self.filters)
+        write!(f, "{} {} {}", self.compaction, self.filters, self.buffer)
     }
 }
 
@@ -146,6 +168,6 @@ mod tests {
             let number = super::number_where(&mut draw, |n| cell.has(&super::reopened(n)));
             assert!(cell.has(&super::reopened(number)), "{cell}");
         }
-        assert_eq!(super::Cell::all().count(), 14);
+        assert_eq!(super::Cell::all().count(), 24);
     }
 }

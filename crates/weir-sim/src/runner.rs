@@ -117,6 +117,8 @@ pub struct Runner {
     /// Every commit up to here is promised to survive a process kill.
     written: Index,
     merges_before: (u64, u64),
+    /// The same of lookups that buffer lists answered, and of trimmed tables.
+    lists_before: (u64, u64),
     /// What was exercised so far.
     pub counters: Counters,
 }
@@ -149,6 +151,7 @@ impl Runner {
             synced: 0,
             written: 0,
             merges_before: (0, 0),
+            lists_before: (0, 0),
             counters: Counters::default(),
         };
         runner.open(options::keyspace(seed as u32))?;
@@ -559,6 +562,10 @@ impl Runner {
         self.counters.flushes = self.merges_before.0 + flushes;
         self.counters.merges = self.merges_before.1 + merges;
         self.counters.levels = self.counters.levels.max(levels);
+        let metrics = self.db()?.metrics();
+        let (of_lists, trimmed) = (metrics.gets_of_lists, metrics.tables_trimmed);
+        self.counters.of_lists = self.lists_before.0 + of_lists;
+        self.counters.trimmed = self.lists_before.1 + trimmed;
         Ok(())
     }
 
@@ -567,6 +574,7 @@ impl Runner {
         self.measure()?;
         let form = self.form()?;
         self.merges_before = (self.counters.flushes, self.counters.merges);
+        self.lists_before = (self.counters.of_lists, self.counters.trimmed);
         let (kind, lower) = match leave {
             // A store that ends in good order keeps everything, unlogged writes too.
             Leave::Close => (0, self.last),

@@ -104,6 +104,7 @@ pub mod sim {
         work,
     };
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
+    pub use crate::read::buffered::bare::without_lists;
     pub use crate::storage::files::names::class_of;
     pub use crate::table::tables_touched;
 }
@@ -127,8 +128,8 @@ pub use db::snapshot::Snapshot;
 pub use db::{Builder, Db};
 pub use options::defaults;
 pub use options::{
-    CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions, Durability, Filters,
-    LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
+    CompactionBuffer, CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions,
+    Durability, Filters, LeveledOptions, Options, PartsOptions, RunsOptions, TrimOptions, WarmUp,
 };
 pub use storage::io::{IoByCause, IoMetrics};
 

@@ -59,9 +59,11 @@ macro_rules! names {
     };
 }
 
+pub(crate) mod buffer;
 pub(crate) mod compaction;
 pub mod defaults;
 
+pub use buffer::{CompactionBuffer, TrimOptions};
 pub use compaction::{CompactionPolicy, LeveledOptions, PartsOptions, RunsOptions};
 use defaults::*;
 
@@ -300,6 +302,9 @@ pub struct Options {
     /// What of a compaction's output goes into the block cache. Default: [`WarmUp::HandOff`].
     /// RocksDB: `prepopulate_block_cache`, which puts whole tables in.
     pub warm_up: WarmUp,
+    /// Whether runs keep the tables that were merged into them for the blocks that are cached.
+    /// Default: [`CompactionBuffer::Off`].
+    pub compaction_buffer: CompactionBuffer,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugOptions,
 }
@@ -331,6 +336,7 @@ impl Default for Options {
             filters: Filters::Uniform,
             compression: vec![Compression::None],
             warm_up: WarmUp::default(),
+            compaction_buffer: CompactionBuffer::Off,
             debug: DebugOptions::default(),
         }
     }
@@ -352,6 +358,7 @@ impl Options {
         filters: Filters,
         compression: impl Into<Vec<Compression>>,
         warm_up: WarmUp,
+        compaction_buffer: impl Into<CompactionBuffer>,
         debug: DebugOptions,
     }
 
@@ -395,6 +402,7 @@ impl Options {
         in_range("block_bytes", self.block_bytes, &BLOCK_BYTES_RANGE)?;
         in_range("table_bytes", self.table_bytes, &TABLE_BYTES_RANGE)?;
         self.compaction.validate()?;
+        self.compaction_buffer.validate(self.compaction)?;
         in_range("number of bloom_bits", self.bloom_bits.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         in_range("number of compressions", self.compression.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         self.bloom_bits.iter().try_for_each(|&bits| in_range("bloom_bits", bits, &BLOOM_BITS_RANGE))

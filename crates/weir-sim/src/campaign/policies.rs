@@ -30,8 +30,8 @@ pub struct Settings {
 /// The first violation.
 pub fn run(settings: &Settings, mut print: impl FnMut(&str)) -> Result<(), String> {
     print(
-        "policy        filters       M ops   compared  flushes   merges levels reopens |      C \
-         images     deep  commits",
+        "policy        filters  buffer        M ops   compared  flushes   merges of lists  trimmed \
+         levels reopens |      C images     deep  commits",
     );
     for cell in Cell::all().filter(|cell| settings.only.is_none_or(|only| only == cell.compaction))
     {
@@ -40,13 +40,17 @@ pub fn run(settings: &Settings, mut print: impl FnMut(&str)) -> Result<(), Strin
         let c = crash::Settings { cell: Some(cell), ..settings.crash.clone() };
         let c = crash::run(&c).map_err(|why| format!("{cell}: {why}"))?;
         print(&format!(
-            "{:<13} {:<8} {:>10} {:>10} {:>8} {:>8} {:>6} {:>7} | {:>13} {:>8} {:>8}",
+            "{:<13} {:<8} {:<8} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>6} {:>7} | {:>13} {:>8} \
+             {:>8}",
             cell.compaction.to_string(),
             cell.filters.to_string(),
+            cell.buffer.to_string(),
             m.ops,
             m.compared,
             m.flushes,
             m.merges,
+            m.of_lists,
+            m.trimmed,
             m.levels,
             m.reopens.iter().sum::<u64>(),
             c.images,

@@ -11,6 +11,10 @@ pub struct Counters {
     pub flushes: u64,
     /// Merges done, trivial moves not counted.
     pub merges: u64,
+    /// Lookups that buffer lists answered.
+    pub of_lists: u64,
+    /// Tables trimmed from them.
+    pub trimmed: u64,
     /// Largest number of levels that held tables at once in one keyspace.
     pub levels: u64,
     /// Reads through snapshots that are older than a merge.
@@ -30,6 +34,8 @@ impl Counters {
         self.compared += other.compared;
         self.flushes += other.flushes;
         self.merges += other.merges;
+        self.of_lists += other.of_lists;
+        self.trimmed += other.trimmed;
         self.levels = self.levels.max(other.levels);
         self.old_reads += other.old_reads;
         self.refused += other.refused;

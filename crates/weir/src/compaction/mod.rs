@@ -9,6 +9,7 @@
 //! | `task` | what a policy can ask for | yes |
 //! | `policy` | the trait, a file for each policy and for each subject that policies share | yes |
 //! | `pacing` | the delay of writers, from the state of the tree | yes |
+//! | `buffer` | which tables leave the buffer lists | yes |
 //! | `execute` | flush and compaction jobs, the conservation law | no |
 //!
 //! Not here: the visibility rule (`merge::Retain`), the table format (`table`), applying the edit
@@ -20,6 +21,7 @@
 //! written + entries dropped for a reason, by count and by hash, or the job fails and removes its
 //! outputs.
 
+pub(crate) mod buffer;
 pub(crate) mod execute;
 pub(crate) mod pacing;
 pub(crate) mod policy;

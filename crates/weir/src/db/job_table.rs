@@ -76,6 +76,8 @@ pub(super) struct JobTable {
     pub(super) shortages: u64,
     /// Why the next log segment is not prepared.
     pub(super) segment_refused: Option<Error>,
+    /// Keyspaces with buffer lists, and when those are looked at next.
+    pub(super) lists: BTreeMap<KeyspaceId, u64>,
     /// What failed and is tried again.
     pub(super) retries: Retries,
     /// A job found no space, or the store is poisoned: jobs rest until then.
@@ -196,14 +198,15 @@ impl Jobs {
     /// until the first rest ends that lasted then. It may have ended meanwhile.
     pub(super) fn pause(&self, looked_at: u64) -> Option<Duration> {
         let short = self.short_of_space().is_some();
-        let (rest, retry) = {
+        let (rest, retry, lists) = {
             let state = self.state.lock();
-            (state.rest_until.filter(|&until| until > looked_at), state.retries.next(looked_at))
+            let rest = state.rest_until.filter(|&until| until > looked_at);
+            (rest, state.retries.next(looked_at), state.lists.values().min().copied())
         };
         let now = clock::now_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
         let short = short.then_some(Duration::from_nanos(RETRY_NANOS));
-        [rest.map(left), retry.map(left), short].into_iter().flatten().min()
+        [rest.map(left), retry.map(left), lists.map(left), short].into_iter().flatten().min()
     }
 
     /// How long jobs still have to rest.

@@ -77,6 +77,14 @@ pub struct Metrics {
     /// Blocks handed over that left the cache before anybody had read an entry of them: evicted, or
     /// replaced by a later compaction. With [`WarmUp::HandOff`](crate::WarmUp::HandOff) only.
     pub blocks_handed_over_unread: u64,
+    /// How often a run's buffer list answered a point lookup in place of the run
+    /// ([`Options::compaction_buffer`](crate::Options::compaction_buffer)).
+    pub gets_of_lists: u64,
+    /// Tables that were trimmed from buffer lists: cold or damaged ones, and those for whose index
+    /// and filter there was no memory.
+    pub tables_trimmed: u64,
+    /// How often a keyspace's buffer lists were dropped for lack of space.
+    pub lists_dropped: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -297,6 +305,9 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         compactions_refused: c.compactions_refused.get(),
         blocks_handed_over: c.blocks_handed_over.get(),
         blocks_handed_over_unread: engine.cache.counters().unread,
+        gets_of_lists: c.gets_of_lists.get(),
+        tables_trimmed: c.tables_trimmed.get(),
+        lists_dropped: c.lists_dropped.get(),
         entries_dropped: c.entries_dropped.get(),
         flush_seconds: c.flush_nanos.get() as f64 / NANOS,
         compaction_seconds: c.compaction_nanos.get() as f64 / NANOS,
@@ -407,7 +418,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 26] = [
+        let counters: [(&str, &str, f64); 29] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -449,6 +460,21 @@ impl Metrics {
                 "weir_blocks_handed_over_unread_total",
                 "Blocks handed over that left the cache unread.",
                 self.blocks_handed_over_unread as f64,
+            ),
+            (
+                "weir_gets_of_lists_total",
+                "Lookups in a run that its buffer list answered.",
+                self.gets_of_lists as f64,
+            ),
+            (
+                "weir_tables_trimmed_total",
+                "Tables trimmed from buffer lists.",
+                self.tables_trimmed as f64,
+            ),
+            (
+                "weir_lists_dropped_total",
+                "Keyspaces whose buffer lists were dropped for space.",
+                self.lists_dropped as f64,
             ),
             ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
             ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),

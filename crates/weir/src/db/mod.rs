@@ -26,6 +26,7 @@ pub(crate) mod iter;
 mod job_table;
 pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
+mod lists;
 mod log_pins;
 mod log_start;
 pub(crate) mod metrics;

@@ -173,6 +173,7 @@ impl Opening {
         engine.remove_orphans()?;
         engine.freeze_replayed()?;
         engine.look_at_all();
+        engine.note_all_lists();
         engine.update_pressure();
         let default = engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned();
         let default = default.ok_or_else(|| {
@@ -433,7 +434,7 @@ impl Engine {
         }
         let storage = self.storage()?;
         let root = self.set.current();
-        let named: BTreeSet<TableUid> = root.tables().map(|t| t.meta().uid).collect();
+        let named: BTreeSet<TableUid> = root.all_tables().map(|t| t.meta().uid).collect();
         for uid in storage.list_tables()? {
             if !named.contains(&uid) {
                 self.reclaimer.take_orphan(uid);

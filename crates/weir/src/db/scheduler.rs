@@ -83,6 +83,7 @@ impl Engine {
             return true;
         }
         self.shorten_log();
+        self.tend_lists();
         match self.compact_one() {
             Ok(false) => match no_segment {
                 Some(error) => {
@@ -125,6 +126,9 @@ impl Engine {
             Ok(false) => {}
             flushed => self.note_job(flushed.map(|_| ())),
         }
+        // What is trimmed in the meantime must not wait for a long merge, nor what was removed.
+        self.tend_lists();
+        self.reclaim();
     }
 
     /// Passes the result of some work on; if it failed and may be tried again, it will be.

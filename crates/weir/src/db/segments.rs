@@ -74,10 +74,11 @@ impl Engine {
         false
     }
 
-    /// Deletes spare log segments, before work is refused for lack of space; whether there were
-    /// any.
+    /// Deletes spare log segments, or if there are none drops the buffer lists, before work is
+    /// refused for lack of space; whether there were any.
     pub(super) fn delete_spares(&self) -> bool {
-        let given = self.writer.as_ref().is_some_and(|writer| writer.wal.delete_spares());
+        let given = self.writer.as_ref().is_some_and(|writer| writer.wal.delete_spares())
+            || self.drop_lists();
         if given {
             self.finish_removals();
         }

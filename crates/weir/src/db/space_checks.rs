@@ -101,7 +101,7 @@ impl Engine {
 
     /// What the version log may need: the next edits, and a base beside the old log.
     fn versions_need(root: &Root) -> Space {
-        let bytes = EDITS_BYTES + BASE_BYTES_PER_TABLE * root.tables().count() as u64;
+        let bytes = EDITS_BYTES + BASE_BYTES_PER_TABLE * root.all_tables().count() as u64;
         Space { bytes, files: BASE_FILES }
     }
 

@@ -2,6 +2,7 @@
 //! documentation links to.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 pub use crate::base::limits::LEVELS;
 
@@ -79,3 +80,13 @@ pub const L0_TRIGGER_RANGE: RangeInclusive<usize> = 1..=1000;
 pub const DEFAULT_RUNS_PER_LEVEL: usize = 4;
 /// Range of [`RunsOptions::runs_per_level`](super::RunsOptions::runs_per_level).
 pub const RUNS_PER_LEVEL_RANGE: RangeInclusive<usize> = 2..=100;
+
+/// Default of [`TrimOptions::threshold`](super::TrimOptions::threshold): that of LSbM §6.1.
+pub const DEFAULT_TRIM_THRESHOLD: f32 = 0.8;
+/// Range of [`TrimOptions::threshold`](super::TrimOptions::threshold): 0 keeps every table.
+pub const TRIM_THRESHOLD_RANGE: RangeInclusive<f32> = 0.0..=1.0;
+/// Default of [`TrimOptions::interval`](super::TrimOptions::interval): that of LSbM §6.1.
+pub const DEFAULT_TRIM_INTERVAL: Duration = Duration::from_secs(30);
+/// Range of [`TrimOptions::interval`](super::TrimOptions::interval): a millisecond to a day.
+pub const TRIM_INTERVAL_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);

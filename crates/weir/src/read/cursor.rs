@@ -12,6 +12,7 @@ use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
 use crate::merge::{MergingCursor, Visible};
+use crate::read::buffered::{BufferedCursor, list_of};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
@@ -23,6 +24,7 @@ pub(crate) enum Source {
     Memtable(MemtableCursor),
     Table(TableCursor),
     Run(RunCursor),
+    Buffered(Box<BufferedCursor>),
 }
 
 macro_rules! each {
@@ -31,6 +33,7 @@ macro_rules! each {
             Source::Memtable($c) => $body,
             Source::Table($c) => $body,
             Source::Run($c) => $body,
+            Source::Buffered($c) => $body,
         }
     };
 }
@@ -100,7 +103,7 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
     }
     for run in current.version.runs_newest_first() {
         match (run.tables.len(), run.tables.get(0)) {
-            (1, Some((_, table))) => {
+            (1, Some((_, table))) if list_of(run).is_none() => {
                 let meta = table.meta();
                 let below = match upper {
                     Bound::Included(key) => meta.smallest > *key,
@@ -114,6 +117,10 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
                 if !below && !above {
                     sources.push(Source::Table(table.cursor(options)));
                 }
+            }
+            _ if list_of(run).is_some() => {
+                let cursor = BufferedCursor::new(Arc::clone(run), options);
+                sources.push(Source::Buffered(Box::new(cursor)));
             }
             _ => sources.push(Source::Run(run.cursor(options))),
         }

@@ -7,9 +7,10 @@ use crate::base::value::Value;
 use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::memtable::Found;
+use crate::read::buffered::{self, HeldBlocks, list_of};
 use crate::state::shared::Shared;
 use crate::state::tree::{Peek, SuperVersion, Tree};
-use crate::table::HeldBlock;
+use crate::table::HashedKey;
 
 /// The value of `key` in the newest state, or in the state at `snapshot`.
 #[inline]
@@ -64,11 +65,11 @@ pub(crate) fn contains(
         Some(found) => found.kind == Kind::Put,
         None => {
             let hash = checksum::hash_key(key, shared.hash_seed);
-            let rows = shared.rows.as_ref().filter(|_| snapshot.is_none());
+            let rows = rows_of(shared).filter(|_| snapshot.is_none());
             let row = RowKey { keyspace: tree.id, hash, key };
             match rows.and_then(|rows| rows.get(row, current.disk_generation)) {
                 Some(answer) => answer.is_some(),
-                None => on_disk(&current, key, hash, seq)?.is_some(),
+                None => on_disk(shared, &current, (key, hash), seq)?.is_some(),
             }
         }
     };
@@ -119,12 +120,17 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
         if open.is_empty() {
             break;
         }
-        let mut held = HeldBlock::default();
+        let (list, mut held) = (list_of(run), HeldBlocks::default());
         let mut failed = None;
         open.retain(|&Open { at, hash }| {
             let key = keys[at].as_ref();
             let Some(table) = run.find(key).filter(|_| failed.is_none()) else { return true };
-            match table.get_in_batch(&mut held, (key, hash), seq, Purpose::Foreground) {
+            let found = buffered::get_in_batch(list, table, &mut held, (key, hash), seq);
+            let found = found.map(|(hit, from_list)| {
+                shared.counters.gets_of_lists.add(u64::from(from_list));
+                hit
+            });
+            match found {
                 Ok(None) => return true,
                 Ok(Some(hit)) if hit.kind == Kind::Put => {
                     // Now, not at the end: the batch would hold a block for every small value.
@@ -160,10 +166,24 @@ fn in_memtables(current: &SuperVersion, key: &[u8], seq: Seq) -> Option<Option<V
 
 /// The tables' answer for `key` at `seq`: runs, newest first.
 #[inline]
-fn on_disk(current: &Peek, key: &[u8], hash: u64, seq: Seq) -> Result<Option<Value>> {
+fn on_disk(
+    shared: &Shared,
+    current: &Peek,
+    (key, hash): HashedKey<'_>,
+    seq: Seq,
+) -> Result<Option<Value>> {
     for run in current.version.runs_newest_first() {
         let Some(table) = run.find(key) else { continue };
-        if let Some(hit) = table.get_at(current.gate(), (key, hash), seq, Purpose::Foreground)? {
+        let hit = match list_of(run) {
+            None => table.get_at(current.gate(), (key, hash), seq, Purpose::Foreground)?,
+            Some(list) => {
+                let (hit, from_list) =
+                    buffered::get(list, table, current.gate(), (key, hash), seq)?;
+                shared.counters.gets_of_lists.add(u64::from(from_list));
+                hit
+            }
+        };
+        if let Some(hit) = hit {
             debug_assert!(hit.seq <= seq, "a hit of {} at the snapshot {seq}", hit.seq);
             return Ok((hit.kind == Kind::Put).then_some(hit.value));
         }
@@ -176,7 +196,17 @@ fn get_in(shared: &Shared, current: &Peek, key: &[u8], seq: Seq) -> Result<Optio
     if let Some(answer) = in_memtables(current, key, seq) {
         return Ok(answer);
     }
-    on_disk(current, key, checksum::hash_key(key, shared.hash_seed), seq)
+    on_disk(shared, current, (key, checksum::hash_key(key, shared.hash_seed)), seq)
+}
+
+/// The row cache that serves reads.
+#[inline]
+fn rows_of(shared: &Shared) -> Option<&RowCache> {
+    #[cfg(feature = "sim")]
+    if buffered::bare::is_on() {
+        return None;
+    }
+    shared.rows.as_ref()
 }
 
 /// As [`get_in`] at the newest sequence number: memtables, then the row cache if there is one, then
@@ -185,24 +215,24 @@ fn get_in(shared: &Shared, current: &Peek, key: &[u8], seq: Seq) -> Result<Optio
 fn get_newest(shared: &Shared, tree: &Tree, current: &Peek, key: &[u8]) -> Result<Option<Value>> {
     // After the super-version: H45.
     let seq = shared.visible();
-    match &shared.rows {
+    match rows_of(shared) {
         None => get_in(shared, current, key, seq),
         Some(rows) => {
             if let Some(answer) = in_memtables(current, key, seq) {
                 return Ok(answer);
             }
             let hash = checksum::hash_key(key, shared.hash_seed);
-            through_rows(rows, tree, current, (key, hash), seq)
+            through_rows(shared, rows, (tree, current), (key, hash), seq)
         }
     }
 }
 
 /// The tables' answer for a key: from the row cache, or inserted into it (H53).
 fn through_rows(
+    shared: &Shared,
     rows: &RowCache,
-    tree: &Tree,
-    current: &Peek,
-    (key, hash): (&[u8], u64),
+    (tree, current): (&Tree, &Peek),
+    (key, hash): HashedKey<'_>,
     seq: Seq,
 ) -> Result<Option<Value>> {
     let row = RowKey { keyspace: tree.id, hash, key };
@@ -212,7 +242,7 @@ fn through_rows(
             Value::shared(buf, 0, len)
         }));
     }
-    let answer = on_disk(current, key, hash, seq)?;
+    let answer = on_disk(shared, current, (key, hash), seq)?;
     rows.insert(row, answer.as_deref(), current.disk_generation, tree.newest_generation());
     Ok(answer)
 }

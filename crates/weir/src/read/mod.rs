@@ -8,5 +8,6 @@
 //! or "end" (docs/hazards.md, bugs 14 and 39); (5) the row cache is searched after the memtables
 //! and for the newest state only (H53).
 
+pub(crate) mod buffered;
 pub(crate) mod cursor;
 pub(crate) mod get;

@@ -102,6 +102,12 @@ pub(crate) struct Counters {
     pub(crate) compactions_refused: Counter,
     /// Output blocks that compactions put into the cache.
     pub(crate) blocks_handed_over: Counter,
+    /// Point lookups that a buffer list answered, run by run.
+    pub(crate) gets_of_lists: Striped,
+    /// Tables that left buffer lists because they were cold, damaged or too many, and lists that
+    /// were dropped for lack of space.
+    pub(crate) tables_trimmed: Counter,
+    pub(crate) lists_dropped: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.

@@ -150,6 +150,32 @@ impl Table {
         }
     }
 
+    /// Whether filter and index say that the table may hold `key` at `snapshot`. Reads no block.
+    ///
+    /// # Errors
+    /// If the table cannot be opened.
+    #[inline]
+    pub(crate) fn may_hold_at(
+        &self,
+        gate: Gate<'_>,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+    ) -> Result<bool> {
+        if snapshot < self.meta().seq_min {
+            return Ok(false);
+        }
+        let says = |opened: &Opened| matches!(opened.probe(key, snapshot), Probe::Block(_));
+        match self.slot().get(gate) {
+            Some(opened) => {
+                self.slot().note_use();
+                let may = says(opened);
+                self.slot().end_lookup(opened);
+                Ok(may)
+            }
+            None => Ok(says(&*self.open()?)),
+        }
+    }
+
     /// As [`get_at`](Self::get_at), for a caller without a gate.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn get(
@@ -208,6 +234,41 @@ pub(crate) struct HeldBlock {
 }
 
 impl Table {
+    /// Index and filter, held in `held`, and the block that is held there if it is this table's.
+    fn hold<'a>(
+        &self,
+        held: &'a mut HeldBlock,
+    ) -> Result<(&'a Opened, &'a mut Option<(usize, Block)>)> {
+        let HeldBlock { uid, block, opened } = held;
+        let is_same = *uid == self.meta().uid;
+        let opened = match opened.take().filter(|_| is_same) {
+            Some(open) => &*opened.insert(open),
+            None => {
+                *block = None;
+                &*opened.insert(self.pin()?)
+            }
+        };
+        *uid = self.meta().uid;
+        Ok((opened, block))
+    }
+
+    /// As [`Table::may_hold_at`]; index and filter are held.
+    ///
+    /// # Errors
+    /// As [`Table::may_hold_at`].
+    pub(crate) fn may_hold_in_batch(
+        &self,
+        held: &mut HeldBlock,
+        key: HashedKey<'_>,
+        snapshot: Seq,
+    ) -> Result<bool> {
+        if snapshot < self.meta().seq_min {
+            return Ok(false);
+        }
+        let (opened, _) = self.hold(held)?;
+        Ok(matches!(opened.probe(key, snapshot), Probe::Block(_)))
+    }
+
     /// As [`Table::get_at`]. The block is taken from `held` if it is there; otherwise it is fetched
     /// and held.
     ///
@@ -220,20 +281,10 @@ impl Table {
         snapshot: Seq,
         purpose: Purpose,
     ) -> Result<Option<TableHit>> {
-        let meta = self.meta();
-        if snapshot < meta.seq_min {
+        if snapshot < self.meta().seq_min {
             return Ok(None);
         }
-        let HeldBlock { uid, block: held_block, opened } = held;
-        let is_same = *uid == meta.uid;
-        let opened = match opened.take().filter(|_| is_same) {
-            Some(open) => &*opened.insert(open),
-            None => {
-                *held_block = None;
-                &*opened.insert(self.pin()?)
-            }
-        };
-        *uid = meta.uid;
+        let (opened, held_block) = self.hold(held)?;
         let how = FetchFor { purpose, fill_cache: true };
         let found = walk(opened, key, snapshot, |number| {
             match held_block.take().filter(|(held, _)| *held == number) {

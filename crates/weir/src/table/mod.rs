@@ -34,7 +34,7 @@ mod tests;
 pub(crate) use ahead::ReadAhead;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
 pub(crate) use cursor::TableCursor;
-pub(crate) use lookup::HeldBlock;
+pub(crate) use lookup::{HashedKey, HeldBlock};
 pub(crate) use reader::{Table, TableMemory, read_meta};
 pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
 #[cfg(feature = "sim")]

@@ -15,6 +15,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::base::atomic::{AtomicBool, Ordering};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, Result};
 use crate::base::ids::TableUid;
@@ -31,6 +32,10 @@ use crate::table::format::{
 use crate::table::index::Index;
 use crate::table::table_cache::{LockedSlot, OpenFile, Permit, Slot, TableCache};
 
+/// Blocks of a table whose presence in the cache is asked for: the share is known to within 4 points
+/// of 100 (two standard deviations at 0.8).
+const RESIDENCY_SAMPLE: u32 = 512;
+
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
     meta: Arc<TableMeta>,
@@ -42,6 +47,8 @@ pub(crate) struct Table {
     /// Bounds the number of open tables; without it this one stays open.
     tables: Option<Arc<TableCache>>,
     slot: Slot,
+    /// A reader found it damaged.
+    distrusted: AtomicBool,
     this: Weak<Self>,
 }
 
@@ -128,6 +135,7 @@ impl Table {
             accountant,
             tables,
             slot: Slot::empty(),
+            distrusted: AtomicBool::new(false),
             this: Weak::clone(this),
         })
     }
@@ -143,6 +151,7 @@ impl Table {
             accountant: None,
             tables: None,
             slot: Slot::empty(),
+            distrusted: AtomicBool::new(false),
             this: Weak::clone(this),
         })
     }
@@ -151,6 +160,32 @@ impl Table {
     #[inline]
     pub(crate) fn meta(&self) -> &TableMeta {
         &self.meta
+    }
+
+    /// The table's description, shared.
+    pub(crate) fn shared_meta(&self) -> &Arc<TableMeta> {
+        &self.meta
+    }
+
+    /// Notes that the table is damaged, so that it is trimmed if it is a copy (`version::buffer_list`).
+    pub(crate) fn distrust(&self) {
+        self.distrusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a reader found it damaged.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        self.distrusted.load(Ordering::Relaxed)
+    }
+
+    /// The part of its blocks that is cached; 0 without a cache. Looks at every block of a table of
+    /// at most [`RESIDENCY_SAMPLE`] blocks, at so many of a larger one.
+    pub(crate) fn residency(&self) -> f32 {
+        let Some(cache) = self.cache() else { return 0.0 };
+        let blocks = self.meta.blocks;
+        let sample = blocks.clamp(1, RESIDENCY_SAMPLE);
+        let at = |i: u32| u64::from(i) * u64::from(blocks) / u64::from(sample);
+        let is_cached = |i: &u32| cache.contains(self.meta.uid, at(*i) as u32);
+        (0..sample).filter(is_cached).count() as f32 / sample as f32
     }
 
     /// Number of data blocks.

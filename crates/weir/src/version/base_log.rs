@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check;
-use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
+use super::edit::{Flushed, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::record::RootRecord;
 use super::root::{Places, Root};
-use super::run::Part;
+use super::run::{Part, Run};
+use super::shape::RunId;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};
 use crate::base::table_meta::TableMeta;
@@ -102,7 +103,38 @@ fn append_part(
             }
         }
     }
-    if edit.keyspaces.is_empty() { Ok(()) } else { append(&edit, false).map(|_| ()) }
+    if !edit.keyspaces.is_empty() {
+        append(&edit, false)?;
+    }
+    // The lists in edits of their own: they name tables of runs that are there by then.
+    for run in &part.runs {
+        let changes = list_changes(RunId::filling(level, run.epoch), run);
+        for lists in changes.chunks(BASE_EDIT_TABLES) {
+            let mut edit = VersionEdit::default();
+            edit.keyspace(keyspace).lists = lists.to_vec();
+            append(&edit, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// The changes that make the buffer list of `run` out of none: oldest buffered run first, and in
+/// each the tables before the holes, which may overlap them.
+fn list_changes(id: RunId, run: &Run) -> Vec<ListChange> {
+    let Some(list) = &run.list else { return Vec::new() };
+    let mut changes = vec![ListChange::Count { run: id, counts: list.counts() }];
+    for buffered in list.runs().iter().rev() {
+        for (at, (meta, _)) in buffered.tables.iter().enumerate() {
+            let (uid, begins_run, meta) = (meta.uid, at == 0, Some(Arc::clone(meta)));
+            changes.push(ListChange::Append { run: id, uid, begins_run, meta });
+        }
+        let holes = buffered.holes.iter().map(|(smallest, largest)| {
+            let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+            ListChange::Hole { run: id, smallest, largest }
+        });
+        changes.extend(holes);
+    }
+    changes
 }
 
 fn counters_edit(root: &Root) -> VersionEdit {
@@ -205,7 +237,7 @@ pub(super) fn read_prefix(
     let file = storage.name_of(Object::Log(LogKind::Versions, number));
     let mut prefix = Prefix {
         root: Root::empty(lineage, 0),
-        places: Places::new(),
+        places: Places::default(),
         started: false,
         whole_base: false,
         edits: 0,

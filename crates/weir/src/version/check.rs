@@ -14,7 +14,10 @@
 //! over the same keys (H23, H48; LevelDB #320 is the same user key on both sides); (5) a rotation
 //! states the size of the part that begins to drain. A rotation alone overtakes nothing, since
 //! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
-//! recorded: what is read back is refused from `NUMBERS_END` on.
+//! recorded: what is read back is refused from `NUMBERS_END` on; (7) passing (H54): what leaves a
+//! run or passes it is under a hole of every list on its way, or was appended to the list of the run
+//! that it came to; (8) a list is where the options allow one, has no more buffered runs than a
+//! level is larger than the one above, and only its oldest has no table.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -55,8 +58,14 @@ pub(super) fn check(
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_rotations(old_keyspace, keyspace_edit)?;
         }
+        if keyspace_edit.options.is_some() || !keyspace_edit.lists.is_empty() {
+            check_lists(keyspace)?;
+        }
         if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
             continue;
+        }
+        if !keyspace_edit.rotated.is_empty() && keyspace.version.has_lists() {
+            return Err(refused("a level is rotated in an edit that changes tables beside lists"));
         }
         check_level_0(keyspace)?;
         let added = changes.added.iter().filter(|added| added.place.keyspace == *id);
@@ -65,9 +74,13 @@ pub(super) fn check(
             check_flush(old_keyspace, keyspace_edit)?;
         }
         for removed in &keyspace_edit.removed {
-            if let Some(place) = places.get(&removed.uid) {
+            if let Some(place) = places.get(removed.uid) {
                 check_no_overtaking(&keyspace.version, removed.part, place, &added)?;
+                check_passing(&keyspace.version, removed.part, place, &added, changes)?;
             }
+        }
+        if keyspace_edit.removed.is_empty() {
+            added.iter().try_for_each(|added| check_arrival(&keyspace.version, added))?;
         }
     }
     Ok(())
@@ -80,7 +93,8 @@ pub(super) fn check(
 pub(super) fn check_root(root: &Root) -> Result<()> {
     root.keyspaces.iter().try_for_each(|keyspace| {
         check_level_0(keyspace)?;
-        let tables = &mut keyspace.version.tables();
+        check_lists(keyspace)?;
+        let tables = &mut keyspace.version.all_tables();
         tables.try_for_each(|table| check_table(root, keyspace.id, table.meta()))
     })
 }
@@ -237,6 +251,76 @@ fn check_no_overtaking(
                 )));
             }
         }
+    }
+    Ok(())
+}
+
+/// Rule 7, for one table that is removed from `place`.
+fn check_passing(
+    version: &Version,
+    part: PartKind,
+    place: &Place,
+    added: &[&AddedPlace],
+    changes: &Changes,
+) -> Result<()> {
+    let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
+    let from = run_at(part, place);
+    let into = || added.iter().map(|added| run_at(added.part, &added.place));
+    let first = into().min().map_or(from, |into| into.min(from));
+    let last = into().max().map_or(from, |into| into.max(from));
+    for (id, run, list) in version.lists() {
+        if id < first || id > last || list.is_hidden(smallest, largest) {
+            continue;
+        }
+        // A merge into the run itself, whose other inputs were appended.
+        let appended = |uid: &TableUid| changes.listed.contains_key(uid);
+        let here = !added.is_empty() && into().all(|into| into == id);
+        let is_in = |uid: TableUid| list.tables().any(|(meta, _)| meta.uid == uid);
+        let came = here && (from == id || (appended(&place.meta.uid) && is_in(place.meta.uid)));
+        if !came {
+            return Err(refused(format_args!(
+                "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of level \
+                 {} (epoch {}) without a hole",
+                Printable(smallest),
+                Printable(largest),
+                place.meta.uid,
+                place.level,
+                place.epoch,
+                id.level,
+                run.epoch
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Rule 7, for a table that comes from nowhere.
+fn check_arrival(version: &Version, added: &AddedPlace) -> Result<()> {
+    let AddedPlace { part, place } = added;
+    let id = run_at(*part, place);
+    let mut lists = version.lists().filter(|(of, ..)| *of == id);
+    if lists.all(|(_, _, list)| list.is_hidden(&place.meta.smallest, &place.meta.largest)) {
+        return Ok(());
+    }
+    let uid = place.meta.uid;
+    Err(refused(format_args!("table {uid} comes into a run whose buffer list does not have it")))
+}
+
+/// Rule 8.
+fn check_lists(keyspace: &KeyspaceVersion) -> Result<()> {
+    let most = keyspace.options.compaction.level_sizes().level_ratio as usize;
+    for (id, _, list) in keyspace.version.lists() {
+        let fault = if !keyspace.options.compaction_buffer.is_on(id.level) {
+            "which its options do not allow"
+        } else if list.runs().iter().filter(|run| !run.tables.is_empty()).count() > most {
+            "of more buffered runs than a level is larger than the one above"
+        } else if list.runs().iter().rev().skip(1).any(|run| run.tables.is_empty()) {
+            "with a buffered run without tables that is not the oldest"
+        } else {
+            continue;
+        };
+        let name = &keyspace.name;
+        return Err(refused(format_args!("a run of keyspace {name:?} has a buffer list {fault}")));
     }
     Ok(())
 }

@@ -12,9 +12,10 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::buffer_list::ListCounts;
 use super::options::{decode_options, encode_options};
 use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
@@ -72,15 +73,62 @@ pub(crate) struct KeyspaceEdit {
     pub(crate) cursors: BTreeMap<Level, Option<Vec<u8>>>,
     /// This keyspace needs the write-ahead log from here on only.
     pub(crate) flushed: Option<Flushed>,
+    /// Changes of buffer lists, in this order, after all of the above. Filled in by
+    /// `VersionSet::apply`, except in a base.
+    pub(crate) lists: Vec<ListChange>,
+    /// What `VersionSet::apply` is to consider for `lists`. Not stored.
+    pub(crate) requests: ListRequests,
+}
+
+/// A change of a run's buffer list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ListChange {
+    /// The table, which is in the tree or in a list or is described here, joins the newest buffered
+    /// run, or begins a new one.
+    Append { run: RunId, uid: TableUid, begins_run: bool, meta: Option<Arc<TableMeta>> },
+    /// A hole in the newest buffered run.
+    Hole { run: RunId, smallest: Vec<u8>, largest: Vec<u8> },
+    /// The table leaves its buffered run, and leaves a hole.
+    Trim { run: RunId, uid: TableUid },
+    /// The list's counters.
+    Count { run: RunId, counts: ListCounts },
+    /// Everything leaves the list.
+    Drop { run: RunId },
+}
+
+impl ListChange {
+    /// The run whose list changes.
+    pub(crate) fn run(&self) -> RunId {
+        match self {
+            Self::Append { run, .. }
+            | Self::Hole { run, .. }
+            | Self::Trim { run, .. }
+            | Self::Count { run, .. }
+            | Self::Drop { run } => *run,
+        }
+    }
+}
+
+/// What a job says or asks about buffer lists; what becomes of it depends on the root that its edit
+/// meets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListRequests {
+    /// Entries that the merge found shadowed.
+    pub(crate) shadowed: u64,
+    /// Tables that should leave their lists, if they are in one still.
+    pub(crate) trim: BTreeSet<TableUid>,
+    /// Whether all lists should be dropped.
+    pub(crate) drop: bool,
 }
 
 impl KeyspaceEdit {
     /// Whether the tree or its options change, not just the log start.
     pub(crate) fn changes_tree(&self) -> bool {
-        let Self { create, drop, options, rotated, removed, added, cursors, flushed: _ } = self;
+        let Self { create, drop, options, rotated, removed, added, cursors, .. } = self;
         let fate = create.is_some() || *drop || options.is_some();
         let tables = !rotated.is_empty() || !removed.is_empty() || !added.is_empty();
-        fate || tables || !cursors.is_empty()
+        let requests = self.requests != ListRequests::default();
+        fate || tables || !cursors.is_empty() || !self.lists.is_empty() || requests
     }
 }
 
@@ -183,8 +231,11 @@ const TAG_CURSOR: u64 = 14;
 const TAG_FLUSHED: u64 = 16;
 const TAG_KEY_ORDER: u64 = 18;
 const TAG_ROTATE: u64 = 24;
-// Reserved: 20 timestamp length, 22 merge operator name, 26 append to a buffer list, 28 hole,
-// 30 floor, 32 freeze a buffer list, 34 drop a buffer list, 36 claim, 38 mask.
+const TAG_LIST_APPEND: u64 = 26;
+const TAG_LIST_HOLE: u64 = 28;
+const TAG_LIST_COUNTS: u64 = 32;
+const TAG_LIST_DROP: u64 = 34;
+// Reserved: 20 timestamp length, 22 merge operator name, 36 claim; for good: 30 floor, 38 mask.
 
 // Tags of a removed table.
 const TAG_REMOVED_LEVEL: u64 = 2;
@@ -214,6 +265,22 @@ const TAG_CURSOR_KEY: u64 = 4;
 const TAG_FLUSHED_LOG_START: u64 = 2;
 const TAG_FLUSHED_SEQ: u64 = 4;
 const TAG_FLUSHED_DURABLE_LSN: u64 = 6;
+
+// Tags of all changes of a buffer list.
+const TAG_LIST_LEVEL: u64 = 2;
+const TAG_LIST_PART: u64 = 4;
+const TAG_LIST_EPOCH: u64 = 6;
+// Tags of an append, and of the hole of a trimmed table.
+const TAG_LIST_UID: u64 = 8;
+const TAG_LIST_BEGINS_RUN: u64 = 10;
+const TAG_LIST_META: u64 = 12;
+// Tags of any other hole.
+const TAG_LIST_SMALLEST: u64 = 14;
+const TAG_LIST_LARGEST: u64 = 16;
+// Tags of counters.
+const TAG_LIST_APPENDED: u64 = 18;
+const TAG_LIST_SHADOWED: u64 = 20;
+const TAG_LIST_QUIET: u64 = 22;
 
 const RECORD: &str = "version edit";
 
@@ -333,6 +400,53 @@ impl KeyspaceEdit {
             put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn.get());
             put_field(buf, TAG_FLUSHED, &part);
         }
+        for change in &self.lists {
+            part.clear();
+            let tag = change.encode(&mut part);
+            put_field(buf, tag, &part);
+        }
+    }
+}
+
+impl ListChange {
+    /// Appends the record; returns its tag in the keyspace.
+    fn encode(&self, buf: &mut Vec<u8>) -> u64 {
+        let run = self.run();
+        put_level(buf, TAG_LIST_LEVEL, run.level);
+        put_part(buf, TAG_LIST_PART, run.part);
+        put_number(buf, TAG_LIST_EPOCH, run.epoch.get());
+        match self {
+            Self::Append { run: _, uid, begins_run, meta } => {
+                put_number(buf, TAG_LIST_UID, uid.get());
+                if *begins_run {
+                    put_field(buf, TAG_LIST_BEGINS_RUN, &[]);
+                }
+                if let Some(meta) = meta {
+                    let mut bytes = Vec::new();
+                    meta.encode(&mut bytes);
+                    put_field(buf, TAG_LIST_META, &bytes);
+                }
+                TAG_LIST_APPEND
+            }
+            Self::Hole { run: _, smallest, largest } => {
+                put_field(buf, TAG_LIST_SMALLEST, smallest);
+                put_field(buf, TAG_LIST_LARGEST, largest);
+                TAG_LIST_HOLE
+            }
+            Self::Trim { run: _, uid } => {
+                put_number(buf, TAG_LIST_UID, uid.get());
+                TAG_LIST_HOLE
+            }
+            Self::Count { run: _, counts: ListCounts { appended, shadowed, quiet } } => {
+                put_number(buf, TAG_LIST_APPENDED, *appended);
+                put_number(buf, TAG_LIST_SHADOWED, *shadowed);
+                if *quiet {
+                    put_field(buf, TAG_LIST_QUIET, &[]);
+                }
+                TAG_LIST_COUNTS
+            }
+            Self::Drop { run: _ } => TAG_LIST_DROP,
+        }
     }
 }
 
@@ -437,6 +551,9 @@ impl Decoder<'_> {
                 }
                 TAG_FLUSHED => edit.flushed = Some(self.flushed(content)?),
                 TAG_KEY_ORDER => self.key_order(content)?,
+                TAG_LIST_APPEND | TAG_LIST_HOLE | TAG_LIST_COUNTS | TAG_LIST_DROP => {
+                    edit.lists.push(self.list_change(tag, content)?);
+                }
                 _ => unknown(RECORD, tag)?,
             }
         }
@@ -501,6 +618,55 @@ impl Decoder<'_> {
             }
             _ => Err(self.damaged("adds a table without level, epoch or description")),
         }
+    }
+
+    fn list_change(&self, change: u64, bytes: &[u8]) -> Result<ListChange> {
+        let (mut level, mut part, mut epoch) = (None, PartKind::Filling, None);
+        let (mut uid, mut begins_run, mut meta) = (None, false, None);
+        let (mut smallest, mut largest) = (None, None);
+        let (mut appended, mut shadowed, mut quiet) = (None, None, false);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_LIST_LEVEL => level = Some(self.level(content)?),
+                TAG_LIST_PART => part = self.part(content)?,
+                TAG_LIST_EPOCH => epoch = Some(self.epoch(content)?),
+                TAG_LIST_UID => uid = Some(self.uid(content)?),
+                TAG_LIST_BEGINS_RUN => begins_run = true,
+                TAG_LIST_META => {
+                    meta = Some(Arc::new(TableMeta::decode(content, self.file, self.offset)?));
+                }
+                TAG_LIST_SMALLEST => smallest = Some(self.key(content)?),
+                TAG_LIST_LARGEST => largest = Some(self.key(content)?),
+                TAG_LIST_APPENDED => appended = Some(self.number(content)?),
+                TAG_LIST_SHADOWED => shadowed = Some(self.number(content)?),
+                TAG_LIST_QUIET => quiet = true,
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        let run = level.zip(epoch).map(|(level, epoch)| RunId { level, part, epoch });
+        let run =
+            run.ok_or_else(|| self.damaged("changes a buffer list without naming its run"))?;
+        let counts = appended.zip(shadowed);
+        let counts = counts.map(|(appended, shadowed)| ListCounts { appended, shadowed, quiet });
+        let changed = match change {
+            TAG_LIST_APPEND => uid.map(|uid| ListChange::Append { run, uid, begins_run, meta }),
+            TAG_LIST_HOLE => match (uid, smallest.zip(largest)) {
+                (Some(uid), None) => Some(ListChange::Trim { run, uid }),
+                (None, Some((smallest, largest))) => {
+                    Some(ListChange::Hole { run, smallest, largest })
+                }
+                _ => None,
+            },
+            TAG_LIST_COUNTS => counts.map(|counts| ListChange::Count { run, counts }),
+            _ => Some(ListChange::Drop { run }),
+        };
+        changed.ok_or_else(|| self.damaged("changes a buffer list without saying how"))
+    }
+
+    fn key(&self, content: &[u8]) -> Result<Vec<u8>> {
+        let fits = content.len() <= KEY_BYTES_MAX;
+        fits.then(|| content.to_vec()).ok_or_else(|| self.damaged("has a key too long"))
     }
 
     fn rotation(&self, bytes: &[u8]) -> Result<(Level, Rotation)> {

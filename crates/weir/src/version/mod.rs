@@ -4,11 +4,13 @@
 //! Not here: picking compactions (`compaction`), reading and writing entries (`read`, `table`),
 //! freeing obsolete tables (`state`).
 //!
-//! An edit (`edit`) is applied to a root (`root`), checked (`check`), made durable (`set`,
-//! `base_log`) and published; policies see shapes (`shape`), readers see runs (`run`,
+//! An edit (`edit`) gets what it does to buffer lists (`buffer_effects`), is applied to a root
+//! (`root`), checked (`check`), made durable (`set`, `base_log`) and published; policies see shapes (`shape`), readers see runs (`run`,
 //! `run_cursor`).
 
 mod base_log;
+mod buffer_effects;
+pub(crate) mod buffer_list;
 mod check;
 pub(crate) mod edit;
 pub(crate) mod keyspaces;

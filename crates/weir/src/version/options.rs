@@ -8,11 +8,16 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::time::Duration;
+
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::options::compaction::LevelSizes;
-use crate::options::{CompactionPolicy, Compression, Filters, Options, RunsOptions, WarmUp};
+use crate::options::{
+    CompactionBuffer, CompactionPolicy, Compression, Filters, Options, RunsOptions, TrimOptions,
+    WarmUp,
+};
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
 const TAG_WRITE_BUFFER_ENTRIES: u64 = 3;
@@ -29,6 +34,9 @@ const TAG_RUNS_PER_LEVEL: u64 = 19;
 const TAG_FILTERS: u64 = 21;
 const TAG_WARM_UP: u64 = 23;
 const TAG_EXPECTED_BYTES: u64 = 25;
+const TAG_COMPACTION_BUFFER: u64 = 6;
+const TAG_TRIM_THRESHOLD: u64 = 27;
+const TAG_TRIM_INTERVAL: u64 = 29;
 
 const RECORD: &str = "keyspace option";
 
@@ -87,6 +95,25 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     if let Some(sizes) = sizes {
         put_number(buf, TAG_EXPECTED_BYTES, sizes.expected_bytes);
     }
+    // A store without a buffer stays readable for versions that know none.
+    if options.compaction_buffer != CompactionBuffer::Off {
+        put_number(buf, TAG_COMPACTION_BUFFER, buffer_number(options.compaction_buffer));
+    }
+    if let CompactionBuffer::Trimmed(TrimOptions { threshold, interval }) =
+        options.compaction_buffer
+    {
+        put_field(buf, TAG_TRIM_THRESHOLD, &threshold.to_le_bytes());
+        let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        put_number(buf, TAG_TRIM_INTERVAL, micros);
+    }
+}
+
+fn buffer_number(buffer: CompactionBuffer) -> u64 {
+    match buffer {
+        CompactionBuffer::Off => 0,
+        CompactionBuffer::Cascade => 1,
+        CompactionBuffer::Trimmed(_) => 2,
+    }
 }
 
 /// Decodes the tagged form: all of `bytes`, which lie in a record at `offset` of `file`.
@@ -98,6 +125,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
     let damaged = |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
     let mut options = Options::default();
     let (mut sizes, mut runs) = (LevelSizes::DEFAULT, RunsOptions::DEFAULT);
+    let mut trim = TrimOptions::default();
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let (tag, content) = next_field(&mut reader).ok_or_else(|| damaged("is cut off"))?;
@@ -130,10 +158,20 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
             TAG_FILTERS => options.filters = decode_filters(wide()?),
             TAG_WARM_UP => options.warm_up = decode_warm_up(wide()?),
             TAG_EXPECTED_BYTES => sizes.expected_bytes = wide()?,
+            TAG_COMPACTION_BUFFER => options.compaction_buffer = decode_buffer(wide()?)?,
+            TAG_TRIM_THRESHOLD => {
+                let bits = <[u8; 4]>::try_from(content);
+                let bits = bits.map_err(|_| damaged("has a threshold that is no number"))?;
+                trim.threshold = f32::from_le_bytes(bits);
+            }
+            TAG_TRIM_INTERVAL => trim.interval = Duration::from_micros(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }
     options.compaction = options.compaction.assembled(sizes, runs);
+    if let CompactionBuffer::Trimmed(options) = &mut options.compaction_buffer {
+        *options = trim;
+    }
     options.check_ranges().map_err(|error| out_of_range(&error, file))?;
     Ok(options)
 }
@@ -163,6 +201,18 @@ fn decode_warm_up(value: u64) -> WarmUp {
         2 => WarmUp::HandOff,
         _ => WarmUp::None,
     }
+}
+
+fn decode_buffer(value: u64) -> Result<CompactionBuffer> {
+    let known = CompactionBuffer::ALL.into_iter().find(|&buffer| buffer_number(buffer) == value);
+    known.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "compaction buffer {value} is not one that this version knows; use a newer Weir"
+            ),
+        )
+    })
 }
 
 fn decode_policy(value: u64) -> Result<CompactionPolicy> {

@@ -3,8 +3,8 @@
 //! Pure: no I/O, no locks. Not here: the order of edits and their durability (`set`), the rules of
 //! the tree (`check`).
 //!
-//! Invariants: (1) a root never changes; (2) a table is in one place: one keyspace, one level, one
-//! run; (3) `next_*` and `last_seq` never decrease, so uids, data epochs and keyspace ids are never
+//! Invariants: (1) a root never changes; (2) a table is in one run of one keyspace, in one buffer
+//! list, or in one of both, with one reader (H13); (3) `next_*` and `last_seq` never decrease, so uids, data epochs and keyspace ids are never
 //! reused.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
@@ -12,13 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::edit::{AddedTable, KeyspaceEdit, Rotation, VersionEdit};
+use super::buffer_list::{BufferList, ListInEdit, ListStep};
+use super::edit::{AddedTable, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::{KeyspaceVersion, Keyspaces};
 use super::run::{LevelRuns, Part, Run, Version};
 use super::shape::{PartKind, RunId};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, PerLevel, TableUid};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
@@ -77,7 +78,7 @@ impl Root {
 
     /// The place of every table.
     pub(super) fn places(&self) -> Places {
-        let mut places = Places::new();
+        let mut places = Places::default();
         for state in self.keyspaces.iter() {
             let keyspace = state.id;
             for (level, runs) in state.version.levels().iter() {
@@ -85,18 +86,38 @@ impl Root {
                     for (meta, table) in run.tables.iter() {
                         let (meta, table) = (Arc::clone(meta), Arc::clone(table));
                         let place = Place { keyspace, level, epoch: run.epoch, meta, table };
-                        let other = places.insert(place.meta.uid, place);
+                        let other = places.tables.insert(place.meta.uid, place);
                         assert!(other.is_none(), "two tables have one uid: {other:?}");
                     }
                 }
+            }
+            for table in state.version.listed_tables() {
+                let listed = Listed { keyspace, table: Arc::clone(table) };
+                let other = places.listed.insert(table.meta().uid, listed);
+                assert!(other.is_none(), "a table is in two lists: {other:?}");
             }
         }
         places
     }
 
-    /// All tables of all keyspaces.
+    /// The tables of all keyspaces' trees, without those that are in buffer lists alone.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.keyspaces.iter().flat_map(|keyspace| keyspace.version.tables())
+    }
+
+    /// The same without buffer lists.
+    pub(super) fn without_lists(&self) -> Self {
+        let mut root = self.clone();
+        for keyspace in self.keyspaces.iter().filter(|k| k.version.lists().next().is_some()) {
+            let version = Arc::new(keyspace.version.without_lists());
+            root.keyspaces.insert(Arc::new(KeyspaceVersion { version, ..(**keyspace).clone() }));
+        }
+        root
+    }
+
+    /// All tables of all keyspaces, once each, whatever they are for.
+    pub(crate) fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.keyspaces.iter().flat_map(|keyspace| keyspace.version.all_tables())
     }
 }
 
@@ -111,8 +132,39 @@ pub(super) struct Place {
     pub(super) table: Arc<Table>,
 }
 
+/// A table of a buffer list.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) table: Arc<Table>,
+}
+
 /// The place of every table of the newest root, so that an edit names tables by uid alone.
-pub(super) type Places = BTreeMap<TableUid, Place>;
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Those of trees.
+    pub(super) tables: BTreeMap<TableUid, Place>,
+    /// Those of buffer lists; some are in a tree too.
+    pub(super) listed: BTreeMap<TableUid, Listed>,
+}
+
+impl Places {
+    /// The place of a table in its tree.
+    pub(super) fn get(&self, uid: TableUid) -> Option<&Place> {
+        self.tables.get(&uid)
+    }
+
+    /// Whether a root names the table.
+    pub(super) fn contains(&self, uid: TableUid) -> bool {
+        self.tables.contains_key(&uid) || self.listed.contains_key(&uid)
+    }
+
+    /// Number of tables, in trees or lists.
+    pub(super) fn len(&self) -> usize {
+        let in_both = self.listed.keys().filter(|uid| self.tables.contains_key(uid)).count();
+        self.tables.len() + self.listed.len() - in_both
+    }
+}
 
 /// The place of an added table.
 #[derive(Debug)]
@@ -125,23 +177,45 @@ pub(super) struct AddedPlace {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) added: Vec<AddedPlace>,
-    /// Tables that the root no longer names.
+    /// Places that became free: the table moved into no other one of a tree.
     pub(super) removed: Vec<Place>,
+    /// Tables that left their list.
+    pub(super) unlisted: BTreeMap<TableUid, Arc<Table>>,
+    /// Tables that came into a list, of those that left another one too.
+    pub(super) listed: BTreeMap<TableUid, Listed>,
 }
 
 impl Changes {
-    /// Updates `places` to the root after the changes.
-    pub(super) fn install(&self, places: &mut Places) {
-        for Place { meta, .. } in &self.removed {
-            assert!(places.remove(&meta.uid).is_some(), "removed table {} had no place", meta.uid);
+    fn unlist<'a>(&mut self, tables: impl Iterator<Item = &'a Arc<Table>>) {
+        self.unlisted.extend(tables.map(|table| (table.meta().uid, Arc::clone(table))));
+    }
+
+    /// Updates `places` to the root after the changes. Returns the tables that this root no longer
+    /// names.
+    pub(super) fn install(&self, places: &mut Places) -> Vec<Arc<Table>> {
+        let mut gone: BTreeMap<TableUid, &Arc<Table>> =
+            self.unlisted.iter().map(|(&uid, table)| (uid, table)).collect();
+        for Place { meta, table, .. } in &self.removed {
+            let had = places.tables.remove(&meta.uid);
+            assert!(had.is_some(), "removed table {} had no place", meta.uid);
+            gone.insert(meta.uid, table);
         }
         for AddedPlace { place, .. } in &self.added {
-            let moved = places.insert(place.meta.uid, place.clone());
+            let moved = places.tables.insert(place.meta.uid, place.clone());
             assert!(
                 moved.as_ref().is_none_or(|from| Arc::ptr_eq(&from.table, &place.table)),
                 "two tables have one uid: {moved:?} and {place:?}"
             );
         }
+        for uid in self.unlisted.keys() {
+            assert!(places.listed.remove(uid).is_some(), "table {uid} left no list");
+        }
+        for (&uid, listed) in &self.listed {
+            let other = places.listed.insert(uid, listed.clone());
+            assert!(other.is_none(), "a table is in two lists: {other:?}");
+        }
+        gone.retain(|&uid, _| !places.contains(uid));
+        gone.into_values().cloned().collect()
     }
 }
 
@@ -259,10 +333,11 @@ impl Root {
         }
         for table in keyspace.version.tables() {
             let uid = table.meta().uid;
-            let place = places.get(&uid);
+            let place = places.get(uid);
             assert!(place.is_some(), "table {uid} of a dropped keyspace has no place");
             changes.removed.extend(place.cloned());
         }
+        changes.unlist(keyspace.version.listed_tables());
         self.keyspaces.remove(keyspace.id);
         Ok(())
     }
@@ -307,7 +382,8 @@ fn change_keyspace(
         changed.flushed_seq = flushed.flushed_seq;
     }
     let runs = run_changes(keyspace.id, edit, places, open, changes)?;
-    if runs.is_empty() && edit.cursors.is_empty() && edit.rotated.is_empty() {
+    let same_tables = runs.is_empty() && edit.rotated.is_empty();
+    if same_tables && edit.cursors.is_empty() && edit.lists.is_empty() {
         return Ok(changed);
     }
     let mut levels = keyspace.version.levels().clone();
@@ -315,8 +391,12 @@ fn change_keyspace(
         rotate(&mut levels[level], level, *rotation)?;
     }
     for (run, change) in runs {
-        change_run(&mut levels[run.level], run, change)?;
+        if let Some(list) = change_run(&mut levels[run.level], run, change)? {
+            changes.unlist(list.tables().map(|(_, table)| table));
+        }
     }
+    let lists = ListEdit { keyspace: keyspace.id, places, open };
+    lists.apply(&mut levels, &edit.lists, changes)?;
     for level in levels.values_mut() {
         level.draining = level.draining.take().filter(|part| !part.runs.is_empty());
     }
@@ -361,7 +441,7 @@ fn run_changes(
     let mut removed_at: BTreeMap<TableUid, &Place> = BTreeMap::new();
     for removed in &edit.removed {
         let place = places
-            .get(&removed.uid)
+            .get(removed.uid)
             .filter(|place| (place.keyspace, place.level) == (keyspace, removed.level));
         let Some(place) = place else {
             return Err(refused(format_args!(
@@ -389,7 +469,7 @@ fn run_changes(
             Some(place) if place.meta == *meta => {
                 (Arc::clone(&place.meta), Arc::clone(&place.table))
             }
-            None if !places.contains_key(&meta.uid) => (Arc::clone(meta), open(meta)),
+            None if !places.contains(meta.uid) => (Arc::clone(meta), open(meta)),
             _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
         };
         let RunId { level, part, epoch } = *run;
@@ -417,7 +497,7 @@ fn change_run(
     level: &mut LevelRuns,
     RunId { level: level_index, part, epoch }: RunId,
     mut change: RunChange,
-) -> Result<()> {
+) -> Result<Option<Arc<BufferList>>> {
     let part = part_mut(level, level_index, part)?;
     // Newest first: epochs descend.
     let at = part.runs.partition_point(|run| run.epoch > epoch);
@@ -446,15 +526,118 @@ fn change_run(
             Printable(&b.smallest)
         ))
     })?;
-    match (existing.is_some(), tables.is_empty()) {
-        (true, true) => drop(part.runs.remove(at)),
-        (true, false) => {
+    match (existing, tables.is_empty()) {
+        (Some(run), true) => {
+            part.runs.remove(at);
+            return Ok(run.list.clone());
+        }
+        (Some(existing), false) => {
             if let Some(run) = part.runs.get_mut(at) {
-                *run = Arc::new(Run { epoch, tables });
+                *run = Arc::new(Run { epoch, tables, list: existing.list.clone() });
             }
         }
-        (false, true) => {}
-        (false, false) => part.runs.insert(at, Arc::new(Run { epoch, tables })),
+        (None, true) => {}
+        (None, false) => part.runs.insert(at, Arc::new(Run { epoch, tables, list: None })),
     }
-    Ok(())
+    Ok(None)
+}
+
+/// The changes of the buffer lists of one keyspace.
+struct ListEdit<'a> {
+    keyspace: KeyspaceId,
+    places: &'a Places,
+    open: &'a dyn Fn(&Arc<TableMeta>) -> Arc<Table>,
+}
+
+impl ListEdit<'_> {
+    fn apply(
+        &self,
+        levels: &mut PerLevel<LevelRuns>,
+        list_changes: &[ListChange],
+        changes: &mut Changes,
+    ) -> Result<()> {
+        let mut by_run: BTreeMap<RunId, Vec<&ListChange>> = BTreeMap::new();
+        list_changes.iter().for_each(|c| by_run.entry(c.run()).or_default().push(c));
+        for (id, list_changes) in by_run {
+            let part = part_mut(&mut levels[id.level], id.level, id.part)?;
+            let run = part.runs.iter_mut().find(|run| run.epoch == id.epoch);
+            let Some(run) = run else {
+                return Err(refused(format_args!("a buffer list of {id:?}, which is no run")));
+            };
+            let mut list = ListInEdit::of(run.list.as_deref());
+            for change in list_changes {
+                let what = |what| refused(format_args!("in the buffer list of {id:?}, {what}"));
+                list.step(self.step(change)?).map_err(what)?;
+            }
+            let list = list.finish().map_err(|Overlap(a, b)| {
+                let (a, b) = (a.uid, b.uid);
+                refused(format_args!("tables {a} and {b} overlap in a buffer list of {id:?}"))
+            })?;
+            self.note(run.list.as_deref(), list.as_ref(), changes)?;
+            *run = Arc::new(Run {
+                epoch: run.epoch,
+                tables: run.tables.clone(),
+                list: list.map(Arc::new),
+            });
+        }
+        Ok(())
+    }
+
+    /// A change, with the tables that it names.
+    fn step(&self, change: &ListChange) -> Result<ListStep> {
+        Ok(match change {
+            ListChange::Append { run: _, uid, begins_run, meta } => {
+                let there = self.places.get(*uid).map(|place| (place.keyspace, &place.table));
+                let listed = self.places.listed.get(uid);
+                let there = there.or(listed.map(|listed| (listed.keyspace, &listed.table)));
+                let table = match (there, meta) {
+                    (Some((keyspace, table)), meta)
+                        if keyspace == self.keyspace
+                            && meta.as_ref().is_none_or(|meta| **meta == *table.meta()) =>
+                    {
+                        Arc::clone(table)
+                    }
+                    (None, Some(meta)) if meta.uid == *uid => (self.open)(meta),
+                    _ => return Err(refused(format_args!("no table {uid} to append to a list"))),
+                };
+                let meta = Arc::clone(table.shared_meta());
+                ListStep::Append { meta, table, begins_run: *begins_run }
+            }
+            ListChange::Hole { run: _, smallest, largest } => {
+                ListStep::Hole { smallest: smallest.clone(), largest: largest.clone() }
+            }
+            ListChange::Trim { run: _, uid } => ListStep::Trim(*uid),
+            ListChange::Count { run: _, counts } => ListStep::Count(*counts),
+            ListChange::Drop { run: _ } => ListStep::Drop,
+        })
+    }
+
+    /// Notes which tables came into a list and which left it.
+    fn note(
+        &self,
+        before: Option<&BufferList>,
+        after: Option<&BufferList>,
+        changes: &mut Changes,
+    ) -> Result<()> {
+        let tables = |list: Option<&BufferList>| -> BTreeMap<TableUid, Arc<Table>> {
+            let tables = list.into_iter().flat_map(BufferList::tables);
+            tables.map(|(meta, table)| (meta.uid, Arc::clone(table))).collect()
+        };
+        let (before, after) = (tables(before), tables(after));
+        for (uid, table) in &before {
+            if !after.contains_key(uid) {
+                changes.unlisted.insert(*uid, Arc::clone(table));
+            }
+        }
+        for (uid, table) in after {
+            if before.contains_key(&uid) {
+                continue;
+            }
+            let listed = Listed { keyspace: self.keyspace, table };
+            if changes.listed.insert(uid, listed).is_some() {
+                return Err(refused(format_args!("table {uid} comes into two lists")));
+            }
+        }
+        Ok(())
+    }
 }

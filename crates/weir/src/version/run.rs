@@ -10,9 +10,9 @@
 //! (H22, H23, H40; `check` keeps it through every edit).
 //!
 //! The edit that merges a table of a draining part into the next level removes the whole table, so
-//! a run holds exactly the entries that it answers for. A lower bound of a draining run's valid
-//! keys is needed only where older copies of moved tables are kept beside it: with buffer lists,
-//! not before.
+//! a run holds exactly the entries that it answers for. Its buffer list may still hold older copies
+//! of what has left; they are under holes, and no reader asks a list for a key that no table of the
+//! run may hold (H5, H6).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -20,7 +20,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::shape::{LevelShape, PartKind, PartShape, RunShape, Shape};
+use super::buffer_list::BufferList;
+use super::shape::{LevelShape, PartKind, PartShape, RunId, RunShape, Shape};
 use super::tables::{TableList, Totals};
 use crate::base::ids::{DataEpoch, PerLevel, TableUid};
 use crate::base::key::Seq;
@@ -34,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) epoch: DataEpoch,
     /// The tables.
     pub(crate) tables: TableList<Arc<Table>>,
+    /// Its buffer list: older forms of its tables, which serve reads where they can.
+    pub(crate) list: Option<Arc<BufferList>>,
 }
 
 impl Run {
@@ -182,9 +185,59 @@ impl Version {
         self.levels.values().fold(Totals::default(), |sum, level| sum.plus(level.totals()))
     }
 
-    /// All tables: newest run first, in key order within a run.
+    /// The tables of the tree: newest run first, in key order within a run. Not those that are in
+    /// buffer lists alone.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.runs_newest_first().flat_map(|run| run.tables.iter().map(|(_, table)| table))
+    }
+
+    /// The tables of the buffer lists. One that is in the tree too (a moved one) is among them.
+    pub(crate) fn listed_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        let lists = self.runs_newest_first().filter_map(|run| run.list.as_deref());
+        lists.flat_map(|list| list.tables().map(|(_, table)| table))
+    }
+
+    /// All tables, once each, whatever they are for.
+    pub(crate) fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        let mut seen = BTreeSet::new();
+        let listed = self.listed_tables();
+        let listed = listed.filter(move |table| seen.insert(table.meta().uid));
+        // A table is in one run at most.
+        let in_tree: BTreeSet<TableUid> = match self.has_lists() {
+            true => self.tables().map(|table| table.meta().uid).collect(),
+            false => BTreeSet::new(),
+        };
+        self.tables().chain(listed.filter(move |table| !in_tree.contains(&table.meta().uid)))
+    }
+
+    /// The buffer lists with their runs, newest data first.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (RunId, &Arc<Run>, &BufferList)> {
+        let runs = self.levels.iter().flat_map(|(level, runs)| {
+            runs.runs().map(move |(part, run)| (RunId { level, part, epoch: run.epoch }, run))
+        });
+        runs.filter_map(|(id, run)| Some((id, run, run.list.as_deref()?)))
+    }
+
+    /// The same tree without buffer lists.
+    pub(super) fn without_lists(&self) -> Self {
+        let without = |part: &Part| Part {
+            runs: part
+                .runs
+                .iter()
+                .map(|run| Arc::new(Run { list: None, ..(**run).clone() }))
+                .collect(),
+            ..part.clone()
+        };
+        Self::new(self.levels.each(|level| LevelRuns {
+            filling: without(&level.filling),
+            draining: level.draining.as_ref().map(without),
+            cursor: level.cursor.clone(),
+        }))
+    }
+
+    /// Whether a run has a buffer list with tables.
+    pub(crate) fn has_lists(&self) -> bool {
+        self.listed_tables().next().is_some()
     }
 
     /// Number of tables. O(runs).

@@ -10,15 +10,16 @@
 use std::sync::Arc;
 
 use super::run::Run;
+use super::tables::TableList;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare};
-use crate::table::{CursorOptions, TableCursor, touch};
+use crate::table::{CursorOptions, Table, TableCursor, touch};
 
 /// A position in a run.
 pub(crate) struct RunCursor {
-    run: Arc<Run>,
+    tables: TableList<Arc<Table>>,
     options: CursorOptions,
     /// Index of the table of `inner`.
     index: usize,
@@ -29,17 +30,22 @@ pub(crate) struct RunCursor {
 
 impl Run {
     /// A cursor over all tables, one after the other.
-    pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> RunCursor {
-        RunCursor { run: Arc::clone(self), options, index: 0, inner: None, cached_bytes: 0 }
+    pub(crate) fn cursor(&self, options: CursorOptions) -> RunCursor {
+        RunCursor::over(self.tables.clone(), options)
     }
 }
 
 impl RunCursor {
+    /// A cursor over these tables, one after the other.
+    pub(crate) fn over(tables: TableList<Arc<Table>>, options: CursorOptions) -> Self {
+        Self { tables, options, index: 0, inner: None, cached_bytes: 0 }
+    }
+
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.
     fn enter(&mut self, index: usize) -> Option<&mut TableCursor> {
         if self.inner.is_none() || self.index != index {
             let options = self.options;
-            let table = self.run.tables.get(index);
+            let table = self.tables.get(index);
             table.iter().for_each(|_| touch());
             self.cached_bytes = self.cached_bytes();
             self.inner = table.map(|(_, table)| table.cursor(options));
@@ -110,14 +116,14 @@ impl Cursor for RunCursor {
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {
-        let index = self.run.tables.lower_bound(key);
+        let index = self.tables.lower_bound(key);
         if let Some(inner) = self.enter(index) {
             inner.approach(key, seq);
         }
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
-        let index = self.run.tables.lower_bound(key);
+        let index = self.tables.lower_bound(key);
         if let Some(inner) = self.enter(index) {
             inner.seek(key, seq);
         }
@@ -125,9 +131,9 @@ impl Cursor for RunCursor {
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
-        let index = self.run.tables.lower_bound(key);
+        let index = self.tables.lower_bound(key);
         let starts_before =
-            self.run.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
+            self.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
         if starts_before {
             if let Some(inner) = self.enter(index) {
                 inner.seek_for_prev(key, seq);
@@ -150,7 +156,7 @@ impl Cursor for RunCursor {
     }
 
     fn seek_to_last(&mut self) {
-        let Some(last) = self.run.tables.len().checked_sub(1) else { return };
+        let Some(last) = self.tables.len().checked_sub(1) else { return };
         if let Some(inner) = self.enter(last) {
             inner.seek_to_last();
         }

@@ -22,10 +22,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::base_log::{self, BaseLog};
+use super::buffer_effects::effects;
 use super::check;
-use super::edit::VersionEdit;
+use super::edit::{KeyspaceEdit, VersionEdit};
 use super::record::RootRecord;
-use super::root::{Changes, Places, Root};
+use super::root::{Places, Root};
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, SegmentNumber, TableUid};
 use crate::base::memory::Accountant;
@@ -81,10 +82,10 @@ impl Installed {
     /// The files of removed tables are deleted: none may have a place in the root.
     fn assert_removed(&self, places: &Places) {
         for table in &self.removed {
-            let place = places.get(&table.meta().uid);
-            assert!(place.is_none(), "a removed table is still in the tree: {place:?}");
+            let named = places.contains(table.meta().uid);
+            assert!(!named, "a removed table is still in the tree or in a list: {table:?}");
         }
-        debug_assert_eq!(places.len(), self.root.tables().count(), "places and tables differ");
+        debug_assert_eq!(places.len(), self.root.all_tables().count(), "places and tables differ");
     }
 }
 
@@ -196,7 +197,7 @@ impl VersionSet {
         }
         let mut root = Root::empty(lineage, hash_seed);
         root.opening = 1;
-        let places = Places::new();
+        let places = Places::default();
         let open = |meta: &Arc<TableMeta>| context.open(meta, hash_seed);
         let (root, changes) = root.apply(initial, &places, &open)?;
         check::check_tables(&root, &changes)?;
@@ -255,6 +256,8 @@ impl VersionSet {
         last_log: SegmentNumber,
     ) -> Result<Self> {
         let open = |meta: &Arc<TableMeta>| context.open(meta, root.hash_seed);
+        // Lists are copies: nobody misses them, and nobody need trust them after a repair.
+        let root = root.without_lists();
         let mut places = root.places();
         let (next, changed) = root.apply(changes, &places, &open)?;
         check::check_tables(&next, &changed)?;
@@ -356,7 +359,9 @@ impl VersionSet {
     /// later it may belong to a job or to a reader of an older version.
     #[cfg(test)]
     pub(crate) fn live_tables(&self) -> std::collections::BTreeSet<TableUid> {
-        self.install.lock().places.keys().copied().collect()
+        let install = self.install.lock();
+        let Places { tables, listed } = &install.places;
+        tables.keys().chain(listed.keys()).copied().collect()
     }
 
     /// Number of the version log in use; `None` if the store was opened for reading only.
@@ -417,6 +422,7 @@ impl VersionSet {
         edit.next_epoch = Some(DataEpoch::new(self.next_epoch.load(Ordering::Relaxed)));
         edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
         let old = self.current();
+        decide_lists(&old, &mut edit, &install.places);
         let open = |meta: &Arc<TableMeta>| self.context.open(meta, old.hash_seed);
         let (root, changes) = old.apply(&edit, &install.places, &open)?;
         check::check(&old, &root, &edit, &install.places, &changes)?;
@@ -433,8 +439,8 @@ impl VersionSet {
         let bytes = log.writer.bytes();
         assert!(bytes > before, "an edit was appended, but the log went from {before} to {bytes}");
         self.log_bytes_written.fetch_add(bytes - before, Ordering::Relaxed);
-        changes.install(&mut install.places);
-        let mut installed = self.publish(root, &changes);
+        let removed = changes.install(&mut install.places);
+        let mut installed = self.publish(root, removed);
         installed.assert_removed(&install.places);
         if log.is_due() {
             self.rewrite(install, &installed.root);
@@ -443,7 +449,7 @@ impl VersionSet {
         Ok(installed)
     }
 
-    fn publish(&self, root: Root, changes: &Changes) -> Installed {
+    fn publish(&self, root: Root, removed: Vec<Arc<Table>>) -> Installed {
         self.next_uid.fetch_max(root.next_uid.get(), Ordering::Relaxed);
         self.next_epoch.fetch_max(root.next_epoch.get(), Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
@@ -458,7 +464,6 @@ impl VersionSet {
         );
         // Not under the lock: this may free a version.
         drop(old);
-        let removed = changes.removed.iter().map(|place| Arc::clone(&place.table)).collect();
         Installed { root, removed, last: None }
     }
 
@@ -507,6 +512,16 @@ impl VersionSet {
             "the root record could not be replaced; reopen the store",
             error,
         ))
+    }
+}
+
+/// Adds to `edit` what it does to buffer lists.
+fn decide_lists(old: &Root, edit: &mut VersionEdit, places: &Places) {
+    for (&id, changes) in &mut edit.keyspaces {
+        let requests = std::mem::take(&mut changes.requests);
+        let Some(keyspace) = old.keyspaces.get(id).filter(|_| !changes.drop) else { continue };
+        let asked = KeyspaceEdit { requests, ..changes.clone() };
+        changes.lists = effects(keyspace, &asked, places);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::cache::Purpose;
 use crate::compaction::task::{PartName, RunSlice};
 use crate::table::{CursorOptions, ReadAhead, Table};
-use crate::version::run::{Run, Version};
+use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::tables::TableList;
 
@@ -60,5 +60,5 @@ pub(super) fn cursor_over(
         )
     })?;
     let options = CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead };
-    Ok(Arc::new(Run { epoch: slice.run.epoch, tables }).cursor(options))
+    Ok(RunCursor::over(tables, options))
 }

@@ -228,6 +228,7 @@ impl CompactionJob {
                 .iter()
                 .map(|table| AddedTable { run: self.task.output, meta: table.clone() }),
         );
+        changes.requests.shadowed = counts.shadowed.entries;
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
         self.stats.finish(&counts, self.outputs.finished());
         self.stats.blocks_handed_over = self.outputs.blocks_handed_over();

@@ -522,7 +522,7 @@ fn reopened(store: &Store) -> Version {
                 (Arc::clone(meta), table)
             });
             let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
-            levels[level].filling.runs.push(Arc::new(Run { epoch: run.epoch, tables }));
+            levels[level].filling.runs.push(Arc::new(Run { epoch: run.epoch, tables, list: None }));
         }
     }
     Version::new(levels)
@@ -644,7 +644,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
             (Arc::new(meta), table)
         });
         let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
-        *run_of = Arc::new(Run { epoch: run_of.epoch, tables });
+        *run_of = Arc::new(Run { epoch: run_of.epoch, tables, list: None });
         let version = Version::new(levels);
         let error = run(&mut job_over(&store, &version, &task)).expect_err("a lie is found");
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");

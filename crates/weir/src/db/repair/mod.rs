@@ -267,8 +267,9 @@ impl Repair {
             return Ok(lost("the write-ahead log does not hold what they told"));
         }
         let present: BTreeSet<TableUid> = self.storage.list_tables()?.into_iter().collect();
-        let named: BTreeSet<TableUid> = root.tables().map(|t| t.meta().uid).collect();
-        let missing = !named.is_subset(&present);
+        let named: BTreeSet<TableUid> = root.all_tables().map(|t| t.meta().uid).collect();
+        // A table that is only in a buffer list is not needed.
+        let missing = root.tables().any(|table| !present.contains(&table.meta().uid));
         let faulty = salvage.root_fault.is_some() || salvage.log_fault.is_some();
         if missing && faulty {
             return Ok(lost("it names tables that are not there"));

@@ -33,7 +33,6 @@ use crate::storage::{LogKind, Object};
 use crate::table::{CursorOptions, KeyRanges, ReadAhead, Table};
 use crate::version::edit::{Flushed, VersionEdit};
 use crate::version::root::Root;
-use crate::version::run::Run;
 use crate::version::run_cursor::RunCursor;
 use crate::version::salvage::Salvage;
 use crate::version::set::VersionSet;
@@ -144,7 +143,7 @@ impl Repair {
     /// one.
     fn note_missing(&mut self, root: &Root, collected: &Collected) {
         let present: BTreeSet<TableUid> = collected.present().collect();
-        let named: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
+        let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
         let orphans = collected.tables.iter().map(|table| table.meta());
         let orphans: Vec<_> = orphans.filter(|meta| !named.contains(&meta.uid)).collect();
         for state in root.keyspaces.iter() {
@@ -214,7 +213,7 @@ impl Repair {
             };
             // The structure, even an old one, has the description that cannot be read from the
             // file.
-            let named = || root.tables().find(|table| table.meta().uid == file.uid);
+            let named = || root.all_tables().find(|table| table.meta().uid == file.uid);
             let Some(meta) = own.or_else(|| named().map(|table| table.meta().clone())) else {
                 continue;
             };
@@ -471,7 +470,7 @@ fn runs_of(mut tables: Vec<Arc<Table>>) -> Result<Vec<RunCursor>> {
             let (a, b) = (overlap.0.uid, overlap.1.uid);
             Error::corruption("repair", 0, format_args!("tables {a} and {b} overlap"))
         })?;
-        Ok(Arc::new(Run { epoch: DataEpoch::ZERO, tables }).cursor(CURSOR_OPTIONS))
+        Ok(RunCursor::over(tables, CURSOR_OPTIONS))
     };
     runs.into_iter().map(cursor).collect()
 }

@@ -76,7 +76,8 @@ impl Repair {
 
     /// The sound tables that `root` does not name.
     fn orphans(&self, root: &Root) -> Result<Vec<Arc<Table>>> {
-        let named: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
+        // Those of buffer lists too: they hold what has been merged since.
+        let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
         let mut orphans = Vec::new();
         for uid in self.storage.list_tables()?.into_iter().filter(|uid| !named.contains(uid)) {
             match sound_table(&self.storage, uid) {

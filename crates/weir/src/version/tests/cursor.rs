@@ -27,7 +27,8 @@ fn run_of(storage: &Arc<MemoryTables>, prng: &mut Prng, entries: &[Entry]) -> Ar
             start = end;
         }
     }
-    Arc::new(Run { epoch: epoch(1), tables: TableList::<Arc<Table>>::new(tables).unwrap() })
+    let tables = TableList::<Arc<Table>>::new(tables).unwrap();
+    Arc::new(Run { epoch: epoch(1), tables, list: None })
 }
 
 fn entry_at(cursor: &impl Cursor) -> Option<Entry> {

@@ -1,0 +1,488 @@
+//! Reading through a run's buffer list: point lookups by LSbM Alg. 3, scans by Alg. 4.
+//!
+//! The run's own table is asked first, by index and filter alone: it says whether the run may hold
+//! the key (the *gate*). Then the list answers, buffered run by buffered run, until a hole ends its
+//! walk; then the run's table does. A walk that meets no hole is complete: what it does not find,
+//! the run does not hold at this sequence number. A list is never read without the gate (H9): of
+//! keys that left a run the list has copies still, and a run whose tables do not cover a key has
+//! nothing to say about it (H5, H6).
+//!
+//! An entry above the snapshot is not found there: the walk goes on to older buffered runs (H2).
+//!
+//! A buffered table is a copy, so an error in one is none of the reader's: the base is asked, and
+//! the table is left to be trimmed if it is damaged.
+//!
+//! Scans choose for each table of the base while they walk, because a cursor knows no end: where
+//! no hole of the list overlaps the table, a merge of the list's tables takes its place, clipped to
+//! its bounds.
+
+use std::sync::Arc;
+
+use crate::base::cursor::Cursor;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
+use crate::cache::Purpose;
+use crate::merge::MergingCursor;
+use crate::table::{CursorOptions, Gate, HashedKey, HeldBlock, Table, TableCursor, TableHit};
+use crate::version::buffer_list::BufferList;
+use crate::version::run::Run;
+use crate::version::run_cursor::RunCursor;
+use crate::version::tables::TableList;
+
+#[cfg(feature = "sim")]
+pub(crate) mod bare {
+    //! Reads without buffer lists and row cache, for tests: no answer may depend on them.
+
+    use std::cell::Cell;
+
+    thread_local! {
+        static BARE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `read` without buffer lists and row cache on this thread.
+    pub fn without_lists<T>(read: impl FnOnce() -> T) -> T {
+        let before = BARE.replace(true);
+        let result = read();
+        BARE.set(before);
+        result
+    }
+
+    pub(crate) fn is_on() -> bool {
+        BARE.get()
+    }
+}
+
+/// The list that serves reads of a run.
+#[inline]
+pub(crate) fn list_of(run: &Run) -> Option<&BufferList> {
+    #[cfg(feature = "sim")]
+    if bare::is_on() {
+        return None;
+    }
+    run.list.as_deref().filter(|list| !list.runs().is_empty())
+}
+
+/// What a run's list says about a key.
+enum Said {
+    Hit(TableHit),
+    /// The run holds nothing.
+    Nothing,
+    /// The base must be asked.
+    Hole,
+}
+
+/// Walks a list. `get` looks into a table of the buffered run with this number.
+fn walk(
+    list: &BufferList,
+    key: &[u8],
+    mut get: impl FnMut(usize, &Table) -> Result<Option<TableHit>>,
+) -> Said {
+    for (number, buffered) in list.runs().iter().enumerate() {
+        if buffered.holes.cover(key) {
+            return Said::Hole;
+        }
+        let Some((_, table)) = buffered.tables.find(key) else { continue };
+        match get(number, table) {
+            Ok(Some(hit)) => return Said::Hit(hit),
+            Ok(None) => {}
+            Err(error) => {
+                distrust(table, &error);
+                return Said::Hole;
+            }
+        }
+    }
+    Said::Nothing
+}
+
+/// Leaves a damaged table of a list to be trimmed.
+#[cold]
+fn distrust(table: &Table, error: &Error) {
+    if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) {
+        table.distrust();
+    }
+}
+
+/// The newest entry of a key in a run with a list, whose `table` covers it; whether the list has
+/// said so.
+#[inline(never)]
+pub(crate) fn get(
+    list: &BufferList,
+    table: &Table,
+    gate: Gate<'_>,
+    key: HashedKey<'_>,
+    seq: Seq,
+) -> Result<(Option<TableHit>, bool)> {
+    if !table.may_hold_at(gate, key, seq)? {
+        return Ok((None, false));
+    }
+    let said = walk(list, key.0, |_, listed| listed.get_at(gate, key, seq, Purpose::Foreground));
+    match said {
+        Said::Hit(hit) => Ok((Some(hit), true)),
+        Said::Nothing => Ok((None, true)),
+        Said::Hole => Ok((table.get_at(gate, key, seq, Purpose::Foreground)?, false)),
+    }
+}
+
+/// The blocks that a batch holds in a run with a list.
+#[derive(Default)]
+pub(crate) struct HeldBlocks {
+    base: HeldBlock,
+    listed: Vec<HeldBlock>,
+}
+
+/// As [`get`], for a batch in key order.
+pub(crate) fn get_in_batch(
+    list: Option<&BufferList>,
+    table: &Table,
+    held: &mut HeldBlocks,
+    key: HashedKey<'_>,
+    seq: Seq,
+) -> Result<(Option<TableHit>, bool)> {
+    let HeldBlocks { base, listed } = held;
+    if let Some(list) = list {
+        if !table.may_hold_in_batch(base, key, seq)? {
+            return Ok((None, false));
+        }
+        listed.resize_with(list.runs().len(), HeldBlock::default);
+        let said = walk(list, key.0, |number, table| {
+            table.get_in_batch(&mut listed[number], key, seq, Purpose::Foreground)
+        });
+        match said {
+            Said::Hit(hit) => return Ok((Some(hit), true)),
+            Said::Nothing => return Ok((None, true)),
+            Said::Hole => {}
+        }
+    }
+    Ok((table.get_in_batch(base, key, seq, Purpose::Foreground)?, false))
+}
+
+/// A cursor over a run with a list: for each table of the base either a cursor of it or a merge of
+/// the list's tables over its range.
+///
+/// Invariants: those of [`RunCursor`], and (1) inside a table's range the entries are those of the
+/// table, and what the list holds of older versions beside them.
+pub(crate) struct BufferedCursor {
+    run: Arc<Run>,
+    options: CursorOptions,
+    /// Index of the base's table that `inner` stands for.
+    index: usize,
+    inner: Option<Inner>,
+    /// The entry before a step, to go on from in the base if the list fails.
+    before: Vec<u8>,
+}
+
+/// What stands for one table of the base.
+enum Inner {
+    Base(TableCursor),
+    List(Clipped),
+}
+
+/// A merge of a list's tables, within the bounds of a table of the base.
+struct Clipped {
+    merge: MergingCursor<RunCursor>,
+    /// Tables of the list that it reads.
+    tables: Vec<TableList<Arc<Table>>>,
+    base: Arc<Table>,
+}
+
+impl Clipped {
+    /// The list in place of `base`; `None` where it does not answer for all of it.
+    fn of(list: &BufferList, base: &Arc<Table>, options: CursorOptions) -> Option<Self> {
+        let (smallest, largest) = (&base.meta().smallest[..], &base.meta().largest[..]);
+        if !list.is_complete(smallest, largest) {
+            return None;
+        }
+        let mut tables = Vec::new();
+        for buffered in list.runs() {
+            use std::ops::Bound::Included;
+            let range = buffered.tables.overlapping(Included(smallest), Included(largest));
+            let overlapping = buffered.tables.range(range);
+            let overlapping: Vec<_> =
+                overlapping.map(|(meta, table)| (Arc::clone(meta), Arc::clone(table))).collect();
+            if overlapping.iter().any(|(_, table)| table.is_distrusted()) {
+                return None;
+            }
+            if !overlapping.is_empty() {
+                tables.push(TableList::new(overlapping).ok()?);
+            }
+        }
+        if tables.is_empty() {
+            return None;
+        }
+        let cursors = tables.iter().map(|tables| RunCursor::over(tables.clone(), options));
+        let merge = MergingCursor::new(cursors.collect());
+        Some(Self { merge, tables, base: Arc::clone(base) })
+    }
+
+    fn valid(&self) -> bool {
+        self.merge.valid() && {
+            let (meta, key) = (self.base.meta(), self.merge.key());
+            compare(key, &meta.largest).is_le() && compare(&meta.smallest, key).is_le()
+        }
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        let smallest = &self.base.meta().smallest;
+        if compare(key, smallest).is_lt() {
+            self.merge.seek(smallest, SEQ_MAX);
+        } else {
+            self.merge.seek(key, seq);
+        }
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        let largest = &self.base.meta().largest;
+        if compare(key, largest).is_gt() {
+            self.merge.seek_for_prev(largest, 0);
+        } else {
+            self.merge.seek_for_prev(key, seq);
+        }
+    }
+
+    /// Leaves its tables to be trimmed if one is damaged: which, a merge does not say.
+    #[cold]
+    fn distrust(&self, error: &Error) {
+        let tables = self.tables.iter().flat_map(|tables| tables.iter());
+        tables.for_each(|(_, table)| distrust(table, error));
+    }
+}
+
+macro_rules! each {
+    ($inner:expr, $c:ident => $body:expr) => {
+        match $inner {
+            Inner::Base($c) => $body,
+            Inner::List($c) => $body,
+        }
+    };
+}
+
+/// A movement within one table's range, to be made again in the base if the list fails.
+#[derive(Clone, Copy)]
+enum Motion<'a> {
+    First,
+    Last,
+    Seek(&'a [u8], Seq),
+    SeekForPrev(&'a [u8], Seq),
+    /// From the entry that was left.
+    Next(Seq),
+    Prev(Seq),
+}
+
+impl BufferedCursor {
+    /// A cursor over `run`, through its list.
+    pub(crate) fn new(run: Arc<Run>, options: CursorOptions) -> Self {
+        Self { run, options, index: 0, inner: None, before: Vec::new() }
+    }
+
+    /// Makes `inner` stand for the table at `index`; `None` if there is no such table.
+    fn enter(&mut self, index: usize) -> Option<()> {
+        if self.inner.is_none() || self.index != index {
+            let table = self.run.tables.get(index);
+            let list = list_of(&self.run);
+            self.inner = table.map(|(_, table)| {
+                let listed = list.and_then(|list| Clipped::of(list, table, self.options));
+                listed.map_or_else(|| Inner::Base(table.cursor(self.options)), Inner::List)
+            });
+            self.index = index;
+        }
+        self.inner.as_ref().map(|_| ())
+    }
+
+    /// Moves within the table's range. What the list cannot read, the base does.
+    fn go(&mut self, motion: Motion<'_>) {
+        match &mut self.inner {
+            None => {}
+            Some(Inner::Base(base)) => match motion {
+                Motion::Next(_) => base.next(),
+                Motion::Prev(_) => base.prev(),
+                _ => Self::go_base(base, motion, &self.before),
+            },
+            Some(Inner::List(listed)) => {
+                match motion {
+                    Motion::First => listed.seek(&[], SEQ_MAX),
+                    Motion::Last => {
+                        let largest = listed.base.meta().largest.clone();
+                        listed.seek_for_prev(&largest, 0);
+                    }
+                    Motion::Seek(key, seq) => listed.seek(key, seq),
+                    Motion::SeekForPrev(key, seq) => listed.seek_for_prev(key, seq),
+                    Motion::Next(_) => listed.merge.next(),
+                    Motion::Prev(_) => listed.merge.prev(),
+                }
+                if let Err(error) = listed.merge.status() {
+                    listed.distrust(&error);
+                    let mut base = listed.base.cursor(self.options);
+                    Self::go_base(&mut base, motion, &self.before);
+                    self.inner = Some(Inner::Base(base));
+                }
+            }
+        }
+    }
+
+    fn go_base(base: &mut TableCursor, motion: Motion<'_>, before: &[u8]) {
+        match motion {
+            Motion::First => base.seek_to_first(),
+            Motion::Last => base.seek_to_last(),
+            Motion::Seek(key, seq) => base.seek(key, seq),
+            Motion::SeekForPrev(key, seq) => base.seek_for_prev(key, seq),
+            // The first entry after the one that was left: the base may not hold that one.
+            Motion::Next(0) => base.seek(&[before, &[0]].concat(), SEQ_MAX),
+            Motion::Next(seq) => base.seek(before, seq - 1),
+            Motion::Prev(seq) => base.seek_for_prev(before, seq + 1),
+        }
+    }
+
+    /// Whether the cursor is past the end of the current range, without an error.
+    fn is_exhausted(&self) -> bool {
+        self.inner.is_some() && !self.valid() && self.status().is_ok()
+    }
+
+    fn skip_forward(&mut self) {
+        while self.is_exhausted() {
+            if self.enter(self.index + 1).is_some() {
+                self.go(Motion::First);
+            }
+        }
+    }
+
+    fn skip_backward(&mut self) {
+        while self.is_exhausted() {
+            let Some(index) = self.index.checked_sub(1) else {
+                self.inner = None;
+                return;
+            };
+            if self.enter(index).is_some() {
+                self.go(Motion::Last);
+            }
+        }
+    }
+
+    /// Notes where the cursor stands, if it may have to be found again.
+    fn leave(&mut self) -> Seq {
+        let Some(Inner::List(listed)) = &self.inner else { return 0 };
+        self.before.clear();
+        self.before.extend_from_slice(listed.merge.key());
+        listed.merge.seq()
+    }
+}
+
+impl Cursor for BufferedCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| each!(inner, c => c.valid()))
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        match &self.inner {
+            None => &[],
+            Some(Inner::Base(base)) => base.key(),
+            Some(Inner::List(listed)) => listed.merge.key(),
+        }
+    }
+
+    #[inline]
+    fn seq(&self) -> Seq {
+        match &self.inner {
+            None => 0,
+            Some(Inner::Base(base)) => base.seq(),
+            Some(Inner::List(listed)) => listed.merge.seq(),
+        }
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        match &self.inner {
+            None => Kind::Put,
+            Some(Inner::Base(base)) => base.kind(),
+            Some(Inner::List(listed)) => listed.merge.kind(),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match &self.inner {
+            None => &[],
+            Some(Inner::Base(base)) => base.value(),
+            Some(Inner::List(listed)) => listed.merge.value(),
+        }
+    }
+
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        if self.enter(self.run.tables.lower_bound(key)).is_some() {
+            match &mut self.inner {
+                Some(Inner::Base(base)) => base.approach(key, seq),
+                Some(Inner::List(listed)) => listed.merge.approach(key, seq),
+                None => {}
+            }
+        }
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        if self.enter(self.run.tables.lower_bound(key)).is_some() {
+            self.go(Motion::Seek(key, seq));
+        }
+        self.skip_forward();
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        let index = self.run.tables.lower_bound(key);
+        let starts_before =
+            self.run.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
+        if starts_before {
+            if self.enter(index).is_some() {
+                self.go(Motion::SeekForPrev(key, seq));
+            }
+        } else if let Some(before) = index.checked_sub(1) {
+            if self.enter(before).is_some() {
+                self.go(Motion::Last);
+            }
+        } else {
+            self.inner = None;
+        }
+        self.skip_backward();
+    }
+
+    fn seek_to_first(&mut self) {
+        if self.enter(0).is_some() {
+            self.go(Motion::First);
+        }
+        self.skip_forward();
+    }
+
+    fn seek_to_last(&mut self) {
+        let Some(last) = self.run.tables.len().checked_sub(1) else { return };
+        if self.enter(last).is_some() {
+            self.go(Motion::Last);
+        }
+        self.skip_backward();
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        debug_assert!(self.valid(), "next on a cursor that is not valid");
+        let seq = self.leave();
+        self.go(Motion::Next(seq));
+        if !self.valid() {
+            self.skip_forward();
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) {
+        debug_assert!(self.valid(), "prev on a cursor that is not valid");
+        let seq = self.leave();
+        self.go(Motion::Prev(seq));
+        if !self.valid() {
+            self.skip_backward();
+        }
+    }
+
+    fn status(&self) -> Result<()> {
+        match &self.inner {
+            None => Ok(()),
+            Some(Inner::Base(base)) => base.status(),
+            Some(Inner::List(listed)) => listed.merge.status(),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What an edit does to buffer lists: one pure function, against the root that the edit meets.
+//!
+//! *Buffered merge* (LSbM Alg. 1, dLSM §IV-B): tables of one level that are merged into the filling
+//! run of a deeper one, or moved there, are appended to the list of that run, the oldest run's
+//! first. A table that overlaps nothing in the newest buffered run joins it, another begins a new
+//! one: a round of a draining part, which gives in key order, becomes one buffered run.
+//!
+//! *Rule of passing* (H54): whatever else leaves a run or passes it punches a hole over its hull
+//! into every list at or between its old and its new place, in the same edit; what comes into a run
+//! is appended to its list or covered by a hole. Without it a list answers with what was
+//! overwritten below or deleted. Too large a hole is safe.
+//!
+//! *Freeze is drop* (LSbM §4.1, H8): a list of which merges shadow too large a share is dropped,
+//! and nothing is appended until the share falls or the run is another one.
+//!
+//! *The cap*: at most `level_ratio` buffered runs with tables, which is a round of the level above;
+//! the oldest becomes holes (H3). It binds where nothing rotates: `leveled` and the last level.
+//!
+//! Not here: how a list changes (`buffer_list`), when a table is trimmed (`compaction::buffer`).
+//! `check` verifies what is decided here without knowing how.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::buffer_list::{BufferList, ListCounts};
+use super::edit::{KeyspaceEdit, ListChange};
+use super::keyspaces::KeyspaceVersion;
+use super::root::Places;
+use super::run::Run;
+use super::shape::{PartKind, RunId};
+use crate::base::ids::{Level, TableUid};
+use crate::base::key::compare;
+use crate::base::table_meta::TableMeta;
+use crate::options::Options;
+
+/// A list of which merges shadow more than this share of the entries appended is dropped. LSbM's
+/// level 2, which it keeps, has 0.21 at its end.
+const SHADOWED_MAX: f64 = 0.3;
+/// It is judged once this part of its run's entries has been appended.
+const EVIDENCE_DIVISOR: u64 = 8;
+
+/// The least range that holds all of the tables.
+struct Hull<'a>(Option<(&'a [u8], &'a [u8])>);
+
+impl<'a> Hull<'a> {
+    fn of(tables: impl Iterator<Item = &'a TableMeta>) -> Self {
+        Self(tables.map(|meta| (&meta.smallest[..], &meta.largest[..])).reduce(|a, b| {
+            let smallest = if compare(b.0, a.0).is_lt() { b.0 } else { a.0 };
+            let largest = if compare(b.1, a.1).is_gt() { b.1 } else { a.1 };
+            (smallest, largest)
+        }))
+    }
+}
+
+/// A table that leaves a run.
+struct Leaving {
+    from: RunId,
+    meta: Arc<TableMeta>,
+}
+
+/// An edit of a keyspace, in terms of runs.
+struct Passage<'a> {
+    old: &'a KeyspaceVersion,
+    options: &'a Options,
+    edit: &'a KeyspaceEdit,
+    leaving: Vec<Leaving>,
+    /// The runs that tables come into.
+    into: BTreeSet<RunId>,
+}
+
+/// The changes of buffer lists that belong to `edit`.
+pub(super) fn effects(
+    old: &KeyspaceVersion,
+    edit: &KeyspaceEdit,
+    places: &Places,
+) -> Vec<ListChange> {
+    let options = edit.options.as_ref().unwrap_or(&old.options);
+    if !lists_matter(old, options) {
+        return Vec::new();
+    }
+    let leaving = edit.removed.iter().filter_map(|removed| {
+        let place = places.get(removed.uid)?;
+        let from = RunId { level: place.level, part: removed.part, epoch: place.epoch };
+        Some(Leaving { from, meta: Arc::clone(&place.meta) })
+    });
+    let leaving = leaving.collect();
+    let into = edit.added.iter().map(|added| added.run).collect();
+    Passage { old, options, edit, leaving, into }.changes()
+}
+
+/// Whether there is a list, or may be one.
+fn lists_matter(old: &KeyspaceVersion, options: &Options) -> bool {
+    Level::all().any(|level| options.compaction_buffer.is_on(level))
+        || old.version.runs_newest_first().any(|run| run.list.is_some())
+}
+
+impl Passage<'_> {
+    fn changes(&self) -> Vec<ListChange> {
+        let mut changes = Vec::new();
+        let target = self.buffered_target();
+        for (id, run, list) in self.old.version.lists() {
+            if !self.options.compaction_buffer.is_on(id.level) || self.edit.requests.drop {
+                changes.push(ListChange::Drop { run: id });
+                continue;
+            }
+            let trim = list.tables().map(|(meta, _)| meta.uid);
+            let trim = trim.filter(|uid| self.edit.requests.trim.contains(uid));
+            changes.extend(trim.map(|uid| ListChange::Trim { run: id, uid }));
+            if Some(id) != target && !self.ends(id, run) {
+                changes.extend(self.hole(id, run, list));
+            }
+        }
+        if let Some(target) = target.filter(|_| !self.edit.requests.drop) {
+            self.append(target, &mut changes);
+        }
+        changes
+    }
+
+    fn run(&self, id: RunId) -> Option<&Run> {
+        let part = self.old.version.levels()[id.level].part(id.part)?;
+        part.runs.iter().find(|run| run.epoch == id.epoch).map(|run| &**run)
+    }
+
+    /// Whether the edit leaves nothing of a run.
+    fn ends(&self, id: RunId, run: &Run) -> bool {
+        let leaving = self.leaving.iter().filter(|leaving| leaving.from == id).count();
+        leaving == run.tables.len() && !self.into.contains(&id)
+    }
+
+    /// The run into which the edit is a buffered merge.
+    fn buffered_target(&self) -> Option<RunId> {
+        let mut into = self.into.iter();
+        let (Some(&target), None) = (into.next(), into.next()) else { return None };
+        let sources = || self.leaving.iter().filter(|leaving| leaving.from != target);
+        let level = sources().next()?.from.level;
+        let may = target.part == PartKind::Filling
+            && self.options.compaction_buffer.is_on(target.level)
+            && level < target.level
+            && sources().all(|leaving| leaving.from.level == level);
+        may.then_some(target)
+    }
+
+    /// The hole in the list of `id` for what leaves its run or passes it.
+    fn hole(&self, id: RunId, run: &Run, list: &BufferList) -> Option<ListChange> {
+        let newest = list.runs().first()?;
+        let leaving = self.leaving.iter().filter(|leaving| self.is_passed(id, leaving.from));
+        let leaving: Vec<&TableMeta> = leaving.map(|leaving| &*leaving.meta).collect();
+        // What comes from nowhere: of a repair, or a flush.
+        let coming = self.edit.added.iter().filter(|added| added.run == id);
+        let coming = coming.filter(|_| self.leaving.is_empty()).map(|added| &*added.meta);
+        let (smallest, largest) = Hull::of(leaving.into_iter().chain(coming)).0?;
+        // A run that gives in key order would leave a hole for each job: nothing of the run lies
+        // between this one and the one before.
+        let left: BTreeSet<TableUid> = self.leaving.iter().map(|l| l.meta.uid).collect();
+        let before = newest.holes.iter().take_while(|(_, to)| compare(to, smallest).is_lt()).last();
+        let at = run.tables.lower_bound(smallest);
+        let below = run.tables.range(0..at).rev().find(|(meta, _)| !left.contains(&meta.uid));
+        let smallest = match (before, below) {
+            (_, None) => &[][..],
+            (Some((from, to)), Some((meta, _))) if compare(&meta.largest, to).is_le() => from,
+            _ => smallest,
+        };
+        let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+        Some(ListChange::Hole { run: id, smallest, largest })
+    }
+
+    /// Whether what leaves `from` leaves the run `id` or passes it.
+    fn is_passed(&self, id: RunId, from: RunId) -> bool {
+        if self.into.is_empty() {
+            // Nothing came of the merge: it went to the oldest of its runs, for all one knows.
+            let oldest = self.leaving.iter().map(|leaving| leaving.from).max();
+            return id >= from && Some(id) <= oldest;
+        }
+        self.into.iter().any(|&into| from.min(into) <= id && id <= from.max(into))
+    }
+
+    /// Appends the sources of a buffered merge.
+    fn append(&self, target: RunId, changes: &mut Vec<ListChange>) {
+        let run = self.run(target);
+        let list = run.and_then(|run| run.list.as_deref());
+        let mut by_age: BTreeMap<RunId, Vec<&Arc<TableMeta>>> = BTreeMap::new();
+        for leaving in self.leaving.iter().filter(|leaving| leaving.from != target) {
+            by_age.entry(leaving.from).or_default().push(&leaving.meta);
+        }
+        let entries = by_age.values().flatten().map(|meta| meta.entries).sum();
+        let had = run.map_or(0, |run| run.tables.totals().entries);
+        let before = list.map(BufferList::counts).unwrap_or_default();
+        let counts = counted(before, entries, self.edit.requests.shadowed, had);
+        if counts.quiet {
+            if list.is_some_and(|list| !list.runs().is_empty()) {
+                changes.push(ListChange::Drop { run: target });
+            }
+            changes.push(ListChange::Count { run: target, counts });
+            return;
+        }
+        let mut newest: Vec<Arc<TableMeta>> = Vec::new();
+        let held = list.filter(|list| !list.runs().is_empty());
+        if let (None, Some(run)) = (held, run) {
+            // The foot: what the run holds already was never in the list.
+            if let Some((smallest, largest)) = Hull::of(run.tables.iter().map(|(m, _)| &**m)).0 {
+                let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+                changes.push(ListChange::Hole { run: target, smallest, largest });
+            }
+        }
+        let mut joins = held.and_then(|list| list.runs().first());
+        newest.extend(joins.iter().flat_map(|run| run.tables.iter()).map(|(m, _)| Arc::clone(m)));
+        let mut begun = 0;
+        // A smaller id is newer.
+        for (_, metas) in by_age.into_iter().rev() {
+            for meta in metas {
+                let overlaps = |other: &Arc<TableMeta>| {
+                    compare(&other.smallest, &meta.largest).is_le()
+                        && compare(&meta.smallest, &other.largest).is_le()
+                };
+                let over_hole =
+                    joins.is_some_and(|run| run.holes.overlap(&meta.smallest, &meta.largest));
+                let begins_run = newest.is_empty() || over_hole || newest.iter().any(overlaps);
+                if begins_run {
+                    (joins, begun) = (None, begun + 1);
+                    newest.clear();
+                }
+                newest.push(Arc::clone(meta));
+                let uid = meta.uid;
+                changes.push(ListChange::Append { run: target, uid, begins_run, meta: None });
+            }
+        }
+        changes.push(ListChange::Count { run: target, counts });
+        let most = self.options.compaction.level_sizes().level_ratio as usize;
+        let runs = held.map_or(&[][..], BufferList::runs);
+        let with_tables: Vec<_> = runs.iter().filter(|run| !run.tables.is_empty()).collect();
+        let too_many = (with_tables.len() + begun).saturating_sub(most);
+        for oldest in with_tables.iter().rev().take(too_many) {
+            let trimmed = oldest.tables.iter().map(|(meta, _)| meta.uid);
+            changes.extend(trimmed.map(|uid| ListChange::Trim { run: target, uid }));
+        }
+    }
+}
+
+/// The counters after a merge that appends `entries` to a run of `had`, of which it found
+/// `shadowed` to be hidden.
+fn counted(before: ListCounts, entries: u64, shadowed: u64, had: u64) -> ListCounts {
+    let ListCounts { appended, shadowed: shadowed_before, quiet } = before;
+    let (mut appended, mut shadowed) = (appended + entries, shadowed_before + shadowed);
+    let holds = (had + entries).saturating_sub(shadowed);
+    let share = shadowed as f64 / appended.max(1) as f64;
+    let judged = appended >= holds / EVIDENCE_DIVISOR;
+    // What the run was replaced with since counts for more than what it was before.
+    if appended > holds.saturating_mul(2) {
+        (appended, shadowed) = ((appended / 2).max(1), shadowed / 2);
+    }
+    let quiet = if quiet { share > SHADOWED_MAX / 2.0 } else { judged && share > SHADOWED_MAX };
+    ListCounts { appended, shadowed, quiet }
+}
