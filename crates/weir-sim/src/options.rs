@@ -61,7 +61,7 @@ pub fn keyspace(number: u32) -> Options {
 fn compaction_buffer(rng: &mut Prng) -> CompactionBuffer {
     let trim = TrimOptions::default()
         .threshold(one(rng, &[0.0, 0.0, 0.5, 0.8, 1.0]))
-        .interval(Duration::from_micros(one(rng, &[1_000, 20_000, 1_000_000, 10_000_000])));
+        .interval(Duration::from_micros(one(rng, &[10_000, 100_000, 1_000_000, 10_000_000])));
     one(rng, &[CompactionBuffer::Off, CompactionBuffer::Cascade, trim.into()])
 }
 

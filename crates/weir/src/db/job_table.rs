@@ -201,7 +201,7 @@ impl Jobs {
         let (rest, retry, lists) = {
             let state = self.state.lock();
             let rest = state.rest_until.filter(|&until| until > looked_at);
-            (rest, state.retries.next(looked_at), state.lists.values().min().copied())
+            (rest, state.retries.next(looked_at), state.next_list(looked_at))
         };
         let now = clock::now_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
@@ -218,6 +218,11 @@ impl Jobs {
 }
 
 impl JobTable {
+    /// When a list is looked at that was not to be at `looked_at`.
+    fn next_list(&self, looked_at: u64) -> Option<u64> {
+        self.lists.values().copied().filter(|&at| at > looked_at).min()
+    }
+
     /// What no new job of a keyspace may take.
     pub(super) fn reserved(&self, id: KeyspaceId) -> Reserved {
         let damaged = self.quarantine.damaged();

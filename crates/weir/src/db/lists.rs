@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::base::error::Result;
 use crate::base::ids::{KeyspaceId, TableUid};
 use crate::compaction::buffer::{self, ListedTable};
 use crate::db::engine::Engine;
@@ -105,7 +104,10 @@ impl Engine {
         };
         for id in due {
             let root = self.set.current();
-            let Some(keyspace) = root.keyspaces.get(id) else { continue };
+            let Some(keyspace) = root.keyspaces.get(id) else {
+                self.jobs.state.lock().lists.remove(&id);
+                continue;
+            };
             {
                 let mut state = self.jobs.state.lock();
                 let next = now.saturating_add(nanos(interval(&keyspace.options)));
@@ -114,9 +116,6 @@ impl Engine {
                     Some(at) if *at <= now => *at = next,
                     _ => continue,
                 }
-                if !state.begin(id) {
-                    continue;
-                }
             }
             let threshold = match keyspace.options.compaction_buffer {
                 CompactionBuffer::Trimmed(trim) => Some(trim.threshold),
@@ -124,27 +123,31 @@ impl Engine {
             };
             let most = self.options.common_budget() / METADATA_DIVISOR;
             let trim = buffer::trim(&listed_tables(&keyspace.version), threshold, most);
-            let trimmed = trim.len() as u64;
             drop(root);
-            if trimmed > 0 {
-                // What fails is looked at again; a lost sync has poisoned the store.
-                let asked = ListRequests { trim, ..ListRequests::default() };
-                match self.change_lists(id, asked) {
-                    Ok(()) => self.shared.counters.tables_trimmed.add(trimmed),
-                    Err(error) => drop(self.note_install_error(error)),
+            if !trim.is_empty() {
+                let trimmed = trim.len() as u64;
+                if self.change_lists(id, ListRequests { trim, ..ListRequests::default() }) {
+                    self.shared.counters.tables_trimmed.add(trimmed);
                 }
             }
-            self.jobs.state.lock().end(id);
-            self.shared.announce_progress();
         }
     }
 
-    fn change_lists(&self, id: KeyspaceId, requests: ListRequests) -> Result<()> {
+    /// Changes the lists of a keyspace; whether that was done. What fails is tried again when it is
+    /// looked at again.
+    fn change_lists(&self, id: KeyspaceId, requests: ListRequests) -> bool {
+        // As a job: nothing changes in a keyspace that is being dropped.
+        if !self.jobs.state.lock().begin(id) {
+            return false;
+        }
         let mut edit = VersionEdit::default();
         edit.keyspace(id).requests = requests;
-        self.install_outputs(edit, &[], None)?;
+        let changed = self.install_outputs(edit, &[], None);
+        let changed = changed.map_err(|error| self.note_install_error(error)).is_ok();
+        self.jobs.state.lock().end(id);
         self.reclaim();
-        Ok(())
+        self.shared.announce_progress();
+        changed
     }
 
     /// Gives the space of all lists back, before work is refused for lack of it; whether there was
@@ -153,23 +156,14 @@ impl Engine {
         let listed: Vec<KeyspaceId> = self.jobs.state.lock().lists.keys().copied().collect();
         let mut dropped = false;
         for id in listed {
-            if !self.jobs.state.lock().begin(id) {
-                continue;
+            if self.change_lists(id, ListRequests { drop: true, ..ListRequests::default() }) {
+                dropped = true;
+                self.shared.counters.lists_dropped.add(1);
             }
-            let asked = ListRequests { drop: true, ..ListRequests::default() };
-            match self.change_lists(id, asked) {
-                Ok(()) => {
-                    dropped = true;
-                    self.shared.counters.lists_dropped.add(1);
-                }
-                Err(error) => drop(self.note_install_error(error)),
-            }
-            self.jobs.state.lock().end(id);
         }
         if dropped {
             // Cursors may hold what has left the lists.
             self.shared.call_for_release();
-            self.shared.announce_progress();
         }
         dropped
     }

@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::buffer_list::{BufferList, ListCounts};
+use super::buffer_list::{BufferList, BufferedRun, ListCounts};
 use super::edit::{KeyspaceEdit, ListChange};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Places;
@@ -108,6 +108,9 @@ impl Passage<'_> {
             let trim = list.tables().map(|(meta, _)| meta.uid);
             let trim = trim.filter(|uid| self.edit.requests.trim.contains(uid));
             changes.extend(trim.map(|uid| ListChange::Trim { run: id, uid }));
+            if self.edit.options.is_some() {
+                self.cap(id, runs_oldest_first(list), &mut changes);
+            }
             if Some(id) != target && !self.ends(id, run) {
                 changes.extend(self.hole(id, run, list));
             }
@@ -206,7 +209,8 @@ impl Passage<'_> {
         }
         let mut joins = held.and_then(|list| list.runs().first());
         newest.extend(joins.iter().flat_map(|run| run.tables.iter()).map(|(m, _)| Arc::clone(m)));
-        let mut begun = 0;
+        // The tables of each buffered run.
+        let mut runs = held.map_or_else(Vec::new, runs_oldest_first);
         // A smaller id is newer.
         for (_, metas) in by_age.into_iter().rev() {
             for meta in metas {
@@ -218,24 +222,34 @@ impl Passage<'_> {
                     joins.is_some_and(|run| run.holes.overlap(&meta.smallest, &meta.largest));
                 let begins_run = newest.is_empty() || over_hole || newest.iter().any(overlaps);
                 if begins_run {
-                    (joins, begun) = (None, begun + 1);
+                    joins = None;
+                    runs.push(Vec::new());
                     newest.clear();
                 }
                 newest.push(Arc::clone(meta));
                 let uid = meta.uid;
+                runs.iter_mut().rev().take(1).for_each(|run| run.push(uid));
                 changes.push(ListChange::Append { run: target, uid, begins_run, meta: None });
             }
         }
         changes.push(ListChange::Count { run: target, counts });
-        let most = self.options.compaction.level_sizes().level_ratio as usize;
-        let runs = held.map_or(&[][..], BufferList::runs);
-        let with_tables: Vec<_> = runs.iter().filter(|run| !run.tables.is_empty()).collect();
-        let too_many = (with_tables.len() + begun).saturating_sub(most);
-        for oldest in with_tables.iter().rev().take(too_many) {
-            let trimmed = oldest.tables.iter().map(|(meta, _)| meta.uid);
-            changes.extend(trimmed.map(|uid| ListChange::Trim { run: target, uid }));
-        }
+        self.cap(target, runs, changes);
     }
+
+    /// Makes holes of the oldest of too many buffered runs.
+    fn cap(&self, id: RunId, oldest_first: Vec<Vec<TableUid>>, changes: &mut Vec<ListChange>) {
+        let most = self.options.compaction.level_sizes().level_ratio as usize;
+        let too_many = oldest_first.len().saturating_sub(most);
+        let trimmed = oldest_first.into_iter().take(too_many).flatten();
+        changes.extend(trimmed.map(|uid| ListChange::Trim { run: id, uid }));
+    }
+}
+
+/// The tables of the buffered runs that have some.
+fn runs_oldest_first(list: &BufferList) -> Vec<Vec<TableUid>> {
+    let uids = |run: &BufferedRun| run.tables.iter().map(|(meta, _)| meta.uid).collect();
+    let runs = list.runs().iter().rev().filter(|run| !run.tables.is_empty());
+    runs.map(uids).collect()
 }
 
 /// The counters after a merge that appends `entries` to a run of `had`, of which it found

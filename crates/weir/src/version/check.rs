@@ -273,11 +273,13 @@ fn check_passing(
             continue;
         }
         // A merge into the run itself, whose other inputs were appended.
-        let appended = |uid: &TableUid| changes.listed.contains_key(uid);
+        let uid = place.meta.uid;
+        let is_in = || list.tables().any(|(meta, _)| meta.uid == uid);
+        let appended = || changes.listed.contains_key(&uid) && is_in();
+        // Of too many at once the oldest become holes, below those that came with it.
+        let covered = || list.runs().iter().any(|run| run.holes.contain(smallest, largest));
         let here = !added.is_empty() && into().all(|into| into == id);
-        let is_in = |uid: TableUid| list.tables().any(|(meta, _)| meta.uid == uid);
-        let came = here && (from == id || (appended(&place.meta.uid) && is_in(place.meta.uid)));
-        if !came {
+        if !(here && (from == id || appended() || covered())) {
             return Err(refused(format_args!(
                 "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of level \
                  {} (epoch {}) without a hole",
