@@ -6,11 +6,12 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers; then those about what no paper has.
-const ALL: [(&str, &str); 27] = [
+const ALL: [(&str, &str); 28] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
     ("lsbm-fig11c", include_str!("../experiments/lsbm-fig11c.toml")),
+    ("lsbm-fig11d", include_str!("../experiments/lsbm-fig11d.toml")),
     ("lsbm-fig12", include_str!("../experiments/lsbm-fig12.toml")),
     ("lsbm-fig13", include_str!("../experiments/lsbm-fig13.toml")),
     ("lsbm-fig14", include_str!("../experiments/lsbm-fig14.toml")),

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir::sim::{Dir, MemDir, RealDir};
 
 use crate::files::{self, WorkDir};
-use crate::settings::{Durability, Eviction, Load, Order, Settings, Store, WarmUp};
+use crate::settings::{
+    CompactionBuffer, Durability, Eviction, Load, Order, Settings, Store, WarmUp,
+};
 use crate::store;
 
 /// A probe has so many keys at least, so that its tree has a few merges, and a part of the image's
@@ -120,8 +122,13 @@ fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
         eviction: Eviction::Lru,
         warm_up: WarmUp::None,
         durability: Durability::None,
+        trim_threshold: 0.0,
+        trim_interval_seconds: 0.0,
         ..settings.store.clone()
     };
+    if stage == Stage::Loaded || store.compaction_buffer == CompactionBuffer::Trimmed {
+        store.compaction_buffer = CompactionBuffer::Off;
+    }
     if stage == Stage::Loaded {
         load.updates = 0;
         store.policy = load.policy;

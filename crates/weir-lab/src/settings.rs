@@ -84,6 +84,12 @@ pub struct Store {
     pub row_cache_bytes: u64,
     /// What of a merge's output goes into the block cache.
     pub warm_up: WarmUp,
+    /// Whether runs keep the tables that were merged into them.
+    pub compaction_buffer: CompactionBuffer,
+    /// The part of a kept table's blocks that must be cached, where it is trimmed.
+    pub trim_threshold: f32,
+    /// Seconds between two looks at kept tables. Scaled.
+    pub trim_interval_seconds: f64,
     /// Threads for flushes and merges.
     pub background_threads: usize,
     /// How much a write survives.
@@ -241,6 +247,18 @@ pub enum WarmUp {
     HandOff,
 }
 
+/// Whether runs keep the tables that were merged into them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionBuffer {
+    /// No: the papers' trees without one.
+    Off,
+    /// All of them (dLSM).
+    Cascade,
+    /// Those that are cached for the most part (LSbM).
+    Trimmed,
+}
+
 /// Which block leaves a full block cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -345,6 +363,7 @@ impl Settings {
         store.table_bytes = divide(store.table_bytes).max(1 << 10);
         store.block_cache_bytes = divide(store.block_cache_bytes);
         store.row_cache_bytes = divide(store.row_cache_bytes);
+        store.trim_interval_seconds /= f64::from(scale);
         store.write_buffer_entries = match store.write_buffer_entries {
             0 => 0,
             entries => divide(entries).max(1),

@@ -6,14 +6,15 @@
 //! merges. Which images there are and where they lie is `image`'s.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir::sim::{
     Dir, DiskModel, Eviction, FileSystem, Settings as SimSettings, Simulation, TimedDir,
     TimedOptions,
 };
 use weir::{
-    CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability,
-    Filters, LeveledOptions, Options, PartsOptions, RunsOptions, WarmUp,
+    CompactionBuffer, CompactionPolicy, Compression, Db, DbOptions, DebugDbOptions, DebugOptions,
+    Durability, Filters, LeveledOptions, Options, PartsOptions, RunsOptions, TrimOptions, WarmUp,
 };
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 
@@ -163,6 +164,14 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
         settings::WarmUp::Incremental => WarmUp::Incremental,
         settings::WarmUp::HandOff => WarmUp::HandOff,
     };
+    let buffer = match store.compaction_buffer {
+        settings::CompactionBuffer::Off => CompactionBuffer::Off,
+        settings::CompactionBuffer::Cascade => CompactionBuffer::Cascade,
+        settings::CompactionBuffer::Trimmed => TrimOptions::default()
+            .threshold(store.trim_threshold)
+            .interval(Duration::from_secs_f64(store.trim_interval_seconds))
+            .into(),
+    };
     let entries = Some(store.write_buffer_entries).filter(|&entries| entries > 0);
     Ok(Options::default()
         .write_buffer_bytes(store.write_buffer_bytes)
@@ -174,7 +183,8 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
         .bloom_bits([store.bloom_bits])
         .filters(filters)
         .compression([compression])
-        .warm_up(warm_up))
+        .warm_up(warm_up)
+        .compaction_buffer(buffer))
 }
 
 /// Opens the store in `dir`.
@@ -251,6 +261,7 @@ pub fn load(
 ) -> Result<(), String> {
     let mut settings = settings.clone();
     settings.store.policy = settings.load.policy;
+    settings.store.compaction_buffer = settings::CompactionBuffer::Off;
     if settings.load.order == Order::Sequential {
         // Flushed tables are moved down as they are: they must have the size of merged ones.
         let overhead = settings.store.table_bytes / 16;
@@ -315,6 +326,10 @@ fn on_free_disk(
 ) -> Result<(), String> {
     settings.store.row_cache_bytes = 0;
     settings.store.warm_up = settings::WarmUp::None;
+    // Nobody reads: nothing would be kept but what was merged last.
+    if settings.store.compaction_buffer == settings::CompactionBuffer::Trimmed {
+        settings.store.compaction_buffer = settings::CompactionBuffer::Off;
+    }
     simulate(seed, processor, move |_| {
         let options = TimedOptions { indexes_resident: true, ..TimedOptions::new(free_model()) };
         let dir = TimedDir::new(files, weir::sim::class_of, options).map_err(|e| e.to_string())?;

@@ -27,6 +27,9 @@ block_cache_bytes = 6442450944
 eviction = "lru"
 row_cache_bytes = 0
 warm_up = "none"
+compaction_buffer = "off"
+trim_threshold = 0.8
+trim_interval_seconds = 30.0
 background_threads = 1
 durability = "buffered"
 [settings.policies.leveled]
@@ -290,6 +293,7 @@ fn misspelt_names_are_refused() {
         ("store.filters", "uniform", "`monkey`"),
         ("store.compression", "none", "`none`"),
         ("store.warm_up", "none", "`incremental`"),
+        ("store.compaction_buffer", "off", "`trimmed`"),
         ("store.durability", "buffered", "`sync`"),
         ("load.policy", "leveled", "`gear`"),
         ("load.order", "random", "`sequential`"),

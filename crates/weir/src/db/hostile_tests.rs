@@ -375,7 +375,9 @@ fn tables_that_state_other_bounds() {
             if let Some(largest) = largest {
                 builder.misstate_largest(&[b"z", &largest.to_be_bytes()[..]].concat());
             }
-            Arc::new(builder.finish().expect("finished"))
+            let (meta, written) = builder.finish().expect("finished");
+            written.sync().expect("durable");
+            Arc::new(meta)
         };
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(DEFAULT);

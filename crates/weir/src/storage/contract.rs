@@ -63,7 +63,7 @@ fn tables(open: Open<'_>) {
             assert_eq!(writer.len(), bytes.len() as u64);
         }
         assert_eq!(kind(store.create_table(uid, 0)), Some(ErrorKind::Conflict));
-        writer.finish().expect("durable");
+        store.sync_tables(vec![writer.end().expect("written")]).expect("durable");
         assert_eq!(kind(store.create_table(uid, 0)), Some(ErrorKind::Conflict));
         written.push((uid, bytes));
     }
@@ -71,7 +71,8 @@ fn tables(open: Open<'_>) {
     let mut unfinished = store.create_table(uid(5), 1 << 20).expect("created");
     unfinished.append(b"x").expect("appended");
     drop(unfinished);
-    store.create_table(uid(6), 0).expect("created").finish().expect("an empty one is one too");
+    let empty = store.create_table(uid(6), 0).expect("created").end();
+    store.sync_tables(vec![empty.expect("written")]).expect("an empty one is one too");
     assert_eq!(store.list_tables().expect("list"), [2, 3, 5, 6, 1_000_000].map(uid));
     for (uid, bytes) in &written {
         let table = store.open_table(*uid).expect("opened");
@@ -210,7 +211,7 @@ mod forms {
             disk.mark(ROOT_ONE);
             let mut writer = store.create_table(uid(1), 0)?;
             writer.append(&[7; 3000])?;
-            writer.finish()?;
+            store.sync_tables(vec![writer.end()?])?;
             disk.mark(TABLE);
             store.create_log(LogKind::Wal, segment(1), 5000)?;
             disk.mark(LOG);
@@ -277,7 +278,7 @@ mod forms {
                 store.write_root_record(&[n as u8])?;
                 let mut writer = store.create_table(uid(n), 0)?;
                 writer.append(&[7; 3000])?;
-                writer.finish()?;
+                store.sync_tables(vec![writer.end()?])?;
                 let log = segment(2 * n);
                 store.create_log(LogKind::Wal, log, 100)?;
                 store.recycle_log(LogKind::Wal, log, log.next())?;

@@ -39,6 +39,7 @@ use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::files::removals::Removals;
 use crate::storage::{
     LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
+    WrittenTable,
 };
 
 /// First bytes of the root file.
@@ -656,16 +657,24 @@ impl TableWriter for FileTableWriter {
         self.written + self.buffer.len() as u64
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
+    fn end(mut self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
         self.write_out()?;
-        assert!(self.buffer.is_empty(), "{} is synced before all of it is written", self.name);
-        self.file.sync()?;
-        self.dir.sync()
+        assert!(self.buffer.is_empty(), "{} ends before all of it is written", self.name);
+        Ok(Box::new(WrittenFile(Arc::clone(&self.file))))
     }
 
     fn abandon(self: Box<Self>) {
         let removed = self.removals.remove(&*self.dir, &self.name);
         removed.ignore_error("it is retried; no version refers to the table");
+    }
+}
+
+/// A table file of which all bytes are written.
+struct WrittenFile(Arc<dyn File>);
+
+impl WrittenTable for WrittenFile {
+    fn sync(self: Box<Self>) -> Result<()> {
+        self.0.sync()
     }
 }
 

@@ -99,6 +99,14 @@ pub trait Storage: Send + Sync {
     /// Creates table `uid`, exclusively. `bytes_hint` is the expected size for allocation, 0 if
     /// unknown.
     fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>>;
+    /// Makes tables durable, bytes and names: one barrier for all.
+    ///
+    /// # Errors
+    /// The device's; which of them are durable is unknown then.
+    fn sync_tables(&self, tables: Vec<Box<dyn WrittenTable>>) -> Result<()> {
+        tables.into_iter().try_for_each(|table| table.sync())?;
+        self.sync_names()
+    }
     /// Opens a finished table.
     fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>>;
     /// Frees a table's bytes. Called by the reclaimer and by recovery only (H14, H30).
@@ -221,10 +229,16 @@ pub trait TableWriter: Send {
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Bytes appended so far.
     fn len(&self) -> u64;
-    /// Makes the table's bytes and its name durable.
-    fn finish(self: Box<Self>) -> Result<()>;
+    /// Writes what is buffered. The table is durable after [`Storage::sync_tables`].
+    fn end(self: Box<Self>) -> Result<Box<dyn WrittenTable>>;
     /// Removes the unfinished table.
     fn abandon(self: Box<Self>);
+}
+
+/// A table of which all bytes are written, and may be lost with the power.
+pub trait WrittenTable: Send {
+    /// Makes its bytes durable, not its name.
+    fn sync(self: Box<Self>) -> Result<()>;
 }
 
 /// The bytes of a finished table.

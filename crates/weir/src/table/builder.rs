@@ -16,7 +16,7 @@ use crate::base::limits;
 use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
 use crate::filter;
-use crate::storage::TableWriter;
+use crate::storage::{TableWriter, WrittenTable};
 use crate::table::TableOptions;
 use crate::table::block::BlockBuilder;
 use crate::table::format::{
@@ -274,19 +274,20 @@ impl TableBuilder {
         &self.last_key
     }
 
-    /// Writes the tail and makes the table durable.
+    /// Writes the tail. The table is durable after
+    /// [`Storage::sync_tables`](crate::storage::Storage::sync_tables).
     ///
     /// # Errors
     /// The writer's; `InvalidArgument` for a table without entries. The table is abandoned then.
-    pub(crate) fn finish(mut self) -> Result<TableMeta> {
+    pub(crate) fn finish(mut self) -> Result<(TableMeta, Box<dyn WrittenTable>)> {
         let estimated_bytes = self.estimated_bytes();
         match self.finish_tail() {
             Ok(()) => {
                 let bytes = self.meta.bytes;
                 debug_assert!(bytes <= estimated_bytes, "{bytes} bytes, above {estimated_bytes}");
                 assert_eq!(self.meta.check(), Ok(()), "table {} as written", self.meta.uid);
-                self.writer.finish()?;
-                Ok(self.meta)
+                let written = self.writer.end()?;
+                Ok((self.meta, written))
             }
             Err(error) => {
                 self.writer.abandon();

@@ -18,7 +18,7 @@ use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
 use crate::options::Compression;
-use crate::storage::TableWriter;
+use crate::storage::{TableWriter, WrittenTable};
 use crate::table::fetch::FetchFor;
 use crate::table::testing::*;
 use crate::table::{ReadAhead, Table, TableBuilder, TableOptions};
@@ -34,10 +34,16 @@ impl TableWriter for Nowhere {
     fn len(&self) -> u64 {
         self.0
     }
-    fn finish(self: Box<Self>) -> Result<()> {
-        Ok(())
+    fn end(self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
+        Ok(self)
     }
     fn abandon(self: Box<Self>) {}
+}
+
+impl WrittenTable for Nowhere {
+    fn sync(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether measurements were asked for.

@@ -14,7 +14,7 @@ use crate::base::table_meta::TableMeta;
 use crate::cache::{BlockCache, Purpose};
 use crate::device::Advice;
 use crate::options::Compression;
-use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter, WrittenTable};
 use crate::table::TableMemory;
 use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions};
 
@@ -78,11 +78,20 @@ impl TableWriter for MemoryWriter {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
-    fn finish(self: Box<Self>) -> Result<()> {
+    fn end(self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
         self.tables.lock().insert(self.uid, Arc::new(self.bytes));
-        Ok(())
+        Ok(Box::new(InMemory))
     }
     fn abandon(self: Box<Self>) {}
+}
+
+/// There is nothing to sync.
+struct InMemory;
+
+impl WrittenTable for InMemory {
+    fn sync(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct MemorySource {
@@ -217,7 +226,7 @@ pub(crate) fn write_table(
         builder.add(key, *seq, *kind, value).unwrap();
     }
     let estimate = builder.estimated_bytes();
-    let meta = builder.finish().unwrap();
+    let (meta, _) = builder.finish().unwrap();
     assert!(meta.bytes <= estimate, "{} bytes were estimated as {estimate}", meta.bytes);
     meta
 }

@@ -444,7 +444,7 @@ fn entries_out_of_order_are_damage() {
 fn what_cannot_be_a_table_is_refused() {
     let storage = MemoryTables::default();
     let writer = storage.create_table(uid(1), 0).unwrap();
-    let error = TableBuilder::new(writer, uid(1), options(512)).finish().unwrap_err();
+    let error = TableBuilder::new(writer, uid(1), options(512)).finish().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let mut builder =
         TableBuilder::new(storage.create_table(uid(2), 0).unwrap(), uid(2), options(512));
@@ -471,7 +471,7 @@ fn tables_live_in_a_directory() {
     }
     assert_eq!(builder.entries(), entries.len() as u64);
     assert_eq!(builder.last_key(), entries.last().unwrap().0);
-    let meta = builder.finish().unwrap();
+    let (meta, _) = builder.finish().unwrap();
     let mut abandoned =
         TableBuilder::new(files.create_table(uid(6), 0).unwrap(), uid(6), options(4096));
     abandoned.add(b"k", 1, Kind::Put, b"v").unwrap();

@@ -33,7 +33,7 @@ use super::shape::{PartKind, RunId};
 use crate::base::ids::{Level, TableUid};
 use crate::base::key::compare;
 use crate::base::table_meta::TableMeta;
-use crate::options::Options;
+use crate::options::{CompactionBuffer, Options};
 
 /// A list of which merges shadow more than this share of the entries appended is dropped. LSbM's
 /// level 2, which it keeps, has 0.21 at its end.
@@ -189,7 +189,11 @@ impl Passage<'_> {
         }
         let entries = by_age.values().flatten().map(|meta| meta.entries).sum();
         let had = run.map_or(0, |run| run.tables.totals().entries);
-        let before = list.map(BufferList::counts).unwrap_or_default();
+        // What a part holds that began to fill without a list was received in this round.
+        let rotates = CompactionBuffer::Cascade.suits(self.options.compaction);
+        let round = rotates && target.level < Level::LAST;
+        let begun = ListCounts { appended: if round { had } else { 0 }, ..ListCounts::default() };
+        let before = list.map_or(begun, BufferList::counts);
         let counts = counted(before, entries, self.edit.requests.shadowed, had);
         if counts.quiet {
             if list.is_some_and(|list| !list.runs().is_empty()) {

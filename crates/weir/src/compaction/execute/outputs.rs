@@ -14,6 +14,7 @@ use crate::compaction::execute::{JobContext, STEP_BYTES, verify};
 use crate::compaction::policy::Plan;
 use crate::compaction::policy::cut::Cutter;
 use crate::merge::{Retain, Tally};
+use crate::storage::WrittenTable;
 use crate::table::{TableBuilder, TableOptions};
 
 /// The cached input blocks that a job has read are added up after this many bytes of keys and
@@ -26,6 +27,13 @@ const ESTIMATE_BYTES: u64 = 32 << 10;
 /// Memory of a table's writer besides the builder's: the bytes that `storage` buffers before a
 /// write.
 const WRITER_MEMORY_BYTES: u64 = 512 << 10;
+
+/// Tables of a job are made durable together when they have so many bytes: a barrier for each is
+/// much where tables are small, and one for many large ones would hold up others' syncs.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+
+/// Or when they are so many: each keeps its file open.
+const UNSYNCED_TABLES_MAX: usize = 16;
 
 /// The table being written.
 struct Open {
@@ -47,6 +55,9 @@ pub(super) struct Outputs {
     table_bytes: u64,
     open: Option<Open>,
     finished: Vec<Arc<TableMeta>>,
+    /// The last of them, which are not durable yet, and their bytes.
+    unsynced: Vec<Box<dyn WrittenTable>>,
+    unsynced_bytes: u64,
     /// Number of finished tables that were read back.
     verified: usize,
     hand_off: Option<Arc<HandOff>>,
@@ -68,6 +79,8 @@ impl Outputs {
             table_bytes,
             open: None,
             finished: Vec::new(),
+            unsynced: Vec::new(),
+            unsynced_bytes: 0,
             verified: 0,
             hand_off: None,
             closed: false,
@@ -124,6 +137,7 @@ impl Outputs {
         }
         entries.status()?;
         self.finish_table()?;
+        self.sync()?;
         Ok(!self.verify_next()?)
     }
 
@@ -188,12 +202,16 @@ impl Outputs {
         })
     }
 
-    /// Makes the open table durable and checks its description against the entries added.
+    /// Ends the open table and checks its description against the entries added.
     pub(super) fn finish_table(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let last_key = open.builder.last_key().to_vec();
         let meta = match open.builder.finish() {
-            Ok(meta) => Arc::new(meta),
+            Ok((meta, written)) => {
+                self.unsynced.push(written);
+                self.unsynced_bytes += meta.bytes;
+                Arc::new(meta)
+            }
             Err(error) => {
                 // The file may exist although its sync failed.
                 self.remove(open.uid);
@@ -202,6 +220,9 @@ impl Outputs {
         };
         self.account();
         self.finished.push(Arc::clone(&meta));
+        if self.unsynced_bytes >= UNSYNCED_BYTES_MAX || self.unsynced.len() >= UNSYNCED_TABLES_MAX {
+            self.sync()?;
+        }
         let same = meta.uid == open.uid
             && meta.entries == open.meant.entries
             && meta.entry_hash == open.meant.hash
@@ -227,6 +248,13 @@ impl Outputs {
                 Printable(&meta.largest)
             ),
         ))
+    }
+
+    /// Makes the finished tables durable.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        self.unsynced_bytes = 0;
+        if unsynced.is_empty() { Ok(()) } else { self.context.storage.sync_tables(unsynced) }
     }
 
     /// Reads back the next finished table, if the store verifies outputs. False if there is none.
@@ -260,6 +288,7 @@ impl Outputs {
     pub(super) fn take(&mut self) -> Vec<Arc<TableMeta>> {
         let open = self.open.as_ref().map(|open| open.uid);
         assert_eq!(open, None, "the table still being written when outputs are taken");
+        assert_eq!(self.unsynced.len(), 0, "tables not durable when outputs are taken");
         let to_verify = if self.context.verify_outputs { self.finished.len() } else { 0 };
         assert_eq!(self.verified, to_verify, "outputs read back when they are taken");
         self.closed = true;

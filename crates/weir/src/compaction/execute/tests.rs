@@ -23,7 +23,7 @@ use crate::merge::{MergingCursor, Visible};
 use crate::options::{LeveledOptions, Options, WarmUp};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
-use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter};
+use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter, WrittenTable};
 use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead, TableMemory, TableOptions};
 use crate::version::run::{LevelRuns, Run};
@@ -81,14 +81,27 @@ impl TableWriter for FailingWriter {
     fn len(&self) -> u64 {
         self.inner.len()
     }
-    fn finish(self: Box<Self>) -> Result<()> {
-        // The worst case: the table is complete, but the sync fails.
-        let result = TestStorage::write_call(&self.writes, &self.failing);
-        self.inner.finish()?;
-        result
+    fn end(self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
+        let Self { inner, writes, failing } = *self;
+        Ok(Box::new(FailingSync { inner: inner.end()?, writes, failing }))
     }
     fn abandon(self: Box<Self>) {
         self.inner.abandon();
+    }
+}
+
+struct FailingSync {
+    inner: Box<dyn WrittenTable>,
+    writes: Arc<AtomicU64>,
+    failing: Arc<AtomicU64>,
+}
+
+impl WrittenTable for FailingSync {
+    fn sync(self: Box<Self>) -> Result<()> {
+        // The worst case: the table is complete, but the sync fails.
+        let result = TestStorage::write_call(&self.writes, &self.failing);
+        self.inner.sync()?;
+        result
     }
 }
 

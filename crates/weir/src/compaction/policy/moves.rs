@@ -12,6 +12,8 @@ use crate::compaction::policy::geometry::{
     Chosen, KeyBounds, Placed, Span, bytes_below, filling_runs, newest_epoch,
 };
 use crate::compaction::task::{MergeTask, MoveTask, Reason, RunSlice, Task};
+use crate::options::CompactionBuffer;
+use crate::options::defaults::DEFAULT_TABLE_BYTES;
 use crate::version::shape::{RunId, Shape};
 
 /// Most tables that one job takes from a level below 0: what they overlap in the next level is only
@@ -34,14 +36,26 @@ const SMALL_TABLE_DIVISOR: u64 = 4;
 /// in this many is a delete.
 const MOVE_DELETES_DIVISOR: u64 = 8;
 
+/// Bytes of the tables that a job takes as one: of one table, or where runs keep tables for their
+/// cached blocks, and these are small so that little that is cold is kept with what is not, of so
+/// many neighbours as a level is larger than the one above (the super-file of LSbM §4.3).
+fn unit_bytes(shape: &Shape) -> u64 {
+    let table = shape.options.table_bytes;
+    if shape.options.compaction_buffer == CompactionBuffer::Off {
+        return table;
+    }
+    let ratio = u64::from(shape.options.compaction.level_sizes().level_ratio);
+    table.saturating_mul(ratio).min(DEFAULT_TABLE_BYTES).max(table)
+}
+
 /// Most bytes that one job takes from a level below 0.
 pub(super) fn take_bytes_max(shape: &Shape) -> u64 {
-    TAKE_TABLES.saturating_mul(shape.options.table_bytes).max(1)
+    TAKE_TABLES.saturating_mul(unit_bytes(shape)).max(1)
 }
 
 /// Most bytes taken when more come free.
 pub(super) fn widen_bytes_max(shape: &Shape) -> u64 {
-    WIDEN_TABLES.saturating_mul(shape.options.table_bytes)
+    WIDEN_TABLES.saturating_mul(unit_bytes(shape))
 }
 
 /// Most bytes that a table may overlap in the level below its own.

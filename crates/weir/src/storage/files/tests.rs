@@ -120,7 +120,8 @@ fn destroy_takes_only_ours() {
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::NotFound));
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
     files.write_root_record(b"r").expect("written");
-    files.create_table(uid(3), 0).expect("created").finish().expect("durable");
+    let table = files.create_table(uid(3), 0).expect("created").end().expect("written");
+    files.sync_tables(vec![table]).expect("durable");
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
     drop(files);
     dir.create("notes.txt", FileClass::Other).expect("created");
