@@ -7,7 +7,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir::{CompactionPolicy, Db, Description, ErrorKind, KeyspaceDescription, TableDescription};
+use weir::{
+    BufferDescription, CompactionBuffer, CompactionPolicy, Db, Description, ErrorKind,
+    KeyspaceDescription, Options, TableDescription, TrimOptions,
+};
 
 /// Options of `weir inspect`.
 #[derive(Args, Debug)]
@@ -95,6 +98,26 @@ pub(crate) fn logs(dir: &Path) -> Result<Vec<(String, u64)>> {
     Ok(logs)
 }
 
+/// Options of a trimmed compaction buffer.
+fn trim(options: &Options) -> Option<TrimOptions> {
+    match options.compaction_buffer {
+        CompactionBuffer::Trimmed(trim) => Some(trim),
+        _ => None,
+    }
+}
+
+/// A compaction buffer, for people.
+fn buffer_options(buffer: CompactionBuffer) -> String {
+    match buffer {
+        CompactionBuffer::Trimmed(trim) => format!(
+            "{buffer} below {} % cached, every {:?}",
+            f64::from(trim.threshold) * 100.0,
+            trim.interval
+        ),
+        _ => buffer.to_string(),
+    }
+}
+
 /// The options that a policy has, for people, with a comma behind each.
 fn policy_options(policy: CompactionPolicy) -> String {
     let mut text = String::new();
@@ -112,13 +135,14 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}",
+        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
         policy_options(o.compaction),
         o.filters,
-        o.warm_up
+        o.warm_up,
+        buffer_options(o.compaction_buffer)
     )?;
     writeln!(
         out,
@@ -155,6 +179,25 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
                 Bytes(left.map(|table| table.bytes).sum()),
                 Bytes(level.rotated_bytes),
                 Entries(level.rotated_entries)
+            )?;
+        }
+    }
+    for (number, level) in keyspace.levels.iter().enumerate() {
+        for run in &level.runs {
+            let Some(buffer) = &run.buffer else { continue };
+            let tables = buffer.runs.iter().flat_map(|run| &run.tables);
+            let holes = buffer.runs.iter().map(|run| run.holes.len() as u64).sum();
+            writeln!(
+                out,
+                "  level {number}{} keeps {} of {} in {}, with {}; {} of {} appended hide one{}",
+                if run.draining { " draining" } else { "" },
+                Plural(tables.clone().count() as u64, "table"),
+                Bytes(tables.map(|table| table.bytes).sum()),
+                Plural(buffer.runs.len() as u64, "buffered run"),
+                Plural(holes, "hole"),
+                Count(buffer.shadowed),
+                Entries(buffer.appended),
+                if buffer.quiet { ", too many to keep any" } else { "" }
             )?;
         }
     }
@@ -198,6 +241,23 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "sequences": [t.sequences.0, t.sequences.1],
         })
     };
+    let hole = |(from, to): &(Vec<u8>, Vec<u8>)| {
+        json!([Escaped(from).to_string(), Escaped(to).to_string()])
+    };
+    let buffer = |b: &BufferDescription| {
+        let runs = b.runs.iter().map(|run| {
+            json!({
+                "tables": run.tables.iter().map(table).collect::<Vec<_>>(),
+                "holes": run.holes.iter().map(hole).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "runs": runs.collect::<Vec<_>>(),
+            "entries_appended": b.appended,
+            "entries_shadowed": b.shadowed,
+            "quiet": b.quiet,
+        })
+    };
     let keyspace = |k: &KeyspaceDescription| {
         let levels = k.levels.iter().map(|level| {
             let runs = level.runs.iter().map(|run| {
@@ -205,6 +265,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
                     "epoch": run.epoch,
                     "draining": run.draining,
                     "tables": run.tables.iter().map(table).collect::<Vec<_>>(),
+                    "buffer": run.buffer.as_ref().map(buffer),
                 })
             });
             json!({
@@ -226,6 +287,9 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "runs_per_level": k.options.compaction.runs_per_level(),
             "filters": k.options.filters.name(),
             "warm_up": k.options.warm_up.name(),
+            "compaction_buffer": k.options.compaction_buffer.name(),
+            "trim_threshold": trim(&k.options).map(|trim| trim.threshold),
+            "trim_interval_seconds": trim(&k.options).map(|trim| trim.interval.as_secs_f64()),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,
             "memtable_bytes": k.memtable_bytes,

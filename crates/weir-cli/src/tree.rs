@@ -9,7 +9,8 @@ use crate::show::parse_size;
 use clap::Args;
 use std::fmt::Display;
 use std::io::Write;
-use weir::{CompactionPolicy, Filters, Options, WarmUp};
+use std::time::Duration;
+use weir::{CompactionBuffer, CompactionPolicy, Filters, Options, WarmUp};
 
 /// The shape of the tree.
 #[derive(Args, Clone, Debug, Default)]
@@ -40,6 +41,16 @@ pub(crate) struct TreeArgs {
     /// hand_off (blocks with entries that were read)
     #[arg(long, value_name = "NAME", value_parser = parse::<WarmUp>)]
     warm_up: Option<WarmUp>,
+    /// Whether runs keep the tables merged into them for their cached blocks: off, cascade (gear
+    /// and two_phase) or trimmed (these and leveled)
+    #[arg(long, value_name = "NAME", value_parser = parse::<CompactionBuffer>)]
+    compaction_buffer: Option<CompactionBuffer>,
+    /// Part of a kept table's blocks that must be cached, 0 to 1, where it is trimmed
+    #[arg(long, value_name = "PART")]
+    trim_threshold: Option<f32>,
+    /// Seconds between two looks at kept tables, where they are trimmed
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    trim_interval: Option<Duration>,
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]
     write_buffer_entries: Option<u64>,
@@ -107,6 +118,9 @@ impl TreeArgs {
         let others = [
             flag("--filters", self.filters),
             flag("--warm-up", self.warm_up),
+            flag("--compaction-buffer", self.compaction_buffer),
+            flag("--trim-threshold", self.trim_threshold),
+            flag("--trim-interval", self.trim_interval.map(|interval| interval.as_secs_f64())),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
         compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
@@ -156,11 +170,32 @@ impl TreeArgs {
         if let Some(warm_up) = self.warm_up {
             options.warm_up = warm_up;
         }
+        if let Some(buffer) = self.compaction_buffer {
+            let same = buffer.name() == options.compaction_buffer.name();
+            options.compaction_buffer = if same { options.compaction_buffer } else { buffer };
+        }
+        if self.trim_threshold.is_some() || self.trim_interval.is_some() {
+            let CompactionBuffer::Trimmed(trim) = &mut options.compaction_buffer else {
+                return Err(Failure::usage(format_args!(
+                    "--trim-threshold and --trim-interval are options of the compaction buffer \
+                     trimmed, not of {}; choose it with --compaction-buffer",
+                    options.compaction_buffer
+                )));
+            };
+            trim.threshold = self.trim_threshold.unwrap_or(trim.threshold);
+            trim.interval = self.trim_interval.unwrap_or(trim.interval);
+        }
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
         }
         Ok(())
     }
+}
+
+/// A number of seconds.
+fn parse_seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
 }
 
 /// The refusal of an option that `policy` does not have.

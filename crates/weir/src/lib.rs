@@ -113,8 +113,8 @@ pub use base::error::Damage;
 pub use base::value::Value;
 pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
 pub use db::inspect::{
-    Description, KeyspaceDescription, LevelDescription, RunDescription, TableDescription,
-    VerifyReport,
+    BufferDescription, BufferedRunDescription, Description, KeyspaceDescription, LevelDescription,
+    RunDescription, TableDescription, VerifyReport,
 };
 pub use db::iter::{Cursor, Iter, Keys};
 pub use db::keyspace::Keyspace;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
+use crate::base::table_meta::TableMeta;
 use crate::compaction;
 use crate::db::engine::Engine;
 use crate::db::metrics;
@@ -13,7 +14,10 @@ use crate::log::wal::Wal;
 use crate::options::Options;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
+use crate::table::Table;
+use crate::version::buffer_list::{BufferList, ListCounts};
 use crate::version::shape::PartKind;
+use crate::version::tables::TableList;
 
 /// What a store consists of.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +82,34 @@ pub struct RunDescription {
     pub draining: bool,
     /// The tables, in key order.
     pub tables: Vec<TableDescription>,
+    /// Its buffer list, if it has one.
+    pub buffer: Option<BufferDescription>,
+}
+
+/// The buffer list of a run: older forms of its tables, kept for their cached blocks
+/// ([`Options::compaction_buffer`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BufferDescription {
+    /// The buffered runs, newest first.
+    pub runs: Vec<BufferedRunDescription>,
+    /// Entries appended to it, and how many of the run's they shadowed. Both are halved from time
+    /// to time.
+    pub appended: u64,
+    /// See `appended`.
+    pub shadowed: u64,
+    /// Whether too many were, so that nothing is kept for now.
+    pub quiet: bool,
+}
+
+/// A buffered run: tables that were merged into the run one after another in key order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BufferedRunDescription {
+    /// The tables, in key order.
+    pub tables: Vec<TableDescription>,
+    /// Ranges for which the list does not answer from here on, both ends included.
+    pub holes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// One table of a run.
@@ -158,24 +190,35 @@ pub(crate) fn describe(engine: &Engine) -> Description {
     }
 }
 
+fn describe_tables(tables: &TableList<Arc<Table>>) -> Vec<TableDescription> {
+    let describe = |meta: &Arc<TableMeta>| TableDescription {
+        uid: meta.uid.get(),
+        bytes: meta.bytes,
+        entries: meta.entries,
+        deletes: meta.deletes,
+        blocks: meta.blocks,
+        smallest: meta.smallest.clone(),
+        largest: meta.largest.clone(),
+        sequences: (meta.seq_min, meta.seq_max),
+    };
+    tables.iter().map(|(meta, _)| describe(meta)).collect()
+}
+
+fn describe_list(list: &BufferList) -> BufferDescription {
+    let runs = list.runs().iter().map(|run| BufferedRunDescription {
+        tables: describe_tables(&run.tables),
+        holes: run.holes.iter().map(|(from, to)| (from.to_vec(), to.to_vec())).collect(),
+    });
+    let ListCounts { appended, shadowed, quiet } = list.counts();
+    BufferDescription { runs: runs.collect(), appended, shadowed, quiet }
+}
+
 fn describe_level(level: &crate::version::run::LevelRuns) -> LevelDescription {
     let run = |(part, run): (PartKind, &Arc<crate::version::run::Run>)| RunDescription {
         epoch: run.epoch.get(),
         draining: part == PartKind::Draining,
-        tables: run
-            .tables
-            .iter()
-            .map(|(meta, _)| TableDescription {
-                uid: meta.uid.get(),
-                bytes: meta.bytes,
-                entries: meta.entries,
-                deletes: meta.deletes,
-                blocks: meta.blocks,
-                smallest: meta.smallest.clone(),
-                largest: meta.largest.clone(),
-                sequences: (meta.seq_min, meta.seq_max),
-            })
-            .collect(),
+        tables: describe_tables(&run.tables),
+        buffer: run.list.as_deref().map(describe_list),
     };
     let draining = level.draining.as_ref();
     LevelDescription {
@@ -194,7 +237,8 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
     let trees: Vec<Arc<Tree>> = engine.trees.lock().values().cloned().collect();
     for tree in trees {
         let current = tree.pin();
-        for table in current.version.tables() {
+        // Those of buffer lists too: they are bytes of the store.
+        for table in current.version.all_tables() {
             engine.shared.health.check_open()?;
             match table.verify() {
                 Ok(stats) => {
@@ -208,7 +252,10 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                     // Once the store is closed, another process may own its files.
                     engine.shared.health.check_open()?;
                     match error.kind() {
-                        ErrorKind::Corruption | ErrorKind::NotFound => report.damages.push(error),
+                        ErrorKind::Corruption | ErrorKind::NotFound => {
+                            table.distrust();
+                            report.damages.push(error);
+                        }
                         _ => report.unread.push(error),
                     }
                 }

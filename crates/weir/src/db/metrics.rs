@@ -1,16 +1,20 @@
 //! What the engine did and holds, as a struct and as Prometheus text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::clock;
+use crate::base::ids::TableUid;
 use crate::base::memory::Category;
 use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowCounters};
 use crate::db::engine::Engine;
 use crate::state::tree::DELAY_UNITS_PER_NANO;
 use crate::storage::io::{IoByCause, IoMetrics};
+use crate::version::buffer_list::BufferList;
+use crate::version::run::LevelRuns;
 
 /// Counters since the store was opened, and sizes as of now. The figures are taken one after the
 /// other: sums of them can be off by what happened meanwhile.
@@ -241,7 +245,7 @@ pub struct KeyspaceMetrics {
 }
 
 /// One level of a keyspace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LevelMetrics {
     /// Runs.
@@ -257,6 +261,13 @@ pub struct LevelMetrics {
     /// Entries that compactions into the level dropped since then, because a newer entry of the
     /// same key hid them from every reader: the duplicates that came together there.
     pub entries_shadowed: u64,
+    /// Tables in the buffer lists of the level's runs.
+    pub buffered_tables: u64,
+    /// Bytes of those of them that are in no run: what the lists take of the device.
+    pub buffered_bytes: u64,
+    /// The part of the blocks of all of them that was in the block cache when they were looked at
+    /// last, 0 to 1; 0 without any. An estimate where tables have more than 512 blocks.
+    pub buffered_residency: f64,
 }
 
 const NANOS: f64 = 1e9;
@@ -346,6 +357,10 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
     let metrics = |tree: &Arc<crate::state::tree::Tree>| {
         let current = tree.pin();
         let work = tree.compacted.values().zip(tree.shadowed.values());
+        let in_tree: BTreeSet<TableUid> = match current.version.has_lists() {
+            true => current.version.tables().map(|table| table.meta().uid).collect(),
+            false => BTreeSet::new(),
+        };
         let levels =
             current.version.levels().values().zip(work).map(|(level, (bytes, shadowed))| {
                 let compacted_bytes = bytes.load(Ordering::Relaxed);
@@ -359,6 +374,7 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
                     sum.bytes += totals.bytes;
                     sum.entries += totals.entries;
                 }
+                add_lists(level, &in_tree, &mut sum);
                 sum
             });
         KeyspaceMetrics {
@@ -371,6 +387,23 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
         }
     };
     trees.iter().map(metrics).collect()
+}
+
+/// Adds what the buffer lists of a level hold.
+fn add_lists(level: &LevelRuns, in_tree: &BTreeSet<TableUid>, sum: &mut LevelMetrics) {
+    let lists = level.runs().filter_map(|(_, run)| run.list.as_deref());
+    let (mut blocks, mut cached) = (0.0, 0.0);
+    for (meta, table) in lists.flat_map(BufferList::tables) {
+        sum.buffered_tables += 1;
+        if !in_tree.contains(&meta.uid) {
+            sum.buffered_bytes += meta.bytes;
+        }
+        blocks += f64::from(meta.blocks);
+        cached += f64::from(meta.blocks) * f64::from(table.known_residency());
+    }
+    if blocks > 0.0 {
+        sum.buffered_residency = cached / blocks;
+    }
 }
 
 /// Writes one metric in Prometheus text form.
@@ -412,13 +445,38 @@ impl Metrics {
     pub fn prometheus(&self) -> String {
         let mut out = Exposition(String::new());
         self.expose_counters(&mut out);
+        self.expose_lists(&mut out);
         self.expose_labelled(&mut out);
         self.expose_keyspaces(&mut out);
         out.0
     }
 
+    /// What buffer lists did.
+    fn expose_lists(&self, out: &mut Exposition) {
+        let counters: [(&str, &str, f64); 3] = [
+            (
+                "weir_gets_of_lists_total",
+                "Lookups in a run that its buffer list answered.",
+                self.gets_of_lists as f64,
+            ),
+            (
+                "weir_tables_trimmed_total",
+                "Tables trimmed from buffer lists.",
+                self.tables_trimmed as f64,
+            ),
+            (
+                "weir_lists_dropped_total",
+                "Keyspaces whose buffer lists were dropped for space.",
+                self.lists_dropped as f64,
+            ),
+        ];
+        for (name, help, value) in counters {
+            out.counter(name, help, value);
+        }
+    }
+
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 29] = [
+        let counters: [(&str, &str, f64); 26] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -460,21 +518,6 @@ impl Metrics {
                 "weir_blocks_handed_over_unread_total",
                 "Blocks handed over that left the cache unread.",
                 self.blocks_handed_over_unread as f64,
-            ),
-            (
-                "weir_gets_of_lists_total",
-                "Lookups in a run that its buffer list answered.",
-                self.gets_of_lists as f64,
-            ),
-            (
-                "weir_tables_trimmed_total",
-                "Tables trimmed from buffer lists.",
-                self.tables_trimmed as f64,
-            ),
-            (
-                "weir_lists_dropped_total",
-                "Keyspaces whose buffer lists were dropped for space.",
-                self.lists_dropped as f64,
             ),
             ("weir_entries_dropped_total", "Entries dropped.", self.entries_dropped as f64),
             ("weir_flush_seconds_total", "Time in flushes.", self.flush_seconds),
@@ -567,23 +610,43 @@ impl Metrics {
     }
 
     fn expose_keyspaces(&self, out: &mut Exposition) {
-        type Figure = fn(&LevelMetrics) -> u64;
-        let families: [(&str, &str, &str, Figure); 6] = [
-            ("weir_level_runs", "gauge", "Runs, by keyspace and level.", |l| l.runs),
-            ("weir_level_tables", "gauge", "Tables, by keyspace and level.", |l| l.tables),
-            ("weir_level_bytes", "gauge", "Bytes, by keyspace and level.", |l| l.bytes),
-            ("weir_level_entries", "gauge", "Entries, by keyspace and level.", |l| l.entries),
+        type Figure = fn(&LevelMetrics) -> f64;
+        let families: [(&str, &str, &str, Figure); 9] = [
+            ("weir_level_runs", "gauge", "Runs, by keyspace and level.", |l| l.runs as f64),
+            ("weir_level_tables", "gauge", "Tables, by keyspace and level.", |l| l.tables as f64),
+            ("weir_level_bytes", "gauge", "Bytes, by keyspace and level.", |l| l.bytes as f64),
+            ("weir_level_entries", "gauge", "Entries, by keyspace and level.", |l| {
+                l.entries as f64
+            }),
             (
                 "weir_level_compacted_bytes_total",
                 "counter",
                 "Bytes that compactions wrote, by keyspace and level.",
-                |l| l.compacted_bytes,
+                |l| l.compacted_bytes as f64,
             ),
             (
                 "weir_level_entries_shadowed_total",
                 "counter",
                 "Entries that compactions dropped for newer ones, by keyspace and level.",
-                |l| l.entries_shadowed,
+                |l| l.entries_shadowed as f64,
+            ),
+            (
+                "weir_level_buffered_tables",
+                "gauge",
+                "Tables in buffer lists, by keyspace and level.",
+                |l| l.buffered_tables as f64,
+            ),
+            (
+                "weir_level_buffered_bytes",
+                "gauge",
+                "Bytes that buffer lists take beside the tree, by keyspace and level.",
+                |l| l.buffered_bytes as f64,
+            ),
+            (
+                "weir_level_buffered_residency_ratio",
+                "gauge",
+                "Part of the blocks of buffer lists that is cached, by keyspace and level.",
+                |l| l.buffered_residency,
             ),
         ];
         for (name, kind, help, figure) in families {
@@ -592,7 +655,7 @@ impl Metrics {
                 for (level, metrics) in keyspace.levels.iter().enumerate() {
                     let level = level.to_string();
                     let labels = [("keyspace", keyspace.name.as_str()), ("level", &level)];
-                    out.sample(name, &labels, figure(metrics) as f64);
+                    out.sample(name, &labels, figure(metrics));
                 }
             }
         }

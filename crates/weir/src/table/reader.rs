@@ -13,9 +13,9 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::base::atomic::{AtomicBool, Ordering};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, Result};
 use crate::base::ids::TableUid;
@@ -32,8 +32,8 @@ use crate::table::format::{
 use crate::table::index::Index;
 use crate::table::table_cache::{LockedSlot, OpenFile, Permit, Slot, TableCache};
 
-/// Blocks of a table whose presence in the cache is asked for: the share is known to within 4 points
-/// of 100 (two standard deviations at 0.8).
+/// Blocks of a table whose presence in the cache is asked for: the share is known to within 4
+/// points of 100 (two standard deviations at 0.8).
 const RESIDENCY_SAMPLE: u32 = 512;
 
 /// One table, shared by all versions and cursors that use it.
@@ -49,6 +49,8 @@ pub(crate) struct Table {
     slot: Slot,
     /// A reader found it damaged.
     distrusted: AtomicBool,
+    /// The part of its blocks that was cached, as bits of an `f32`.
+    residency: AtomicU32,
     this: Weak<Self>,
 }
 
@@ -136,6 +138,7 @@ impl Table {
             tables,
             slot: Slot::empty(),
             distrusted: AtomicBool::new(false),
+            residency: AtomicU32::new(0),
             this: Weak::clone(this),
         })
     }
@@ -152,6 +155,7 @@ impl Table {
             tables: None,
             slot: Slot::empty(),
             distrusted: AtomicBool::new(false),
+            residency: AtomicU32::new(0),
             this: Weak::clone(this),
         })
     }
@@ -167,7 +171,8 @@ impl Table {
         &self.meta
     }
 
-    /// Notes that the table is damaged, so that it is trimmed if it is a copy (`version::buffer_list`).
+    /// Notes that the table is damaged, so that it is trimmed if it is a copy
+    /// (`version::buffer_list`).
     pub(crate) fn distrust(&self) {
         self.distrusted.store(true, Ordering::Relaxed);
     }
@@ -183,9 +188,19 @@ impl Table {
         let Some(cache) = self.cache() else { return 0.0 };
         let blocks = self.meta.blocks;
         let sample = blocks.clamp(1, RESIDENCY_SAMPLE);
-        let at = |i: u32| u64::from(i) * u64::from(blocks) / u64::from(sample);
-        let is_cached = |i: &u32| cache.contains(self.meta.uid, at(*i) as u32);
-        (0..sample).filter(is_cached).count() as f32 / sample as f32
+        // In steps of the same length, the first half a step from the start.
+        let is_cached = |i: &u32| {
+            let at = (2 * u64::from(*i) + 1) * u64::from(blocks) / (2 * u64::from(sample));
+            cache.contains(self.meta.uid, u32::try_from(at).unwrap_or(u32::MAX))
+        };
+        let residency = (0..sample).filter(is_cached).count() as f32 / sample as f32;
+        self.residency.store(residency.to_bits(), Ordering::Relaxed);
+        residency
+    }
+
+    /// What [`residency`](Self::residency) said last; 0 at first.
+    pub(crate) fn known_residency(&self) -> f32 {
+        f32::from_bits(self.residency.load(Ordering::Relaxed))
     }
 
     /// Number of data blocks.

@@ -15,8 +15,8 @@
 //! states the size of the part that begins to drain. A rotation alone overtakes nothing, since
 //! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
 //! recorded: what is read back is refused from `NUMBERS_END` on; (7) passing (H54): what leaves a
-//! run or passes it is under a hole of every list on its way, or was appended to the list of the run
-//! that it came to; (8) a list is where the options allow one, has no more buffered runs than a
+//! run or passes it is under a hole of every list on its way, or was appended to the list of the
+//! run that it came to; (8) a list is where the options allow one, has no more buffered runs than a
 //! level is larger than the one above, and only its oldest has no table.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
@@ -281,8 +281,8 @@ fn check_passing(
         let here = !added.is_empty() && into().all(|into| into == id);
         if !(here && (from == id || appended() || covered())) {
             return Err(refused(format_args!(
-                "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of level \
-                 {} (epoch {}) without a hole",
+                "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of \
+                 level {} (epoch {}) without a hole",
                 Printable(smallest),
                 Printable(largest),
                 place.meta.uid,

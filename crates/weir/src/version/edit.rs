@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=7a6002ff90d5
+// FORMAT: docs/format/edit.md sha=188895065d1a
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -5,8 +5,8 @@
 //! freeing obsolete tables (`state`).
 //!
 //! An edit (`edit`) gets what it does to buffer lists (`buffer_effects`), is applied to a root
-//! (`root`), checked (`check`), made durable (`set`, `base_log`) and published; policies see shapes (`shape`), readers see runs (`run`,
-//! `run_cursor`).
+//! (`root`), checked (`check`), made durable (`set`, `base_log`) and published; policies see shapes
+//! (`shape`), readers see runs (`run`, `run_cursor`, `buffer_list`).
 
 mod base_log;
 mod buffer_effects;

@@ -4,8 +4,8 @@
 //! the tree (`check`).
 //!
 //! Invariants: (1) a root never changes; (2) a table is in one run of one keyspace, in one buffer
-//! list, or in one of both, with one reader (H13); (3) `next_*` and `last_seq` never decrease, so uids, data epochs and keyspace ids are never
-//! reused.
+//! list, or in one of both, with one reader (H13); (3) `next_*` and `last_seq` never decrease, so
+//! uids, data epochs and keyspace ids are never reused.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 

@@ -1,6 +1,7 @@
 //! The version set against simple oracles. Here: random edits of a plausible tree, and a dump of a
 //! root that two equal roots share.
 
+mod buffer;
 mod check;
 mod codec;
 #[cfg(feature = "sim")]
@@ -10,10 +11,12 @@ mod parts;
 mod set;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::edit::{Flushed, KeyspaceEdit, Rotation, VersionEdit};
+use super::buffer_list::{BufferList, ListCounts};
+use super::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Root;
 use super::set::{Context, VersionSet};
@@ -22,7 +25,7 @@ use crate::base::ids::{KeyspaceId, Level, Lineage, level, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
-use crate::options::{LeveledOptions, Options};
+use crate::options::{CompactionBuffer, LeveledOptions, Options};
 use crate::storage::Storage;
 
 const LINEAGE: Lineage = Lineage::new(0xabcd);
@@ -85,7 +88,28 @@ fn dump(root: &Root) -> String {
             for (part, run) in level.runs() {
                 let metas: Vec<_> = run.tables.iter().map(|(m, _)| (**m).clone()).collect();
                 writeln!(text, " level {number} {part:?} epoch {} {metas:?}", run.epoch).unwrap();
+                if let Some(list) = &run.list {
+                    writeln!(text, "  list {}", dump_list(list)).unwrap();
+                }
             }
+        }
+    }
+    text
+}
+
+/// A buffer list as text, newest buffered run first: tables with their keys, then holes.
+fn dump_list(list: &BufferList) -> String {
+    let utf8 = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    let ListCounts { appended, shadowed, quiet } = list.counts();
+    let mut text = format!("{shadowed}/{appended}{}", if quiet { " quiet" } else { "" });
+    for run in list.runs() {
+        text.push_str(" |");
+        for (meta, _) in run.tables.iter() {
+            let (from, to) = (utf8(&meta.smallest), utf8(&meta.largest));
+            write!(text, " {} {from}-{to}", meta.uid).unwrap();
+        }
+        for (from, to) in run.holes.iter() {
+            write!(text, " ~{}-{}", utf8(from), utf8(to)).unwrap();
         }
     }
     text
@@ -198,6 +222,27 @@ fn flush(
     edit
 }
 
+fn options(prng: &mut Prng) -> Options {
+    let sizes = LeveledOptions::default().l0_trigger(1 + prng.below(50) as usize);
+    let sizes = sizes.level_ratio(2 + prng.below(4) as u32);
+    let buffer = match prng.below(3) {
+        0 => CompactionBuffer::Off,
+        _ => CompactionBuffer::trimmed(),
+    };
+    Options::default().compaction(sizes).compaction_buffer(buffer)
+}
+
+/// Some tables of lists, to be trimmed, or all lists, to be dropped.
+fn list_requests(prng: &mut Prng, keyspace: &KeyspaceVersion) -> ListRequests {
+    let mut trim = BTreeSet::new();
+    for table in keyspace.version.listed_tables() {
+        if prng.chance(1, 3) {
+            trim.insert(table.meta().uid);
+        }
+    }
+    ListRequests { trim, drop: prng.chance(1, 8), shadowed: 0 }
+}
+
 /// An edit that a running store might make of the current root.
 fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let root = set.current();
@@ -206,8 +251,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let choice = prng.below(20);
     if ids.is_empty() || (choice == 0 && ids.len() < 4) {
         let id = set.new_keyspace_id().unwrap();
-        let options = Options::default()
-            .compaction(LeveledOptions::default().l0_trigger(1 + prng.below(50) as usize));
+        let options = options(prng);
         let part = edit.keyspace(id);
         part.create = Some(format!("keyspace {id}"));
         part.options = Some(Arc::new(options));
@@ -218,13 +262,18 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
     let part = match choice {
         1 => KeyspaceEdit { drop: ids.len() > 1, ..KeyspaceEdit::default() },
         2 => {
-            let options = Options::default()
-                .compaction(LeveledOptions::default().l0_trigger(1 + prng.below(50) as usize));
+            let options = options(prng);
             KeyspaceEdit { options: Some(Arc::new(options)), ..KeyspaceEdit::default() }
         }
         3..9 => {
             let level = level(prng.below(3) as usize);
-            compaction(set, prng, keyspace, level)
+            let mut part = compaction(set, prng, keyspace, level);
+            part.requests.shadowed = prng.below(6);
+            part
+        }
+        9 => {
+            let requests = list_requests(prng, keyspace);
+            KeyspaceEdit { requests, ..KeyspaceEdit::default() }
         }
         _ => flush(set, prng, &root, keyspace),
     };

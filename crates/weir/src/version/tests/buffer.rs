@@ -1,0 +1,242 @@
+//! What edits do to buffer lists: appends, feet, holes, the cap, freezing. Reads through lists are
+//! compared with reads of the tree by campaign M.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{dump_list, meta, set};
+use crate::base::error::ErrorKind;
+use crate::base::ids::{KeyspaceId, Level, epoch, level, lsn, segment, uid};
+use crate::log::LogPosition;
+use crate::options::{CompactionBuffer, CompactionPolicy, Options, PartsOptions};
+use crate::version::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
+use crate::version::set::{Installed, VersionSet};
+use crate::version::shape::PartKind;
+
+fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Installed {
+    let mut edit = VersionEdit::default();
+    change(edit.keyspace(KeyspaceId::new(0)));
+    set.apply(edit).unwrap()
+}
+
+fn options(buffer: CompactionBuffer, ratio: u32) -> Options {
+    let policy = CompactionPolicy::Gear(PartsOptions::default().level_ratio(ratio));
+    Options::default().compaction(policy).compaction_buffer(buffer)
+}
+
+/// A keyspace whose lists are on.
+fn fresh(ratio: u32) -> VersionSet {
+    let (set, _) = set::fresh(1 << 20);
+    apply(&set, |part| {
+        part.create = Some("default".into());
+        part.options = Some(Arc::new(options(CompactionBuffer::trimmed(), ratio)));
+        let log_start = LogPosition { segment: segment(1), lsn: lsn(5), ..LogPosition::ORIGIN };
+        part.flushed = Some(Flushed { log_start, flushed_seq: 900, durable_lsn: lsn(4) });
+    });
+    set
+}
+
+/// The lists of a level: filling part, draining part.
+fn lists(set: &VersionSet, at: Level) -> String {
+    let root = set.current();
+    let version = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version;
+    let of = |(id, _, list): (crate::version::shape::RunId, _, &_)| {
+        (id.level == at).then(|| dump_list(list))
+    };
+    version.lists().filter_map(of).collect::<Vec<_>>().join(" // ")
+}
+
+/// Puts table `number` into level 0, as run `number`.
+fn flush(set: &VersionSet, number: u64, keys: (&str, &str)) {
+    let table = meta(number, keys.0, keys.1, (number * 10, number * 10 + 9));
+    apply(set, |part| part.add_table(level(0), epoch(number), table));
+}
+
+/// Merges table `number` of level 0, and tables `with` of the run of epoch 1 in level `into`, into
+/// `output` there.
+fn drain(set: &VersionSet, number: u64, with: &[u64], into: Level, output: (u64, &str, &str)) {
+    apply(set, |part| {
+        part.remove_table(level(0), uid(number));
+        with.iter().for_each(|&with| part.remove_table(into, uid(with)));
+        let seqs = (1, number * 10 + 9);
+        part.add_table(into, epoch(1), meta(output.0, output.1, output.2, seqs));
+        part.requests.shadowed = 1;
+    });
+}
+
+/// Goal: LSbM Alg. 1, and H3: what was merged in is kept, in runs of disjoint tables, above a foot
+/// where the run held something before.
+#[test]
+fn merged_tables_are_appended() {
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    drain(&set, 10, &[], level(2), (50, "a", "f"));
+    assert_eq!(lists(&set, level(2)), "1/10 | 10 a-f");
+    flush(&set, 11, ("g", "k"));
+    flush(&set, 12, ("b", "c"));
+    drain(&set, 11, &[], level(2), (51, "g", "k"));
+    assert_eq!(lists(&set, level(2)), "2/20 | 10 a-f 11 g-k");
+    drain(&set, 12, &[50], level(2), (52, "a", "f"));
+    assert_eq!(lists(&set, level(2)), "3/30 | 12 b-c | 10 a-f 11 g-k");
+    // A run that was there before its list.
+    apply(&set, |part| part.add_table(level(3), epoch(1), meta(7, "c", "x", (1, 2))));
+    flush(&set, 13, ("d", "e"));
+    let set_into_3 = |part: &mut KeyspaceEdit| {
+        part.remove_table(level(0), uid(13));
+        part.remove_table(level(3), uid(7));
+        part.add_table(level(3), epoch(1), meta(53, "c", "x", (1, 139)));
+    };
+    let refused = {
+        let mut edit = VersionEdit::default();
+        set_into_3(edit.keyspace(KeyspaceId::new(0)));
+        set.apply(edit).unwrap_err().error
+    };
+    assert!(refused.to_string().contains("would pass"), "{refused}");
+    flush(&set, 14, ("y", "z"));
+    drain(&set, 14, &[], level(3), (54, "y", "z"));
+    assert_eq!(lists(&set, level(3)), "1/20 | 14 y-z | ~c-x");
+}
+
+/// Goal: H1, H13. A trimmed table leaves a hole; one that the tree has too keeps its file.
+#[test]
+fn trimming_leaves_holes() {
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    // A move: the table is in the tree and in the list.
+    apply(&set, |part| {
+        part.remove_table(level(0), uid(10));
+        part.add_table(level(2), epoch(1), meta(10, "a", "f", (100, 109)));
+    });
+    flush(&set, 11, ("b", "c"));
+    drain(&set, 11, &[10], level(2), (50, "a", "f"));
+    assert_eq!(lists(&set, level(2)), "1/20 | 11 b-c | 10 a-f");
+    let trim = |number: u64| {
+        let trim = BTreeSet::from([uid(number), uid(99)]);
+        let requests = ListRequests { trim, ..ListRequests::default() };
+        let installed = apply(&set, |part| part.requests = requests);
+        installed.removed.iter().map(|table| table.meta().uid.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(trim(10), [10]);
+    assert_eq!(lists(&set, level(2)), "1/20 | 11 b-c | ~a-f");
+    assert_eq!(trim(11), [11]);
+    assert_eq!(lists(&set, level(2)), "1/20 | ~a-f");
+    flush(&set, 12, ("g", "h"));
+    apply(&set, |part| {
+        part.remove_table(level(0), uid(12));
+        part.add_table(level(2), epoch(1), meta(12, "g", "h", (120, 129)));
+    });
+    assert_eq!(lists(&set, level(2)), "1/30 | 12 g-h | ~a-f");
+    assert_eq!(trim(12), [] as [u64; 0]);
+}
+
+/// Goal: the rule of passing (H7, H10, H54), in every list between the old and the new place.
+#[test]
+fn what_passes_leaves_holes() {
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    drain(&set, 10, &[], level(2), (50, "a", "f"));
+    flush(&set, 11, ("g", "k"));
+    drain(&set, 11, &[], level(2), (51, "g", "k"));
+    // The round goes down: what has left is hidden, and leaves when all of it has.
+    apply(&set, |part| part.rotate(level(2), Rotation { bytes: 2101, entries: 20 }));
+    apply(&set, |part| {
+        part.remove_table_from(level(2), PartKind::Draining, uid(50));
+        part.add_table(level(4), epoch(1), meta(52, "a", "f", (1, 109)));
+    });
+    assert_eq!(lists(&set, level(2)), "2/20 | 11 g-k ~-f");
+    assert_eq!(lists(&set, level(4)), "0/10 | 50 a-f");
+    // From level 0 past it: a range compaction.
+    flush(&set, 12, ("h", "m"));
+    apply(&set, |part| {
+        part.remove_table(level(0), uid(12));
+        part.remove_table_from(level(2), PartKind::Draining, uid(51));
+        part.remove_table(level(4), uid(52));
+        part.add_table(level(6), epoch(1), meta(53, "a", "m", (1, 129)));
+    });
+    assert_eq!((lists(&set, level(2)), lists(&set, level(4))), ("".into(), "".into()));
+    assert_eq!(lists(&set, level(6)), "");
+    // A rewrite for deletes hides what the list has of it (H9, H10).
+    flush(&set, 14, ("n", "p"));
+    drain(&set, 14, &[], level(6), (54, "n", "p"));
+    assert_eq!(lists(&set, level(6)), "1/10 | 14 n-p | ~a-m");
+    apply(&set, |part| {
+        part.remove_table(level(6), uid(54));
+        part.add_table(level(6), epoch(1), meta(55, "n", "o", (1, 149)));
+    });
+    assert_eq!(lists(&set, level(6)), "1/10 | ~a-m ~n-p");
+}
+
+/// Goal: at most `level_ratio` buffered runs, and fewer when the ratio gets smaller; the oldest
+/// become holes.
+#[test]
+fn buffered_runs_are_capped() {
+    let set = fresh(3);
+    let mut output = 50;
+    for number in 10..15 {
+        flush(&set, number, ("a", "f"));
+        let with = [output];
+        output += 1;
+        let with = if number == 10 { &[][..] } else { &with };
+        drain(&set, number, with, level(2), (output, "a", "f"));
+    }
+    assert_eq!(lists(&set, level(2)), "3/30 | 14 a-f | 13 a-f | 12 a-f | ~a-f");
+    let fewer = options(CompactionBuffer::trimmed(), 2);
+    apply(&set, |part| part.options = Some(Arc::new(fewer)));
+    assert_eq!(lists(&set, level(2)), "3/30 | 14 a-f | 13 a-f | ~a-f");
+    // A policy that shares the lists keeps them; one that has none drops them.
+    let cascade = options(CompactionBuffer::Cascade, 2);
+    apply(&set, |part| part.options = Some(Arc::new(cascade)));
+    assert_eq!(lists(&set, level(2)), "3/30 | 14 a-f | 13 a-f | ~a-f");
+    let installed =
+        apply(&set, |part| part.options = Some(Arc::new(options(CompactionBuffer::Off, 2))));
+    assert_eq!((lists(&set, level(2)), installed.removed.len()), (String::new(), 2));
+}
+
+/// Goal: freeze is drop (H8): of what is overwritten as it comes nothing is kept, until less is.
+#[test]
+fn overwritten_lists_are_dropped() {
+    let set = fresh(10);
+    let mut output = 50;
+    let mut merge = |number: u64, shadowed: u64| {
+        flush(&set, number, ("a", "f"));
+        output += 1;
+        apply(&set, |part| {
+            part.remove_table(level(0), uid(number));
+            if output > 51 {
+                part.remove_table(level(6), uid(output - 1));
+            }
+            let table = meta(output, "a", "f", (1, number * 10 + 9));
+            part.add_table(level(6), epoch(1), table);
+            part.requests.shadowed = shadowed;
+        });
+        lists(&set, level(6))
+    };
+    assert_eq!(merge(10, 0), "0/10 | 10 a-f");
+    assert_eq!(merge(11, 5), "5/20 | 11 a-f | 10 a-f");
+    assert_eq!(merge(12, 9), "7/15 quiet");
+    assert_eq!(merge(13, 0), "7/25 quiet");
+    assert_eq!(merge(14, 0), "3/17 quiet");
+
+    // Under half of what freezes it, it begins again, with a foot.
+    assert_eq!(merge(15, 0), "3/27 | 15 a-f | ~a-f");
+}
+
+/// Goal: lists dropped on request give their tables back, and changes that do not fit are refused
+/// and change nothing.
+#[test]
+fn lists_are_dropped_and_nonsense_is_refused() {
+    use crate::version::edit::ListChange;
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    drain(&set, 10, &[], level(2), (50, "a", "f"));
+    let requests = ListRequests { drop: true, ..ListRequests::default() };
+    let installed = apply(&set, |part| part.requests = requests);
+    assert_eq!((installed.removed.len(), lists(&set, level(2))), (1, String::new()));
+    // Only `VersionSet::apply` makes list changes: those of a caller are replaced.
+    let run = crate::version::shape::RunId::filling(level(2), epoch(1));
+    apply(&set, |part| part.lists = vec![ListChange::Trim { run, uid: uid(10) }]);
+    // A table that no list has is none to append.
+    let mut edit = VersionEdit::default();
+    edit.keyspace(KeyspaceId::new(0)).remove_table(level(2), uid(10));
+    assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Conflict);
+}

@@ -1,0 +1,174 @@
+//! The compaction buffer on real files: what it serves, what it survives, and when it goes. Which
+//! answers are right with it is campaign M's question.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use weir::{
+    CompactionBuffer, CompactionPolicy, Db, Options, PartsOptions, TableDescription, TrimOptions,
+    WarmUp,
+};
+
+const KEYS: u32 = 20_000;
+
+fn key(i: u32) -> [u8; 4] {
+    i.to_be_bytes()
+}
+
+fn value(i: u32, round: u32) -> Vec<u8> {
+    format!("{round:06}{i:0140}").into_bytes()
+}
+
+fn options(buffer: impl Into<CompactionBuffer>) -> Options {
+    let levels = PartsOptions::default().level_ratio(4).base_level_bytes(256 << 10).l0_trigger(1);
+    Options::default()
+        .compaction(CompactionPolicy::Gear(levels))
+        .write_buffer_bytes(64 << 10)
+        .table_bytes(8 << 10)
+        .warm_up(WarmUp::None)
+        .compaction_buffer(buffer)
+}
+
+fn open(path: &std::path::Path, options: Options) -> Db {
+    let builder = Db::builder(path).memory_budget(64 << 20).block_cache_bytes(8 << 20);
+    let db = builder.default_options(options.clone()).open().expect("open");
+    db.default_keyspace().set_options(options).expect("options");
+    db
+}
+
+/// Writes keys of all ranges, reads those of a hot tenth in between, and compares.
+fn work(db: &Db, model: &mut BTreeMap<u32, u32>, rounds: std::ops::Range<u32>) {
+    for round in rounds {
+        for n in 0..2_000_u32 {
+            let i = (n * 7919 + round * 104_729) % KEYS;
+            db.put(key(i), value(i, round)).expect("put");
+            model.insert(i, round);
+            let hot = (n * 31 + round) % (KEYS / 10);
+            let found = db.get(key(hot)).expect("get");
+            let expected = model.get(&hot).map(|&round| value(hot, round));
+            assert_eq!(found.as_deref(), expected.as_deref(), "key {hot} in round {round}");
+        }
+    }
+}
+
+/// Everything is there, in both directions.
+fn check(db: &Db, model: &BTreeMap<u32, u32>) {
+    let pairs: Vec<_> =
+        model.iter().map(|(&i, &round)| (key(i).to_vec(), value(i, round))).collect();
+    let own = |pair: weir::Result<(weir::Value, weir::Value)>| {
+        let (key, value) = pair.expect("a pair");
+        (key.to_vec(), value.to_vec())
+    };
+    assert!(db.iter().map(own).eq(pairs.iter().cloned()), "a scan differs");
+    assert!(db.iter().rev().map(own).eq(pairs.iter().rev().cloned()), "a scan back differs");
+    for (&i, &round) in model {
+        assert_eq!(db.get(key(i)).expect("get").as_deref(), Some(&value(i, round)[..]), "key {i}");
+    }
+}
+
+/// The tables that only lists have.
+fn listed(db: &Db) -> Vec<TableDescription> {
+    let levels: Vec<_> = db.describe().keyspaces.into_iter().flat_map(|k| k.levels).collect();
+    let runs = || levels.iter().flat_map(|level| &level.runs);
+    let tree: Vec<u64> = runs().flat_map(|run| &run.tables).map(|table| table.uid).collect();
+    let lists = runs().filter_map(|run| run.buffer.as_ref());
+    let tables = lists.flat_map(|list| &list.runs).flat_map(|run| &run.tables);
+    tables.filter(|table| !tree.contains(&table.uid)).cloned().collect()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Goal: tables of a hot range stay in lists and serve its reads, cold ones go; lists survive a
+/// reopening, and go with the option. Method: updates of all keys beside reads of a tenth.
+#[test]
+fn a_hot_range_stays_in_the_list() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let trim = TrimOptions::default().threshold(0.5).interval(Duration::from_millis(20));
+    let mut model = BTreeMap::new();
+    let db = open(dir.path(), options(trim));
+    work(&db, &mut model, 0..30);
+    let metrics = db.metrics();
+    assert!(metrics.gets_of_lists > 1_000, "{} answers of lists", metrics.gets_of_lists);
+    assert!(metrics.tables_trimmed > 20, "{} tables trimmed", metrics.tables_trimmed);
+    assert!(metrics.keyspaces[0].levels.iter().any(|level| level.buffered_residency > 0.0));
+    assert!(metrics.prometheus().contains("weir_level_buffered_bytes{"), "in the exposition");
+    db.wait_idle().expect("idle");
+    check(&db, &model);
+    db.close().expect("close");
+
+    // Nobody looks at them again here.
+    let day = TrimOptions::default().interval(Duration::from_secs(24 * 60 * 60));
+    let db = open(dir.path(), options(day));
+    let kept = listed(&db);
+    assert!(!kept.is_empty(), "no list survived");
+    check(&db, &model);
+    let report = db.verify().expect("verify");
+    assert!(report.damages.is_empty(), "{:?}", report.damages);
+    db.default_keyspace().set_options(options(CompactionBuffer::Off)).expect("options");
+    assert!(listed(&db).is_empty());
+    db.wait_idle().expect("idle");
+    check(&db, &model);
+    let files = |db: &Db| {
+        let tables = db.property("weir.num-tables").expect("a property");
+        let names = std::fs::read_dir(dir.path()).expect("the directory");
+        let is_table = |name: &str| name.ends_with(".tbl");
+        let names = names.map(|entry| entry.expect("an entry").file_name());
+        (tables.parse(), names.filter(|name| is_table(&name.to_string_lossy())).count())
+    };
+    wait_until("files of dropped lists stay", || {
+        let (tables, files) = files(&db);
+        tables == Ok(files)
+    });
+}
+
+/// Goal: a damaged or missing table of a list costs no answer, and leaves its list. Method: overwrite
+/// all that only lists have, delete one; read everything.
+#[test]
+fn damage_in_a_list_costs_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut model = BTreeMap::new();
+    let db = open(dir.path(), options(CompactionBuffer::Cascade));
+    work(&db, &mut model, 0..30);
+    db.wait_idle().expect("idle");
+    db.close().expect("close");
+
+    let trim = TrimOptions::default().threshold(0.0).interval(Duration::from_millis(50));
+    let damaged = {
+        let db = open(dir.path(), options(trim));
+        let damaged = listed(&db);
+        db.close().expect("close");
+        damaged
+    };
+    assert!(damaged.len() > 3, "{} tables in lists", damaged.len());
+    for (n, table) in damaged.iter().enumerate() {
+        let path = dir.path().join(format!("{:06}.tbl", table.uid));
+        if n == 0 {
+            std::fs::remove_file(&path).expect("a table");
+            continue;
+        }
+        let mut bytes = std::fs::read(&path).expect("a table");
+        let data = bytes.len() / 2;
+        bytes[..data].fill(0xa5);
+        std::fs::write(&path, bytes).expect("damaged");
+    }
+    let db = open(dir.path(), options(trim));
+    check(&db, &model);
+    let left = || {
+        let left = listed(&db);
+        damaged.iter().filter(|table| left.contains(table)).count()
+    };
+    wait_until("damaged tables stay in lists", || {
+        check(&db, &model);
+        left() == 0
+    });
+    assert_eq!(db.property("weir.quarantine").as_deref().unwrap_or_default().lines().count(), 0);
+    work(&db, &mut model, 30..34);
+    db.wait_idle().expect("idle");
+    check(&db, &model);
+}
