@@ -127,8 +127,8 @@ fn a_hot_range_stays_in_the_list() {
     });
 }
 
-/// Goal: a damaged or missing table of a list costs no answer, and leaves its list. Method: overwrite
-/// all that only lists have, delete one; read everything.
+/// Goal: a damaged or missing table of a list costs no answer, and leaves its list. Method:
+/// overwrite all that only lists have, delete one; read everything.
 #[test]
 fn damage_in_a_list_costs_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
