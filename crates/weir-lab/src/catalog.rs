@@ -6,7 +6,7 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers; then those about what no paper has.
-const ALL: [(&str, &str); 28] = [
+const ALL: [(&str, &str); 29] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -23,6 +23,7 @@ const ALL: [(&str, &str); 28] = [
     ("lsbm-frozen", include_str!("../experiments/lsbm-frozen.toml")),
     ("dlsm-fig02", include_str!("../experiments/dlsm-fig02.toml")),
     ("dlsm-fig04", include_str!("../experiments/dlsm-fig04.toml")),
+    ("dlsm-fig09", include_str!("../experiments/dlsm-fig09.toml")),
     ("dlsm-fig10", include_str!("../experiments/dlsm-fig10.toml")),
     ("dlsm-fig11", include_str!("../experiments/dlsm-fig11.toml")),
     ("dlsm-fig12a", include_str!("../experiments/dlsm-fig12a.toml")),
