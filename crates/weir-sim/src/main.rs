@@ -26,7 +26,7 @@ const SHORT: [&str; 9] = [
     "rounds --ops 4000",
     "determinism --episodes 12",
     "c --images 3000 --steps 60 --stride 7 --deep-every 1500 --repair-every 4",
-    "policies --ops 2000 --images 200 --switches 42 --steps 40 --stride 31 --deep-every 4000",
+    "policies --ops 1200 --images 120 --switches 42 --steps 40 --stride 31 --deep-every 4000",
     "e --calls-max 2",
     "b --sample 6000 --repair-every 2000",
     "soak --keys 40000",

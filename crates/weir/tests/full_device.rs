@@ -10,8 +10,8 @@ use weir::sim::{
     SimOptions, Simulation, Times,
 };
 use weir::{
-    CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, LeveledOptions, Options,
-    RunsOptions, WriteBatch,
+    CompactionBuffer, CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, LeveledOptions,
+    Options, PartsOptions, RunsOptions, WriteBatch,
 };
 
 fn open(disk: &SimDisk) -> Db {
@@ -62,6 +62,56 @@ fn there_is_room_to_get_out() {
             let db = open(&disk);
             let found = (0..6000_u32).filter(|i| db.get(i.to_be_bytes()).unwrap().is_some());
             assert_eq!(found.count() as u32, written + 100);
+            db.close().unwrap();
+        });
+    }
+}
+
+/// Goal: buffer lists are the first to go on a device that gets full (H18). Method: a tree whose
+/// lists keep everything is overwritten until a write is refused; no list is left then, and what was
+/// written is there.
+#[test]
+fn lists_go_before_anything_is_refused() {
+    for seed in 0..5 {
+        println!("seed {seed}");
+        Simulation::run(seed, move |_| {
+            let disk = SimDisk::new(SimOptions::default());
+            let levels = PartsOptions::default()
+                .level_ratio(10)
+                .base_level_bytes(32 << 10)
+                .expected_bytes(8 << 20)
+                .l0_trigger(1);
+            let db = open(&disk);
+            let options = db.default_keyspace().options();
+            let options = options.compaction(CompactionPolicy::Gear(levels));
+            let options = options.compaction_buffer(CompactionBuffer::Cascade);
+            db.default_keyspace().set_options(options).unwrap();
+            let mut last = BTreeMap::new();
+            let mut put = |i: u32, round: u32| {
+                let written = db.put(i.to_be_bytes(), [round as u8; 500]);
+                written.map(|()| last.insert(i, round as u8))
+            };
+            for n in 0..1200_u32 {
+                put(n * 7 % 1200, 1).unwrap();
+            }
+            db.wait_idle().unwrap();
+            let buffered = || {
+                let levels = &db.metrics().keyspaces[0].levels;
+                levels.iter().map(|level| level.buffered_bytes).sum::<u64>()
+            };
+            let before = buffered();
+            assert!(before > 100 << 10, "{before} bytes in lists");
+            disk.set_capacity(Some(disk.used_bytes() + (400 << 10)));
+            let error = (0..40_000_u32).find_map(|n| put(n * 7 % 4000, 2).err());
+            assert_eq!(error.expect("the disk is small").kind(), ErrorKind::NoSpace);
+            assert!(db.metrics().lists_dropped > 0, "no list was dropped");
+            assert!(buffered() < before, "{} bytes in lists at the end", buffered());
+            for (i, round) in &last {
+                let found = db.get(i.to_be_bytes()).unwrap();
+                assert_eq!(found.as_deref(), Some(&[*round; 500][..]), "key {i}");
+            }
+            disk.set_capacity(None);
+            db.wait_idle().unwrap();
             db.close().unwrap();
         });
     }
