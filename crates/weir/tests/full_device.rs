@@ -68,8 +68,8 @@ fn there_is_room_to_get_out() {
 }
 
 /// Goal: buffer lists are the first to go on a device that gets full (H18). Method: a tree whose
-/// lists keep everything is overwritten until a write is refused; no list is left then, and what was
-/// written is there.
+/// lists keep everything is overwritten until a write is refused; lists were dropped by then, and
+/// what was written is there.
 #[test]
 fn lists_go_before_anything_is_refused() {
     for seed in 0..5 {
