@@ -181,11 +181,19 @@ fn check_pace(pace: Loop, per_second: f64, cpu_nanos: u64) -> Result<(), String>
         Loop::Closed if per_second != 0.0 => {
             Err(format!("per_second is {per_second} in a closed loop: say 0, or loop = \"open\""))
         }
-        Loop::Open if per_second.is_nan() || per_second <= 0.0 => {
+        Loop::Open if !per_second.is_finite() || per_second <= 0.0 => {
             Err(format!("per_second is {per_second} in an open loop: say threads = 0 for none"))
         }
         _ => Ok(()),
     }
+}
+
+/// That a skew can be drawn.
+fn check_theta(zipf_theta: f64) -> Result<(), String> {
+    if zipf_theta > 0.0 && zipf_theta < 1.0 {
+        return Ok(());
+    }
+    Err(format!("zipf_theta is {zipf_theta}: choose a number above 0 and below 1"))
 }
 
 impl Reads {
@@ -203,6 +211,19 @@ impl Reads {
     /// What does not fit together, as a sentence.
     pub fn check(&self, loaded: u64, written: u64) -> Result<(), String> {
         check_pace(self.pace, self.per_second, self.cpu_nanos)?;
+        check_theta(self.zipf_theta)?;
+        let Self { hot_keys, hot_reads, hot_moves_seconds, .. } = self;
+        if !(*hot_keys > 0.0 && *hot_keys <= 1.0) {
+            return Err(format!("hot_keys is {hot_keys}: choose a number above 0, 1 at most"));
+        }
+        if !(0.0..=1.0).contains(hot_reads) {
+            return Err(format!("hot_reads is {hot_reads}: choose a number from 0 to 1"));
+        }
+        if !hot_moves_seconds.is_finite() || *hot_moves_seconds < 0.0 {
+            return Err(format!(
+                "hot_moves_seconds is {hot_moves_seconds}: choose 0 for never, or a number above"
+            ));
+        }
         if self.threads > 0 && loaded == 0 {
             return Err("load.keys is 0: there is nothing to read".into());
         }
@@ -231,6 +252,7 @@ impl Writes {
     pub fn check(&self, loaded: u64) -> Result<(), String> {
         use WriteChoice::{Oldest, Sequential, Uniform, Zipfian};
         check_pace(self.pace, self.per_second, self.cpu_nanos)?;
+        check_theta(self.zipf_theta)?;
         let choices: &[WriteChoice] = match self.kind {
             WriteKind::Update => &[Uniform, Zipfian, Sequential],
             WriteKind::Insert => &[Uniform, Sequential],

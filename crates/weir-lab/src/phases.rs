@@ -87,7 +87,7 @@ pub fn check(phases: &[Phase]) -> Result<(), String> {
         if phases.iter().take(place).any(|earlier| earlier.name == *name) {
             return Err(format!("two phases are called {name:?}"));
         }
-        if phase.seconds.is_nan() || phase.seconds < 0.0 {
+        if !phase.seconds.is_finite() || phase.seconds < 0.0 {
             return Err(format!("the phase {name:?} has {} seconds", phase.seconds));
         }
         if !phase.measured && phases.iter().take(place).any(|earlier| earlier.measured) {
@@ -140,6 +140,7 @@ mod tests {
             ([phase("a", &[], true), phase("a", &[], true)], "called \"a\""),
             ([phase("a", &[], true), phase("b", &[], false)], "\"b\" is not measured"),
             ([phase("a", &[], true), Phase { seconds: -1.0, ..phase("b", &[], true) }], "-1"),
+            ([phase("a", &[], true), Phase { seconds: 1.0 / 0.0, ..phase("b", &[], true) }], "inf"),
         ] {
             let error = check(&phases).expect_err(named);
             assert!(error.contains(named), "{error}");

@@ -27,6 +27,21 @@ const CACHED_BLOCK_BYTES: u64 = 128;
 /// What the row cache charges for a row beside key and value.
 const CACHED_ROW_BYTES: u64 = 176;
 
+/// Clients of a run at most: each is a thread of this machine, with a stack of its own.
+const CLIENTS_MAX: usize = 1000;
+
+/// Samples of a run at most: all of them are kept, and one has about a kilobyte.
+const SAMPLES_MAX: f64 = 1e6;
+
+/// Bytes of anything at most, so that a sum of several fits 64 bits.
+const BYTES_MAX: u64 = 1 << 50;
+
+/// Keys at most: their numbers have 16 digits with the room between them.
+const KEYS_MAX: u64 = 1 << 36;
+
+/// Bytes of a value at most, 16 MiB, as of `weir bench`: the engine takes a quarter of its log area.
+const VALUE_BYTES_MAX: u64 = 1 << 24;
+
 /// Every option of one run, at scale 1 unless it was scaled.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,9 +166,30 @@ pub struct Disk {
     pub charge: u32,
 }
 
+/// That `value`, the option `name`, is `low` to `high`.
+fn in_range(name: &str, value: u64, low: u64, high: u64) -> Result<(), String> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{name} is {value}: choose a number from {low} to {high}"))
+}
+
+impl Load {
+    /// That there can be so many keys and values of such sizes. `keyed`: keys are used.
+    fn check(&self, keyed: bool) -> Result<(), String> {
+        in_range("load.keys", self.keys, 0, KEYS_MAX)?;
+        in_range("load.updates", self.updates, 0, BYTES_MAX)?;
+        in_range("load.value_bytes", self.value_bytes as u64, 0, VALUE_BYTES_MAX)?;
+        // The number of a key with the room beside it, in decimal.
+        if keyed { in_range("load.key_bytes", self.key_bytes as u64, 16, 1024) } else { Ok(()) }
+    }
+}
+
 impl Disk {
     /// That there can be such a disk.
     fn check(&self) -> Result<(), String> {
+        in_range("disk.page_cache_bytes", self.page_cache_bytes, 0, BYTES_MAX)?;
+        in_range("disk.capacity_bytes", self.capacity_bytes, 0, BYTES_MAX)?;
         if !(0.001..=1000.0).contains(&self.speed) {
             return Err(format!("disk.speed is {}: choose a number of 0.001 to 1000", self.speed));
         }
@@ -199,8 +235,21 @@ impl Replay {
         self.writes > 0 || !self.file.is_empty()
     }
 
-    /// That its parts are parts.
+    /// That its parts are parts, and that nothing of it has no effect.
     fn check(&self) -> Result<(), String> {
+        let Self { file, writes, gets, .. } = self;
+        if !file.is_empty() && (*writes > 0 || *gets > 0) {
+            return Err(format!(
+                "replay.file is {file:?}, beside replay.writes = {writes} and replay.gets = \
+                 {gets}, which would have no effect: say 0 for both"
+            ));
+        }
+        if *gets > 0 && *writes == 0 {
+            return Err(format!(
+                "replay.gets is {gets} and replay.writes is 0: only what a list of operations \
+                 wrote is read by it"
+            ));
+        }
         let parts = [("updates", self.updates), ("deletes", self.deletes), ("absent", self.absent)];
         match parts.iter().find(|(_, part)| !(0.0..=1.0).contains(part)) {
             Some((name, part)) => Err(format!("replay.{name} is {part}, and a part is 0 to 1")),
@@ -455,14 +504,58 @@ impl Settings {
         spans.iter().map(|span| due(span) as u64).sum()
     }
 
-    /// That groups and phases fit together, that what is read has been written, that there can be
-    /// such a disk.
+    /// That every option is in its range, as far as it is not the engine's; that groups and phases
+    /// fit together, that what is read has been written, that there can be such a disk.
     ///
     /// # Errors
     /// What does not fit together, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         self.disk.check()?;
-        let written = self.load.updates + self.warm_up_writes();
+        let is_list = self.replay.is_list();
+        self.load.check(self.load.keys > 0 || !is_list)?;
+        self.check_store()?;
+        self.check_clients()?;
+        phases::check(&self.phases)?;
+        self.check_samples()?;
+        self.replay.check()?;
+        if self.phases.is_empty() && !is_list {
+            return Err("there are no phases, and no list of operations".into());
+        }
+        if is_list && (self.clients() > 0 || !self.phases.is_empty()) {
+            return Err("replay: a list of operations is done instead of readers, writers and \
+                        phases: say phases = [], and threads = 0 for each group"
+                .into());
+        }
+        if self.phases.is_empty() && self.crash_at_end {
+            return Err("crash_at_end: a list of operations has no crash".into());
+        }
+        self.check_phases()
+    }
+
+    /// That sizes of the store can be added up; their ranges are the engine's.
+    fn check_store(&self) -> Result<(), String> {
+        let store = &self.store;
+        for (name, bytes) in [
+            ("write_buffer_bytes", store.write_buffer_bytes),
+            ("table_bytes", store.table_bytes),
+            ("block_cache_bytes", store.block_cache_bytes),
+            ("row_cache_bytes", store.row_cache_bytes),
+        ] {
+            in_range(&format!("store.{name}"), bytes, 0, BYTES_MAX)?;
+        }
+        in_range("store.immutables_max", store.immutables_max as u64, 0, 1000)
+    }
+
+    /// Clients of all groups.
+    fn clients(&self) -> usize {
+        let readers = self.readers.values().map(|reads| reads.threads);
+        let writers = self.writers.values().map(|writes| writes.threads);
+        readers.chain(writers).fold(0, usize::saturating_add)
+    }
+
+    /// That there can be as many clients, and that each group can do what it says.
+    fn check_clients(&self) -> Result<(), String> {
+        let written = self.load.updates.saturating_add(self.warm_up_writes());
         for (name, reads) in &self.readers {
             let named = |e: String| format!("readers.{name}: {e}");
             reads.check(self.load.keys, written).map_err(named)?;
@@ -470,14 +563,35 @@ impl Settings {
         for (name, writes) in &self.writers {
             writes.check(self.load.keys).map_err(|e| format!("writers.{name}: {e}"))?;
         }
-        phases::check(&self.phases)?;
-        self.replay.check()?;
-        if self.phases.is_empty() && !self.replay.is_list() {
-            return Err("there are no phases, and no list of operations".into());
+        let clients = self.clients();
+        if clients > CLIENTS_MAX {
+            return Err(format!(
+                "the groups of readers and writers have {clients} threads together: choose at \
+                 most {CLIENTS_MAX}"
+            ));
         }
-        if self.phases.is_empty() && self.crash_at_end {
-            return Err("crash_at_end: a list of operations has no crash".into());
+        Ok(())
+    }
+
+    /// That there are samples, and not too many.
+    fn check_samples(&self) -> Result<(), String> {
+        let window = self.time.window_seconds;
+        if !window.is_finite() || window <= 0.0 {
+            return Err(format!("time.window_seconds is {window}: choose a number above 0"));
         }
+        let (samples, seconds) = (self.measured_seconds() / window, self.measured_seconds());
+        if samples > SAMPLES_MAX {
+            return Err(format!(
+                "time.window_seconds is {window}, which makes {samples:.0} samples of the \
+                 {seconds} s that are measured: choose at least {}",
+                seconds / SAMPLES_MAX
+            ));
+        }
+        Ok(())
+    }
+
+    /// That phases name groups that there are, and do what the policy can.
+    fn check_phases(&self) -> Result<(), String> {
         for phase in &self.phases {
             let unknown = |kind: &str, name: &str| {
                 format!("the phase {:?}: there are no {kind} {name:?}", phase.name)

@@ -319,6 +319,8 @@ notes = []
 paper_lines = []
 [settings.replay]
 file = "weir-lab/operations.csv"
+writes = 0
+gets = 0
 [plot]
 kind = "bars"
 x = { label = "tree", unit = "" }

@@ -192,6 +192,19 @@ impl Wanted {
         if self.over_value == Some(0.0) {
             return Err("over_value is 0".into());
         }
+        let differs = self.differs.as_ref();
+        for (name, value) in [
+            ("over_value", self.over_value),
+            ("paper", self.paper),
+            ("low", self.low),
+            ("high", self.high),
+            ("differs.low", differs.map(|differs| differs.low)),
+            ("differs.high", differs.map(|differs| differs.high)),
+        ] {
+            if let Some(value) = value.filter(|value| !value.is_finite()) {
+                return Err(format!("{name} is {value}: choose a number, or leave it out"));
+            }
+        }
         if self.low.zip(self.high).is_some_and(|(low, high)| low > high) {
             return Err("low is above high".into());
         }

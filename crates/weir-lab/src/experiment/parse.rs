@@ -1,6 +1,6 @@
 //! From the files of an experiment to what they state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -64,6 +64,17 @@ impl Experiment {
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
             runs.push(Run { name, point, set, stated, settings });
         }
+        if runs.is_empty() {
+            return Err(wrong(&"there are no [[runs]]"));
+        }
+        for (kind, twice) in [
+            ("runs", twice(runs.iter().map(|run| run.name.as_str()))),
+            ("numbers", twice(stated.numbers.iter().map(|number| number.name.as_str()))),
+        ] {
+            if let Some(name) = twice {
+                return Err(wrong(&format_args!("two {kind} are called {name:?}")));
+            }
+        }
         let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
         refuse_unused_policies(&document, &sets, &used)?;
         for number in &stated.numbers {
@@ -87,6 +98,12 @@ impl Experiment {
             numbers: stated.numbers,
         })
     }
+}
+
+/// The first name that comes twice.
+fn twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut known = BTreeSet::new();
+    names.into_iter().find(|name| !known.insert(*name))
 }
 
 /// Puts what is set from outside into `[settings]` and takes it from what runs set: it holds for

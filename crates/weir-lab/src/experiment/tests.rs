@@ -319,3 +319,47 @@ fn misspelt_names_are_refused() {
         }
     }
 }
+
+/// Goal: what no run can do, or what would have no effect, is refused by its name and range where
+/// the file is read. Method: each in turn.
+#[test]
+fn options_have_ranges() {
+    for (from, to, named) in [
+        ("window_seconds = 10.0", "window_seconds = 0.0", "time.window_seconds is 0: choose"),
+        ("window_seconds = 10.0", "window_seconds = -1.0", "time.window_seconds is -1: choose"),
+        ("window_seconds = 10.0", "window_seconds = inf", "time.window_seconds is inf: choose"),
+        ("window_seconds = 10.0", "window_seconds = 1e-6", "choose at least 0.02"),
+        ("seconds = 20000.0", "seconds = inf", "the phase \"main\" has inf seconds"),
+        ("threads = 8", "threads = 100000", "have 100001 threads together: choose at most 1000"),
+        ("\nthreads = 1\n", "\nthreads = 100000\n", "have 100008 threads together"),
+        ("keys = 20971520", "keys = 100000000000", "load.keys is 100000000000: choose"),
+        ("key_bytes = 16", "key_bytes = 1", "load.key_bytes is 1: choose a number from 16 to 1024"),
+        ("value_bytes = 1008", "value_bytes = 100000000", "from 0 to 16777216"),
+        ("zipf_theta = 0.999", "zipf_theta = 1.0", "readers.main: zipf_theta is 1: choose"),
+        ("zipf_theta = 0.999", "zipf_theta = 0.0", "readers.main: zipf_theta is 0: choose"),
+        ("hot_keys = 0.15", "hot_keys = 0.0", "readers.main: hot_keys is 0: choose"),
+        ("hot_keys = 0.15", "hot_keys = 1.5", "readers.main: hot_keys is 1.5: choose"),
+        ("hot_reads = 0.98", "hot_reads = 98.0", "hot_reads is 98: choose a number from 0 to 1"),
+        ("hot_moves_seconds = 0.0", "hot_moves_seconds = -1.0", "hot_moves_seconds is -1"),
+        ("per_second = 1000.0", "per_second = inf", "writers.main: per_second is inf"),
+        ("note = \"\"", "low = nan\nnote = \"\"", "number \"n\": low is NaN"),
+        ("note = \"\"", "high = inf\nnote = \"\"", "number \"n\": high is inf"),
+        ("name = \"b\"", "name = \"a\"", "two runs are called \"a\""),
+        (
+            "[[numbers]]",
+            "[[numbers]]\nname = \"n\"\nmeasure = \"reads\"\nrun = \"a\"\nnote = \"\"\n[[numbers]]",
+            "two numbers are called \"n\"",
+        ),
+        ("gets = 0", "gets = 5", "replay.gets is 5 and replay.writes is 0"),
+        ("writes = 0", "writes = 5", "instead of readers, writers and phases"),
+        ("writes = 0", "writes = 9223372036854775807", "instead of readers, writers and phases"),
+        ("file = \"\"\nwrites = 0", "file = \"x\"\nwrites = 5", "say 0 for both"),
+        ("file = \"\"", "file = \"x\"", "instead of readers, writers and phases"),
+        ("block_cache_bytes = 6442450944", "block_cache_bytes = 9223372036854775807", "from 0 to"),
+    ] {
+        assert!(TEXT.contains(from), "{from}");
+        let error = parse(&TEXT.replacen(from, to, 1)).expect_err(named);
+        assert!(error.starts_with("x.toml: ") && error.contains(named), "{named} in {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
