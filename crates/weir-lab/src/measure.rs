@@ -23,13 +23,13 @@
 
 use std::collections::BTreeMap;
 
+pub mod names;
 mod words;
 
 use weir::defaults::LEVELS;
 
-pub use words::{statistic, words};
-
 use crate::record::{CAUSES, LevelSample, Measured, Record, Sample};
+pub use words::{statistic, words};
 
 /// Lookups that a window holds on average at least.
 const LOOKUPS_MIN: f64 = 500.0;

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::measure::names;
 use crate::result::{Axis, Differs, Kind};
 use crate::settings::Settings;
 
@@ -146,6 +147,32 @@ pub struct Wanted {
     pub note: String,
 }
 
+impl Plot {
+    /// That its measures can be drawn in its kind.
+    fn check(&self, runs: &[Run]) -> Result<(), String> {
+        let check = match self.kind {
+            Kind::Time => names::check_series,
+            Kind::Bars | Kind::Scatter => names::check_number,
+            Kind::Lines => names::check_parameter,
+        };
+        self.measures.iter().try_for_each(|measure| check(measure))?;
+        let by_level = |measure: &String| measure.ends_with("_by_level");
+        match self.kind {
+            Kind::Scatter if self.measures.len() != 2 => {
+                Err("a scatter plot shows two measures, one over the other".into())
+            }
+            Kind::Lines
+                if !self.measures.iter().all(by_level)
+                    && !runs.iter().any(|run| run.point.is_some()) =>
+            {
+                Err("no run has a point, so that there would be no line".into())
+            }
+            _ if self.measures.is_empty() => Err("there are no measures to draw".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Wanted {
     /// The last second of the paper's time that it is about, 0 if it is about the whole run.
     #[must_use]
@@ -154,9 +181,10 @@ impl Wanted {
         spans.map(|[_, to]| *to).fold(0.0, f64::max)
     }
 
-    /// That its runs exist, that the bounds can be met, and that a difference has bounds to differ
+    /// That its measure and its runs exist, that the bounds can be met, and that a difference has bounds to differ
     /// from and a reason.
     fn check(&self, runs: &[Run]) -> Result<(), String> {
+        names::check_number(&self.measure)?;
         let named = [Some(&self.run), self.over.as_ref(), self.less.as_ref()];
         for name in named.into_iter().flatten() {
             if !runs.iter().any(|run| run.name == *name) {

@@ -77,6 +77,7 @@ impl Experiment {
         }
         let used: Vec<Policy> = runs.iter().flat_map(|run| run.settings.policies_used()).collect();
         refuse_unused_policies(&document, &sets, &used)?;
+        stated.plot.check(&runs).map_err(|e| wrong(&format!("plot: {e}")))?;
         for number in &stated.numbers {
             number.check(&runs).map_err(|e| wrong(&format!("number {:?}: {e}", number.name)))?;
         }

@@ -363,3 +363,33 @@ fn options_have_ranges() {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
+
+/// Goal: a measure that there is not, or that a plot or a number cannot have, is refused where the
+/// file is read.
+#[test]
+fn measures_are_known() {
+    let kind = |kind: &str, measures: &str| {
+        TEXT.replacen("kind = \"time\"", &format!("kind = {kind:?}"), 1).replacen(
+            "measures = [\"hit_ratio\"]",
+            &format!("measures = [{measures}]"),
+            1,
+        )
+    };
+    for (text, named) in [
+        (kind("time", "\"hit_rato\""), "x.toml: plot: there is no measure per window \"hit_rato\""),
+        (kind("time", "\"hit_ratio_mean\""), "there is no measure per window \"hit_ratio_mean\""),
+        (kind("bars", "\"hit_ratio\""), "one of hit_ratio_mean, "),
+        (kind("bars", ""), "there are no measures to draw"),
+        (kind("scatter", "\"reads\""), "shows two measures"),
+        (kind("lines", "\"reads\""), "no run has a point"),
+        (
+            TEXT.replacen("hit_ratio_mean", "hit_rato_mean", 1),
+            "x.toml: number \"n\": there is no measure \"hit_rato_mean\"",
+        ),
+    ] {
+        let error = parse(&text).expect_err(named);
+        assert!(error.contains(named), "{named} in {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    parse(&kind("lines", "\"level_write_rate_by_level\"")).expect("needs no points");
+}
