@@ -15,6 +15,7 @@ pub mod clients;
 mod crash;
 pub mod disk;
 pub mod document;
+pub mod engine;
 pub mod experiment;
 pub mod files;
 pub mod formulas;

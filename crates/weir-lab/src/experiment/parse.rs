@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Experiment, PaperLine, Plot, Point, Run, Wanted};
 use crate::document::{Document, Files, Table, take};
+use crate::engine;
 use crate::policies::Policy;
 use crate::settings::Settings;
 
@@ -61,6 +62,7 @@ impl Experiment {
             refuse_unused_policies(&document, &set, &used).map_err(named)?;
             typed.check().map_err(|e| wrong(&named(e)))?;
             let settings = typed.without_unused_policies().map_err(|e| wrong(&named(e)))?;
+            engine::check(&settings).map_err(|e| wrong(&named(e)))?;
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
             runs.push(Run { name, point, set, stated, settings });
         }

@@ -355,6 +355,14 @@ fn options_have_ranges() {
         ("writes = 0", "writes = 9223372036854775807", "instead of readers, writers and phases"),
         ("file = \"\"\nwrites = 0", "file = \"x\"\nwrites = 5", "say 0 for both"),
         ("file = \"\"", "file = \"x\"", "instead of readers, writers and phases"),
+        (
+            "table_bytes = 20971520",
+            "table_bytes = 5",
+            "the engine refuses an option: table_bytes is 5;",
+        ),
+        ("write_buffer_bytes = 104857600", "write_buffer_bytes = 5", "write_buffer_bytes is 5; "),
+        ("background_threads = 1\n", "background_threads = 0\n", "background_threads is 0; "),
+        ("l0_trigger = 4", "l0_trigger = 0", "l0_trigger is 0; choose a value from 1 to"),
         ("block_cache_bytes = 6442450944", "block_cache_bytes = 9223372036854775807", "from 0 to"),
     ] {
         assert!(TEXT.contains(from), "{from}");
