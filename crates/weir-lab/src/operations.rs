@@ -5,6 +5,8 @@
 //! in a random order, values as long as `load` says. Or it is a file like theirs, the same as `weir
 //! replay` reads ([`follow`]).
 
+use std::path::Path;
+
 use weir::{Db, Durability};
 use weir_bench::lines::{LineError, Lines, Operation, encode};
 use weir_bench::{Permutation, Prng};
@@ -94,6 +96,21 @@ pub struct Followed {
     pub write_nanos: u64,
     /// Virtual time of the reads.
     pub read_nanos: u64,
+}
+
+/// The text of the file `replay.file`, whose path is seen from the current directory.
+///
+/// # Errors
+/// The path that was tried, and why it cannot be read.
+pub fn text_of(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let tried = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        format!(
+            "replay.file: cannot read {}: {error}; it is looked for from the current directory, \
+             or by an absolute path",
+            tried.display()
+        )
+    })
 }
 
 /// Does the operations of `text` in their order, timed apart as the paper's are.

@@ -195,9 +195,7 @@ fn follow(
     db: Db,
     settings: &Settings,
 ) -> Result<Shown, String> {
-    let file = &settings.replay.file;
-    let text = crate::files::read_text(Path::new(file))
-        .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?;
+    let text = operations::text_of(Path::new(&settings.replay.file))?;
     let start = simulation.now_nanos();
     let first = sample(&db, dir, settings, 0.0);
     let followed = operations::follow(settings, &db, &text)?;

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_bench::Stopwatch;
 
 use crate::experiment::{Experiment, Run};
-use crate::files;
 use crate::outcome::{Size, outcome};
 use crate::record::Record;
 use crate::result::Result as Outcome;
 use crate::settings::Settings;
-use crate::{image, simulate};
+use crate::{engine, files};
+use crate::{image, operations, simulate};
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -73,6 +73,19 @@ pub enum Stage {
 /// Called with each event, from several threads.
 pub type Listener = Arc<dyn Fn(Progress) + Send + Sync>;
 
+/// That each run of `experiments` can be run as `options` say, as far as that is known before.
+///
+/// # Errors
+/// The first one that cannot, and why.
+pub fn check(experiments: &[Experiment], options: &RunOptions) -> Result<(), String> {
+    for experiment in experiments {
+        for run in &experiment.runs {
+            Task::new(experiment, run, options)?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs `experiments`; `progress` is called from several threads. Runs that several of them show
 /// are done once. What comes of each, in their order.
 pub fn run(
@@ -83,8 +96,7 @@ pub fn run(
     let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
     let mut tasks: Vec<Task> = Vec::new();
     let mut place = |experiment: &Experiment, run: &Run| -> Result<usize, String> {
-        let named = |e: String| format!("{}: run {:?}: {e}", experiment.name, run.name);
-        let task = Task::new(experiment, run, options).map_err(named)?;
+        let task = Task::new(experiment, run, options)?;
         Ok(*distinct.entry(task.key.clone()).or_insert_with(|| {
             tasks.push(task);
             tasks.len() - 1
@@ -118,22 +130,45 @@ struct Task {
 
 impl Task {
     fn new(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
+        let named = |e: String| format!("{}: run {:?}: {e}", experiment.name, run.name);
+        Self::unnamed(experiment, run, options).map_err(named)
+    }
+
+    fn unnamed(experiment: &Experiment, run: &Run, options: &RunOptions) -> Result<Self, String> {
         let shrink = experiment.shrink(options.shrink);
         let settings = run.settings.clone();
         let settings = match options.first {
             Some(seconds) => settings.first(seconds),
             None => settings,
         };
-        let settings = settings.scaled(experiment.scale(options.scale)).shrunk(shrink);
+        let scale = experiment.scale(options.scale);
+        let settings = settings.scaled(scale).shrunk(shrink);
+        check_scaled(&run.settings, &settings, scale)?;
         let operations = match settings.replay.file.as_str() {
             "" => String::new(),
-            file => files::read_text(Path::new(file))
-                .ok_or_else(|| format!("replay.file: cannot read {file:?}"))?,
+            file => operations::text_of(Path::new(file))?,
         };
         let (stated, seed) = (format!("{settings:?}"), options.seed.to_string());
         let key = files::key(&["run", &stated, &seed, &operations])?;
         Ok(Self { name: format!("{}: {}", experiment.name, run.name), settings, key })
     }
+}
+
+/// That `scaled` can be run, which is `full` at the scale `scale`.
+fn check_scaled(full: &Settings, scaled: &Settings, scale: u32) -> Result<(), String> {
+    for (name, full, left) in [
+        ("load.keys", full.load.keys, scaled.load.keys),
+        ("replay.writes", full.replay.writes, scaled.replay.writes),
+    ] {
+        if full > 0 && left == 0 {
+            return Err(format!(
+                "at scale {scale} nothing is left of {name}, which is {full}: choose a smaller \
+                 --scale, 1 to {full}"
+            ));
+        }
+    }
+    let at_scale = |error| format!("at scale {scale}: {error}");
+    scaled.check().and_then(|()| engine::check(scaled)).map_err(at_scale)
 }
 
 /// All runs, `jobs` side by side; their records by number.

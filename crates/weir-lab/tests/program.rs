@@ -185,6 +185,22 @@ fn what_is_set_is_no_result_of_the_experiment() {
     assert_eq!(lab(&[&run[..], &set, &["--check"]].concat(), dir.path()).0, 2);
 }
 
+/// Goal: what cannot be run at a scale, or whose results could not be kept, is refused before
+/// anything is measured.
+#[test]
+fn what_cannot_be_done_is_not_begun() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = ["run", "lsbm-fig11b", "--scale"];
+    let parts = ["lsbm-fig11b: run \"leveled\": at scale 1000000000 nothing is left of load.keys"];
+    fails(&[&run[..], &["1000000000"]].concat(), dir.path(), 1, &parts);
+    assert!(!dir.path().join("weir-lab").exists());
+    put(dir.path(), "taken", "");
+    let parts = ["results cannot be kept in weir-lab/taken: ", "--out"];
+    fails(&[&run[..], &["64", "--out", "weir-lab/taken"]].concat(), dir.path(), 1, &parts);
+    fails(&["errors", "--out", "weir-lab/taken"], dir.path(), 1, &parts);
+    fails(&["amplification", "--out", "weir-lab/taken"], dir.path(), 1, &parts);
+}
+
 /// Goal: whatever is wrong is named in one sentence that says what to do.
 #[test]
 fn errors_are_sentences() {
@@ -351,6 +367,11 @@ note = "as many as the file has"
     assert_eq!(code, 0, "{out}{err}");
     put(dir.path(), "operations.csv", &format!("{lines}x,1\n"));
     fails(&run, dir.path(), 1, &["line 6001", "no operation"]);
+    std::fs::remove_dir_all(dir.path().join("weir-lab/cache")).expect("removed");
+    put(dir.path(), "csv.toml", &text.replace("operations.csv", "missing.csv"));
+    let parts = ["replay.file: cannot read /", "weir-lab/missing.csv: No such file"];
+    fails(&run, dir.path(), 1, &parts);
+    assert!(!dir.path().join("weir-lab/cache").exists(), "nothing was run");
 }
 
 /// Goal: an experiment may share what is in a file of one's own, and what is shown is all of it and

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &AmplificationArgs, out: &mut dyn Write) -> Result<()> {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let started = Stopwatch::start();
     let folder = args.out.clone().unwrap_or_else(|| folder::DEFAULT.into());
+    folder::prepare(&folder)?;
     let cache = folder.join("cache");
     let measured = amplification::run(&cases, args.entries, args.seed, &cache, &|case| {
         bar.set_message(case.name());

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &ErrorsArgs, out: &mut dyn Write) -> Result<()> {
         reuse: true,
         jobs: usize::from(args.jobs),
     };
+    folder::prepare(&args.out)?;
     let rows = progress(|listener| invented::run(&options, listener))?;
     let noticed = |row: &Row| if row.noticed { "yes" } else { "NO" }.to_owned();
     let cells: Vec<Vec<String>> = rows

@@ -17,6 +17,24 @@ pub(crate) const DEFAULT: &str = "weir-lab";
 /// The seed of results whose names do not tell it.
 pub(crate) const SEED: u64 = 1;
 
+/// Makes the folder of results and writes into it, before anything is measured that could not be
+/// kept.
+///
+/// # Errors
+/// Why it cannot be made or written.
+pub(crate) fn prepare(folder: &Path) -> Result<()> {
+    let failed = |error| {
+        Failure::new(format_args!(
+            "results cannot be kept in {}: {error}; name a folder that can be written with --out",
+            folder.display()
+        ))
+    };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let tried = folder.join(format!(".{}.tried", std::process::id()));
+    #[expect(clippy::disallowed_methods, reason = "results are no store's files")]
+    std::fs::write(&tried, b"").and_then(|()| std::fs::remove_file(&tried)).map_err(failed)
+}
+
 /// Draws `result` and writes its files.
 pub(crate) fn write_result(folder: &Path, result: &Outcome) -> Result<()> {
     let stem = stem(result);

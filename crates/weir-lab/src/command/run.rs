@@ -83,17 +83,20 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let experiments = experiments(args)?;
     let seeds = args.seeds.clone().unwrap_or(Seeds(vec![args.seed]));
     let shrink = args.shrink.unwrap_or_else(|| suite::default_shrink(args.scale));
+    let options = |seed| RunOptions {
+        scale: args.scale,
+        shrink,
+        first: args.first,
+        seed,
+        cache: args.out.join("cache"),
+        reuse: !args.fresh,
+        jobs: usize::from(args.jobs),
+    };
+    suite::check(&experiments, &options(folder::SEED))?;
+    folder::prepare(&args.out)?;
     let (mut results, mut failure) = (Vec::new(), None);
     for seed in seeds.0 {
-        let options = RunOptions {
-            scale: args.scale,
-            shrink,
-            first: args.first,
-            seed,
-            cache: args.out.join("cache"),
-            reuse: !args.fresh,
-            jobs: usize::from(args.jobs),
-        };
+        let options = options(seed);
         // Results are kept even if other experiments fail.
         for outcome in progress(|listener| suite::run(&experiments, &options, listener)) {
             match outcome {
