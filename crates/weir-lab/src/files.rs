@@ -7,8 +7,12 @@
 //! |---|---|
 //! | `runs/KEY.json` | what a run gave; the key covers its options, the seed and the program |
 //! | `images/KEY/` | a loaded store that runs start from; see `image` |
-//! | `work/` | stores of runs that are going on |
+//! | `images/work/`, `work/` | images and stores that are being made, beside what they become: a name is given without a copy |
+//!
+//! A directory in `work` belongs to who holds the lock of the file beside it; one that nobody holds
+//! is of a process that has ended in the middle, and is removed.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -84,6 +88,14 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     let draft = path.with_extension(format!("draft{}", std::process::id()));
     std::fs::write(&draft, text).map_err(failed("writing", &draft))?;
     std::fs::rename(&draft, path).map_err(failed("naming", path))
+}
+
+/// Removes a directory and all that is in it.
+///
+/// # Errors
+/// What failed, and where.
+pub(crate) fn remove_dir(path: &Path) -> Result<()> {
+    std::fs::remove_dir_all(path).map_err(failed("removing", path))
 }
 
 /// The names in `path`.
@@ -167,30 +179,62 @@ pub(crate) fn bytes_in(path: &Path) -> Result<u64> {
     sizes.map(|sizes| sizes.iter().sum()).map_err(failed("looking at", path))
 }
 
+/// A lock file, held.
+struct Claim {
+    path: PathBuf,
+    /// The lock goes with it.
+    _file: File,
+}
+
+impl Claim {
+    /// The lock file `path`, made if need be; `None` if another process or thread holds it.
+    fn new(path: PathBuf) -> std::io::Result<Option<Self>> {
+        let mut options = File::options();
+        #[expect(clippy::disallowed_methods, reason = "a file of the laboratory, not a store's")]
+        let file = options.write(true).create(true).truncate(false).open(&path)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Ok(Some(Self { path, _file: file })),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // It is removed while it is held: who opens it later finds another one.
+        #[expect(clippy::disallowed_methods, reason = "a file of the laboratory, not a store's")]
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// A directory of its own that is removed at the end.
 pub struct WorkDir {
     path: PathBuf,
+    _claim: Claim,
 }
 
 impl WorkDir {
-    /// A new empty directory in `cache/work`.
+    /// A new empty directory in `parent/work`.
     ///
     /// # Errors
     /// What failed, and where.
-    pub fn new(cache: &Path) -> Result<Self> {
+    pub fn new(parent: &Path) -> Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self::at(cache.join("work").join(format!("{}-{number}", std::process::id())))
-    }
-
-    /// A new empty directory at `path`.
-    ///
-    /// # Errors
-    /// What failed, and where.
-    pub(crate) fn at(path: PathBuf) -> Result<Self> {
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).map_err(failed("making", &path))?;
-        Ok(Self { path })
+        let work = parent.join("work");
+        std::fs::create_dir_all(&work).map_err(failed("making", &work))?;
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = work.join(format!("{}-{number}", std::process::id()));
+            let lock = path.with_extension(LOCK);
+            // Held by a process of the same number elsewhere, which shares the folder.
+            let Some(claim) = Claim::new(lock.clone()).map_err(failed("locking", &lock))? else {
+                continue;
+            };
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).map_err(failed("making", &path))?;
+            return Ok(Self { path, _claim: claim });
+        }
     }
 
     /// Where it is.
@@ -216,9 +260,56 @@ impl WorkDir {
     }
 }
 
+/// What the names of lock files end with.
+const LOCK: &str = "lock";
+
+/// Removes what processes that have ended left behind in the `work` directories of `cache`.
+pub(crate) fn remove_left(cache: &Path) {
+    for work in [cache.join("work"), cache.join("images").join("work")] {
+        // There may be none, and what cannot be removed is only space.
+        for name in list(&work).unwrap_or_default() {
+            let lock = work.join(&name);
+            if lock.extension().is_some_and(|end| end == LOCK)
+                && let Ok(Some(_claim)) = Claim::new(lock.clone())
+            {
+                let _ = std::fs::remove_dir_all(lock.with_extension(""));
+            }
+        }
+    }
+}
+
 impl Drop for WorkDir {
     fn drop(&mut self) {
         // What is left behind is only space, and is removed with the cache.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what a process left that was killed is removed, and what is being made is not.
+    #[test]
+    fn what_is_left_is_removed() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let images = cache.path().join("images");
+        let mine = WorkDir::new(&images).expect("made");
+        let left = images.join("work").join("1-0");
+        std::fs::create_dir_all(left.join("store")).expect("made");
+        let other = Claim::new(left.with_extension(LOCK)).expect("made").expect("free");
+        remove_left(cache.path());
+        assert!(mine.path().is_dir() && left.is_dir(), "both are held");
+        // The lock of a process that is gone is a file that nobody holds.
+        write_text(&images.join("work").join("2-0.lock"), "").expect("written");
+        std::fs::create_dir_all(images.join("work").join("2-0")).expect("made");
+        remove_left(cache.path());
+        assert!(!images.join("work").join("2-0").exists());
+        let kept = images.join("kept");
+        mine.keep_as(&kept).expect("named");
+        assert!(kept.is_dir());
+        drop(other);
+        std::fs::remove_dir_all(left).expect("removed");
+        assert_eq!(list(&images.join("work")), Ok(Vec::new()));
     }
 }

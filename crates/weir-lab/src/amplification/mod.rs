@@ -19,7 +19,7 @@ pub use case::{Case, TOLERANCE, cases};
 pub use expect::{Part, Quantity, Row, Verdict, rows};
 pub use measure::{Level, Measured, Phase, Spread, measure};
 
-use crate::files::WorkDir;
+use crate::files::{self, WorkDir};
 use crate::result::{Axis, Differs, Kind, Number, Result as Outcome, Series};
 
 /// Measures `cases`, one after the other, on stores in `cache`; `done` is called after every flush.
@@ -33,6 +33,7 @@ pub fn run(
     cache: &Path,
     done: &dyn Fn(&Case),
 ) -> Result<Vec<(Case, Measured)>, String> {
+    files::remove_left(cache);
     let one = |case: &Case| {
         let dir = WorkDir::new(cache)?;
         Ok((*case, measure(Db::builder(dir.path()), case, entries, seed, &|| done(case))?))
