@@ -6,6 +6,9 @@
 //! small part of its size, made anew by every program; its bytes change with the policies and the
 //! table format, and do not when something else does.
 //!
+//! An image is a cache: one that cannot be opened is an error that says which directory to remove,
+//! or is made again where that is asked for.
+//!
 //! Not here: how a store is loaded and ages (`store`).
 
 use std::collections::BTreeMap;
@@ -13,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir::sim::{Dir, MemDir, RealDir};
+use weir::{Db, DbOptions, ErrorKind};
 
 use crate::files::{self, WorkDir};
 use crate::settings::{
@@ -31,26 +35,67 @@ enum Stage {
     Aged,
 }
 
-/// The image that a run with `settings` starts from: from `cache`, or made now.
+/// Where images are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Images<'a> {
+    /// The cache of which they are a part.
+    pub cache: &'a Path,
+    /// Whether one that is damaged is made again. All of its bytes are read first.
+    pub again: bool,
+}
+
+/// The image that a run with `settings` starts from: one that is kept, or made now.
 ///
 /// # Errors
-/// The engine's and the file system's, as text.
+/// The engine's and the file system's, as text; an image that cannot be opened.
 pub fn of(
-    cache: &Path,
+    images: Images<'_>,
     settings: &Settings,
     seed: u64,
     processor: usize,
 ) -> Result<PathBuf, String> {
-    let loaded = kept(cache, Stage::Loaded, settings, seed, processor, |path| {
+    let loaded = kept(images, Stage::Loaded, settings, seed, processor, |path| {
         made(path, None, settings, |files| store::load(files, settings, seed, processor))
     })?;
     if settings.load.updates == 0 {
         return Ok(loaded);
     }
-    kept(cache, Stage::Aged, settings, seed, processor, |path| {
+    kept(images, Stage::Aged, settings, seed, processor, |path| {
         let below = Some(loaded.as_path());
         made(path, below, settings, |files| store::age(files, settings, seed, processor))
     })
+}
+
+/// That the image in `path` can be opened; that all of its bytes are sound, if `whole`.
+///
+/// # Errors
+/// What is wrong with it, and which directory to remove.
+pub fn check(path: &Path, whole: bool) -> Result<(), String> {
+    let wrong = |what: &dyn std::fmt::Display| {
+        Err(format!(
+            "the image {} is damaged: {what}; it is a cache: remove this directory, and it is made \
+             again, as it is with --fresh",
+            path.display()
+        ))
+    };
+    let files = match files::above(path) {
+        Ok(files) => files,
+        Err(error) => return wrong(&error),
+    };
+    // An empty store would be opened as well as the image.
+    let options = DbOptions::default().create_if_missing(false);
+    let db = match Db::builder("image").device(files.dir()).options(options).open() {
+        Ok(db) => db,
+        Err(error) if error.kind() == ErrorKind::NotFound => return wrong(&"it has no store"),
+        Err(error) => return wrong(&format_args!("{error:#}")),
+    };
+    let damage = match whole.then(|| db.verify()) {
+        Some(Ok(report)) => report.damages.into_iter().next(),
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
+    db.close().map_err(|e| e.to_string())?;
+    damage.map_or(Ok(()), |damage| wrong(&format_args!("{damage:#}")))
 }
 
 /// Bytes of a loaded store up to which images are made in memory: one may have three times as many
@@ -81,7 +126,7 @@ fn made(
 
 /// The image of `stage`; `make` puts it into an empty directory if there is none.
 fn kept(
-    cache: &Path,
+    images: Images<'_>,
     stage: Stage,
     settings: &Settings,
     seed: u64,
@@ -91,19 +136,27 @@ fn kept(
     let (text, seed_text) = (stated(stage, settings)?, seed.to_string());
     let probe = probe(stage, settings, seed, processor)?;
     let name = files::hash(&[text.as_bytes(), seed_text.as_bytes(), probe.as_bytes()]);
-    let path = cache.join("images").join(&name);
-    // Two runs often need the same image at once.
-    static MAKING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let folder = images.cache.join("images");
+    let path = folder.join(&name);
+    // Two runs often need the same image at once. Whether it is known to be sound.
+    static MAKING: Mutex<BTreeMap<PathBuf, Arc<Mutex<bool>>>> = Mutex::new(BTreeMap::new());
     let one = {
         let mut making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(making.entry(name).or_default())
+        Arc::clone(making.entry(path.clone()).or_default())
     };
-    let _one = one.lock().map_err(|_| "making an image panicked")?;
+    let mut sound = one.lock().map_err(|_| "making an image panicked")?;
+    if !*sound && path.is_dir() {
+        match check(&path, images.again) {
+            Err(_) if images.again => files::remove_dir(&path)?,
+            checked => checked?,
+        }
+    }
     if !path.is_dir() {
-        let work = WorkDir::new(cache)?;
+        let work = WorkDir::new(&folder)?;
         make(work.path())?;
         work.keep_as(&path)?;
     }
+    *sound = true;
     Ok(path)
 }
 
@@ -182,8 +235,9 @@ mod tests {
     fn images_are_made_once() {
         let cache = tempfile::tempdir().expect("a directory");
         let cache = cache.path();
+        let images = Images { cache, again: false };
         let of =
-            |settings: &Settings, seed: u64| super::of(cache, settings, seed, 0).expect("made");
+            |settings: &Settings, seed: u64| super::of(images, settings, seed, 0).expect("made");
         let first = of(&settings(), 1);
         let mut same = settings();
         same.store.block_cache_bytes += 1;
@@ -214,11 +268,41 @@ mod tests {
         let bytes = |updates: u64| {
             let mut settings = settings();
             settings.load.updates = updates * settings.load.keys;
-            let path = super::of(cache.path(), &settings, 1, 0).expect("made");
+            let images = Images { cache: cache.path(), again: false };
+            let path = super::of(images, &settings, 1, 0).expect("made");
             files::bytes_in(&path).expect("sizes") as f64
         };
         let (loaded, once, twice) = (bytes(0), bytes(2), bytes(3));
         assert!(once > 1.2 * loaded, "{once} of {loaded}");
         assert!((once / twice - 1.0).abs() < 0.15, "{once} and {twice}");
+    }
+
+    /// Goal: an image that is damaged is said to be a cache, by its directory. Method: a table of
+    /// which some bytes are others, and an empty directory.
+    #[test]
+    fn damaged_images_are_named() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let mut settings = settings();
+        settings.load.updates = 0;
+        let images = Images { cache: cache.path(), again: false };
+        let path = of(images, &settings, 1, 0).expect("made");
+        check(&path, true).expect("sound");
+        let names = RealDir::open(&path, false).expect("there").list().expect("listed");
+        let table = names.iter().find(|name| name.ends_with(".tbl")).expect("a table");
+        let refused = |whole: bool, what: &str| {
+            let error = check(&path, whole).expect_err(what);
+            for part in [path.to_str().expect("plain"), what, "remove this directory"] {
+                assert!(error.contains(part), "{part} in {error}");
+            }
+            assert!(!error.contains("weir repair"), "{error}");
+        };
+        let bytes = std::fs::metadata(path.join(table)).expect("a table").len();
+        let file = std::fs::File::options().write(true).open(path.join(table)).expect("opened");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0x55; 64], bytes / 3).expect("written");
+        check(&path, false).expect("it can be opened");
+        refused(true, "damaged");
+        files::remove_dir(&path).expect("removed");
+        std::fs::create_dir(&path).expect("made");
+        refused(false, "it has no store");
     }
 }

@@ -399,6 +399,10 @@ mod tests {
     use crate::image;
     use crate::settings::Preset;
 
+    fn images(cache: &tempfile::TempDir) -> image::Images<'_> {
+        image::Images { cache: cache.path(), again: false }
+    }
+
     /// A bLSM-tree that has aged, with two groups of readers, two of writers, and three phases.
     fn settings() -> Settings {
         let experiment = crate::catalog::named("lsbm-fig11a").expect("built in");
@@ -446,7 +450,7 @@ mod tests {
         let settings = settings();
         settings.check().expect("sound");
         let cache = tempfile::tempdir().expect("a directory");
-        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let image = image::of(images(&cache), &settings, 1, 0).expect("made");
         let record = || run(Some(&image), &settings, 1, 0, |_| ()).expect("it runs");
         let first = record();
         assert_eq!(record(), first);
@@ -490,7 +494,7 @@ mod tests {
         settings.phases[2].readers.clear();
         settings.crash_at_end = false;
         let cache = tempfile::tempdir().expect("a directory");
-        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let image = image::of(images(&cache), &settings, 1, 0).expect("made");
         let record = run(Some(&image), &settings, 1, 0, |_| ()).expect("it runs");
         let of = |phase: &str| {
             let phase = record.of_phase(phase).expect(phase);
@@ -509,7 +513,7 @@ mod tests {
     fn a_full_disk_ends_a_run() {
         let mut settings = settings();
         let cache = tempfile::tempdir().expect("a directory");
-        let image = image::of(cache.path(), &settings, 1, 0).expect("made");
+        let image = image::of(images(&cache), &settings, 1, 0).expect("made");
         let bytes = files::bytes_in(&image).expect("sizes");
         settings.disk.capacity_bytes = bytes + bytes / 2;
         let bulk = settings.writers.get_mut("bulk").expect("a group");

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_bench::Stopwatch;
 
 use crate::experiment::{Experiment, Run};
+use crate::image::{self, Images};
 use crate::outcome::{Size, outcome};
 use crate::record::Record;
 use crate::result::Result as Outcome;
 use crate::settings::Settings;
-use crate::{engine, files};
-use crate::{image, operations, simulate};
+use crate::{engine, files, operations, simulate};
 
 /// How an experiment is run.
 #[derive(Clone, Debug)]
@@ -93,6 +93,7 @@ pub fn run(
     options: &RunOptions,
     progress: &Listener,
 ) -> Vec<Result<Outcome, String>> {
+    files::remove_left(&options.cache);
     let mut distinct: BTreeMap<String, usize> = BTreeMap::new();
     let mut tasks: Vec<Task> = Vec::new();
     let mut place = |experiment: &Experiment, run: &Run| -> Result<usize, String> {
@@ -232,16 +233,57 @@ fn one(
     }
     let clock = Stopwatch::start();
     report(Stage::Loading);
-    let image = if settings.load.keys > 0 {
-        Some(image::of(&options.cache, settings, options.seed, processor)?)
-    } else {
-        None
-    };
+    let images = Images { cache: &options.cache, again: !options.reuse };
+    let full = |error: String| on_a_full_disk(error, &options.cache, settings);
+    let image = (settings.load.keys > 0)
+        .then(|| image::of(images, settings, options.seed, processor).map_err(full))
+        .transpose()?;
     let progress = move |part| report(Stage::Running(part));
     let seed = options.seed;
-    let mut record = simulate::run(image.as_deref(), settings, seed, processor, progress)?;
+    let run = simulate::run(image.as_deref(), settings, seed, processor, progress);
+    // An image that can be opened may be damaged where a run comes to later.
+    let mut record = run.map_err(|error| {
+        let checked = image.as_deref().map_or(Ok(()), |image| image::check(image, true));
+        checked.err().unwrap_or(error)
+    })?;
     record.real_seconds = clock.seconds();
     let text = serde_json::to_string(&record).map_err(|e| e.to_string())?;
-    files::write_text(&cached, &text)?;
+    files::write_text(&cached, &text).map_err(full)?;
     Ok(record)
+}
+
+/// `error`, and if the disk of `cache` is full, what to do about it.
+fn on_a_full_disk(error: String, cache: &Path, settings: &Settings) -> String {
+    // ENOSPC and EDQUOT, as the standard library and the engine write them.
+    if !["(os error 28)", "(os error 122)"].iter().any(|code| error.contains(code)) {
+        return error;
+    }
+    let loaded = settings.loaded_bytes() / u64::from(settings.disk.charge);
+    // A tree that has aged has half as much again as one that was loaded, the largest ones.
+    let bytes = if settings.load.updates > 0 { loaded * 5 / 2 } else { loaded };
+    format!(
+        "{error}; {} is a cache and may be removed, what is needed of it is made again; the images \
+         of this run take about {} MB there",
+        cache.display(),
+        bytes.div_ceil(1_000_000)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who has no space left learns what may go and how much is needed, and nobody else.
+    #[test]
+    fn a_full_disk_is_explained() {
+        let experiment = crate::catalog::named("lsbm-fig11b").expect("built in");
+        let settings = experiment.runs[0].settings.clone().scaled(64);
+        let cache = Path::new("out/cache");
+        let other = "writing x: denied (os error 13)";
+        assert_eq!(on_a_full_disk(other.into(), cache, &settings), other);
+        let full = "writing x: No space left on device (os error 28)";
+        let text = on_a_full_disk(full.into(), cache, &settings);
+        assert!(text.contains("out/cache is a cache and may be removed"), "{text}");
+        assert!(text.ends_with("about 839 MB there"), "{text}");
+    }
 }

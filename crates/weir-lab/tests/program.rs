@@ -296,6 +296,25 @@ fn the_same_seed_gives_the_same_json() {
     assert_ne!(run("8", "c"), first);
 }
 
+/// That images which are damaged are said to be a cache, and made again if that is wanted.
+fn images_are_a_cache(dir: &Path) {
+    let run = ["run", "weir-lab/mine.toml", "--scale", "4096"];
+    let images = weir::sim::RealDir::open(dir.join("weir-lab/cache/images"), false).expect("there");
+    let names = images.list().expect("listed");
+    let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches('/')).collect();
+    assert!(names.len() > 2 && names.contains(&"work"), "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "work") {
+        let image = dir.join("weir-lab/cache/images").join(name);
+        std::fs::remove_dir_all(&image).expect("removed");
+        std::fs::create_dir(&image).expect("made");
+    }
+    std::fs::remove_dir_all(dir.join("weir-lab/cache/runs")).expect("removed");
+    let parts = ["mine: no writes: the image weir-lab/cache/images/", "remove this directory"];
+    fails(&run, dir, 1, &parts);
+    let (code, out, err) = lab(&[&run[..], &["--fresh"]].concat(), dir);
+    assert_eq!(code, 0, "{out}{err}");
+}
+
 /// Goal: an experiment may lie in a file of one's own.
 #[test]
 fn experiments_from_files() {
@@ -305,6 +324,7 @@ fn experiments_from_files() {
     let (code, out, err) = lab(&["run", "weir-lab/mine.toml", "--scale", "4096"], dir.path());
     assert_eq!(code, 0, "{out}{err}");
     assert!(dir.path().join("weir-lab/mine-s4096.svg").is_file());
+    images_are_a_cache(dir.path());
     fails(&["run", "missing.toml"], dir.path(), 1, &["cannot read missing.toml"]);
     put(dir.path(), "bad.toml", &text.replacen("title", "titel", 1));
     fails(&["run", "weir-lab/bad.toml"], dir.path(), 1, &["weir-lab/bad.toml: line 4", "titel"]);
