@@ -38,11 +38,11 @@ pub(crate) struct BenchArgs {
     /// What to run, in this order
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Keys in the loaded store
-    #[arg(long, default_value_t = 1_000_000)]
+    /// Keys in the loaded store (k, m, g: times 1,024 each, as of sizes)
+    #[arg(long, default_value_t = 1_000_000, value_parser = parse_count)]
     num: u64,
-    /// Operations of each workload that does not load. Default: as many as --num
-    #[arg(long)]
+    /// Operations of each workload that does not load (k, m, g). Default: as many as --num
+    #[arg(long, value_parser = parse_count)]
     reads: Option<u64>,
     /// Stop each workload that does not load after so many seconds
     #[arg(long)]
@@ -117,6 +117,13 @@ pub(crate) struct BenchArgs {
     /// Print a JSON array of results instead of a table; notes go to stderr
     #[arg(long)]
     json: bool,
+}
+
+/// A number of things, written as sizes are.
+fn parse_count(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text).map_err(|_| {
+        format!("{text:?} is no number; write digits, or a number with k, m or g: 64m")
+    })
 }
 
 /// Runs `weir bench`.
@@ -456,4 +463,21 @@ fn print_requests(results: &[Measurement], out: &mut dyn Write) -> Result<()> {
 fn quantiles(latency: &Latency) -> [String; 4] {
     [latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us]
         .map(|micros| Micros(micros).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: numbers are written as sizes are, and what is none says what is wrong.
+    #[test]
+    fn numbers_have_suffixes() {
+        for (text, number) in [("7", 7), ("10k", 10 << 10), ("2m", 2 << 20)] {
+            assert_eq!(parse_count(text), Ok(number));
+        }
+        for wrong in ["10x", "", "-1", "99999999999999g"] {
+            let error = parse_count(wrong).expect_err(wrong);
+            assert!(error.starts_with(&format!("{wrong:?} is no number; ")), "{error}");
+        }
+    }
 }
