@@ -166,12 +166,25 @@ fn with_set<'t>(
         match place.flatten() {
             Some(place) if !matches!(place.get_ref(), DeValue::Table(_)) => *place = value.clone(),
             _ => {
-                let message = format_args!("there is no option {name:?} in [settings]");
+                let there = there(settings.get_ref(), name);
+                let message = format_args!("there is no option {name:?} in [settings]{there}");
                 return Err(document.wrong(option, message));
             }
         }
     }
     Ok(tree)
+}
+
+/// What there is in the innermost table of `settings` on the way to the option `name`.
+fn there(settings: &DeTable<'_>, name: &str) -> String {
+    let (mut table, mut place) = (settings, "settings".to_owned());
+    for key in name.split('.') {
+        let Some(DeValue::Table(inner)) = table.get(key).map(Spanned::get_ref) else { break };
+        (table, place) = (inner, format!("{place}.{key}"));
+    }
+    let mut names: Vec<&str> = table.keys().map(|key| key.get_ref().as_ref()).collect();
+    names.sort_unstable();
+    format!("; [{place}] has {}", names.join(", "))
 }
 
 /// That a run sets no option of a policy that it does not use.

@@ -156,6 +156,9 @@ fn options_from_outside_are_refused() {
     for (set, error) in [
         ("store.evict=lru", "--set store.evict=lru: there is no option \"store.evict\" in "),
         ("store=lru", "--set store=lru: there is no option \"store\""),
+        ("store.xyz=1", "; [settings.store] has background_threads, block_bytes, "),
+        ("stor.policy=gear", "; [settings] has crash_at_end, disk, load, phases, "),
+        ("readers.maim.threads=1", "; [settings.readers] has main"),
         (
             "store.eviction=fifo",
             "--set store.eviction=fifo: unknown variant `fifo`, expected `lru`",
