@@ -394,6 +394,24 @@ note = "as many as the file has"
     assert!(!dir.path().join("weir-lab/cache").exists(), "nothing was run");
 }
 
+/// Goal: no file takes the place of an experiment that is built in, nor two of one name that of each
+/// other; one that says the same may have its name. Method: a built-in one as it is shown, and with
+/// another title.
+#[test]
+fn names_of_experiments_are_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = lab(&["show", "lsbm-fig11b"], dir.path()).1;
+    put(dir.path(), "lsbm-fig11b.toml", &text);
+    let own = "weir-lab/lsbm-fig11b.toml";
+    let (code, shown, err) = lab(&["show", own], dir.path());
+    assert_eq!((code, err.as_str(), shown == text), (0, "", true));
+    let parts = ["lsbm-fig11b and weir-lab/lsbm-fig11b.toml are both called lsbm-fig11b"];
+    fails(&["run", "lsbm-fig11b", own], dir.path(), 1, &parts);
+    put(dir.path(), "lsbm-fig11b.toml", &text.replacen("LevelDB", "Weir", 1));
+    let parts = ["lsbm-fig11b.toml: lsbm-fig11b is the name of an experiment that is built in"];
+    fails(&["run", own], dir.path(), 1, &parts);
+}
+
 /// Goal: an experiment may share what is in a file of one's own, and what is shown is all of it and
 /// can be run. Method: two files, shown, and the shown one against them.
 #[test]

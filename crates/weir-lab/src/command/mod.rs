@@ -89,13 +89,25 @@ impl From<io::Error> for Failure {
 /// The experiment called `name`, one that is built in or one in a file, with `sets` for every run.
 ///
 /// # Errors
-/// There is none, or what is wrong with it or with what is set.
+/// There is none, or what is wrong with it or with what is set; a file that has the name of one
+/// that is built in and says something else.
 pub(crate) fn experiment(name: &str, sets: &[Set]) -> Result<Experiment> {
     let path = Path::new(name);
-    if path.extension().is_some_and(|ending| ending == "toml") {
-        return Ok(catalog::in_file(path, sets)?);
+    if path.extension().is_none_or(|ending| ending != "toml") {
+        return catalog::named_with(name, sets).map_err(Failure::usage);
     }
-    catalog::named_with(name, sets).map_err(Failure::usage)
+    let own = catalog::in_file(path, sets)?;
+    // Results are told apart by the names of experiments.
+    if catalog::names().contains(&own.name.as_str())
+        && catalog::named_with(&own.name, sets)?.to_toml()? != own.to_toml()?
+    {
+        return Err(Failure::new(format_args!(
+            "{name}: {} is the name of an experiment that is built in, which says something else \
+             and whose results these would replace: give the file another name",
+            own.name
+        )));
+    }
+    Ok(own)
 }
 
 /// The error for numbers of `results` that are outside their bounds, if there are any.

@@ -8,7 +8,9 @@ use weir_lab::document::Set;
 use weir_lab::experiment::Experiment;
 use weir_lab::suite::{self, RunOptions};
 
-use super::{Result, experiment, folder, print_numbers, progress, refuse_failures};
+use super::{
+    Failure, Result, experiment, folder, print_numbers, progress, refuse_failures,
+};
 
 /// Arguments of `weir-lab run`.
 #[derive(clap::Args, Debug)]
@@ -131,7 +133,18 @@ fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {
             names.push(name);
         }
     }
-    names.into_iter().map(|name| experiment(name, &args.set)).collect()
+    let all: Vec<Experiment> =
+        names.into_iter().map(|name| experiment(name, &args.set)).collect::<Result<_>>()?;
+    for (place, one) in all.iter().enumerate() {
+        if let Some(other) = all[..place].iter().find(|other| other.name == one.name) {
+            return Err(Failure::new(format_args!(
+                "{} and {} are both called {}, and one's results would replace the other's: give \
+                 one of them another name, or another --out",
+                other.source, one.source, one.name
+            )));
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
