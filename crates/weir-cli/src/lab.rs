@@ -28,6 +28,8 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
     let places = beside.filter(|path| path.is_file()).into_iter().chain([PathBuf::from(PROGRAM)]);
     for program in places {
         let mut command = Command::new(&program);
+        // It names itself in what it tells people to type.
+        command.arg0("weir lab");
         let help: &[OsString] = &[OsString::from("--help")];
         command.args(if args.arguments.is_empty() { help } else { &args.arguments });
         let error = command.exec();
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
     }
     Err(Failure::new(
         "the laboratory is a program of its own, weir-lab, which is neither beside weir nor in the \
-         PATH; build it with `cargo build --release -p weir-db-lab`, or run it from the sources \
-         with `cargo run --release -p weir-db-lab -- list`",
+         PATH; install it from the sources with `cargo install --locked --path crates/weir-lab`, or \
+         run it there with `cargo run --release -p weir-db-lab -- list`",
     ))
 }

@@ -73,7 +73,7 @@ fn results_are_checked_and_reported() {
     }
     put(dir.path(), "d-s32.json", &result("d", 32, 4.5).replace("\"note\"", stated));
     fails(&["check", "--scale", "32"], dir.path(), 3, &["d: \"gain\""]);
-    fails(&["check", "--scale", "7"], dir.path(), 1, &["scale 7", "weir lab run"]);
+    fails(&["check", "--scale", "7"], dir.path(), 1, &["scale 7", "weir-lab run"]);
     let (code, out, err) = lab(&["report"], dir.path());
     assert_eq!((code, out.as_str(), err.as_str()), (0, "weir-lab/report.html\n", ""));
     let page = std::fs::read_to_string(dir.path().join("weir-lab/report.html")).expect("a page");

@@ -30,7 +30,10 @@ fn a_missing_laboratory_is_named() {
     let output = lab(&lonely_weir(dir.path()), &["list"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.starts_with("weir: ") && error.contains("cargo build --release -p weir-db-lab"));
+    assert!(
+        error.starts_with("weir: ")
+            && error.contains("cargo install --locked --path crates/weir-lab")
+    );
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 

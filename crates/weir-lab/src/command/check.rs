@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use weir_lab::result::Result as Outcome;
 
-use super::{Failure, Result, folder, print_numbers, refuse_failures};
+use super::{Failure, Result, called, folder, print_numbers, refuse_failures};
 
 /// Arguments of `weir-lab check`.
 #[derive(clap::Args, Debug)]
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
         results.retain(|result| result.scale == scale);
         if results.is_empty() {
             return Err(Failure::new(format_args!(
-                "{} has no result at scale {scale}; make one with `weir lab run NAME --scale \
-                 {scale}`",
-                args.results.display()
+                "{} has no result at scale {scale}; make one with `{} run NAME --scale {scale}`",
+                args.results.display(),
+                called()
             )));
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use weir_lab::plot;
 use weir_lab::result::Result as Outcome;
 
-use super::{Failure, Result};
+use super::{Failure, Result, called};
 
 /// Where results lie by default.
 pub(crate) const DEFAULT: &str = "weir-lab";
@@ -69,8 +69,10 @@ fn stem(result: &Outcome) -> String {
 /// A folder or file that cannot be read; a JSON file that is no result; no result at all.
 pub(crate) fn read_results(folder: &Path) -> Result<(Vec<Outcome>, usize)> {
     let shown = folder.display();
-    let hint = "run experiments first, such as `weir lab run --all`, or name their folder with \
-                --results";
+    let called = called();
+    let hint = format!(
+        "run experiments first, such as `{called} run --all`, or name their folder with --results"
+    );
     let paths = json_files(folder)
         .map_err(|e| Failure::new(format_args!("cannot list {shown}: {e}; {hint}")))?;
     let read = |path: &PathBuf| {

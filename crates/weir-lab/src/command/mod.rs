@@ -35,10 +35,11 @@ const OUTSIDE: u8 = 3;
 
 /// The last section of `--help`.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  an error; one sentence on stderr says what happened and what to do
-  2  the command line was wrong
-  3  a check found a number outside its bounds, or an invented error was not noticed";
+    0  done
+    1  an error; one sentence on stderr says what happened and what to do
+    2  the command line was wrong
+    3  a check found a number outside its bounds, or an invented error was not noticed
+  130  interrupted, as shells report it; runs that were done are in the cache";
 
 /// The result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -83,6 +84,14 @@ impl From<io::Error> for Failure {
             return Self { code: 0, message: String::new() };
         }
         Self::new(format_args!("cannot write the output: {error}"))
+    }
+}
+
+/// What this program was called: `weir lab`, which hands over to it, says so.
+fn called() -> &'static str {
+    match std::env::args_os().next() {
+        Some(name) if name == "weir lab" => "weir lab",
+        _ => "weir-lab",
     }
 }
 

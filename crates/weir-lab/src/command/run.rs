@@ -9,7 +9,7 @@ use weir_lab::experiment::Experiment;
 use weir_lab::suite::{self, RunOptions};
 
 use super::{
-    Failure, Result, experiment, folder, print_numbers, progress, refuse_failures,
+    Failure, Result, called, experiment, folder, print_numbers, progress, refuse_failures,
 };
 
 /// Arguments of `weir-lab run`.
@@ -117,8 +117,9 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let folder = args.out.display();
     writeln!(
         out,
-        "JSON, SVG and PNG files are in {folder}; `weir lab report --results {folder}` makes a \
-         page of them."
+        "JSON, SVG and PNG files are in {folder}; `{} report --results {folder}` makes a page of \
+         them.",
+        called()
     )?;
     if args.check { refuse_failures(&results) } else { Ok(()) }
 }
