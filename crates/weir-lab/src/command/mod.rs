@@ -196,7 +196,7 @@ fn verdict(verdict: Verdict, guard: bool) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::Differs => "DIFFERS",
         Verdict::Fails => "OUTSIDE",
-        Verdict::Open => "no bounds",
+        Verdict::Open => "open",
     }
 }
 

@@ -219,7 +219,7 @@ fn numbers(group: &Group<'_>) -> String {
             Verdict::Holds => ("holds", "✓ holds"),
             Verdict::Differs => ("differs", "≠ differs"),
             Verdict::Fails => ("fails", "✗ outside"),
-            Verdict::Open => ("open", "– no bounds"),
+            Verdict::Open => ("open", "– open"),
         };
         let each = |(_, value): &(u64, f64)| format!("<span>{}</span>", number(*value));
         let values: Vec<String> = over.values.iter().map(each).collect();

@@ -32,7 +32,7 @@ fn the_page_has_everything() {
         cells.filter(|n| n.attribute("class") == Some(class) && n.text() == Some(name)).count()
     };
     assert_eq!(count("fails", "✗ outside"), 1);
-    assert_eq!(count("open", "– no bounds"), 1);
+    assert_eq!(count("open", "– open"), 1);
     assert_eq!(count("holds", "✓ holds"), 1);
     assert_eq!(count("differs", "≠ differs"), 1);
     let summary = "4 experiments with 4 reproductions: 1 holds in all seeds, 1 outside, 1 differs, \
