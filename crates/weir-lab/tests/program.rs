@@ -394,8 +394,8 @@ note = "as many as the file has"
     assert!(!dir.path().join("weir-lab/cache").exists(), "nothing was run");
 }
 
-/// Goal: no file takes the place of an experiment that is built in, nor two of one name that of each
-/// other; one that says the same may have its name. Method: a built-in one as it is shown, and with
+/// Goal: no file takes the place of an experiment that is built in, nor two of one name that of
+/// each other; one that says the same may have its name. Method: a built-in one as it is shown, and with
 /// another title.
 #[test]
 fn names_of_experiments_are_their_own() {
@@ -410,6 +410,17 @@ fn names_of_experiments_are_their_own() {
     put(dir.path(), "lsbm-fig11b.toml", &text.replacen("LevelDB", "Weir", 1));
     let parts = ["lsbm-fig11b.toml: lsbm-fig11b is the name of an experiment that is built in"];
     fails(&["run", own], dir.path(), 1, &parts);
+}
+
+/// Goal: the file that docs/laboratory.md gives as complete is so.
+#[test]
+fn the_documented_file_is_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = include_str!("../../../docs/laboratory.md");
+    let file = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    put(dir.path(), "mine.toml", file.expect("a file"));
+    let (code, _, err) = lab(&["show", "weir-lab/mine.toml"], dir.path());
+    assert_eq!((code, err.as_str()), (0, ""));
 }
 
 /// Goal: an experiment may share what is in a file of one's own, and what is shown is all of it and
