@@ -39,7 +39,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
     }
     Err(Failure::new(
         "the laboratory is a program of its own, weir-lab, which is neither beside weir nor in the \
-         PATH; install it from the sources with `cargo install --locked --path crates/weir-lab`, or \
-         run it there with `cargo run --release -p weir-db-lab -- list`",
+         PATH; install it from the sources with `cargo install --locked --path crates/weir-lab`, \
+         or run it there with `cargo run --release -p weir-db-lab -- list`",
     ))
 }

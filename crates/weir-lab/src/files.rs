@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `runs/KEY.json` | what a run gave; the key covers its options, the seed and the program |
 //! | `images/KEY/` | a loaded store that runs start from; see `image` |
-//! | `images/work/`, `work/` | images and stores that are being made, beside what they become: a name is given without a copy |
+//! | `images/work/` | images that are being made: beside the others, so that a name is no copy |
+//! | `work/` | stores that are measured in directories |
 //!
 //! A directory in `work` belongs to who holds the lock of the file beside it; one that nobody holds
 //! is of a process that has ended in the middle, and is removed.

@@ -39,7 +39,8 @@ const BYTES_MAX: u64 = 1 << 50;
 /// Keys at most: their numbers have 16 digits with the room between them.
 const KEYS_MAX: u64 = 1 << 36;
 
-/// Bytes of a value at most, 16 MiB, as of `weir bench`: the engine takes a quarter of its log area.
+/// Bytes of a value at most, as of `weir bench`: less than a quarter of the log's area, the
+/// engine's own limit.
 const VALUE_BYTES_MAX: u64 = 1 << 24;
 
 /// Every option of one run, at scale 1 unless it was scaled.

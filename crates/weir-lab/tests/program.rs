@@ -395,8 +395,8 @@ note = "as many as the file has"
 }
 
 /// Goal: no file takes the place of an experiment that is built in, nor two of one name that of
-/// each other; one that says the same may have its name. Method: a built-in one as it is shown, and with
-/// another title.
+/// each other; one that says the same may have its name. Method: a built-in one as it is shown, and
+/// with another title.
 #[test]
 fn names_of_experiments_are_their_own() {
     let dir = tempfile::tempdir().expect("a directory");

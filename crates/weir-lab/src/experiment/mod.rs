@@ -181,8 +181,8 @@ impl Wanted {
         spans.map(|[_, to]| *to).fold(0.0, f64::max)
     }
 
-    /// That its measure and its runs exist, that the bounds can be met, and that a difference has bounds to differ
-    /// from and a reason.
+    /// That its measure and its runs exist, that the bounds can be met, and that a difference has
+    /// bounds to differ from and a reason.
     fn check(&self, runs: &[Run]) -> Result<(), String> {
         names::check_number(&self.measure)?;
         let named = [Some(&self.run), self.over.as_ref(), self.less.as_ref()];
