@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use weir::sim::MemDir;
 
-use crate::settings::Settings;
+use crate::settings::{CompactionBuffer, Settings};
 use crate::store;
 
 /// That the store can be opened with `settings`, and by the policy of its load.
@@ -23,6 +23,11 @@ pub fn check(settings: &Settings) -> Result<(), String> {
     (tried.store.block_cache_bytes, tried.store.row_cache_bytes) = (0, 0);
     for policy in settings.policies_used() {
         tried.store.policy = policy;
+        // A load by another policy has no compaction buffer (`store::load`).
+        tried.store.compaction_buffer = match policy == settings.store.policy {
+            true => settings.store.compaction_buffer,
+            false => CompactionBuffer::Off,
+        };
         let stated = format!("{:?} {:?} {}", tried.store, tried.policies, tried.disk.charge);
         if TAKEN.lock().unwrap_or_else(PoisonError::into_inner).contains(&stated) {
             continue;
