@@ -98,7 +98,7 @@ fn every_policy_and_filter() {
     let settings = policies::Settings { metamorphic, crash, only: None, switches: 0 };
     let mut lines = 0;
     policies::run(&settings, |_| lines += 1).unwrap_or_else(|why| panic!("{why}"));
-    assert_eq!(lines, 15);
+    assert_eq!(lines, 25);
 }
 
 /// Goal: a device call that fails leads to an error or a retry, never to a wrong answer, a hang or

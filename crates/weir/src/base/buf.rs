@@ -17,6 +17,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::base::atomic::LeafMutex;
@@ -49,7 +50,18 @@ fn capacity_max(len: usize) -> usize {
 
 /// Whether memory of `capacity` bytes may hold a block of `len`.
 fn fits(capacity: usize, len: usize) -> bool {
-    (len..=capacity_max(len)).contains(&capacity)
+    capacities(len).contains(&capacity)
+}
+
+/// What memory for a block of `len` may have. In a simulation, that of new memory alone: what a
+/// cache holds, and with it what leaves a buffer list, must not depend on what other threads of the
+/// process have freed.
+fn capacities(len: usize) -> RangeInclusive<usize> {
+    #[cfg(feature = "sim")]
+    if crate::base::sched::sim::is_actor() {
+        return capacity_for(len)..=capacity_for(len);
+    }
+    len..=capacity_max(len)
 }
 
 /// The memory of a block; dropping it gives it to the thread's spares. The marks come first, beside
@@ -138,7 +150,7 @@ impl Pool {
     fn take(&mut self, len: usize) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         while taken.len() < BATCH {
-            let fitting = self.kept.range_mut(len..=capacity_max(len)).next();
+            let fitting = self.kept.range_mut(capacities(len)).next();
             let Some((&bytes, kept)) = fitting else { break };
             taken.extend(kept.pop());
             self.bytes -= bytes;
