@@ -112,7 +112,7 @@ pub const OUTSIDE: [Outside; 26] = [
     outside(
         "lsbm-fig11d",
         "deviation of the hit ratio",
-        "0.042, and 0.063 at 1/8: the list of level 2 begins with a foot over what is there",
+        "0.042, and 0.063 at 1/8, higher before level 2 is rotated than after; not tested why",
     ),
     outside(
         "lsbm-fig11d",
@@ -123,7 +123,7 @@ pub const OUTSIDE: [Outside; 26] = [
     outside(
         "lsbm-fig13",
         "queries per second, LSbM over bLSM",
-        "0.76: as lsbm-fig11d; no file is cached to 80 % under Zipfian reads",
+        "0.76: its writes are late (lsbm-fig11d); beside that not known",
     ),
     outside("lsbm-fig13", "LSbM: writes per second", "344: as lsbm-fig11d"),
     outside("lsbm-fig14", "queries per second, key-value cache", "104 of 68; the order holds"),
@@ -135,7 +135,7 @@ pub const OUTSIDE: [Outside; 26] = [
     outside(
         "lsbm-fig16",
         "size, LSbM over bLSM",
-        "1.10: level 0 piles up, as its merges are late (lsbm-fig11d); 1.08 at 1/8 at the end",
+        "1.10; level 0 had 18 runs, late as in lsbm-fig11d; 1.08 at 1/8 at the end: not known",
     ),
     outside("lsbm-fig18", "hit ratio, stepped-merge over bLSM", "0.96 of at least 1: not known"),
     outside("dlsm-fig02", "hit ratio, reads and writes", "0.62 of 0.47: misses of 3.4 ms, not 6"),
