@@ -14,6 +14,9 @@ usage: weir-bench-compare [options]
 
 what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)
+                        and variants of them: weir-none, weir-incremental (warm-up),
+                        rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
+                        rocksdb-larger (a cache of 106 %)
   --workloads LIST      comma-separated                                      (a dozen)
   --rows LIST           equal: the settings below for all; defaults: each
                         engine's own                                         (equal,defaults)
@@ -29,6 +32,9 @@ what runs
   --scan-entries N      entries per seek                                     (10)
   --seed N              fixes keys, values and order                         (42)
   --keep-stores         load once, not anew in every round
+  --windows             keep what happened in each second, in the JSON file
+  --counts-hits         let RocksDB count the hits of its cache, which costs it time
+  --plot FILE           draw the reads of each second (SVG); implies --windows
 
 equal settings
   --write-buffer BYTES --cache BYTES --block BYTES --bloom-bits N --background-threads N
@@ -37,6 +43,8 @@ equal settings
 the machine
   --dir DIR             where the stores are; emptied        (weir-bench-compare.data)
   --cgroup-memory BYTES each measurement in a cgroup of this size, page cache included (root)
+  --read-iops N         hold the device of --dir to N read requests per second,
+                        with --cgroup-memory
   --drop-caches         empty the page cache before each measurement (root)
   --json FILE           all samples and ratios; rewritten after every measurement";
 
@@ -55,6 +63,8 @@ pub struct Args {
     pub sizes: Sizes,
     pub dir: PathBuf,
     pub cgroup_memory: Option<u64>,
+    pub read_iops: Option<u64>,
+    pub plot: Option<PathBuf>,
     pub drop_caches: bool,
     pub json: Option<PathBuf>,
 }
@@ -74,6 +84,8 @@ impl Args {
             sizes: Sizes::default(),
             dir: PathBuf::from("weir-bench-compare.data"),
             cgroup_memory: None,
+            read_iops: None,
+            plot: None,
             drop_caches: false,
             json: None,
         };
@@ -83,6 +95,8 @@ impl Args {
                 "--help" | "-h" | "help" => return Ok(None),
                 "--keep-stores" => args.keep_stores = true,
                 "--drop-caches" => args.drop_caches = true,
+                "--windows" => args.sizes.windows = true,
+                "--counts-hits" => args.sizes.counts_hits = true,
                 option => {
                     let value = words.next().ok_or_else(|| format!("{option} needs a value"))?;
                     args.set(option, &value).map_err(|error| format!("{option}: {error}"))?;
@@ -91,6 +105,9 @@ impl Args {
         }
         if args.rounds == 0 {
             return Err("--rounds: at least 1".to_owned());
+        }
+        if args.read_iops.is_some() && args.cgroup_memory.is_none() {
+            return Err("--read-iops: needs --cgroup-memory".to_owned());
         }
         args.sizes.config().validate().map_err(|error| error.to_string())?;
         Ok(Some(args))
@@ -127,6 +144,11 @@ impl Args {
             "--background-threads" => sizes.background_threads = number(value)?,
             "--dir" => self.dir = PathBuf::from(value),
             "--cgroup-memory" => self.cgroup_memory = Some(bytes(value)?),
+            "--read-iops" => self.read_iops = Some(number(value)?),
+            "--plot" => {
+                self.plot = Some(PathBuf::from(value));
+                self.sizes.windows = true;
+            }
             "--json" => self.json = Some(PathBuf::from(value)),
             _ => return Err("no such option; see --help".to_owned()),
         }

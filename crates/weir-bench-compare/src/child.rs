@@ -20,7 +20,7 @@ const SAMPLE: Duration = Duration::from_millis(20);
 /// The engine's error; nothing is written then.
 pub fn run(json: &str) -> Result<()> {
     let task: Task = serde_json::from_str(json).map_err(EngineError::new)?;
-    if let Some(cgroup) = &task.cgroup {
+    for cgroup in &task.cgroups {
         machine::enter(cgroup).map_err(EngineError::new)?;
     }
     let io_before = ProcessIo::now();
@@ -38,6 +38,7 @@ pub fn run(json: &str) -> Result<()> {
         measurement,
         peak_anonymous_bytes: Some(peak.into_inner()).filter(|&bytes| bytes > 0),
         device_read_bytes: io.map(|(before, after)| after.read_bytes - before.read_bytes),
+        device_reads: None,
         device_write_bytes: io.map(|(before, after)| after.write_bytes - before.write_bytes),
     };
     write(&task.answer, &serde_json::to_string(&answer).map_err(EngineError::new)?)

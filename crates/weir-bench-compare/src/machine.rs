@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 type Result<T> = std::result::Result<T, String>;
 
 const V1: &str = "/sys/fs/cgroup/memory";
+const BLOCK_V1: &str = "/sys/fs/cgroup/blkio";
 const V2: &str = "/sys/fs/cgroup";
 
 /// Writes `text` to a control file.
@@ -30,41 +31,105 @@ pub fn drop_page_cache() -> Result<()> {
     control(Path::new("/proc/sys/vm/drop_caches"), "3")
 }
 
-/// A cgroup with a memory limit; page cache counts. Removed on drop.
-pub struct MemoryGroup {
-    folder: PathBuf,
+/// A cgroup with a memory limit; page cache counts. Under version 1 of cgroups, requests to a device
+/// have a group of their own. Removed on drop.
+pub struct Group {
+    memory: PathBuf,
+    /// With the device, as `MAJOR:MINOR`.
+    device: Option<(PathBuf, String)>,
     is_v2: bool,
 }
 
-impl MemoryGroup {
+impl Group {
     /// A group called `name` that may hold `bytes`.
     pub fn create(name: &str, bytes: u64) -> Result<Self> {
         let is_v2 = Path::new(V2).join("cgroup.controllers").exists();
-        let folder = Path::new(if is_v2 { V2 } else { V1 }).join(name);
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| format!("cannot make the cgroup {}: {error}", folder.display()))?;
-        let group = Self { folder, is_v2 };
+        let memory = make(Path::new(if is_v2 { V2 } else { V1 }).join(name))?;
+        let group = Self { memory, device: None, is_v2 };
         let limit = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
-        control(&group.folder.join(limit), &bytes.to_string())?;
+        control(&group.memory.join(limit), &bytes.to_string())?;
         Ok(group)
     }
 
-    /// Where it is; a process enters by [`enter`].
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Holds the whole disk on which `dir` is to `reads` requests per second.
+    pub fn hold_reads(&mut self, name: &str, dir: &Path, reads: u64) -> Result<()> {
+        let device = whole_disk(dir)?;
+        if self.is_v2 {
+            control(&self.memory.join("io.max"), &format!("{device} riops={reads}"))?;
+            self.device = Some((self.memory.clone(), device));
+        } else {
+            let folder = make(Path::new(BLOCK_V1).join(name))?;
+            let limit = folder.join("blkio.throttle.read_iops_device");
+            self.device = Some((folder, device.clone()));
+            control(&limit, &format!("{device} {reads}"))?;
+        }
+        Ok(())
+    }
+
+    /// Where it is; a process enters each by [`enter`].
+    pub fn folders(&self) -> Vec<PathBuf> {
+        let device = self.device.iter().map(|(folder, _)| folder.clone());
+        let device = device.filter(|folder| *folder != self.memory);
+        std::iter::once(self.memory.clone()).chain(device).collect()
     }
 
     /// The most memory that the group held, page cache included.
     pub fn peak_bytes(&self) -> Option<u64> {
         let peak = if self.is_v2 { "memory.peak" } else { "memory.max_usage_in_bytes" };
-        number(&self.folder.join(peak))
+        number(&self.memory.join(peak))
+    }
+
+    /// Requests for reads that the group sent to the device which is held.
+    pub fn reads(&self) -> Option<u64> {
+        let (folder, device) = self.device.as_ref()?;
+        let file = if self.is_v2 { "io.stat" } else { "blkio.throttle.io_serviced" };
+        let text = std::fs::read_to_string(folder.join(file)).ok()?;
+        let words = text.lines().filter_map(|line| line.strip_prefix(device)?.strip_prefix(' '));
+        let reads = |line: &str| -> Option<u64> {
+            let mut words = line.split_whitespace();
+            let count = words.find_map(|word| word.strip_prefix("rios="));
+            count.or_else(|| line.strip_prefix("Read "))?.trim().parse().ok()
+        };
+        words.into_iter().find_map(reads)
     }
 }
 
-impl Drop for MemoryGroup {
+/// The folder of a new group.
+fn make(folder: PathBuf) -> Result<PathBuf> {
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make the cgroup {}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The number of the disk on which `dir` is, not of its partition: only disks can be held.
+fn whole_disk(dir: &Path) -> Result<String> {
+    use std::os::unix::fs::MetadataExt;
+    let failed = |what: &str| format!("cannot tell the disk of {}: {what}", dir.display());
+    let device = std::fs::metadata(dir).map_err(|error| failed(&error.to_string()))?.dev();
+    let number = format!("{}:{}", major(device), minor(device));
+    let device = Path::new("/sys/dev/block").join(number);
+    let device = std::fs::canonicalize(&device).map_err(|error| failed(&error.to_string()))?;
+    let disk = if device.join("partition").exists() { device.parent() } else { Some(&*device) };
+    let number = disk.and_then(|disk| std::fs::read_to_string(disk.join("dev")).ok());
+    Ok(number.ok_or_else(|| failed("it has no number"))?.trim().to_owned())
+}
+
+/// The major number in Linux' encoding of a device.
+fn major(device: u64) -> u64 {
+    (device >> 32 & 0xffff_f000) | (device >> 8 & 0xfff)
+}
+
+/// The minor number.
+fn minor(device: u64) -> u64 {
+    (device >> 12 & 0xffff_ff00) | (device & 0xff)
+}
+
+impl Drop for Group {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir(&self.folder) {
-            eprintln!("cannot remove the cgroup {}: {error}", self.folder.display());
+        for folder in self.folders() {
+            if let Err(error) = std::fs::remove_dir(&folder) {
+                eprintln!("cannot remove the cgroup {}: {error}", folder.display());
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod engines;
 mod machine;
 mod parent;
 mod plan;
+mod plot;
 mod report;
 mod summary;
 mod task;

@@ -2,8 +2,9 @@
 
 use crate::args::Args;
 use crate::engines;
-use crate::machine::{self, MemoryGroup};
+use crate::machine::{self, Group};
 use crate::plan::{self, Step};
+use crate::plot;
 use crate::report;
 use crate::summary::Sample;
 use crate::task::{Answer, Row, Task};
@@ -34,6 +35,9 @@ pub fn run(args: &Args) -> Result<()> {
         run.remove_stores(row);
     }
     print!("{}", report::tables(args, &run.samples));
+    if let Some(path) = &args.plot {
+        plot::write(path, args, &run.samples)?;
+    }
     let failed = run.samples.iter().filter(|sample| sample.answer.is_none()).count();
     if failed > 0 { Err(format!("{failed} measurements failed")) } else { Ok(()) }
 }
@@ -109,7 +113,11 @@ impl Run<'_> {
         let group = match self.args.cgroup_memory {
             Some(bytes) => {
                 let name = format!("weir-bench-compare-{}", std::process::id());
-                Some(MemoryGroup::create(&name, bytes)?)
+                let mut group = Group::create(&name, bytes)?;
+                if let Some(reads) = self.args.read_iops {
+                    group.hold_reads(&name, &self.args.dir, reads)?;
+                }
+                Some(group)
             }
             None => None,
         };
@@ -123,7 +131,7 @@ impl Run<'_> {
             dir: self.dir(engine, row),
             loaded,
             answer: answer.clone(),
-            cgroup: group.as_ref().map(|group| group.folder().to_path_buf()),
+            cgroups: group.as_ref().map(Group::folders).unwrap_or_default(),
         };
         let json = serde_json::to_string(&task).map_err(|error| error.to_string())?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -133,14 +141,15 @@ impl Run<'_> {
             .stderr(Stdio::piped())
             .output()
             .map_err(|error| format!("cannot start a child: {error}"))?;
-        let peak = group.as_ref().and_then(MemoryGroup::peak_bytes);
+        let peak = group.as_ref().and_then(Group::peak_bytes);
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(format!("{}, {}", output.status, said.trim())));
         }
         let text = std::fs::read_to_string(&answer).map_err(|error| error.to_string())?;
         remove(&answer);
-        let answer = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let mut answer: Answer = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        answer.device_reads = group.as_ref().and_then(Group::reads);
         Ok(Ok((answer, peak)))
     }
 

@@ -7,6 +7,7 @@ use crate::summary::{Cell, Sample, Spread, acknowledged, drained};
 use crate::task::{Answer, Row, Sizes};
 use serde::Serialize;
 use std::fmt::Write as _;
+use weir_bench::Window;
 
 /// The JSON file.
 #[derive(Serialize)]
@@ -129,7 +130,63 @@ fn write_cell(out: &mut String, args: &Args, cell: &Cell<'_>) -> std::fmt::Resul
             number(median(|a| mib(Some(a.measurement.directory_bytes))), 0),
         )?;
     }
+    write_windows(out, args, cell)
+}
+
+/// What the seconds of a workload say, if they were kept.
+fn write_windows(out: &mut String, args: &Args, cell: &Cell<'_>) -> std::fmt::Result {
+    let kept = |engine: &str| cell.answers(engine).any(|(_, a)| !a.measurement.windows.is_empty());
+    if !args.engines.iter().any(|engine| kept(engine)) {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n| engine | hit ratio | of the least {LOWEST_SECONDS} s | least {LOWEST_SECONDS} s over mean | \
+         its worst round | worst second's p99 us | p99.9 us | read requests/s | read MiB/s |"
+    )?;
+    writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
+    for engine in args.engines.iter().filter(|engine| kept(engine)) {
+        let spread = |metric: fn(&Answer) -> Option<f64>| cell.spread(engine, metric);
+        let least = spread(least_over_mean);
+        writeln!(
+            out,
+            "| {engine} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            number(spread(|a| a.measurement.hit_ratio), 3),
+            number(spread(least_hit_ratio), 3),
+            number(least, 2),
+            number(least.and_then(|least| Spread::of([least.min])), 2),
+            number(spread(|a| worst(a, |window| window.p99_us)), 0),
+            number(spread(|a| worst(a, |window| window.p999_us)), 0),
+            number(spread(|a| Some(a.device_reads? as f64 / a.measurement.seconds)), 0),
+            number(spread(|a| Some(mib(a.device_read_bytes)? / a.measurement.seconds)), 1),
+        )?;
+    }
     Ok(())
+}
+
+/// Seconds over which a low is a low.
+const LOWEST_SECONDS: usize = 10;
+
+/// The reads of the least [`LOWEST_SECONDS`] in a row over the mean.
+fn least_over_mean(answer: &Answer) -> Option<f64> {
+    let windows = &answer.measurement.windows;
+    let mean = windows.iter().map(|w| w.reads).sum::<u64>() as f64 / windows.len() as f64;
+    let least =
+        windows.windows(LOWEST_SECONDS).map(|w| w.iter().map(|w| w.reads).sum::<u64>()).min();
+    Some(least? as f64 / LOWEST_SECONDS as f64 / mean)
+}
+
+/// The least mean hit ratio of [`LOWEST_SECONDS`] in a row.
+fn least_hit_ratio(answer: &Answer) -> Option<f64> {
+    let windows = &answer.measurement.windows;
+    let ratios: Vec<f64> = windows.iter().filter_map(|window| window.hit_ratio).collect();
+    let means = ratios.windows(LOWEST_SECONDS).map(|w| w.iter().sum::<f64>() / w.len() as f64);
+    means.min_by(f64::total_cmp)
+}
+
+/// The largest of the seconds' numbers.
+fn worst(answer: &Answer, number: fn(&Window) -> f64) -> Option<f64> {
+    answer.measurement.windows.iter().map(number).max_by(f64::total_cmp)
 }
 
 fn mib(bytes: Option<u64>) -> Option<f64> {

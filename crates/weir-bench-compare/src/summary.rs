@@ -151,11 +151,13 @@ pub mod tests {
             hit_ratio: None,
             directory_bytes: 0,
             anonymous_bytes: None,
+            windows: Vec::new(),
         };
         let answer = Some(Answer {
             measurement,
             peak_anonymous_bytes: None,
             device_read_bytes: None,
+            device_reads: None,
             device_write_bytes: None,
         });
         Sample {

@@ -55,6 +55,8 @@ pub struct Sizes {
     pub block_bytes: u32,
     pub bloom_bits: u32,
     pub background_threads: usize,
+    pub windows: bool,
+    pub counts_hits: bool,
 }
 
 impl Default for Sizes {
@@ -76,6 +78,8 @@ impl Default for Sizes {
             block_bytes: settings.block_bytes,
             bloom_bits: settings.bloom_bits,
             background_threads: settings.background_threads,
+            windows: config.windows,
+            counts_hits: settings.counts_hits,
         }
     }
 }
@@ -93,6 +97,7 @@ impl Sizes {
             scan_entries: self.scan_entries,
             seconds: self.seconds,
             write_rate: self.write_rate,
+            windows: self.windows,
             seed: self.seed,
             ..Config::default()
         }
@@ -107,6 +112,7 @@ impl Sizes {
             block_bytes: self.block_bytes,
             bloom_bits: self.bloom_bits,
             background_threads: self.background_threads,
+            counts_hits: self.counts_hits,
         }
     }
 }
@@ -124,8 +130,8 @@ pub struct Task {
     pub loaded: bool,
     /// The file that the answer goes to.
     pub answer: PathBuf,
-    /// The cgroup to enter before anything else.
-    pub cgroup: Option<PathBuf>,
+    /// The cgroups to enter before anything else.
+    pub cgroups: Vec<PathBuf>,
 }
 
 /// What a child measured.
@@ -136,6 +142,9 @@ pub struct Answer {
     pub peak_anonymous_bytes: Option<u64>,
     /// Bytes that the whole child read from the device.
     pub device_read_bytes: Option<u64>,
+    /// Read requests of the child at the device, if it is held to a number of them.
+    #[serde(default)]
+    pub device_reads: Option<u64>,
     /// Bytes that the whole child wrote to the device, opening and closing included.
     pub device_write_bytes: Option<u64>,
 }

@@ -11,6 +11,7 @@ use crate::prng::Prng;
 use crate::progress::Progress;
 use crate::report::latency_histogram;
 use crate::values::Values;
+use crate::windows::{ClientWindow, Window, Windows, count};
 use crate::workload::Workload;
 use crate::zipf::{Latest, ScrambledZipfian};
 use hdrhistogram::Histogram;
@@ -40,6 +41,8 @@ pub(crate) struct Totals {
     pub(crate) missing: u64,
     pub(crate) scanned: u64,
     pub(crate) user_bytes: u64,
+    /// Of all clients, if the configuration asks for them.
+    pub(crate) windows: Vec<Window>,
     /// When the client began and when its last operation was acknowledged, in nanoseconds.
     span: (u64, u64),
     read: Histogram<u64>,
@@ -58,6 +61,7 @@ impl Totals {
             missing: 0,
             scanned: 0,
             user_bytes: 0,
+            windows: Vec::new(),
             span: (u64::MAX, 0),
             read: latency_histogram(),
             write: latency_histogram(),
@@ -126,16 +130,21 @@ pub(crate) fn run(
         start: Barrier::new(actors + 1),
         finished: AtomicBool::new(false),
         failed: AtomicBool::new(false),
+        windows: Windows::default(),
         clock: Stopwatch::start(),
     };
-    let shared = &shared;
-    std::thread::scope(|scope| {
+    let (mut totals, counted) = std::thread::scope(|scope| {
+        let shared = &shared;
         let clients: Vec<_> = (0..threads)
             .map(|thread| {
                 let share = planned * thread / threads..planned * (thread + 1) / threads;
                 scope.spawn(move || Client::new(shared, thread).run(share))
             })
             .collect();
+        let counter = config.windows.then(|| {
+            let is_over = || shared.finished.load(Ordering::Relaxed);
+            scope.spawn(move || count(engine, || shared.clock.nanos(), is_over))
+        });
         let writer = workload
             .has_background_writer()
             .then(|| scope.spawn(move || Client::new(shared, WRITER_STREAM).write_in_background()));
@@ -144,6 +153,7 @@ pub(crate) fn run(
         let results: Vec<_> = clients.into_iter().map(join).collect();
         shared.finished.store(true, Ordering::Relaxed);
         let writer = writer.map(join).transpose();
+        let counted = counter.and_then(|counter| counter.join().ok()).unwrap_or_default();
         let mut totals = Totals::new();
         for result in results {
             totals.add(&result?)?;
@@ -153,8 +163,10 @@ pub(crate) fn run(
         if let Some(background) = writer? {
             totals.add(&background)?;
         }
-        Ok(totals)
-    })
+        Ok::<_, EngineError>((totals, counted))
+    })?;
+    totals.windows = shared.windows.end(&counted);
+    Ok(totals)
 }
 
 fn join(handle: std::thread::ScopedJoinHandle<'_, Result<Totals>>) -> Result<Totals> {
@@ -174,6 +186,7 @@ struct Shared<'a> {
     finished: AtomicBool,
     /// The engine failed under one client; the others stop.
     failed: AtomicBool,
+    windows: Windows,
     clock: Stopwatch,
 }
 
@@ -185,6 +198,8 @@ struct Client<'a> {
     values: Values,
     key: Vec<u8>,
     totals: Totals,
+    /// The reads of this second, if they are wanted.
+    window: Option<ClientWindow>,
     /// Clock reading at the end of the last operation, in nanoseconds.
     last: u64,
     /// Operations since the last update of the shared progress.
@@ -209,6 +224,7 @@ impl<'a> Client<'a> {
             ),
             key: Vec::with_capacity(config.key_bytes),
             totals: Totals::new(),
+            window: config.windows.then(ClientWindow::new),
             last: 0,
             unreported: 0,
             deadline: u64::MAX,
@@ -234,6 +250,9 @@ impl<'a> Client<'a> {
         self.shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
         result?;
         self.report(self.unreported);
+        if let Some(window) = &mut self.window {
+            window.leave(&self.shared.windows);
+        }
         self.totals.span.1 = self.last;
         Ok(self.totals)
     }
@@ -541,6 +560,9 @@ impl<'a> Client<'a> {
         self.get()?;
         let elapsed = self.lap();
         self.totals.read.saturating_record(elapsed);
+        if let Some(window) = &mut self.window {
+            window.record(self.last, elapsed, &self.shared.windows);
+        }
         self.done(1);
         Ok(())
     }

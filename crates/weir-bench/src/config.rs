@@ -68,6 +68,8 @@ pub struct Config {
     /// Writes per second of the writer beside the readers (`readwhilewriting`, `rangehot`); 0: as
     /// fast as the engine takes them, so that a faster writer leaves its readers less of the disk.
     pub write_rate: u64,
+    /// Keep what happened in each second (`Measurement::windows`): some 50 KiB of memory for each.
+    pub windows: bool,
     /// Fixes keys, values and the order of operations.
     pub seed: u64,
 }
@@ -86,6 +88,7 @@ impl Default for Config {
             scan_entries: 10,
             seconds: None,
             write_rate: 0,
+            windows: false,
             seed: 42,
         }
     }

@@ -66,6 +66,8 @@ pub struct Settings {
     pub bloom_bits: u32,
     /// Threads for flushes and compactions.
     pub background_threads: usize,
+    /// Let an engine count hits of its cache that does so only if asked, which costs it time.
+    pub counts_hits: bool,
 }
 
 impl Default for Settings {
@@ -79,6 +81,7 @@ impl Default for Settings {
             block_bytes: 4096,
             bloom_bits: 10,
             background_threads: 2,
+            counts_hits: false,
         }
     }
 }

@@ -21,6 +21,7 @@ mod report;
 mod session;
 mod values;
 mod weir_engine;
+mod windows;
 mod workload;
 mod zipf;
 
@@ -35,5 +36,6 @@ pub use report::{Latency, Measurement, latency_histogram};
 pub use session::Session;
 pub use values::Values;
 pub use weir_engine::WeirKind;
+pub use windows::Window;
 pub use workload::Workload;
 pub use zipf::{Latest, ScrambledZipfian, Zipfian};

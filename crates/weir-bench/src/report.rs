@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use crate::engine::Requests;
+use crate::windows::Window;
 
 /// The longest latency that is distinguished: one hour.
 const LATENCY_MAX_NANOS: u64 = 3_600_000_000_000;
@@ -120,6 +121,9 @@ pub struct Measurement {
     pub directory_bytes: u64,
     /// Anonymous memory of the process at the end, in bytes.
     pub anonymous_bytes: Option<u64>,
+    /// Each whole second of the workload, if the configuration asks for them.
+    #[serde(default)]
+    pub windows: Vec<Window>,
 }
 
 /// `part` over `whole`, if there is a whole.

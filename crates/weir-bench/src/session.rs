@@ -139,6 +139,7 @@ impl<'a> Session<'a> {
             hit_ratio: ratio(counters.cache_hits, lookups),
             directory_bytes: directory_bytes(&self.dir),
             anonymous_bytes: anonymous_bytes(),
+            windows: totals.windows.clone(),
         }
     }
 

@@ -13,6 +13,8 @@ const MARK: &str = "made by weir bench";
 /// Opens Weir stores.
 #[derive(Clone, Debug, Default)]
 pub struct WeirKind {
+    /// What results call it: variants beside the plain one are told apart by it.
+    pub variant: Option<&'static str>,
     /// Options of the tree; the common settings replace those that they are about.
     pub tree: Options,
     /// Memtables that may wait for their flush; unset: one, as in RocksDB's and LevelDB's defaults.
@@ -78,8 +80,8 @@ fn is_marked(db: &Db) -> bool {
 }
 
 impl EngineKind for WeirKind {
-    fn name(&self) -> &'static str {
-        "weir"
+    fn name(&self) -> &str {
+        self.variant.unwrap_or("weir")
     }
 
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {

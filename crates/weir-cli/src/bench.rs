@@ -276,9 +276,10 @@ fn with_options(args: &BenchArgs, base: &Options) -> Result<(Settings, WeirKind)
         block_bytes: tree.block_bytes,
         bloom_bits: tree.bloom_bits_at(0) as u32,
         background_threads: args.background_threads,
+        ..Settings::default()
     };
     let immutables_max = Some(tree.immutables_max);
-    Ok((settings, WeirKind { tree, immutables_max, durability: args.durability }))
+    Ok((settings, WeirKind { variant: None, tree, immutables_max, durability: args.durability }))
 }
 
 /// What the command line says about the options of the store, as it is typed.
@@ -304,6 +305,7 @@ fn config(args: &BenchArgs) -> Result<Config> {
         scan_entries: args.scan,
         seconds: args.seconds,
         write_rate: args.write_rate,
+        windows: false,
         seed: args.seed,
     };
     config.validate().map_err(Failure::usage)?;

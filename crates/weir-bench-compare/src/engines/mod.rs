@@ -9,6 +9,7 @@ mod leveldb_sys;
 mod rocksdb;
 
 use std::time::Duration;
+use weir::{Options, WarmUp};
 use weir_bench::{EngineKind, WeirKind};
 
 /// The engine that the others are compared with.
@@ -18,15 +19,31 @@ pub const OWN: &str = "weir";
 pub fn all() -> Vec<Box<dyn EngineKind>> {
     vec![
         Box::new(WeirKind::default()),
-        Box::new(rocksdb::Kind),
+        Box::new(rocksdb::Kind::default()),
         Box::new(leveldb::Kind),
         Box::new(fjall::Kind),
     ]
 }
 
-/// The engine called `name`.
+/// Other settings of an engine, which are compared only if they are named: what the cache of a store
+/// gets from flushes and merges.
+pub fn variants() -> Vec<Box<dyn EngineKind>> {
+    let weir = |variant, warm_up| {
+        let tree = Options::default().warm_up(warm_up);
+        Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
+    };
+    vec![
+        weir("weir-none", WarmUp::None),
+        weir("weir-incremental", WarmUp::Incremental),
+        Box::new(rocksdb::Kind { warms: rocksdb::Warms::Flushes, ..rocksdb::Kind::default() }),
+        Box::new(rocksdb::Kind { warms: rocksdb::Warms::All, ..rocksdb::Kind::default() }),
+        Box::new(rocksdb::Kind { cache_percent: 106, ..rocksdb::Kind::default() }),
+    ]
+}
+
+/// The engine, or the variant of one, called `name`.
 pub fn named(name: &str) -> Option<Box<dyn EngineKind>> {
-    all().into_iter().find(|kind| kind.name() == name)
+    all().into_iter().chain(variants()).find(|kind| kind.name() == name)
 }
 
 /// Name and version of every engine, for the report.

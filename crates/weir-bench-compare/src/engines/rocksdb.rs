@@ -1,5 +1,6 @@
 //! RocksDB through the crate `rocksdb`, built from source with snappy.
 
+use ::rocksdb::statistics::{StatsLevel, Ticker};
 use ::rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, ReadOptions,
     WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -7,18 +8,47 @@ use ::rocksdb::{
 use std::path::Path;
 use weir_bench::{Batch, Counters, Engine, EngineError, EngineKind, Result, Settings};
 
+/// Which blocks RocksDB puts into its cache when it writes them (`prepopulate_block_cache`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Warms {
+    /// None: its default.
+    #[default]
+    Nothing,
+    /// Those of flushes.
+    Flushes,
+    /// Those of flushes and compactions.
+    All,
+}
+
 /// How to open RocksDB.
-pub struct Kind;
+pub struct Kind {
+    pub warms: Warms,
+    /// The block cache, in percent of the common setting.
+    pub cache_percent: u64,
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self { warms: Warms::Nothing, cache_percent: 100 }
+    }
+}
 
 struct RocksDb {
     db: DB,
+    /// With the statistics, if they were asked for.
+    counting: Option<Options>,
     buffered: WriteOptions,
     synced: WriteOptions,
 }
 
 impl EngineKind for Kind {
     fn name(&self) -> &str {
-        "rocksdb"
+        match (self.warms, self.cache_percent) {
+            (Warms::Flushes, _) => "rocksdb-warm-flush",
+            (Warms::All, _) => "rocksdb-warm-all",
+            (Warms::Nothing, 100) => "rocksdb",
+            (Warms::Nothing, _) => "rocksdb-larger",
+        }
     }
 
     fn open(&self, dir: &Path, settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -27,7 +57,10 @@ impl EngineKind for Kind {
         if !settings.engine_defaults {
             let mut table = BlockBasedOptions::default();
             // RocksDB advises HyperClock over LRU; 0 lets it estimate the entry size.
-            let cache = Cache::new_hyper_clock_cache(to_usize(settings.cache_bytes), 0);
+            let cache = Cache::new_hyper_clock_cache(
+                to_usize(settings.cache_bytes / 100 * self.cache_percent),
+                0,
+            );
             table.set_block_cache(&cache);
             table.set_block_size(settings.block_bytes as usize);
             if settings.bloom_bits > 0 {
@@ -39,10 +72,25 @@ impl EngineKind for Kind {
             let jobs = i32::try_from(settings.background_threads).map_err(EngineError::new)?;
             options.set_max_background_jobs(jobs);
         }
+        if settings.counts_hits {
+            options.enable_statistics();
+            options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+        }
+        // The crate has no setter for it; the rest of the table's options stay as they are.
+        let warms = match self.warms {
+            Warms::Nothing => None,
+            Warms::Flushes => Some("kFlushOnly"),
+            Warms::All => Some("kFlushAndCompaction"),
+        };
+        if let Some(warms) = warms {
+            let text = format!("block_based_table_factory={{prepopulate_block_cache={warms};}}");
+            options = options.get_options_from_string(text).map_err(EngineError::new)?;
+        }
         let db = DB::open(&options, dir).map_err(EngineError::new)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
-        Ok(Box::new(RocksDb { db, buffered: WriteOptions::default(), synced }))
+        let counting = settings.counts_hits.then_some(options);
+        Ok(Box::new(RocksDb { db, counting, buffered: WriteOptions::default(), synced }))
     }
 }
 
@@ -105,7 +153,12 @@ impl Engine for RocksDb {
 
     fn counters(&self) -> Counters {
         // Statistics cost RocksDB time; the bytes are taken from the process instead.
-        Counters::default()
+        let count = |ticker| self.counting.as_ref().map(|options| options.get_ticker_count(ticker));
+        Counters {
+            cache_hits: count(Ticker::BlockCacheDataHit),
+            cache_misses: count(Ticker::BlockCacheDataMiss),
+            ..Counters::default()
+        }
     }
 
     fn close(self: Box<Self>) -> Result<()> {
