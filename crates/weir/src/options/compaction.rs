@@ -55,9 +55,9 @@ pub struct LeveledOptions {
     /// RocksDB: `max_bytes_for_level_multiplier`.
     pub level_ratio: u32,
     /// Smallest target of the level that level 0 is merged into, in bytes. A batch of level 0
-    /// (`l0_trigger` write buffers) counts if it is larger, and a store of up to `level_ratio`
-    /// times as much has one level below level 0. Larger: fewer levels to read and fewer rewrites,
-    /// longer single compactions. Range: [`BASE_LEVEL_BYTES_RANGE`]. Default:
+    /// (`l0_trigger` write buffers) counts if it is larger. A store of up to six batches, or of
+    /// less than twice this, has one level below level 0. Larger: fewer levels to read, longer
+    /// single compactions. Range: [`BASE_LEVEL_BYTES_RANGE`]. Default:
     /// [`DEFAULT_BASE_LEVEL_BYTES`].
     /// RocksDB: `max_bytes_for_level_base`.
     pub base_level_bytes: u64,

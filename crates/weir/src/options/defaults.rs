@@ -66,9 +66,9 @@ pub const PER_LEVEL_ENTRIES_RANGE: RangeInclusive<usize> = 0..=LEVELS;
 pub const DEFAULT_LEVEL_RATIO: u32 = 10;
 /// Range of [`LeveledOptions::level_ratio`](super::LeveledOptions::level_ratio).
 pub const LEVEL_RATIO_RANGE: RangeInclusive<u32> = 2..=100;
-/// Default of [`LeveledOptions::base_level_bytes`](super::LeveledOptions::base_level_bytes): 256
+/// Default of [`LeveledOptions::base_level_bytes`](super::LeveledOptions::base_level_bytes): 64
 /// MiB.
-pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 256 << 20;
+pub const DEFAULT_BASE_LEVEL_BYTES: u64 = 64 << 20;
 /// Range of [`LeveledOptions::base_level_bytes`](super::LeveledOptions::base_level_bytes): 1 KiB
 /// and more.
 pub const BASE_LEVEL_BYTES_RANGE: RangeInclusive<u64> = 1 << 10..=u64::MAX;

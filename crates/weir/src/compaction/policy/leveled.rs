@@ -4,9 +4,10 @@
 //! * The bottom level is always the last one, and targets are derived from it upwards, as RocksDB's
 //!   dynamic level bytes do: level 0 is merged straight into the *base level*, and levels above it
 //!   stay empty. A level whose target would not be larger than one batch of level 0 costs a rewrite
-//!   and saves nothing, so the base level's target lies between one unit (the larger of
-//!   `base_level_bytes` and a level-0 batch) and `level_ratio` units: a store up to ten units has
-//!   one level below level 0.
+//!   and saves nothing, so the base level's target is at least one unit (the larger of
+//!   `base_level_bytes` and a level-0 batch) and at most `level_ratio` units. A store of up
+//!   to six batches has one level below level 0, one of up to `level_ratio` units two, of which the
+//!   upper one is as large as costs least (`targets`).
 //! * A pick takes several neighbouring tables (`moves`): the tables below that are only half
 //!   covered at the two ends are paid for once per pick, not once per table.
 //! * Within a level the round-robin cursor decides, as in LevelDB, not the smallest overlap. It
@@ -117,13 +118,19 @@ impl Policy for Leveled {
 /// that is larger.
 fn unit_bytes(shape: &Shape) -> u64 {
     let sizes = shape.options.compaction.level_sizes();
-    let batch = shape.options.write_buffer_bytes.saturating_mul(sizes.l0_trigger as u64);
-    sizes.base_level_bytes.max(batch).max(1)
+    sizes.base_level_bytes.max(batch_bytes(shape)).max(1)
+}
+
+/// Bytes that level 0 gives at a time.
+fn batch_bytes(shape: &Shape) -> u64 {
+    let l0_trigger = shape.options.compaction.level_sizes().l0_trigger;
+    shape.options.write_buffer_bytes.saturating_mul(l0_trigger as u64)
 }
 
 /// The targets of a leveled tree.
 pub(super) fn targets_of(shape: &Shape) -> Targets {
-    Targets::of(shape, unit_bytes(shape))
+    let unit = unit_bytes(shape);
+    Targets::of(shape, unit).with_second_level(shape, unit, batch_bytes(shape))
 }
 
 /// Whether the runs of a level may overlap each other: in level 0, and where another policy left
