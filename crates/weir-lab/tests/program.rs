@@ -445,8 +445,8 @@ fn experiments_share_and_are_shown() {
     for part in ["[settings.store]", "threads = 0", "kind = \"scan\"", "theta = 0.999"] {
         assert!(run.contains(part), "{part:?} is not in {run}");
     }
-    let no_run = ["show", "lsbm-fig14", "--run", "LSbM"];
-    fails(&no_run, dir.path(), 1, &["no run \"LSbM\"", "\"key-value cache\""]);
+    let no_run = ["show", "lsbm-fig14", "--run", "SM-tree"];
+    fails(&no_run, dir.path(), 1, &["no run \"SM-tree\"", "\"key-value cache\""]);
     put(dir.path(), "shared.toml", &shared.replacen("scan", "skip", 1));
     let parts = ["weir-lab/shared.toml: line 4: unknown variant `skip`", "`ycsb_a`"];
     fails(&["run", "weir-lab/mine.toml"], dir.path(), 1, &parts);
