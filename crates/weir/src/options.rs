@@ -389,6 +389,18 @@ impl Options {
         self.compression.iter().try_for_each(|c| c.available())
     }
 
+    /// The options as they are stored, if each is in its range.
+    ///
+    /// # Errors
+    /// As [`Options::validate`].
+    pub(crate) fn taken_in(mut self) -> Result<Self> {
+        self.validate()?;
+        if let CompactionBuffer::Trimmed(trim) = &mut self.compaction_buffer {
+            *trim = trim.in_whole_micros();
+        }
+        Ok(self)
+    }
+
     /// Checks every option against its range; whether this build has what it names is not asked.
     ///
     /// # Errors

@@ -179,3 +179,26 @@ fn damage_in_a_list_costs_nothing() {
     db.wait_idle().expect("idle");
     check(&db, &model);
 }
+
+/// Goal: a trim interval that is no number of microseconds is taken in as one, wherever options
+/// enter, and is the same after a reopening. (It was stored as another one, which the version log
+/// took for a bug: the store was poisoned.)
+#[test]
+fn a_trim_interval_is_kept_in_whole_microseconds() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let third = TrimOptions::default().interval(Duration::from_secs(1) / 3);
+    let kept = options(third.interval(Duration::from_micros(333_333)));
+    let is_kept = |keyspace: &weir::Keyspace| assert_eq!(keyspace.options(), kept);
+    let db = open(&dir.path().join("set"), options(third));
+    is_kept(&db.default_keyspace());
+    is_kept(&db.create_keyspace("new", options(third)).expect("created"));
+    is_kept(&db.keyspace_with("other", options(third)).expect("created"));
+    db.put(b"a", b"1").expect("not poisoned");
+    db.close().expect("closed");
+    let db = Db::builder(dir.path().join("set")).open().expect("opened");
+    for name in ["default", "new", "other"] {
+        is_kept(&db.open_keyspace(name).expect("there"));
+    }
+    let builder = Db::builder(dir.path().join("new")).default_options(options(third));
+    is_kept(&builder.open().expect("created").default_keyspace());
+}

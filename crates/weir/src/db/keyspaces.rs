@@ -30,9 +30,11 @@ impl Engine {
     pub(crate) fn keyspace(&self, name: &str, ask: KeyspaceAsk) -> Result<Arc<Tree>> {
         self.shared.health.check_open()?;
         check_name(name)?;
-        if let KeyspaceAsk::Create(options) | KeyspaceAsk::OpenOrCreate(options) = &ask {
-            options.validate()?;
-        }
+        let ask = match ask {
+            KeyspaceAsk::Open => KeyspaceAsk::Open,
+            KeyspaceAsk::Create(options) => KeyspaceAsk::Create(options.taken_in()?),
+            KeyspaceAsk::OpenOrCreate(options) => KeyspaceAsk::OpenOrCreate(options.taken_in()?),
+        };
         let existing = self.trees.lock().values().find(|t| t.name == name).cloned();
         match (existing, ask) {
             (Some(_), KeyspaceAsk::Create(_)) => Err(exists(name)),
@@ -54,7 +56,7 @@ impl Engine {
 
     /// Replaces the stored options of a keyspace.
     pub(crate) fn set_options(&self, tree: &Arc<Tree>, options: Options) -> Result<()> {
-        options.validate()?;
+        let options = options.taken_in()?;
         self.shared.health.check_writable()?;
         if self.writer.is_none() {
             return Err(Error::new(

@@ -67,7 +67,7 @@ fn open_found(builder: Builder) -> Result<Db> {
     let _cause = on_behalf_of(Cause::Open);
     let options = builder.options;
     options.validate()?;
-    builder.default_options.validate()?;
+    let default_options = builder.default_options.taken_in()?;
     let path = builder.path.display().to_string();
     let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let io = Arc::new(IoCounters::default());
@@ -101,7 +101,7 @@ fn open_found(builder: Builder) -> Result<Db> {
             let mut initial = VersionEdit::default();
             let default = initial.keyspace(KeyspaceId::DEFAULT);
             default.create = Some(DEFAULT_KEYSPACE.to_owned());
-            default.options = Some(Arc::new(builder.default_options));
+            default.options = Some(Arc::new(default_options));
             VersionSet::create(context, Lineage::new(prng.next_u64()), prng.next_u64(), &initial)?
         }
     };

@@ -40,8 +40,8 @@ pub struct TrimOptions {
     /// [`DEFAULT_TRIM_THRESHOLD`].
     pub threshold: f32,
     /// Time from one look at the tables to the next. Shorter: less space, more looks, which cost
-    /// some microseconds a table, and a sync if one is given up. Range: [`TRIM_INTERVAL_RANGE`].
-    /// Default: [`DEFAULT_TRIM_INTERVAL`].
+    /// some microseconds a table, and a sync if one is given up. Whole microseconds are kept.
+    /// Range: [`TRIM_INTERVAL_RANGE`]. Default: [`DEFAULT_TRIM_INTERVAL`].
     pub interval: Duration,
 }
 
@@ -55,6 +55,13 @@ impl TrimOptions {
     setters! {
         threshold: f32,
         interval: Duration,
+    }
+
+    /// The same with an interval that can be stored: less by a fraction of a microsecond. The ends
+    /// of its range are whole, so it stays within.
+    pub(super) fn in_whole_micros(self) -> Self {
+        let below = Duration::from_nanos(u64::from(self.interval.subsec_nanos() % 1000));
+        Self { interval: self.interval.saturating_sub(below), ..self }
     }
 }
 
