@@ -117,6 +117,42 @@ fn lists_go_before_anything_is_refused() {
     }
 }
 
+/// Goal: no write is refused while there is a list (H18), also if obsolete log segments are given up
+/// before it. (Those alone were, and the write was refused.) Method: a store with both is overwritten
+/// on a disk without room.
+#[test]
+fn lists_go_after_obsolete_log_segments() {
+    Simulation::run(1, |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let (db, _faults) = open_for_spares(&disk, 64 << 10);
+        let levels = PartsOptions::default()
+            .level_ratio(10)
+            .base_level_bytes(32 << 10)
+            .expected_bytes(8 << 20)
+            .l0_trigger(1);
+        let options = db.default_keyspace().options().write_buffer_bytes(400 << 10);
+        let options = options.table_bytes(16 << 10).compaction(CompactionPolicy::Gear(levels));
+        let options = options.compaction_buffer(CompactionBuffer::Cascade);
+        db.default_keyspace().set_options(options).unwrap();
+        put_all(&db, 0..1000, Durability::Sync).unwrap();
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        sim.delay(Duration::from_secs(1));
+        let buffered = || {
+            let levels = &db.metrics().keyspaces[0].levels;
+            levels.iter().map(|level| level.buffered_bytes).sum::<u64>()
+        };
+        assert!(obsolete_logs(&disk, &db) >= 3, "one is ready, and some are kept");
+        assert!(buffered() > 100 << 10, "{} bytes in lists", buffered());
+        disk.set_capacity(Some(disk.used_bytes() + (16 << 10)));
+        let error = put_all(&db, 0..300, Durability::Sync).expect_err("the disk is small");
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert_eq!(buffered(), 0, "bytes in lists, while a write is refused: {error}");
+        disk.set_capacity(None);
+        db.close().unwrap();
+    });
+}
+
 /// Goal: a batch larger than the log segments that a full device has room for gives their space
 /// back: what is smaller is written at once, and is there after a kill.
 /// Method: disks of several sizes; a batch that is refused, a put, then the same again.

@@ -284,11 +284,13 @@ impl Engine {
             return Ok(());
         }
         let failures = self.hurry(|_| true);
-        let is_idle = || match self.is_idle() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {
-                self.is_idle()
+        let is_idle = || {
+            loop {
+                match self.is_idle() {
+                    Err(error) if error.kind() == ErrorKind::NoSpace && self.delete_spares() => {}
+                    known => break known,
+                }
             }
-            known => known,
         };
         self.shared.wait_until(|| match is_idle() {
             Ok(true) => Some(Ok(())),

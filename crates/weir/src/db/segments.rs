@@ -55,9 +55,11 @@ impl Engine {
     /// waiting for the segment gets the error; flushes and compactions continue.
     fn has_room_for_segment(&self, writer: &Writer, wanted: SegmentRequest) -> bool {
         let mut refused = self.check_space_for_segment().err();
-        if refused.is_some() {
-            // Space of tables that were just removed may not be freed yet.
-            if !self.delete_spares() {
+        let mut given = true;
+        while refused.is_some() && given {
+            given = self.delete_spares();
+            if !given {
+                // Space of tables that were just removed may not be freed yet.
                 self.finish_removals();
             }
             refused = self.check_space_for_segment().err();
@@ -75,7 +77,8 @@ impl Engine {
     }
 
     /// Deletes spare log segments, or if there are none drops the buffer lists, before work is
-    /// refused for lack of space; whether there were any.
+    /// refused for lack of space; whether there were any. So it is asked again until nothing is
+    /// left: no work is refused while there is a list (H18).
     pub(super) fn delete_spares(&self) -> bool {
         let given = self.writer.as_ref().is_some_and(|writer| writer.wal.delete_spares())
             || self.drop_lists();
