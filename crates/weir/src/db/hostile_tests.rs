@@ -9,21 +9,24 @@ use std::sync::Arc;
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{
-    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, SegmentNumber, TableUid, epoch, uid,
+    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, SegmentNumber, TableUid, epoch, level,
+    uid,
 };
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::table_meta::TableMeta;
 use crate::db::{Builder, Db};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
-use crate::options::{CompactionPolicy, Durability, Options};
+use crate::options::{CompactionBuffer, CompactionPolicy, Durability, Options, PartsOptions};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
 use crate::table::{TableBuilder, TableOptions};
-use crate::version::edit::{Rotation, VersionEdit};
+use crate::version::buffer_list::ListCounts;
+use crate::version::edit::{ListChange, Rotation, VersionEdit};
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
 use crate::version::set::{Context, VersionSet};
+use crate::version::shape::RunId;
 
 const DEFAULT: KeyspaceId = KeyspaceId::DEFAULT;
 
@@ -78,6 +81,14 @@ fn forge(disk: &SimDisk, change: &dyn Fn(&mut Root), edit: &VersionEdit) {
     let context = context(disk);
     let storage = Arc::clone(&context.storage);
     VersionSet::forge(context, change, edit).expect("forged");
+    storage.unlock();
+}
+
+/// Writes edits behind the root of the store, unchecked; as edits of its base, if `in_base`.
+fn forge_edits(disk: &SimDisk, edits: &[VersionEdit], in_base: bool) {
+    let context = context(disk);
+    let storage = Arc::clone(&context.storage);
+    VersionSet::forge_edits(context, edits, in_base).expect("forged");
     storage.unlock();
 }
 
@@ -318,6 +329,134 @@ fn sizes_of_rotations() {
                 forge(&copy, &|_| {}, &edit);
                 drive(&format!("{policy} with {bytes} bytes, {entries} entries"), &copy);
             }
+        }
+    }
+}
+
+/// A table of the default keyspace that is not there.
+fn imagined(number: u64, keys: (&[u8], &[u8])) -> Arc<TableMeta> {
+    Arc::new(TableMeta {
+        uid: uid(number),
+        check_uid: uid(number),
+        bytes: 1000,
+        tail_bytes: 100,
+        tail_checksum: 0,
+        raw_bytes: 800,
+        entries: 10,
+        deletes: 1,
+        blocks: 1,
+        seq_min: 1,
+        seq_max: 2,
+        smallest: keys.0.to_vec(),
+        largest: keys.1.to_vec(),
+        entry_hash: 0,
+        keyspace: DEFAULT,
+    })
+}
+
+/// A run of level `at`, which is empty otherwise.
+fn run_at(at: usize) -> RunId {
+    RunId::filling(level(at), epoch(1))
+}
+
+/// A table joins a list, as one of a new buffered run.
+fn append(run: RunId, meta: Arc<TableMeta>) -> ListChange {
+    ListChange::Append { run, uid: meta.uid, begins_run: true, meta: Some(meta) }
+}
+
+/// An edit of lists.
+fn lists(changes: Vec<ListChange>) -> VersionEdit {
+    let mut edit = VersionEdit { next_uid: Some(uid(5000)), ..VersionEdit::default() };
+    edit.keyspace(DEFAULT).lists = changes;
+    edit
+}
+
+/// A store with a run in levels 3 and 4, which may have lists.
+fn store_for_lists() -> SimDisk {
+    let disk = store(CompactionPolicy::gear());
+    let allow = of_default(|state| {
+        let options = Options::clone(&state.options).compaction_buffer(CompactionBuffer::Cascade);
+        state.options = Arc::new(options);
+    });
+    let mut edit = VersionEdit::default();
+    let changes = edit.keyspace(DEFAULT);
+    changes.add_table(level(3), epoch(1), imagined(1000, (b"a", b"c")));
+    changes.add_table(level(4), epoch(1), imagined(1001, (b"a", b"c")));
+    forge(&disk, &allow, &edit);
+    disk
+}
+
+/// Goal: no changes of buffer lists make an opening or a repair panic; those that no store makes
+/// are damage, in edits and in bases. (A table that came into two lists by two edits was a panic;
+/// the others were taken in.)
+#[test]
+fn changes_of_lists() {
+    let bad = |change: fn(&mut TableMeta)| {
+        let mut meta = TableMeta::clone(&imagined(2000, (b"d", b"f")));
+        change(&mut meta);
+        vec![lists(vec![append(run_at(3), Arc::new(meta))])]
+    };
+    let table = || imagined(2000, (b"d", b"f"));
+    let into = |at| append(run_at(at), table());
+    let mut added = lists(vec![into(3)]);
+    added.keyspace(DEFAULT).add_table(level(5), epoch(1), table());
+    let mut added_before = lists(vec![into(3)]);
+    let mut of_other = TableMeta::clone(&table());
+    of_other.keyspace = KeyspaceId::new(1);
+    let other = added_before.keyspace(KeyspaceId::new(1));
+    other.add_table(level(5), epoch(1), Arc::new(of_other));
+    let all = [
+        ("two lists", vec![lists(vec![into(3)]), lists(vec![into(4)])]),
+        ("two lists at once", vec![lists(vec![into(3), into(4)])]),
+        ("one list twice", vec![lists(vec![into(3)]), lists(vec![into(3)])]),
+        ("one list twice at once", vec![lists(vec![into(3), into(3)])]),
+        ("one that is added", vec![added]),
+        ("one that another keyspace adds", vec![added_before]),
+        ("bounds", bad(|meta| std::mem::swap(&mut meta.smallest, &mut meta.largest))),
+        ("entries", bad(|meta| (meta.entries, meta.deletes) = (0, 0))),
+        ("a uid that was never assigned", bad(|meta| meta.uid = uid(6000))),
+        ("sequences", bad(|meta| meta.seq_max = SEQ_MAX)),
+        ("another keyspace", bad(|meta| meta.keyspace = KeyspaceId::new(1))),
+    ];
+    let disk = store_for_lists();
+    for (what, edits) in all {
+        for in_base in [false, true] {
+            let copy = disk.copy();
+            forge_edits(&copy, &edits, in_base);
+            let error = match open(&copy) {
+                Ok(_) => panic!("{what}, in_base {in_base}: opened"),
+                Err(error) => error,
+            };
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
+            drive(what, &copy);
+        }
+    }
+}
+
+/// Goal: counters of lists, which are numbers from the disk, make no merge panic. (Their sums were
+/// not.)
+#[test]
+fn counters_of_lists() {
+    let disk = SimDisk::new(SimOptions::default());
+    let db = open(&disk).expect("created");
+    let levels = PartsOptions::default().l0_trigger(1);
+    let options = Options::default().compaction(CompactionPolicy::Gear(levels));
+    let options = options.compaction_buffer(CompactionBuffer::trimmed());
+    db.default_keyspace().set_options(options).expect("options");
+    for i in 0..50_u32 {
+        db.put(i.to_be_bytes(), [1; 100]).expect("put");
+    }
+    db.compact_range(..).expect("compacted");
+    db.close().expect("closed");
+    let root = root_of(&disk);
+    let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
+    let (run, ..) = state.version.lists().next().expect("a list");
+    for (appended, shadowed) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+        for quiet in [false, true] {
+            let copy = disk.copy();
+            let counts = ListCounts { appended, shadowed, quiet };
+            forge_edits(&copy, &[lists(vec![ListChange::Count { run, counts }])], false);
+            assert!(drive("counters", &copy), "{counts:?} were refused");
         }
     }
 }

@@ -187,7 +187,8 @@ impl Passage<'_> {
         for leaving in self.leaving.iter().filter(|leaving| leaving.from != target) {
             by_age.entry(leaving.from).or_default().push(&leaving.meta);
         }
-        let entries = by_age.values().flatten().map(|meta| meta.entries).sum();
+        let entries = by_age.values().flatten().map(|meta| meta.entries);
+        let entries = entries.fold(0, u64::saturating_add);
         let had = run.map_or(0, |run| run.tables.totals().entries);
         // What a part holds that began to fill without a list was received in this round.
         let rotates = CompactionBuffer::Cascade.suits(self.options.compaction);
@@ -260,8 +261,10 @@ fn runs_oldest_first(list: &BufferList) -> Vec<Vec<TableUid>> {
 /// `shadowed` to be hidden.
 fn counted(before: ListCounts, entries: u64, shadowed: u64, had: u64) -> ListCounts {
     let ListCounts { appended, shadowed: shadowed_before, quiet } = before;
-    let (mut appended, mut shadowed) = (appended + entries, shadowed_before + shadowed);
-    let holds = (had + entries).saturating_sub(shadowed);
+    // They are from the disk.
+    let mut appended = appended.saturating_add(entries);
+    let mut shadowed = shadowed_before.saturating_add(shadowed);
+    let holds = had.saturating_add(entries).saturating_sub(shadowed);
     let share = shadowed as f64 / appended.max(1) as f64;
     let judged = appended >= holds / EVIDENCE_DIVISOR;
     // What the run was replaced with since counts for more than what it was before.

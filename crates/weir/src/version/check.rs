@@ -99,10 +99,12 @@ pub(super) fn check_root(root: &Root) -> Result<()> {
     })
 }
 
-/// Rule 1, for the tables that an edit adds.
+/// Rule 1, for the tables that an edit adds to trees or lists.
 pub(super) fn check_tables(new: &Root, changes: &Changes) -> Result<()> {
     let mut added = changes.added.iter().map(|added| &added.place);
-    added.try_for_each(|place| check_table(new, place.keyspace, &place.meta))
+    added.try_for_each(|place| check_table(new, place.keyspace, &place.meta))?;
+    let mut listed = changes.listed.values();
+    listed.try_for_each(|listed| check_table(new, listed.keyspace, listed.table.meta()))
 }
 
 /// Rule 6, for `root` and new log starts in it.

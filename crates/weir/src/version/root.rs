@@ -469,7 +469,9 @@ fn run_changes(
             Some(place) if place.meta == *meta => {
                 (Arc::clone(&place.meta), Arc::clone(&place.table))
             }
-            None if !places.contains(meta.uid) => (Arc::clone(meta), open(meta)),
+            None if !places.contains(meta.uid) && !changes.listed.contains_key(&meta.uid) => {
+                (Arc::clone(meta), open(meta))
+            }
             _ => return Err(refused(format_args!("the uid of table {} is in use", meta.uid))),
         };
         let RunId { level, part, epoch } = *run;
@@ -567,7 +569,7 @@ impl ListEdit<'_> {
             let mut list = ListInEdit::of(run.list.as_deref());
             for change in list_changes {
                 let what = |what| refused(format_args!("in the buffer list of {id:?}, {what}"));
-                list.step(self.step(change)?).map_err(what)?;
+                list.step(self.step(change, &changes.added)?).map_err(what)?;
             }
             let list = list.finish().map_err(|Overlap(a, b)| {
                 let (a, b) = (a.uid, b.uid);
@@ -580,11 +582,17 @@ impl ListEdit<'_> {
                 list: list.map(Arc::new),
             });
         }
-        Ok(())
+        // Only now is it known what has left the other lists.
+        let stays =
+            |uid| self.places.listed.contains_key(uid) && !changes.unlisted.contains_key(uid);
+        match changes.listed.keys().find(|uid| stays(uid)) {
+            Some(uid) => Err(refused(format_args!("table {uid} is in another list"))),
+            None => Ok(()),
+        }
     }
 
-    /// A change, with the tables that it names.
-    fn step(&self, change: &ListChange) -> Result<ListStep> {
+    /// A change, with the tables that it names; `added` are those of the same edit.
+    fn step(&self, change: &ListChange, added: &[AddedPlace]) -> Result<ListStep> {
         Ok(match change {
             ListChange::Append { run: _, uid, begins_run, meta } => {
                 let there = self.places.get(*uid).map(|place| (place.keyspace, &place.table));
@@ -597,7 +605,13 @@ impl ListEdit<'_> {
                     {
                         Arc::clone(table)
                     }
-                    (None, Some(meta)) if meta.uid == *uid => (self.open)(meta),
+                    // One that the edit adds to the tree would get a second reader.
+                    (None, Some(meta))
+                        if meta.uid == *uid
+                            && added.iter().all(|added| added.place.meta.uid != *uid) =>
+                    {
+                        (self.open)(meta)
+                    }
                     _ => return Err(refused(format_args!("no table {uid} to append to a list"))),
                 };
                 let meta = Arc::clone(table.shared_meta());
@@ -623,7 +637,11 @@ impl ListEdit<'_> {
             let tables = list.into_iter().flat_map(BufferList::tables);
             tables.map(|(meta, table)| (meta.uid, Arc::clone(table))).collect()
         };
+        let count = after.map_or(0, |list| list.tables().count());
         let (before, after) = (tables(before), tables(after));
+        if after.len() < count {
+            return Err(refused("a table is in a buffer list twice"));
+        }
         for (uid, table) in &before {
             if !after.contains_key(uid) {
                 changes.unlisted.insert(*uid, Arc::clone(table));

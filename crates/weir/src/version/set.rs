@@ -223,6 +223,30 @@ impl VersionSet {
         context.storage.write_root_record(&base.record.encode())
     }
 
+    /// Starts a new log with the root that is there and writes `edits` behind it, unchecked; as
+    /// edits of its base, if `in_base`.
+    #[cfg(all(test, feature = "sim"))]
+    pub(crate) fn forge_edits(
+        context: Context,
+        edits: &[VersionEdit],
+        in_base: bool,
+    ) -> Result<()> {
+        let (record, root, _) = Self::read(&context)?;
+        let storage = &*context.storage;
+        let mut base = base_log::write(storage, &root, record.version_log.next())?;
+        for edit in edits {
+            let mut buf = Vec::new();
+            edit.encode(&mut buf);
+            let durable = base.writer.chain().lsn;
+            let lsn = base.writer.append(GroupType::Full, &[&buf], 1, true, durable)?;
+            if in_base {
+                base.record.base_lsn = lsn;
+            }
+        }
+        base.writer.region().sync()?;
+        storage.write_root_record(&base.record.encode())
+    }
+
     /// Reads the root record and the version log that it names, and starts a new log.
     ///
     /// # Errors
