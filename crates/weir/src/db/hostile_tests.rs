@@ -433,21 +433,33 @@ fn changes_of_lists() {
     }
 }
 
-/// Goal: counters of lists, which are numbers from the disk, make no merge panic. (Their sums were
-/// not.)
-#[test]
-fn counters_of_lists() {
+/// A closed store with a list of two tables: keys from 0 on, and deletes of those below 10, which
+/// the run of the list has dropped. Nor does the log have these; it has an entry of keyspace "other".
+fn store_with_list() -> SimDisk {
     let disk = SimDisk::new(SimOptions::default());
     let db = open(&disk).expect("created");
     let levels = PartsOptions::default().l0_trigger(1);
     let options = Options::default().compaction(CompactionPolicy::Gear(levels));
     let options = options.compaction_buffer(CompactionBuffer::trimmed());
     db.default_keyspace().set_options(options).expect("options");
-    for i in 0..50_u32 {
-        db.put(i.to_be_bytes(), [1; 100]).expect("put");
-    }
+    (0..100_u32).for_each(|i| db.put(i.to_be_bytes(), [1; 100]).expect("put"));
     db.compact_range(..).expect("compacted");
+    (0..10_u32).for_each(|i| db.delete(i.to_be_bytes()).expect("deleted"));
+    db.compact_range(..).expect("compacted");
+    let other = db.keyspace("other").expect("created");
+    // The segment of the deletes becomes obsolete.
+    (0..60_u32).for_each(|i| other.put(i.to_be_bytes(), [1; 4000]).expect("put"));
+    other.flush().expect("flushed");
+    other.put_with(b"last", b"1", Durability::Sync).expect("put");
     db.close().expect("closed");
+    disk
+}
+
+/// Goal: counters of lists, which are numbers from the disk, make no merge panic. (Their sums were
+/// not.)
+#[test]
+fn counters_of_lists() {
+    let disk = store_with_list();
     let root = root_of(&disk);
     let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
     let (run, ..) = state.version.lists().next().expect("a list");
@@ -459,6 +471,97 @@ fn counters_of_lists() {
             assert!(drive("counters", &copy), "{counts:?} were refused");
         }
     }
+}
+
+/// A store with a list as [`store_with_list`] makes it, without the table of the deletes: what it
+/// hides comes to light where the other table is taken for one of the tree. Also its run.
+fn store_with_half_a_list() -> (SimDisk, RunId) {
+    let disk = store_with_list();
+    let root = root_of(&disk);
+    let state = root.keyspaces.get(DEFAULT).expect("the default keyspace");
+    let (run, _, list) = state.version.lists().next().expect("a list");
+    let uids: Vec<TableUid> = list.tables().map(|(meta, _)| meta.uid).collect();
+    assert_eq!(uids.len(), 2, "{uids:?}");
+    forge_edits(&disk, &[lists(vec![ListChange::Trim { run, uid: uids[0] }])], false);
+    open(&disk).expect("opened").close().expect("closed");
+    (disk, run)
+}
+
+/// Opens the store; nothing is lost, and no delete.
+fn check_list_store(what: &str, disk: &SimDisk) {
+    let db = open(disk).expect(what);
+    let keys: Vec<_> = db.iter().map(|pair| pair.expect(what).0.to_vec()).collect();
+    assert!(
+        keys.iter().eq((10..100_u32).map(u32::to_be_bytes).collect::<Vec<_>>().iter()),
+        "{what}: {keys:?}"
+    );
+    db.close().expect("closed");
+}
+
+/// Goal: what is wrong with lists alone costs no structure (H16): the repaired tree has the tables
+/// that it had, and no deleted key comes back. (The tree was built again out of all tables, those of
+/// lists among them.)
+#[test]
+fn faults_of_lists_cost_no_structure() {
+    let (disk, run) = store_with_half_a_list();
+    let tree = |disk: &SimDisk| -> Vec<TableUid> {
+        root_of(disk).tables().map(|table| table.meta().uid).collect()
+    };
+    let bad = |change: fn(&mut TableMeta)| {
+        let mut meta = TableMeta::clone(&imagined(2000, (b"d", b"f")));
+        change(&mut meta);
+        lists(vec![append(run, Arc::new(meta))])
+    };
+    let unfit = bad(|meta| meta.keyspace = KeyspaceId::new(1));
+    let undecodable = bad(|meta| meta.smallest = b"x".to_vec());
+    // Nor does this one fit, with lists or without.
+    let trim = lists(vec![ListChange::Trim { run, uid: uid(2001) }]);
+    let behind = VersionEdit { next_uid: Some(uid(6000)), ..VersionEdit::default() };
+    let off = of_default(|state| {
+        let options = Options::clone(&state.options).compaction_buffer(CompactionBuffer::Off);
+        state.options = Arc::new(options);
+    });
+    let forged = |bad: &VersionEdit, in_base| {
+        let copy = disk.copy();
+        forge_edits(&copy, &[bad.clone(), trim.clone(), behind.clone()], in_base);
+        copy
+    };
+    let forbidden = || {
+        let copy = disk.copy();
+        forge(&copy, &off, &behind);
+        copy
+    };
+    let variants = [
+        ("unfit", forged(&unfit, false)),
+        ("unfit in the base", forged(&unfit, true)),
+        ("undecodable", forged(&undecodable, false)),
+        ("undecodable in the base", forged(&undecodable, true)),
+        ("forbidden by the options", forbidden()),
+    ];
+    for (what, copy) in variants {
+        let error = open(&copy).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        let report = builder(&copy).repair().expect("repaired");
+        assert!(!report.healthy && !report.rebuilt, "{what}: {report}");
+        assert_eq!(report.structure.len(), 1, "{what}: {report}");
+        assert_eq!(tree(&copy), tree(&disk), "{what}: {report}");
+        let next_uid = root_of(&copy).next_uid;
+        assert!(next_uid >= uid(6000), "{what}: the last edit is lost: {next_uid}");
+        check_list_store(what, &copy);
+    }
+}
+
+/// Goal: where a tree is built again, tables that lists alone have do not bring deleted keys back.
+/// Method: the structure is not used, because the log names a keyspace that it does not have.
+#[test]
+fn a_tree_is_built_without_the_tables_of_lists() {
+    let (disk, _) = store_with_half_a_list();
+    let mut forget = VersionEdit::default();
+    forget.keyspace(KeyspaceId::new(1)).drop = true;
+    forge(&disk, &|root| root.next_keyspace = KeyspaceId::new(1), &forget);
+    let report = builder(&disk).repair().expect("repaired");
+    assert!(report.rebuilt, "{report}");
+    check_list_store("rebuilt", &disk);
 }
 
 /// Goal: stored options outside their ranges are refused by name, and nothing is changed.

@@ -7,22 +7,22 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::check;
 use super::edit::{Flushed, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::record::RootRecord;
-use super::root::{Places, Root};
+use super::root::{Places, Root, refused};
 use super::run::{Part, Run};
 use super::shape::RunId;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    Capacity, GroupLink, GroupType, LogPosition, LogSource, SegmentIdentity, SegmentWriter,
-    check_ours, replay,
+    Capacity, GroupLink, GroupType, GroupView, LogPosition, LogSource, SegmentIdentity,
+    SegmentWriter, check_ours, replay,
 };
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
@@ -178,7 +178,7 @@ fn keyspace_edit(keyspace: &KeyspaceVersion) -> VersionEdit {
 pub(super) fn read(
     storage: &dyn Storage,
     record: &RootRecord,
-    open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
+    open: &Open<'_>,
 ) -> Result<(Root, Places)> {
     let source = Source {
         number: record.version_log,
@@ -187,7 +187,7 @@ pub(super) fn read(
         base_lsn: Some(record.base_lsn),
     };
     let prefix = read_prefix(storage, source, open)?;
-    if let Some(damage) = prefix.damage {
+    if let Some(damage) = prefix.list_fault.or(prefix.damage) {
         return Err(damage);
     }
     for number in storage.list_logs(LogKind::Versions)? {
@@ -209,7 +209,11 @@ pub(super) struct Source {
     pub(super) base_lsn: Option<Lsn>,
 }
 
+/// Makes the reader of a table, with the seed of the key hash.
+type Open<'a> = dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table> + 'a;
+
 /// The longest sound prefix of a log.
+#[derive(Clone)]
 pub(super) struct Prefix {
     pub(super) root: Root,
     pub(super) places: Places,
@@ -221,6 +225,71 @@ pub(super) struct Prefix {
     pub(super) edits: u64,
     /// What ends it; `None` if it is the whole log.
     pub(super) damage: Option<Error>,
+    /// What is wrong with buffer lists: `root` has none then. They are copies, and the trees are
+    /// whole without them (H16).
+    pub(super) list_fault: Option<Error>,
+    /// Tables of lists that were left out.
+    pub(super) unlisted: BTreeSet<TableUid>,
+}
+
+impl Prefix {
+    /// Applies the edit of `group`; without its changes of lists if they are all that is wrong, or
+    /// lists were wrong before.
+    fn take(&mut self, group: &GroupView<'_>, file: &str, open: &Open<'_>) -> Result<()> {
+        let offset = group.position.offset;
+        let at = |error| unfit(file, offset, error);
+        if self.list_fault.is_some() {
+            let mut edit = VersionEdit::decode_but_lists(group.payload, file, offset)?;
+            self.unlisted.extend(strip(&mut edit));
+            return self.apply(&edit, open).map_err(at);
+        }
+        let edit = VersionEdit::decode(group.payload, file, offset);
+        match edit.and_then(|edit| self.apply(&edit, open).map_err(at)) {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let mut bare = self.clone();
+                bare.drop_lists(error.clone());
+                bare.take(group, file, open).map_err(|_| error)?;
+                *self = bare;
+                Ok(())
+            }
+            applied => applied,
+        }
+    }
+
+    /// Applies an edit. In the base the rules of changes do not hold, because its edits build a
+    /// tree and do not change one.
+    fn apply(&mut self, edit: &VersionEdit, open: &Open<'_>) -> Result<()> {
+        if !self.started && edit.hash_seed.is_none() {
+            return Err(refused("a base that does not begin as one"));
+        }
+        self.started = true;
+        let Self { root, places, .. } = self;
+        let open = |meta: &Arc<TableMeta>| open(meta, root.hash_seed);
+        let (next, changes) = root.apply(edit, places, &open)?;
+        if self.whole_base {
+            check::check(root, &next, edit, places, &changes)?;
+        }
+        changes.install(places);
+        self.root = next;
+        Ok(())
+    }
+
+    fn drop_lists(&mut self, fault: Error) {
+        self.unlisted.append(&mut self.root.listed_only());
+        self.root = self.root.without_lists();
+        self.places = self.root.places();
+        self.list_fault = Some(fault);
+    }
+}
+
+/// Takes the changes of lists out of an edit; the tables that they bring.
+fn strip(edit: &mut VersionEdit) -> Vec<TableUid> {
+    let lists = edit.keyspaces.values_mut().flat_map(|changes| std::mem::take(&mut changes.lists));
+    let uid = |change| match change {
+        ListChange::Append { uid, .. } => Some(uid),
+        _ => None,
+    };
+    lists.filter_map(uid).collect()
 }
 
 /// Reads the sound prefix of a log.
@@ -230,7 +299,7 @@ pub(super) struct Prefix {
 pub(super) fn read_prefix(
     storage: &dyn Storage,
     source: Source,
-    open: &dyn Fn(&Arc<TableMeta>, u64) -> Arc<Table>,
+    open: &Open<'_>,
 ) -> Result<Prefix> {
     let Source { number, lineage, opening, base_lsn } = source;
     let start = LogPosition { segment: number, opening, ..LogPosition::ORIGIN };
@@ -242,37 +311,28 @@ pub(super) fn read_prefix(
         whole_base: false,
         edits: 0,
         damage: None,
+        list_fault: None,
+        unlisted: BTreeSet::new(),
     };
     let durable_lsn = base_lsn.unwrap_or(Lsn::FIRST);
     let log = LogSource { kind: LogKind::Versions, start, durable_lsn, lineage };
     let end = replay(storage, log, &mut |group| {
-        let offset = group.position.offset;
-        let edit = VersionEdit::decode(group.payload, &file, offset)?;
-        if !prefix.started && edit.hash_seed.is_none() {
-            return Err(Error::corruption(&file, offset, "a base that does not begin as one"));
-        }
-        prefix.started = true;
-        let Prefix { root, places, .. } = &prefix;
-        let open = |meta: &Arc<TableMeta>| open(meta, root.hash_seed);
-        let applied = root.apply(&edit, places, &open).and_then(|(next, changes)| {
-            // The edits of a base build a tree and do not change one: the rules of changes do not
-            // apply.
-            if prefix.whole_base {
-                check::check(root, &next, &edit, places, &changes)?;
-            }
-            Ok((next, changes))
-        });
-        let (next, changes) = applied.map_err(|error| unfit(&file, offset, error))?;
-        changes.install(&mut prefix.places);
-        prefix.root = next;
+        prefix.take(&group, &file, open)?;
         prefix.edits += u64::from(prefix.whole_base);
-        prefix.whole_base |= base_lsn.map_or(edit.opening.is_some(), |lsn| group.lsn >= lsn);
+        prefix.whole_base |= match base_lsn {
+            Some(lsn) => group.lsn >= lsn,
+            None => prefix.root.opening > 0,
+        };
         Ok(())
     });
     let end = end.and_then(|_| {
-        check::check_root(&prefix.root).map_err(|error| unfit(&file, 0, error)).inspect_err(|_| {
+        let Err(error) = check::check_root(&prefix.root) else { return Ok(()) };
+        let error = unfit(&file, 0, error);
+        prefix.drop_lists(error.clone());
+        check::check_root(&prefix.root).map_err(|_| {
             // It is unknown which edit is wrong.
             prefix.whole_base = false;
+            error
         })
     });
     match end {

@@ -203,9 +203,6 @@ impl ListInEdit {
     pub(super) fn step(&mut self, step: ListStep) -> Result<(), String> {
         match step {
             ListStep::Append { meta, table, begins_run } => {
-                if compare(&meta.smallest, &meta.largest).is_gt() {
-                    return Err(format!("table {} ends before it begins", meta.uid));
-                }
                 if begins_run {
                     self.runs.insert(0, RunInEdit::default());
                 }

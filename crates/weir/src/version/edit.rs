@@ -314,7 +314,18 @@ impl VersionEdit {
     /// # Errors
     /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
     pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
-        let decoder = Decoder { file, offset };
+        Self::decode_by(&Decoder { file, offset, leave_lists: false }, bytes)
+    }
+
+    /// The same, without changes of buffer lists that cannot be decoded.
+    ///
+    /// # Errors
+    /// As [`VersionEdit::decode`].
+    pub(super) fn decode_but_lists(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
+        Self::decode_by(&Decoder { file, offset, leave_lists: true }, bytes)
+    }
+
+    fn decode_by(decoder: &Decoder<'_>, bytes: &[u8]) -> Result<Self> {
         let mut edit = Self::default();
         let mut reader = Reader::new(bytes);
         while let Some((tag, content)) = decoder.field(&mut reader)? {
@@ -465,6 +476,8 @@ fn put_part(buf: &mut Vec<u8>, tag: u64, part: PartKind) {
 struct Decoder<'a> {
     file: &'a str,
     offset: u64,
+    /// Whether damaged changes of buffer lists are left out.
+    leave_lists: bool,
 }
 
 impl Decoder<'_> {
@@ -552,7 +565,11 @@ impl Decoder<'_> {
                 TAG_FLUSHED => edit.flushed = Some(self.flushed(content)?),
                 TAG_KEY_ORDER => self.key_order(content)?,
                 TAG_LIST_APPEND | TAG_LIST_HOLE | TAG_LIST_COUNTS | TAG_LIST_DROP => {
-                    edit.lists.push(self.list_change(tag, content)?);
+                    match self.list_change(tag, content) {
+                        Err(error) if self.leave_lists && error.kind() == ErrorKind::Corruption => {
+                        }
+                        change => edit.lists.push(change?),
+                    }
                 }
                 _ => unknown(RECORD, tag)?,
             }

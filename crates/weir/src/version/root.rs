@@ -105,6 +105,15 @@ impl Root {
         self.keyspaces.iter().flat_map(|keyspace| keyspace.version.tables())
     }
 
+    /// The tables that are in buffer lists alone.
+    pub(crate) fn listed_only(&self) -> BTreeSet<TableUid> {
+        let uids = |tables: &mut dyn Iterator<Item = &Arc<Table>>| -> BTreeSet<TableUid> {
+            tables.map(|table| table.meta().uid).collect()
+        };
+        let listed = self.keyspaces.iter().flat_map(|keyspace| keyspace.version.listed_tables());
+        &uids(&mut { listed }) - &uids(&mut self.tables())
+    }
+
     /// The same without buffer lists.
     pub(super) fn without_lists(&self) -> Self {
         let mut root = self.clone();
@@ -140,7 +149,7 @@ pub(super) struct Listed {
 }
 
 /// The place of every table of the newest root, so that an edit names tables by uid alone.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     /// Those of trees.
     pub(super) tables: BTreeMap<TableUid, Place>,

@@ -12,7 +12,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::base_log::{Prefix, Source, read_prefix};
@@ -20,7 +20,7 @@ use super::record::RootRecord;
 use super::root::Root;
 use super::set::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{Lineage, SegmentNumber};
+use crate::base::ids::{Lineage, SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::log::peek;
 use crate::storage::{LogKind, Object, Storage};
@@ -40,8 +40,12 @@ pub(crate) struct Salvage {
     pub(crate) log: SegmentNumber,
     /// The fault of the root record, if any.
     pub(crate) root_fault: Option<Error>,
-    /// The first fault of the version log, if any.
+    /// The first fault of the version log, if any: edits behind it are lost.
     pub(crate) log_fault: Option<Error>,
+    /// The first fault of buffer lists, if any: nothing but lists is lost, and `root` has none.
+    pub(crate) list_fault: Option<Error>,
+    /// Tables that were in lists alone: what they hold was merged into tables of the trees.
+    pub(crate) listed_only: BTreeSet<TableUid>,
 }
 
 /// Reads root record and version log as far as they are sound.
@@ -109,8 +113,15 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
             log: SegmentNumber::ZERO,
             root_fault,
             log_fault: None,
+            list_fault: None,
+            listed_only: BTreeSet::new(),
         });
     };
+    let mut listed_only = prefix.unlisted;
+    listed_only.append(&mut prefix.root.listed_only());
+    for table in prefix.root.tables() {
+        listed_only.remove(&table.meta().uid);
+    }
     Ok(Salvage {
         root: prefix.root,
         lineage: Some(source.lineage),
@@ -119,6 +130,8 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
         log: source.number,
         root_fault,
         log_fault: prefix.damage,
+        list_fault: prefix.list_fault,
+        listed_only,
     })
 }
 

@@ -8,12 +8,13 @@
 //! 2. If the tree's structure can be known, it is kept: damaged and missing tables leave it, and
 //!    what can be had of their entries takes their place (`remains`); the write-ahead log is read
 //!    into tables, up to its first damage and for keyspaces that begin behind it from there on
-//!    (`log`); a fresh log starts.
+//!    (`log`); a fresh log starts. Buffer lists go, and a fault in them is none of the structure.
 //! 3. If edits at the end of the version log are lost, the part before them counts, but only if its
 //!    tables and the write-ahead log together hold all that the tables of the directory hold.
 //! 4. Otherwise the tree is rebuilt (`rebuild`): the sound tables of each keyspace are merged into
 //!    one run. Sequence numbers decide between versions of a key, so the order of runs need not be
-//!    known. A table that was obsolete but not removed yet can bring deleted keys back here.
+//!    known. A table that was obsolete but not removed yet can bring deleted keys back here; those
+//!    that lists alone name are left out if the tables that they were merged into are all sound.
 //!
 //! Invariants: (1) nothing that cannot be read is removed: it is copied to `lost-NAME` before, or
 //! renamed if nothing of it is needed; (2) the root record is switched after everything that it
@@ -136,6 +137,7 @@ impl Repair {
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context())?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
+        let faults = faults.chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
         if !salvage.whole {
             return self.rebuild(salvage);
@@ -267,7 +269,9 @@ impl Repair {
             return Ok(lost("the write-ahead log does not hold what they told"));
         }
         let present: BTreeSet<TableUid> = self.storage.list_tables()?.into_iter().collect();
-        let named: BTreeSet<TableUid> = root.all_tables().map(|t| t.meta().uid).collect();
+        let in_tree = root.tables().map(|table| table.meta().uid);
+        let named: BTreeSet<TableUid> =
+            in_tree.chain(salvage.listed_only.iter().copied()).collect();
         // A table that is only in a buffer list is not needed.
         let missing = root.tables().any(|table| !present.contains(&table.meta().uid));
         let faulty = salvage.root_fault.is_some() || salvage.log_fault.is_some();
@@ -366,10 +370,10 @@ impl Repair {
         segments: &Segments,
     ) -> Result<()> {
         self.copy_structure(&salvage)?;
-        let mut root = salvage.root;
+        let Salvage { mut root, listed_only, .. } = salvage;
         let uids = Arc::new(AtomicU64::new(self.next_uid(root.next_uid)?.get()));
         let mut edit = VersionEdit::default();
-        self.replace(&root, bad, &uids, &mut edit)?;
+        self.replace(&root, &listed_only, bad, &uids, &mut edit)?;
         root.next_uid = TableUid::new(uids.load(Ordering::Relaxed));
         root.opening = self.next_opening(root.opening, segments.last_opening(root.lineage))?;
         let set = Arc::new(VersionSet::restart(self.context(), root, &edit, salvage.log)?);
@@ -398,7 +402,8 @@ impl Repair {
             }
         }
         let log = Object::Log(LogKind::Versions, salvage.log);
-        if salvage.log_fault.is_some() && !objects.contains(&log) {
+        let faulty = salvage.log_fault.is_some() || salvage.list_fault.is_some();
+        if faulty && !objects.contains(&log) {
             objects.push(log);
         }
         for object in objects {

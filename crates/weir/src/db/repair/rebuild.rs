@@ -46,6 +46,8 @@ const LEVEL: Level = Level::LAST;
 struct Collected {
     tables: Vec<Arc<Table>>,
     bad: Vec<BadFile>,
+    /// Sound tables of buffer lists, which are copies.
+    left_out: Vec<TableUid>,
     next_uid: Arc<AtomicU64>,
     hash_seed: u64,
     /// Greatest LSN and opening in the log.
@@ -100,7 +102,7 @@ impl Repair {
         // Before anything is written: if this repair is cut off, the next one says that there was
         // one.
         self.copy_structure(&salvage)?;
-        self.note_missing(&salvage.root, &collected);
+        self.note_missing(&salvage, &collected);
         self.collect_remains(&salvage.root, &mut collected)?;
         self.collect_log(&salvage.root, lineage, &segments, &mut collected)?;
         let edit = self.merge_all(&salvage.root, &collected)?;
@@ -130,9 +132,10 @@ impl Repair {
         }
         self.start(&salvage, lineage, &collected, edit)?;
 
-        for table in &collected.tables {
+        let merged = collected.tables.iter().map(|table| table.meta().uid);
+        for uid in merged.chain(collected.left_out) {
             self.storage
-                .remove_table(table.meta().uid)
+                .remove_table(uid)
                 .ignore_error("the next opening removes tables that no version names");
         }
         self.remove_replaced()
@@ -141,9 +144,11 @@ impl Repair {
     /// Names the tables that the best known structure has and that are not there, unless there are
     /// tables that it does not name and that may have been merged from them, which makes it an old
     /// one.
-    fn note_missing(&mut self, root: &Root, collected: &Collected) {
+    fn note_missing(&mut self, salvage: &Salvage, collected: &Collected) {
+        let Salvage { root, listed_only, .. } = salvage;
         let present: BTreeSet<TableUid> = collected.present().collect();
-        let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
+        let in_tree = root.tables().map(|table| table.meta().uid);
+        let named: BTreeSet<TableUid> = in_tree.chain(listed_only.iter().copied()).collect();
         let orphans = collected.tables.iter().map(|table| table.meta());
         let orphans: Vec<_> = orphans.filter(|meta| !named.contains(&meta.uid)).collect();
         for state in root.keyspaces.iter() {
@@ -181,17 +186,27 @@ impl Repair {
                 }
             }
         }
-        self.report.tables_sound = tables.len() as u64;
-        self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
         let next_uid = self.next_uid(salvage.root.next_uid)?;
         let uids = tables.iter().map(|table| table.meta().check_uid.next());
         let next_uid = uids.max().unwrap_or(TableUid::FIRST).max(next_uid);
         let used = tables.iter().map(|table| table.meta().uid).max();
         assert!(used.is_none_or(|uid| uid < next_uid), "table {used:?}, the next is {next_uid}");
         let known = salvage.seed_known.then_some(salvage.root.hash_seed);
+        let mut left_out = Vec::new();
+        let sound: BTreeSet<TableUid> = tables.iter().map(|table| table.meta().uid).collect();
+        if salvage.root.tables().all(|table| sound.contains(&table.meta().uid)) {
+            // What lists have was merged into these: it can only bring deletes back.
+            let is_copy = |uid: TableUid| salvage.listed_only.contains(&uid);
+            left_out = sound.into_iter().filter(|&uid| is_copy(uid)).collect();
+            tables.retain(|table| !is_copy(table.meta().uid));
+            bad.retain(|file: &BadFile| !is_copy(file.uid));
+        }
+        self.report.tables_sound = tables.len() as u64;
+        self.report.entries_sound = tables.iter().map(|table| table.meta().entries).sum();
         Ok(Collected {
             tables,
             bad,
+            left_out,
             next_uid: Arc::new(AtomicU64::new(next_uid.get())),
             hash_seed: known.unwrap_or_else(|| self.prng.next_u64()),
             last_lsn: salvage.root.wal_durable_lsn,

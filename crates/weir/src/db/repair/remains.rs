@@ -45,11 +45,12 @@ impl Repair {
     pub(super) fn replace(
         &mut self,
         root: &Root,
+        listed_only: &BTreeSet<TableUid>,
         bad: Vec<BadTable>,
         uids: &Arc<AtomicU64>,
         edit: &mut VersionEdit,
     ) -> Result<()> {
-        let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root)? };
+        let orphans = if bad.is_empty() { Vec::new() } else { self.orphans(root, listed_only)? };
         let mut remains = Vec::new();
         for table in &bad {
             remains.push(self.remains(root, table, &orphans, uids)?);
@@ -74,12 +75,13 @@ impl Repair {
         Ok(())
     }
 
-    /// The sound tables that `root` does not name.
-    fn orphans(&self, root: &Root) -> Result<Vec<Arc<Table>>> {
-        // Those of buffer lists too: they hold what has been merged since.
-        let named: BTreeSet<TableUid> = root.all_tables().map(|table| table.meta().uid).collect();
+    /// The sound tables that `root` does not name, nor a buffer list: those of lists hold what has
+    /// been merged since.
+    fn orphans(&self, root: &Root, listed_only: &BTreeSet<TableUid>) -> Result<Vec<Arc<Table>>> {
+        let in_tree: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
+        let is_named = |uid: &TableUid| in_tree.contains(uid) || listed_only.contains(uid);
         let mut orphans = Vec::new();
-        for uid in self.storage.list_tables()?.into_iter().filter(|uid| !named.contains(uid)) {
+        for uid in self.storage.list_tables()?.into_iter().filter(|uid| !is_named(uid)) {
             match sound_table(&self.storage, uid) {
                 Ok(table) => orphans.push(table),
                 Err(error) => drop(damage(error)?),
