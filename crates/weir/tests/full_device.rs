@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir::sim::{
-    CrashPolicy, Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, OpKind, Prng, SimDisk,
-    SimOptions, Simulation, Times,
+    CrashPolicy, Effect, ErrorCode, Fault, Faults, FaultyDir, FileClass, Mode, OpKind, Prng,
+    SimDisk, SimOptions, Simulation, Times,
 };
 use weir::{
     CompactionBuffer, CompactionPolicy, Db, Durability, Error, ErrorKind, Keyspace, LeveledOptions,
@@ -151,6 +152,93 @@ fn lists_go_after_obsolete_log_segments() {
         disk.set_capacity(None);
         db.close().unwrap();
     });
+}
+
+/// Bytes of the table files of a disk.
+fn table_bytes(disk: &SimDisk) -> u64 {
+    let dir = disk.dir();
+    let names = dir.list().unwrap().into_iter().filter(|name| name.ends_with(".tbl"));
+    let file = |name: String| dir.open(&name, FileClass::Table, Mode::Read).unwrap();
+    names.map(|name| file(name).len().unwrap()).sum()
+}
+
+/// Goal: lists give their space back while a merge runs, one of another keyspace or of their own:
+/// what a job began with must not hold their tables (H18).
+/// Method: one background thread, in a merge whose every write takes long, or a caller in one; then
+/// the device is nearly full, and the next log segment is refused.
+#[test]
+fn lists_give_their_space_back_beside_a_merge() {
+    for seed in 0..4 {
+        for of_their_own in [false, true] {
+            println!("seed {seed}, a merge of their own: {of_their_own}");
+            Simulation::run(seed, move |sim| give_space_back_beside_a_merge(sim, of_their_own));
+        }
+    }
+}
+
+fn give_space_back_beside_a_merge(sim: &Simulation, of_their_own: bool) {
+    let disk = SimDisk::new(SimOptions::default());
+    let dir = FaultyDir::over_disk(&disk);
+    let faults = dir.faults();
+    let levels = PartsOptions::default().base_level_bytes(32 << 10).l0_trigger(1);
+    let listed = Options::default()
+        .write_buffer_bytes(16 << 10)
+        .table_bytes(16 << 10)
+        .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
+        .compaction_buffer(CompactionBuffer::Cascade)
+        .compression([weir::Compression::None]);
+    let many_runs = LeveledOptions::default().l0_trigger(1000);
+    let loaded = Options::default().write_buffer_bytes(64 << 10).compaction(many_runs);
+    let builder = Db::builder("sim").default_options(listed).seed(sim.schedule().0);
+    let builder = builder.memory_budget(8 << 20).log_segment_bytes(64 << 10);
+    let db = builder.background_threads(1).device(Arc::new(dir)).open().unwrap();
+    let other = db.keyspace_with("other", loaded.clone()).unwrap();
+    (0..1200_u32).for_each(|n| db.put((n * 7 % 1200).to_be_bytes(), [1; 500]).unwrap());
+    (0..1000_u32).for_each(|n| other.put(n.to_be_bytes(), incompressible(n, 3000)).unwrap());
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    let levels = || db.metrics().keyspaces.remove(0).levels;
+    let buffered = || levels().iter().map(|level| level.buffered_bytes).sum::<u64>();
+    let in_lists = buffered();
+    assert!(in_lists > 200 << 10, "{in_lists} bytes in lists");
+
+    let (op, class) = (Some(OpKind::Write), Some(FileClass::Table));
+    let (times, effect) = (Times::Forever, Effect::Stall(300));
+    faults.arm(Fault { op, class, after: 0, times, effect });
+    let (merges, merge_from) = (db.metrics().compactions, table_bytes(&disk));
+    let (mut caller, ended) = (None, Arc::new(AtomicBool::new(false)));
+    if of_their_own {
+        let (db, ended) = (db.clone(), Arc::clone(&ended));
+        let merge = move || {
+            db.compact_range(..).unwrap();
+            ended.store(true, Ordering::Relaxed);
+        };
+        caller = sim.spawn("caller", merge).ok();
+    } else {
+        let due = LeveledOptions::default().l0_trigger(2);
+        other.set_options(loaded.compaction(due)).unwrap();
+    }
+    while table_bytes(&disk) < merge_from + (16 << 10) {
+        sim.delay(Duration::from_millis(1));
+    }
+    disk.set_capacity(Some(disk.used_bytes() + (100 << 10)));
+    let before = table_bytes(&disk);
+    let refused = |n: &u32| db.put(n.to_be_bytes(), [2; 500]).is_err();
+    let refusals = (0..2000).filter(refused).take(20).count();
+    assert_eq!((refusals, buffered()), (20, 0), "the disk is small, lists were to be dropped");
+    let now = table_bytes(&disk);
+    let lasts = if of_their_own {
+        !ended.load(Ordering::Relaxed)
+    } else {
+        db.metrics().compactions == merges
+    };
+    assert!(lasts, "the merge was to last");
+    assert!(now + in_lists / 2 < before, "{before} bytes of tables, now {now}");
+    disk.set_capacity(None);
+    faults.heal();
+    assert!(caller.into_iter().all(|caller| caller.join()), "the caller has ended");
+    db.wait_idle().unwrap();
+    db.close().unwrap();
 }
 
 /// Goal: a batch larger than the log segments that a full device has room for gives their space

@@ -18,12 +18,14 @@ use crate::compaction::policy::{RangePick, running_job};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
+use crate::db::quarantine::PickedFrom;
 use crate::db::retries::Work;
 use crate::db::space::{Fit, Space, Spending};
 use crate::db::space_checks::DeviceSpace;
 use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::TableOptions;
+use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
 
@@ -34,7 +36,10 @@ struct Reservation {
     /// What other jobs must keep out of.
     job: Option<JobFootprint>,
     shape: Shape,
-    root: Arc<Root>,
+    /// The keyspace without its buffer lists, whose tables may go while the task runs (H18).
+    keyspace: KeyspaceVersion,
+    /// What it was picked from.
+    from: PickedFrom,
     /// What it takes of the device.
     spending: Arc<Spending>,
 }
@@ -60,11 +65,13 @@ impl Reservation {
         state: &mut JobTable,
         tree: Arc<Tree>,
         (shape, task, need): Fitting,
-        root: Arc<Root>,
+        keyspace: &KeyspaceVersion,
     ) -> Self {
+        assert_eq!(tree.id, keyspace.id, "a task is reserved in another keyspace");
         let (job, spending) = (running_job(&shape, &task), Spending::new(need));
         state.take(tree.id, &task, job.as_ref(), &spending);
-        Self { tree, task, job, shape, root, spending }
+        let (keyspace, from) = (keyspace.without_lists(), PickedFrom::of(keyspace));
+        Self { tree, task, job, shape, keyspace, from, spending }
     }
 }
 
@@ -228,11 +235,12 @@ impl Engine {
                     continue;
                 }
             };
-            if !state.begin(tree.id) {
+            let Some(keyspace) = root.keyspaces.get(id) else { continue };
+            if !state.begin(id) {
                 continue;
             }
-            state.last_compacted = Some(tree.id);
-            return Some(Reservation::new(&mut state, tree, due, root));
+            state.last_compacted = Some(id);
+            return Some(Reservation::new(&mut state, tree, due, keyspace));
         }
         if short_of_space.is_some() && self.delete_spares() {
             // At once again, not after the pause.
@@ -278,10 +286,10 @@ impl Engine {
             }),
         };
         let result = note(result);
-        let Reservation { tree, task, job, root, spending, .. } = reserved;
+        let Reservation { tree, task, job, keyspace, spending, .. } = reserved;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
         let space = self.jobs.space_lock.lock();
-        drop(root);
+        drop(keyspace);
         let reclaimed = sched::catch_panic("the removal of a compaction's inputs", || {
             self.reclaim();
             Ok(())
@@ -305,7 +313,7 @@ impl Engine {
     /// `error`, if that is for the store to bear.
     fn quarantine_cause(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         match error.kind() {
-            ErrorKind::Conflict => self.quarantine_refused(reserved, error),
+            ErrorKind::Conflict => Ok(self.quarantine_refused(reserved, error)),
             ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine_damaged(reserved, error),
             _ => Err(error),
         }
@@ -318,8 +326,7 @@ impl Engine {
     /// `error`, if all inputs are sound: then something else is wrong. The device's, if it fails
     /// to read one, which says nothing about the table.
     fn quarantine_damaged(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
-        let id = reserved.tree.id;
-        let Some(keyspace) = reserved.root.keyspaces.get(id) else { return Err(error) };
+        let (id, keyspace) = (reserved.tree.id, &reserved.keyspace);
         let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let mut first = None;
         for table in keyspace.version.tables().filter(|t| inputs.contains(&t.meta().uid)) {
@@ -341,10 +348,7 @@ impl Engine {
         first.map(Ended::Quarantined).ok_or(error)
     }
 
-    fn quarantine_refused(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
-        let Some(keyspace) = reserved.root.keyspaces.get(reserved.tree.id) else {
-            return Err(error);
-        };
+    fn quarantine_refused(&self, reserved: &Reservation, error: Error) -> Ended {
         self.shared.counters.compactions_refused.add(1);
         let refused = Error::with_source(
             ErrorKind::Conflict,
@@ -356,13 +360,13 @@ impl Engine {
             ),
             error,
         );
-        self.jobs.state.lock().quarantine.refuse(keyspace, refused.clone());
-        Ok(Ended::Quarantined(refused))
+        let from = reserved.from.clone();
+        self.jobs.state.lock().quarantine.refuse(reserved.tree.id, from, refused.clone());
+        Ended::Quarantined(refused)
     }
 
     fn execute(&self, reserved: &Reservation) -> Result<()> {
-        let id = reserved.tree.id;
-        let Some(state) = reserved.root.keyspaces.get(id) else { return Ok(()) };
+        let (id, state) = (reserved.tree.id, &reserved.keyspace);
         let counters = &self.shared.counters;
         let merge = match &reserved.task {
             Task::Move(task) => {
@@ -382,7 +386,7 @@ impl Engine {
         let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
         let tables = state.version.tables().map(|table| table.meta());
         let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
-        let mut table = TableOptions::of_level(id, &state.options, level, reserved.root.hash_seed);
+        let mut table = TableOptions::of_level(id, &state.options, level, self.shared.hash_seed);
         table.bloom_bits = policy.filter_bits(&reserved.shape, level, entries);
         let spec = MergeSpec {
             keyspace: id,
@@ -428,6 +432,7 @@ impl Engine {
                 let mut state = self.jobs.state.lock();
                 let root = self.set.current();
                 let reserved = state.reserved(tree.id);
+                let Some(keyspace) = root.keyspaces.get(tree.id) else { return Ok(()) };
                 let Some(shape) = self.shape_of(&root, tree.id, reserved) else { return Ok(()) };
                 let policy = compaction::policy_of(shape.options.compaction);
                 match policy.pick_range(&shape, lower, upper) {
@@ -454,7 +459,7 @@ impl Engine {
                                 return Err(crate::state::health::closed_error());
                             }
                             let due = (shape, task, need);
-                            Some(Reservation::new(&mut state, Arc::clone(tree), due, root))
+                            Some(Reservation::new(&mut state, Arc::clone(tree), due, keyspace))
                         }
                     },
                 }

@@ -59,7 +59,7 @@ pub(crate) fn flush_job(
             .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
         table,
         oldest: (current.options.warm_up == WarmUp::HandOff)
-            .then(|| current.version.runs_newest_first().last().cloned())
+            .then(|| current.version.runs_newest_first().last().map(|run| run.without_list()))
             .flatten(),
     };
     FlushJob::new(context, spec, flushable.memtable.cursor())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
@@ -236,9 +236,13 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
     let mut released = false;
     let trees: Vec<Arc<Tree>> = engine.trees.lock().values().cloned().collect();
     for tree in trees {
+        // Those of buffer lists too: they are bytes of the store. But what leaves its list before
+        // its turn is not kept: its space may be wanted (H18).
         let current = tree.pin();
-        // Those of buffer lists too: they are bytes of the store.
-        for table in current.version.all_tables() {
+        let all: Vec<Weak<Table>> = current.version.all_tables().map(Arc::downgrade).collect();
+        let in_tree: Vec<Arc<Table>> = current.version.tables().cloned().collect();
+        drop(current);
+        for table in all.iter().filter_map(Weak::upgrade) {
             engine.shared.health.check_open()?;
             match table.verify() {
                 Ok(stats) => {
@@ -261,6 +265,7 @@ pub(crate) fn verify(engine: &Engine) -> Result<VerifyReport> {
                 }
             }
         }
+        drop(in_tree);
         let root = engine.set.current();
         if let Some(state) = root.keyspaces.get(tree.id) {
             let shape = state.shape(BTreeSet::new(), Vec::new());

@@ -11,7 +11,7 @@
 //! damaged table is no job's input until it is found sound again, and is never removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::base::error::Error;
 use crate::base::ids::{KeyspaceId, TableUid};
@@ -36,26 +36,42 @@ struct Damaged {
 
 /// A task that the version set refused, or that did not fit its version.
 struct Refused {
-    /// What it was picked from. Kept alive, so that its address is not reused.
-    version: Arc<Version>,
-    options: Arc<Options>,
+    from: PickedFrom,
     error: Error,
 }
 
+/// The state of a keyspace that a task was picked from.
+#[derive(Clone)]
+pub(super) struct PickedFrom {
+    /// Weak: its address is not reused, but it keeps no table alive.
+    version: Weak<Version>,
+    options: Arc<Options>,
+}
+
+impl PickedFrom {
+    /// This state.
+    pub(super) fn of(state: &KeyspaceVersion) -> Self {
+        Self { version: Arc::downgrade(&state.version), options: Arc::clone(&state.options) }
+    }
+
+    /// Whether nothing has changed since.
+    fn is_still(&self, state: &KeyspaceVersion) -> bool {
+        std::ptr::eq(self.version.as_ptr(), Arc::as_ptr(&state.version))
+            && Arc::ptr_eq(&self.options, &state.options)
+    }
+}
+
 impl Quarantine {
-    /// Records that a task picked from `state` was refused.
-    pub(super) fn refuse(&mut self, state: &KeyspaceVersion, error: Error) {
-        let (version, options) = (Arc::clone(&state.version), Arc::clone(&state.options));
-        self.refused.insert(state.id, Refused { version, options, error });
+    /// Records that a task of a keyspace, picked from this state of it, was refused.
+    pub(super) fn refuse(&mut self, keyspace: KeyspaceId, from: PickedFrom, error: Error) {
+        self.refused.insert(keyspace, Refused { from, error });
     }
 
     /// Why nothing is picked from `state`: the error of the last task picked from it, if that was
     /// refused.
     pub(super) fn blocked_reason(&mut self, state: &KeyspaceVersion) -> Option<Error> {
         let refused = self.refused.get(&state.id)?;
-        let same = Arc::ptr_eq(&refused.version, &state.version)
-            && Arc::ptr_eq(&refused.options, &state.options);
-        if !same {
+        if !refused.from.is_still(state) {
             self.refused.remove(&state.id);
             return None;
         }

@@ -41,6 +41,12 @@ impl KeyspaceVersion {
     pub(crate) fn shape(&self, busy: BTreeSet<TableUid>, snapshots: Vec<Seq>) -> Shape {
         self.version.shape(Arc::clone(&self.options), busy, snapshots)
     }
+
+    /// The same without buffer lists, for a job that lasts: it keeps no table of theirs alive.
+    /// O(runs).
+    pub(crate) fn without_lists(&self) -> Self {
+        Self { version: Arc::new(self.version.without_lists()), ..self.clone() }
+    }
 }
 
 /// The keyspaces of a chunk have ids that differ in this many low bits only.

@@ -55,6 +55,11 @@ impl Run {
         self.tables.range(self.tables.overlapping(lower, upper)).map(|(_, table)| table)
     }
 
+    /// The same run without its buffer list, for a job that lasts.
+    pub(crate) fn without_list(&self) -> Arc<Self> {
+        Arc::new(Self { epoch: self.epoch, tables: self.tables.clone(), list: None })
+    }
+
     /// Smallest sequence number.
     pub(crate) fn seq_min(&self) -> Seq {
         self.tables.totals().seq_min
@@ -218,14 +223,10 @@ impl Version {
         runs.filter_map(|(id, run)| Some((id, run, run.list.as_deref()?)))
     }
 
-    /// The same tree without buffer lists.
+    /// The same tree without buffer lists. O(runs).
     pub(super) fn without_lists(&self) -> Self {
         let without = |part: &Part| Part {
-            runs: part
-                .runs
-                .iter()
-                .map(|run| Arc::new(Run { list: None, ..(**run).clone() }))
-                .collect(),
+            runs: part.runs.iter().map(|run| run.without_list()).collect(),
             ..part.clone()
         };
         Self::new(self.levels.each(|level| LevelRuns {
