@@ -78,6 +78,8 @@ pub(super) struct JobTable {
     pub(super) segment_refused: Option<Error>,
     /// Keyspaces with buffer lists, and when those are looked at next.
     pub(super) lists: BTreeMap<KeyspaceId, u64>,
+    /// When the memory that all lists take is looked at, if one has changed since it was last.
+    pub(super) list_memory_at: Option<u64>,
     /// What failed and is tried again.
     pub(super) retries: Retries,
     /// A job found no space, or the store is poisoned: jobs rest until then.
@@ -218,9 +220,10 @@ impl Jobs {
 }
 
 impl JobTable {
-    /// When a list is looked at that was not to be at `looked_at`.
+    /// When lists are looked at that were not to be at `looked_at`.
     fn next_list(&self, looked_at: u64) -> Option<u64> {
-        self.lists.values().copied().filter(|&at| at > looked_at).min()
+        let looks = self.lists.values().copied().chain(self.list_memory_at);
+        looks.filter(|&at| at > looked_at).min()
     }
 
     /// What no new job of a keyspace may take.

@@ -4,7 +4,8 @@
 //!
 //! A list is looked at every trim interval, between jobs and between the steps of long ones, but
 //! not in the first interval after the store was opened or the list began: nothing is cached then
-//! (H16). Where space is short lists are the first to go (H18).
+//! (H16). What indexes and filters of all lists take of the memory is looked at soon after any has
+//! changed. Where space is short lists are the first to go (H18).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,12 +16,16 @@ use crate::compaction::buffer::{self, ListedTable};
 use crate::db::engine::Engine;
 use crate::options::defaults::DEFAULT_TRIM_INTERVAL;
 use crate::options::{CompactionBuffer, Options};
+use crate::table::Table;
 use crate::version::edit::{ListRequests, VersionEdit};
-use crate::version::run::Version;
+use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::shape::PartKind;
 
-/// The part of the memory budget that indexes and filters of listed tables may take.
+/// The part of the memory budget that indexes and filters of all listed tables may take together.
 const METADATA_DIVISOR: u64 = 16;
+
+/// Time from a change of a list to the look at that. Lists grow by what is merged meanwhile.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The trim interval; damage and memory are looked after in lists that are not trimmed too.
 fn interval(options: &Options) -> Duration {
@@ -34,8 +39,12 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The tables that are in lists and not in the tree.
-fn listed_tables(version: &Version) -> Vec<ListedTable> {
+/// The tables that are in lists of a keyspace, with their residency as `residency` knows it.
+fn listed_tables(
+    keyspace: &KeyspaceVersion,
+    residency: impl Fn(&Table) -> Option<f32>,
+) -> Vec<ListedTable> {
+    let version = &keyspace.version;
     let in_tree: BTreeSet<TableUid> = version.tables().map(|table| table.meta().uid).collect();
     let mut tables = Vec::new();
     for (id, _, list) in version.lists() {
@@ -45,8 +54,9 @@ fn listed_tables(version: &Version) -> Vec<ListedTable> {
                 // Its metadata is there for the tree.
                 let shared = in_tree.contains(&meta.uid);
                 tables.push(ListedTable {
+                    keyspace: keyspace.id,
                     uid: meta.uid,
-                    residency: table.residency(),
+                    residency: residency(table),
                     data_bytes: meta.bytes - meta.tail_bytes,
                     metadata_bytes: if shared { 0 } else { meta.tail_bytes },
                     is_appended_to,
@@ -63,7 +73,7 @@ impl Engine {
     pub(super) fn note_lists(&self, ids: &BTreeSet<KeyspaceId>) {
         let root = self.set.current();
         let now = clock::now_nanos();
-        let mut earlier = false;
+        let (mut earlier, mut changed) = (false, false);
         {
             let mut state = self.jobs.state.lock();
             for &id in ids {
@@ -71,6 +81,7 @@ impl Engine {
                 match keyspace.filter(|keyspace| keyspace.version.has_lists()) {
                     None => drop(state.lists.remove(&id)),
                     Some(keyspace) => {
+                        changed = true;
                         let first = now.saturating_add(nanos(interval(&keyspace.options)));
                         let next = state.lists.entry(id).or_insert_with(|| {
                             earlier = true;
@@ -80,6 +91,10 @@ impl Engine {
                         *next = first.min(*next);
                     }
                 }
+            }
+            if changed && state.list_memory_at.is_none() {
+                state.list_memory_at = Some(now.saturating_add(nanos(MEMORY_INTERVAL)));
+                earlier = true;
             }
         }
         if earlier {
@@ -97,6 +112,7 @@ impl Engine {
     /// Looks after the lists that it is time for.
     pub(super) fn tend_lists(&self) {
         let now = clock::now_nanos();
+        self.bound_list_memory(now);
         let due: Vec<KeyspaceId> = {
             let state = self.jobs.state.lock();
             let due = state.lists.iter().filter(|&(_, &at)| at <= now);
@@ -121,15 +137,50 @@ impl Engine {
                 CompactionBuffer::Trimmed(trim) => Some(trim.threshold),
                 _ => None,
             };
-            let most = self.options.common_budget() / METADATA_DIVISOR;
-            let trim = buffer::trim(&listed_tables(&keyspace.version), threshold, most);
+            let tables = listed_tables(keyspace, |table| Some(table.residency()));
+            let trim = buffer::trim(&tables, threshold);
             drop(root);
-            if !trim.is_empty() {
-                let trimmed = trim.len() as u64;
-                if self.change_lists(id, ListRequests { trim, ..ListRequests::default() }) {
-                    self.shared.counters.tables_trimmed.add(trimmed);
-                }
+            self.trim_lists(id, trim);
+        }
+    }
+
+    /// Trims tables if indexes and filters of all lists, those of all keyspaces, take more memory
+    /// than they may together.
+    fn bound_list_memory(&self, now: u64) {
+        {
+            let mut state = self.jobs.state.lock();
+            if state.list_memory_at.is_none_or(|at| at > now) {
+                return;
             }
+            state.list_memory_at = None;
+        }
+        let bytes_max = self.options.common_budget() / METADATA_DIVISOR;
+        let root = self.set.current();
+        // From above: of those that are in the tree too it is there anyway.
+        let listed = root.keyspaces.iter().flat_map(|keyspace| keyspace.version.listed_tables());
+        if listed.map(|table| table.meta().tail_bytes).sum::<u64>() <= bytes_max {
+            return;
+        }
+        let known = |keyspace| listed_tables(keyspace, Table::known_residency);
+        let listed = root.keyspaces.iter().filter(|keyspace| keyspace.version.has_lists());
+        let tables: Vec<_> = listed.flat_map(|keyspace| known(keyspace)).collect();
+        drop(root);
+        for (id, trim) in buffer::over_memory(&tables, bytes_max) {
+            self.trim_lists(id, trim);
+        }
+    }
+
+    fn trim_lists(&self, id: KeyspaceId, trim: BTreeSet<TableUid>) {
+        let trimmed = trim.len() as u64;
+        if trimmed == 0 {
+            return;
+        }
+        if self.change_lists(id, ListRequests { trim, ..ListRequests::default() }) {
+            self.shared.counters.tables_trimmed.add(trimmed);
+        } else {
+            let mut state = self.jobs.state.lock();
+            let again = clock::now_nanos().saturating_add(nanos(MEMORY_INTERVAL));
+            state.list_memory_at.get_or_insert(again);
         }
     }
 
@@ -168,3 +219,6 @@ impl Engine {
         dropped
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

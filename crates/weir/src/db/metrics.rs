@@ -399,7 +399,7 @@ fn add_lists(level: &LevelRuns, in_tree: &BTreeSet<TableUid>, sum: &mut LevelMet
             sum.buffered_bytes += meta.bytes;
         }
         blocks += f64::from(meta.blocks);
-        cached += f64::from(meta.blocks) * f64::from(table.known_residency());
+        cached += f64::from(meta.blocks) * f64::from(table.known_residency().unwrap_or(0.0));
     }
     if blocks > 0.0 {
         sum.buffered_residency = cached / blocks;

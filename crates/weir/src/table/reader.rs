@@ -36,6 +36,9 @@ use crate::table::table_cache::{LockedSlot, OpenFile, Permit, Slot, TableCache};
 /// points of 100 (two standard deviations at 0.8).
 const RESIDENCY_SAMPLE: u32 = 512;
 
+/// The bits of no residency: not a number.
+const UNKNOWN: u32 = u32::MAX;
+
 /// One table, shared by all versions and cursors that use it.
 pub(crate) struct Table {
     meta: Arc<TableMeta>,
@@ -49,7 +52,7 @@ pub(crate) struct Table {
     slot: Slot,
     /// A reader found it damaged.
     distrusted: AtomicBool,
-    /// The part of its blocks that was cached, as bits of an `f32`.
+    /// The part of its blocks that was cached, as bits of an `f32`; [`UNKNOWN`] at first.
     residency: AtomicU32,
     this: Weak<Self>,
 }
@@ -138,7 +141,7 @@ impl Table {
             tables,
             slot: Slot::empty(),
             distrusted: AtomicBool::new(false),
-            residency: AtomicU32::new(0),
+            residency: AtomicU32::new(UNKNOWN),
             this: Weak::clone(this),
         })
     }
@@ -155,7 +158,7 @@ impl Table {
             tables: None,
             slot: Slot::empty(),
             distrusted: AtomicBool::new(false),
-            residency: AtomicU32::new(0),
+            residency: AtomicU32::new(UNKNOWN),
             this: Weak::clone(this),
         })
     }
@@ -198,9 +201,10 @@ impl Table {
         residency
     }
 
-    /// What [`residency`](Self::residency) said last; 0 at first.
-    pub(crate) fn known_residency(&self) -> f32 {
-        f32::from_bits(self.residency.load(Ordering::Relaxed))
+    /// What [`residency`](Self::residency) said last; `None` if it was not asked for.
+    pub(crate) fn known_residency(&self) -> Option<f32> {
+        let known = self.residency.load(Ordering::Relaxed);
+        (known != UNKNOWN).then(|| f32::from_bits(known))
     }
 
     /// Number of data blocks.

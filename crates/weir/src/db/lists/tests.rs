@@ -1,0 +1,77 @@
+//! When lists are looked after, in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::sched::sim::Simulation;
+use crate::db::lists::METADATA_DIVISOR;
+use crate::device::sim::{SimDisk, SimOptions};
+use crate::{CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions};
+
+const BUDGET_BYTES: u64 = 2 << 20;
+
+fn options(buffer: impl Into<CompactionBuffer>) -> Options {
+    let levels = PartsOptions::default().base_level_bytes(64 << 10).l0_trigger(1);
+    Options::default()
+        .write_buffer_bytes(32 << 10)
+        .table_bytes(16 << 10)
+        .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
+        .compaction_buffer(buffer)
+}
+
+fn open(disk: &SimDisk, buffer: impl Into<CompactionBuffer>) -> Db {
+    open_cached(disk, buffer, BUDGET_BYTES / 4)
+}
+
+fn open_cached(disk: &SimDisk, buffer: impl Into<CompactionBuffer>, cache_bytes: u64) -> Db {
+    let builder = Db::builder("sim").default_options(options(buffer)).seed(1);
+    let builder = builder.memory_budget(BUDGET_BYTES).block_cache_bytes(cache_bytes);
+    builder.background_threads(1).device(Arc::new(disk.clone())).open().unwrap()
+}
+
+/// Bytes of indexes and filters that only lists need, of a keyspace or of all.
+fn metadata_bytes(db: &Db, of: Option<&Keyspace>) -> u64 {
+    let root = db.handle.engine.set.current();
+    let is_meant = |id| of.is_none_or(|keyspace| keyspace.tree.id == id);
+    let versions = root.keyspaces.iter().filter(|keyspace| is_meant(keyspace.id));
+    let only_listed = versions
+        .flat_map(|keyspace| keyspace.version.all_tables().skip(keyspace.version.tables().count()));
+    only_listed.map(|table| table.meta().tail_bytes).sum()
+}
+
+/// Goal: indexes and filters of all lists together keep to their part of the memory budget, soon
+/// after they have outgrown it: not each keyspace's to all of it, and not when residency is looked
+/// at next. Method: two keyspaces whose lists keep everything, each for just a part of it.
+#[test]
+fn the_memory_of_all_lists_is_bounded() {
+    Simulation::run(1, |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let db = open(&disk, CompactionBuffer::Cascade);
+        let most = BUDGET_BYTES / METADATA_DIVISOR;
+        let spaces = ["a", "b"]
+            .map(|name| db.keyspace_with(name, options(CompactionBuffer::Cascade)).unwrap());
+        let mut most_seen = 0;
+        let from = sim.now_nanos();
+        for n in 0..60_000_u32 {
+            for space in &spaces {
+                space.put((n.wrapping_mul(7919) % 60_000).to_be_bytes(), [1; 24]).unwrap();
+            }
+            if n % 1000 == 999 {
+                db.wait_idle().unwrap();
+                let each = spaces.each_ref().map(|space| metadata_bytes(&db, Some(space)));
+                assert!(each.iter().all(|&bytes| bytes <= most), "{each:?} of {most} bytes");
+                most_seen = most_seen.max(each.iter().sum());
+            }
+            if n % 10_000 == 9999 {
+                sim.delay(Duration::from_secs(2));
+                let bytes = metadata_bytes(&db, None);
+                assert!(bytes <= most, "{bytes} bytes of indexes and filters, not {most}");
+            }
+        }
+        let passed = Duration::from_nanos(sim.now_nanos() - from);
+        assert!(passed < Duration::from_secs(25), "{passed:?}: residency was looked at");
+        assert!(most_seen > most, "{most_seen} bytes were never more than {most}");
+        assert!(metadata_bytes(&db, None) > most / 2, "more was trimmed than was to be");
+        db.close().unwrap();
+    });
+}
