@@ -10,7 +10,7 @@
 //! An entry above the snapshot is not found there: the walk goes on to older buffered runs (H2).
 //!
 //! A buffered table is a copy, so an error in one is none of the reader's: the base is asked, and
-//! the table is left to be trimmed if it is damaged.
+//! if the table is damaged it is left to be trimmed and not read again.
 //!
 //! Scans choose for each table of the base while they walk, because a cursor knows no end: where
 //! no hole of the list overlaps the table, a merge of the list's tables takes its place, clipped to
@@ -82,6 +82,10 @@ fn walk(
             return Said::Hole;
         }
         let Some((_, table)) = buffered.tables.find(key) else { continue };
+        if table.is_distrusted() {
+            // It would be read again by every lookup until it is trimmed.
+            return Said::Hole;
+        }
         match get(number, table) {
             Ok(Some(hit)) => return Said::Hit(hit),
             Ok(None) => {}

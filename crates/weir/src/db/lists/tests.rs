@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::base::sched::sim::Simulation;
 use crate::db::lists::METADATA_DIVISOR;
 use crate::device::sim::{SimDisk, SimOptions};
+use crate::device::site::OpKind;
+use crate::device::{FileClass, Mode};
+use crate::read::buffered::bare;
 use crate::{CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions};
 
 const BUDGET_BYTES: u64 = 2 << 20;
@@ -72,6 +75,50 @@ fn the_memory_of_all_lists_is_bounded() {
         assert!(passed < Duration::from_secs(25), "{passed:?}: residency was looked at");
         assert!(most_seen > most, "{most_seen} bytes were never more than {most}");
         assert!(metadata_bytes(&db, None) > most / 2, "more was trimmed than was to be");
+        db.close().unwrap();
+    });
+}
+
+/// Goal: a table of a list that is known to be damaged is not read again by every lookup until it
+/// is trimmed. Method: without a cache, all that only lists have is overwritten; the first look at
+/// a key finds that out, and the second reads what it reads without lists.
+#[test]
+fn known_damage_is_not_read_again() {
+    Simulation::run(1, |_| {
+        let disk = SimDisk::new(SimOptions::default());
+        let db = open_cached(&disk, CompactionBuffer::Cascade, 0);
+        (0..3000_u32).for_each(|n| {
+            db.put((n * 7919 % 3000).to_be_bytes(), [n as u8; 100]).unwrap();
+        });
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let root = db.handle.engine.set.current();
+        let only_listed = root.all_tables().skip(root.tables().count());
+        let damaged: Vec<_> = only_listed.map(|table| table.meta().clone()).collect();
+        drop(root);
+        assert!(damaged.len() > 3, "{} tables in lists", damaged.len());
+        for meta in &damaged {
+            let name = format!("{:06}.tbl", meta.uid);
+            let file = disk.dir().open(&name, FileClass::Table, Mode::ReadWrite).unwrap();
+            let data = usize::try_from(meta.bytes - meta.tail_bytes).unwrap();
+            file.write_at(&vec![0xa5; data], 0).unwrap();
+        }
+        let reads = || disk.counters().get(OpKind::Read, FileClass::Table).calls;
+        let look = |n: u32| {
+            let before = reads();
+            let found = db.get(n.to_be_bytes()).unwrap();
+            (found.map(|value| value.to_vec()), reads() - before)
+        };
+        let mut found_out = 0;
+        for n in 0..3000 {
+            let (first, at_first) = look(n);
+            let (second, then) = look(n);
+            let (bare, without_lists) = bare::without_lists(|| look(n));
+            assert_eq!((&first, &second), (&bare, &bare), "key {n}");
+            assert_eq!(then, without_lists, "reads of key {n}, {at_first} at first");
+            found_out += at_first - then;
+        }
+        assert!(found_out > 0, "no damage was met");
         db.close().unwrap();
     });
 }
