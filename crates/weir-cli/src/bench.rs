@@ -98,7 +98,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = [
         "cache", "write_buffer", "bloom_bits", "background_threads", "compaction", "level_ratio",
         "base_level_bytes", "expected_bytes", "l0_trigger", "runs_per_level", "filters", "warm_up",
-        "compaction_buffer", "trim_threshold", "trim_interval", "write_buffer_entries",
+        "compaction_buffer", "trim_threshold", "trim_interval", "idle_compaction",
+        "write_buffer_entries",
         "immutables",
     ])]
     defaults: bool,

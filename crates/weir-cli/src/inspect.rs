@@ -135,14 +135,15 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}",
+        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
         policy_options(o.compaction),
         o.filters,
         o.warm_up,
-        buffer_options(o.compaction_buffer)
+        buffer_options(o.compaction_buffer),
+        o.idle_compaction.map_or(String::new(), |rest| format!(", merged down after {rest:?}"))
     )?;
     writeln!(
         out,
@@ -290,6 +291,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "compaction_buffer": k.options.compaction_buffer.name(),
             "trim_threshold": trim(&k.options).map(|trim| trim.threshold),
             "trim_interval_seconds": trim(&k.options).map(|trim| trim.interval.as_secs_f64()),
+            "idle_compaction_seconds": k.options.idle_compaction.map(|rest| rest.as_secs_f64()),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,
             "memtable_bytes": k.memtable_bytes,

@@ -51,6 +51,10 @@ pub(crate) struct TreeArgs {
     /// Seconds between two looks at kept tables, where they are trimmed
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     trim_interval: Option<Duration>,
+    /// Seconds without a write after which all levels are merged down into the last one, where
+    /// levels have sizes; 0: never
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    idle_compaction: Option<Duration>,
     /// Entries of one write buffer; unset: bytes alone decide
     #[arg(long, value_name = "ENTRIES")]
     write_buffer_entries: Option<u64>,
@@ -121,6 +125,7 @@ impl TreeArgs {
             flag("--compaction-buffer", self.compaction_buffer),
             flag("--trim-threshold", self.trim_threshold),
             flag("--trim-interval", self.trim_interval.map(|interval| interval.as_secs_f64())),
+            flag("--idle-compaction", self.idle_compaction.map(|rest| rest.as_secs_f64())),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
         compaction.into_iter().chain(of_policy).chain(others.into_iter().flatten()).collect()
@@ -184,6 +189,9 @@ impl TreeArgs {
             };
             trim.threshold = self.trim_threshold.unwrap_or(trim.threshold);
             trim.interval = self.trim_interval.unwrap_or(trim.interval);
+        }
+        if let Some(rest) = self.idle_compaction {
+            options.idle_compaction = (!rest.is_zero()).then_some(rest);
         }
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;

@@ -53,7 +53,10 @@ pub fn keyspace(number: u32) -> Options {
         .warm_up(warm_up(rng));
     let buffer = compaction_buffer(rng);
     let buffer = if buffer.suits(options.compaction) { buffer } else { CompactionBuffer::Off };
-    options.compaction_buffer(buffer)
+    let options = options.compaction_buffer(buffer);
+    let rest = one(rng, &[None, None, Some(1_000), Some(100_000), Some(3_000_000)]);
+    let rest = rest.filter(|_| options.compaction.level_ratio().is_some());
+    options.idle_compaction(rest.map(Duration::from_micros))
 }
 
 /// Caches are so small here that all but a threshold of 0 trims whatever it may; intervals end

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 
@@ -264,6 +265,12 @@ impl DbOptions {
     }
 }
 
+/// `duration` as it can be stored: less by a fraction of a microsecond. The ends of the ranges are
+/// whole, so it stays within.
+fn in_whole_micros(duration: Duration) -> Duration {
+    duration.saturating_sub(Duration::from_nanos(u64::from(duration.subsec_nanos() % 1000)))
+}
+
 /// Options of one keyspace.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -305,6 +312,14 @@ pub struct Options {
     /// Whether runs keep the tables that were merged into them for the blocks that are cached.
     /// Default: [`CompactionBuffer::Off`].
     pub compaction_buffer: CompactionBuffer,
+    /// After so long without a write to the keyspace, its levels are merged down until all of it is
+    /// in the last one, so that scans read one run (dLSM §VI); `None`: only what compaction asks
+    /// for is merged. Stops when writes come, after the compactions that run; nothing waits for it,
+    /// neither [`Db::wait_idle`](crate::Db::wait_idle) nor writers. Costs a rewrite of what is
+    /// above the last level, and of what it overlaps there, once for each rest in which there is
+    /// any. For policies whose levels have sizes. Whole microseconds are kept. Range:
+    /// [`IDLE_COMPACTION_RANGE`]. Default: `None`.
+    pub idle_compaction: Option<Duration>,
     /// What tests and experiments set. Default: as no test needs it.
     pub debug: DebugOptions,
 }
@@ -337,6 +352,7 @@ impl Default for Options {
             compression: vec![Compression::None],
             warm_up: WarmUp::default(),
             compaction_buffer: CompactionBuffer::Off,
+            idle_compaction: None,
             debug: DebugOptions::default(),
         }
     }
@@ -359,6 +375,7 @@ impl Options {
         compression: impl Into<Vec<Compression>>,
         warm_up: WarmUp,
         compaction_buffer: impl Into<CompactionBuffer>,
+        idle_compaction: impl Into<Option<Duration>>,
         debug: DebugOptions,
     }
 
@@ -396,8 +413,9 @@ impl Options {
     pub(crate) fn taken_in(mut self) -> Result<Self> {
         self.validate()?;
         if let CompactionBuffer::Trimmed(trim) = &mut self.compaction_buffer {
-            *trim = trim.in_whole_micros();
+            trim.interval = in_whole_micros(trim.interval);
         }
+        self.idle_compaction = self.idle_compaction.map(in_whole_micros);
         Ok(self)
     }
 
@@ -415,6 +433,21 @@ impl Options {
         in_range("table_bytes", self.table_bytes, &TABLE_BYTES_RANGE)?;
         self.compaction.validate()?;
         self.compaction_buffer.validate(self.compaction)?;
+        if let Some(rest) = self.idle_compaction {
+            if self.compaction.sizes_if_any().is_none() {
+                return Err(Error::invalid(format!(
+                    "idle_compaction is set, which needs levels with sizes, and {} has none; \
+                     choose leveled, gear or two_phase, or leave it unset",
+                    self.compaction
+                )));
+            }
+            let (low, high) = (IDLE_COMPACTION_RANGE.start(), IDLE_COMPACTION_RANGE.end());
+            if !IDLE_COMPACTION_RANGE.contains(&rest) {
+                return Err(Error::invalid(format!(
+                    "idle_compaction is {rest:?}; choose {low:?} to {high:?}"
+                )));
+            }
+        }
         in_range("number of bloom_bits", self.bloom_bits.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         in_range("number of compressions", self.compression.len(), &PER_LEVEL_ENTRIES_RANGE)?;
         self.bloom_bits.iter().try_for_each(|&bits| in_range("bloom_bits", bits, &BLOOM_BITS_RANGE))

@@ -22,7 +22,8 @@ use crate::db::quarantine::PickedFrom;
 use crate::db::retries::Work;
 use crate::db::space::{Fit, Space, Spending};
 use crate::db::space_checks::DeviceSpace;
-use crate::state::tree::Tree;
+use crate::options::{CompactionPolicy, Options};
+use crate::state::tree::{SuperVersion, Tree};
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::TableOptions;
 use crate::version::keyspaces::KeyspaceVersion;
@@ -42,6 +43,8 @@ struct Reservation {
     from: PickedFrom,
     /// What it takes of the device.
     spending: Arc<Spending>,
+    /// Picked because writers rest.
+    is_at_rest: bool,
 }
 
 /// A task that fits the device, with what it was picked from and what it needs.
@@ -66,12 +69,14 @@ impl Reservation {
         tree: Arc<Tree>,
         (shape, task, need): Fitting,
         keyspace: &KeyspaceVersion,
+        is_at_rest: bool,
     ) -> Self {
         assert_eq!(tree.id, keyspace.id, "a task is reserved in another keyspace");
         let (job, spending) = (running_job(&shape, &task), Spending::new(need));
         state.take(tree.id, &task, job.as_ref(), &spending);
         let (keyspace, from) = (keyspace.without_lists(), PickedFrom::of(keyspace));
-        Self { tree, task, job, shape, keyspace, from, spending }
+        state.merges_at_rest += usize::from(is_at_rest);
+        Self { tree, task, job, shape, keyspace, from, spending, is_at_rest }
     }
 }
 
@@ -123,6 +128,38 @@ impl Engine {
         id: KeyspaceId,
         device: &DeviceSpace,
     ) -> Due {
+        self.due_by(state, root, id, device, |options| options.compaction)
+    }
+
+    /// What is due in a keyspace only because its writers rest: all of it belongs into the last
+    /// level.
+    fn due_at_rest(
+        &self,
+        state: &mut JobTable,
+        root: &Root,
+        (id, current): (KeyspaceId, &SuperVersion),
+        device: &DeviceSpace,
+    ) -> Due {
+        // They may have come back since the last look.
+        if !state.rests.get_mut(&id).is_some_and(|watch| watch.rests(current)) {
+            return Due::Nothing;
+        }
+        match self.due_by(state, root, id, device, |options| options.compaction.with_one_level()) {
+            // Nobody needs it.
+            Due::Short(_) => Due::Nothing,
+            due => due,
+        }
+    }
+
+    /// What is due in a keyspace by a policy.
+    fn due_by(
+        &self,
+        state: &mut JobTable,
+        root: &Root,
+        id: KeyspaceId,
+        device: &DeviceSpace,
+        policy: impl Fn(&Options) -> CompactionPolicy,
+    ) -> Due {
         let Some(keyspace) = root.keyspaces.get(id) else { return Due::Nothing };
         if state.quarantine.blocked_reason(keyspace).is_some() {
             return Due::Nothing;
@@ -131,7 +168,10 @@ impl Engine {
         // It may have come since the last look at the snapshots, and go before the next one.
         state.oldest_snapshot = state.oldest_snapshot.or(shape.snapshots.first().copied());
         let mut due = Due::Nothing;
-        for task in compaction::policy_of(shape.options.compaction).pick(&shape) {
+        let compaction = policy(&shape.options);
+        let options = Options { compaction, ..(*shape.options).clone() };
+        let by_policy = Shape { options: Arc::new(options), ..shape.clone() };
+        for task in compaction::policy_of(compaction).pick(&by_policy) {
             match self.fit(state, device, &shape, &task) {
                 Fit::Fits(need) => return Due::Task(Box::new((shape, task, need))),
                 Fit::Waits => due = Due::Waits,
@@ -207,8 +247,10 @@ impl Engine {
         for id in candidates {
             let work = Work::Compaction(id);
             let tree = self.trees.lock().get(&id).cloned();
+            // Let go after the lock: it may be the last to hold it.
+            let current = tree.as_ref().map(|tree| tree.pin());
             let mut state = self.jobs.state.lock();
-            let Some(tree) = tree else {
+            let (Some(tree), Some(current)) = (tree, &current) else {
                 state.to_look_at.remove(&id);
                 continue;
             };
@@ -217,7 +259,12 @@ impl Engine {
             }
             // Under the lock: an edit is current before its keyspace is to be looked at again.
             let root = self.set.current();
-            let due = match self.due(&mut state, &root, id, &device) {
+            let mut due = self.due(&mut state, &root, id, &device);
+            let is_at_rest = matches!(due, Due::Nothing);
+            if is_at_rest {
+                due = self.due_at_rest(&mut state, &root, (id, current), &device);
+            }
+            let due = match due {
                 Due::Task(due) => *due,
                 Due::Nothing => {
                     state.to_look_at.remove(&id);
@@ -240,7 +287,7 @@ impl Engine {
                 continue;
             }
             state.last_compacted = Some(id);
-            return Some(Reservation::new(&mut state, tree, due, keyspace));
+            return Some(Reservation::new(&mut state, tree, due, keyspace, is_at_rest));
         }
         if short_of_space.is_some() && self.delete_spares() {
             // At once again, not after the pause.
@@ -286,7 +333,7 @@ impl Engine {
             }),
         };
         let result = note(result);
-        let Reservation { tree, task, job, keyspace, spending, .. } = reserved;
+        let Reservation { tree, task, job, keyspace, spending, is_at_rest, .. } = reserved;
         // Its inputs give back what it took: from here on that is free, and no longer taken.
         let space = self.jobs.space_lock.lock();
         drop(keyspace);
@@ -298,6 +345,8 @@ impl Engine {
             let mut state = self.jobs.state.lock();
             state.give_back(tree.id, &task, job.as_ref(), &spending);
             state.end(tree.id);
+            assert!(state.merges_at_rest >= usize::from(is_at_rest), "it was counted");
+            state.merges_at_rest -= usize::from(is_at_rest);
             state.to_look_at.insert(tree.id);
         }
         drop(space);
@@ -459,7 +508,13 @@ impl Engine {
                                 return Err(crate::state::health::closed_error());
                             }
                             let due = (shape, task, need);
-                            Some(Reservation::new(&mut state, Arc::clone(tree), due, keyspace))
+                            Some(Reservation::new(
+                                &mut state,
+                                Arc::clone(tree),
+                                due,
+                                keyspace,
+                                false,
+                            ))
                         }
                     },
                 }

@@ -18,6 +18,7 @@ use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 use crate::compaction::task::Task;
 use crate::db::quarantine::Quarantine;
+use crate::db::rests::Watch;
 use crate::db::retries::{Retries, Work};
 use crate::db::space::Spending;
 use crate::state::shared::Shared;
@@ -80,6 +81,10 @@ pub(super) struct JobTable {
     pub(super) lists: BTreeMap<KeyspaceId, u64>,
     /// When the memory that all lists take is looked at, if one has changed since it was last.
     pub(super) list_memory_at: Option<u64>,
+    /// Keyspaces that are watched for rests of their writers.
+    pub(super) rests: BTreeMap<KeyspaceId, Watch>,
+    /// Running compactions that began because writers rest: nobody waits for them.
+    pub(super) merges_at_rest: usize,
     /// What failed and is tried again.
     pub(super) retries: Retries,
     /// A job found no space, or the store is poisoned: jobs rest until then.
@@ -200,15 +205,15 @@ impl Jobs {
     /// until the first rest ends that lasted then. It may have ended meanwhile.
     pub(super) fn pause(&self, looked_at: u64) -> Option<Duration> {
         let short = self.short_of_space().is_some();
-        let (rest, retry, lists) = {
+        let (rest, retry, look) = {
             let state = self.state.lock();
             let rest = state.rest_until.filter(|&until| until > looked_at);
-            (rest, state.retries.next(looked_at), state.next_list(looked_at))
+            (rest, state.retries.next(looked_at), state.next_look(looked_at))
         };
         let now = clock::now_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
         let short = short.then_some(Duration::from_nanos(RETRY_NANOS));
-        [rest.map(left), retry.map(left), lists.map(left), short].into_iter().flatten().min()
+        [rest.map(left), retry.map(left), look.map(left), short].into_iter().flatten().min()
     }
 
     /// How long jobs still have to rest.
@@ -220,9 +225,10 @@ impl Jobs {
 }
 
 impl JobTable {
-    /// When lists are looked at that were not to be at `looked_at`.
-    fn next_list(&self, looked_at: u64) -> Option<u64> {
-        let looks = self.lists.values().copied().chain(self.list_memory_at);
+    /// When lists, or writers, are looked at that were not to be at `looked_at`.
+    fn next_look(&self, looked_at: u64) -> Option<u64> {
+        let rests = self.rests.values().filter_map(Watch::due_at);
+        let looks = self.lists.values().copied().chain(self.list_memory_at).chain(rests);
         looks.filter(|&at| at > looked_at).min()
     }
 
@@ -308,9 +314,9 @@ impl JobTable {
         &self.flushing
     }
 
-    /// Whether any job runs.
+    /// Whether a job runs that somebody may wait for.
     pub(super) fn any_runs(&self) -> bool {
-        !self.running.is_empty()
+        self.running.values().sum::<usize>() > self.merges_at_rest
     }
 
     /// Whether a job of the keyspace runs.
@@ -343,6 +349,7 @@ impl JobTable {
         let (busy, compacting) = (&self.busy, &self.compacting);
         assert!(busy.is_empty() && compacting.is_empty(), "{busy:?} and {compacting:?} reserved");
         assert!(self.flushing.is_empty(), "{:?} flushing", self.flushing);
+        assert_eq!(self.merges_at_rest, 0, "merges at rest are counted that do not run");
         assert!(self.spending.is_empty(), "space is reserved for {} jobs", self.spending.len());
     }
 }

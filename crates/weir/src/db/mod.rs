@@ -37,6 +37,7 @@ mod pressure;
 mod quarantine;
 pub(crate) mod range;
 pub(crate) mod repair;
+mod rests;
 mod retries;
 mod scheduler;
 mod segments;

@@ -174,6 +174,7 @@ impl Opening {
         engine.freeze_replayed()?;
         engine.look_at_all();
         engine.note_all_lists();
+        engine.note_rests(&engine.trees.lock().keys().copied().collect());
         engine.update_pressure();
         let default = engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned();
         let default = default.ok_or_else(|| {

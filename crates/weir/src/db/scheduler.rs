@@ -84,6 +84,7 @@ impl Engine {
         }
         self.shorten_log();
         self.tend_lists();
+        self.look_at_rests();
         match self.compact_one() {
             Ok(false) => match no_segment {
                 Some(error) => {

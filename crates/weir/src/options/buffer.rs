@@ -56,13 +56,6 @@ impl TrimOptions {
         threshold: f32,
         interval: Duration,
     }
-
-    /// The same with an interval that can be stored: less by a fraction of a microsecond. The ends
-    /// of its range are whole, so it stays within.
-    pub(super) fn in_whole_micros(self) -> Self {
-        let below = Duration::from_nanos(u64::from(self.interval.subsec_nanos() % 1000));
-        Self { interval: self.interval.saturating_sub(below), ..self }
-    }
 }
 
 impl From<TrimOptions> for CompactionBuffer {

@@ -113,6 +113,9 @@ pub struct RunsOptions {
     pub runs_per_level: usize,
 }
 
+/// A size that no level has.
+const NO_LEVEL_BYTES: u64 = 1 << 60;
+
 /// What the policies whose levels have sizes say about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LevelSizes {
@@ -313,6 +316,18 @@ impl CompactionPolicy {
             Self::Gear(_) => Self::Gear(PartsOptions::of(sizes)),
             Self::TwoPhase(_) => Self::TwoPhase(PartsOptions::of(sizes)),
         }
+    }
+
+    /// The same with sizes by which everything belongs into the last level.
+    pub(crate) fn with_one_level(self) -> Self {
+        let Some(sizes) = self.sizes_if_any() else { return self };
+        let sizes = LevelSizes {
+            base_level_bytes: NO_LEVEL_BYTES,
+            expected_bytes: 0,
+            l0_trigger: 1,
+            ..sizes
+        };
+        self.assembled(sizes, RunsOptions::DEFAULT)
     }
 
     /// The sizes of levels; `None` if its levels collect runs.

@@ -90,3 +90,6 @@ pub const DEFAULT_TRIM_INTERVAL: Duration = Duration::from_secs(30);
 /// Range of [`TrimOptions::interval`](super::TrimOptions::interval): a millisecond to a day.
 pub const TRIM_INTERVAL_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+/// Range of [`Options::idle_compaction`](super::Options::idle_compaction): a millisecond to a day.
+pub const IDLE_COMPACTION_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);

@@ -37,6 +37,7 @@ const TAG_EXPECTED_BYTES: u64 = 25;
 const TAG_COMPACTION_BUFFER: u64 = 6;
 const TAG_TRIM_THRESHOLD: u64 = 27;
 const TAG_TRIM_INTERVAL: u64 = 29;
+const TAG_IDLE_COMPACTION: u64 = 31;
 
 const RECORD: &str = "keyspace option";
 
@@ -106,6 +107,9 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
         let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
         put_number(buf, TAG_TRIM_INTERVAL, micros);
     }
+    if let Some(rest) = options.idle_compaction {
+        put_number(buf, TAG_IDLE_COMPACTION, u64::try_from(rest.as_micros()).unwrap_or(u64::MAX));
+    }
 }
 
 fn buffer_number(buffer: CompactionBuffer) -> u64 {
@@ -163,6 +167,9 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
                 let bits = <[u8; 4]>::try_from(content);
                 let bits = bits.map_err(|_| damaged("has a threshold that is no number"))?;
                 trim.threshold = f32::from_le_bytes(bits);
+            }
+            TAG_IDLE_COMPACTION => {
+                options.idle_compaction = Some(Duration::from_micros(wide()?));
             }
             TAG_TRIM_INTERVAL => trim.interval = Duration::from_micros(wide()?),
             _ => unknown(RECORD, tag)?,

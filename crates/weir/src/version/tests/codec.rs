@@ -250,11 +250,13 @@ fn options_round_trip() {
         .compression([Compression::None, Compression::Lz4, Compression::Zstd])
         .compaction(LeveledOptions::default().l0_trigger(9).expected_bytes(1 << 40))
         .filters(Filters::Monkey)
-        .warm_up(WarmUp::Incremental);
+        .warm_up(WarmUp::Incremental)
+        .idle_compaction(Duration::from_micros(7));
     let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(7));
     let policies = CompactionPolicy::ALL.map(|policy| {
         let policy = policy.with_options_of(options.compaction).with_options_of(runs);
-        options.clone().compaction(policy)
+        let rest = options.idle_compaction.filter(|_| policy.level_ratio().is_some());
+        options.clone().compaction(policy).idle_compaction(rest)
     });
     let trim = TrimOptions::default().threshold(0.25).interval(Duration::from_micros(1500));
     let buffers = [CompactionBuffer::Cascade, trim.into()];
