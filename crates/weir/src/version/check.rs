@@ -16,14 +16,17 @@
 //! there is no draining part before it (`root` refuses it otherwise); (6) the next numbers can be
 //! recorded: what is read back is refused from `NUMBERS_END` on; (7) passing (H54): what leaves a
 //! run or passes it is under a hole of every list on its way, or was appended to the list of the
-//! run that it came to; (8) a list is where the options allow one, has no more buffered runs than a
-//! level is larger than the one above, and only its oldest has no table.
+//! run that it came to, above all that is older: nothing else is appended, and a list that begins
+//! has holes over what its run has already; (8) a list is where the options allow one, has no more
+//! buffered runs than a level is larger than the one above, and only its oldest has no table.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::edit::{KeyspaceEdit, VersionEdit};
+use super::buffer_list::BufferList;
+use super::edit::{KeyspaceEdit, ListChange, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::{AddedPlace, Changes, Place, Places, Root, refused};
 use super::run::{Run, Version};
@@ -61,6 +64,13 @@ pub(super) fn check(
         if keyspace_edit.options.is_some() || !keyspace_edit.lists.is_empty() {
             check_lists(keyspace)?;
         }
+        let added = changes.added.iter().filter(|added| added.place.keyspace == *id);
+        let added: Vec<&AddedPlace> = added.collect();
+        let passage = Passage::new(&keyspace.version, keyspace_edit, places, &added);
+        passage.check_appended()?;
+        if let Some(old_keyspace) = old.keyspaces.get(*id) {
+            passage.check_founded(&old_keyspace.version)?;
+        }
         if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
             continue;
         }
@@ -68,15 +78,13 @@ pub(super) fn check(
             return Err(refused("a level is rotated in an edit that changes tables beside lists"));
         }
         check_level_0(keyspace)?;
-        let added = changes.added.iter().filter(|added| added.place.keyspace == *id);
-        let added: Vec<&AddedPlace> = added.collect();
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_flush(old_keyspace, keyspace_edit)?;
         }
         for removed in &keyspace_edit.removed {
             if let Some(place) = places.get(removed.uid) {
                 check_no_overtaking(&keyspace.version, removed.part, place, &added)?;
-                check_passing(&keyspace.version, removed.part, place, &added, changes)?;
+                passage.check_passing(run_at(removed.part, place), &place.meta)?;
             }
         }
         if keyspace_edit.removed.is_empty() {
@@ -257,45 +265,140 @@ fn check_no_overtaking(
     Ok(())
 }
 
-/// Rule 7, for one table that is removed from `place`.
-fn check_passing(
-    version: &Version,
-    part: PartKind,
-    place: &Place,
-    added: &[&AddedPlace],
-    changes: &Changes,
-) -> Result<()> {
-    let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
-    let from = run_at(part, place);
-    let into = || added.iter().map(|added| run_at(added.part, &added.place));
-    let first = into().min().map_or(from, |into| into.min(from));
-    let last = into().max().map_or(from, |into| into.max(from));
-    for (id, run, list) in version.lists() {
-        if id < first || id > last || list.is_hidden(smallest, largest) {
-            continue;
-        }
-        // A merge into the run itself, whose other inputs were appended.
-        let uid = place.meta.uid;
-        let is_in = || list.tables().any(|(meta, _)| meta.uid == uid);
-        let appended = || changes.listed.contains_key(&uid) && is_in();
-        // Of too many at once the oldest become holes, below those that came with it.
-        let covered = || list.runs().iter().any(|run| run.holes.contain(smallest, largest));
-        let here = !added.is_empty() && into().all(|into| into == id);
-        if !(here && (from == id || appended() || covered())) {
-            return Err(refused(format_args!(
-                "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of \
-                 level {} (epoch {}) without a hole",
-                Printable(smallest),
-                Printable(largest),
-                place.meta.uid,
-                place.level,
-                place.epoch,
-                id.level,
-                run.epoch
-            )));
-        }
+/// What an edit moves, and the lists after it.
+struct Passage<'a> {
+    version: &'a Version,
+    edit: &'a KeyspaceEdit,
+    /// The runs that the edit takes tables out of, by table.
+    from: BTreeMap<TableUid, RunId>,
+    /// The runs that it adds tables to.
+    into: BTreeSet<RunId>,
+    /// The tables that it appends to lists.
+    appended: BTreeSet<TableUid>,
+}
+
+impl<'a> Passage<'a> {
+    fn new(
+        version: &'a Version,
+        edit: &'a KeyspaceEdit,
+        places: &Places,
+        added: &[&AddedPlace],
+    ) -> Self {
+        let from = edit.removed.iter().filter_map(|removed| {
+            Some((removed.uid, run_at(removed.part, places.get(removed.uid)?)))
+        });
+        let appended = edit.lists.iter().filter_map(|change| match change {
+            ListChange::Append { uid, .. } => Some(*uid),
+            _ => None,
+        });
+        let (from, appended) = (from.collect(), appended.collect());
+        let into = added.iter().map(|added| run_at(added.part, &added.place)).collect();
+        Self { version, edit, from, into, appended }
     }
-    Ok(())
+
+    /// Whether all that the edit adds goes into the run `id`.
+    fn goes_into(&self, id: RunId) -> bool {
+        self.into.len() == 1 && self.into.contains(&id)
+    }
+
+    /// Rule 7, for what comes into lists.
+    fn check_appended(&self) -> Result<()> {
+        for change in &self.edit.lists {
+            let ListChange::Append { run, uid, .. } = change else { continue };
+            let is_merged = self.from.get(uid).is_some_and(|from| from < run);
+            if !(is_merged && self.goes_into(*run)) {
+                return Err(refused(format_args!(
+                    "table {uid} comes into the buffer list of a run of level {} into which it \
+                     is not merged",
+                    run.level
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 7, for lists that begin in the edit.
+    fn check_founded(&self, old: &Version) -> Result<()> {
+        let begins = self.edit.lists.iter().map(ListChange::run).collect::<BTreeSet<_>>();
+        for (id, _, list) in self.version.lists().filter(|(id, ..)| begins.contains(id)) {
+            let rotated = self.edit.rotated.contains_key(&id.level);
+            let part = match id.part {
+                PartKind::Filling if rotated => continue,
+                PartKind::Draining if rotated => PartKind::Filling,
+                part => part,
+            };
+            let had = old.levels()[id.level].part(part);
+            let had = had.and_then(|part| part.runs.iter().find(|run| run.epoch == id.epoch));
+            let Some(had) = had else { continue };
+            let goes_on = had.list.as_ref().is_some_and(|list| !list.runs().is_empty())
+                && !self.edit.lists.contains(&ListChange::Drop { run: id });
+            if goes_on || list.tables().next().is_none() {
+                continue;
+            }
+            let is_hidden = |meta: &TableMeta| {
+                list.runs().iter().any(|run| run.holes.contain(&meta.smallest, &meta.largest))
+            };
+            if let Some((meta, _)) = had.tables.iter().find(|(meta, _)| !is_hidden(meta)) {
+                return Err(refused(format_args!(
+                    "the buffer list of a run of level {} would begin without a hole over table \
+                     {}, which the run has already",
+                    id.level, meta.uid
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 7, for one table that is removed from a run.
+    fn check_passing(&self, from: RunId, meta: &TableMeta) -> Result<()> {
+        let first = self.into.first().map_or(from, |&into| into.min(from));
+        let last = self.into.last().map_or(from, |&into| into.max(from));
+        for (id, run, list) in self.version.lists() {
+            if id < first || id > last || list.is_hidden(&meta.smallest, &meta.largest) {
+                continue;
+            }
+            let answers = match from == id {
+                // A merge into the run itself, whose other inputs were appended.
+                true => self.from.values().any(|&from| from != id),
+                false => self.answers(list, from, meta),
+            };
+            if !(self.goes_into(id) && answers) {
+                return Err(refused(format_args!(
+                    "keys {} to {} of table {} (level {}, epoch {}) would pass the buffer list of \
+                     level {} (epoch {}) without a hole",
+                    Printable(&meta.smallest),
+                    Printable(&meta.largest),
+                    meta.uid,
+                    from.level,
+                    from.epoch,
+                    id.level,
+                    run.epoch
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a walk through `list` meets a table that came from `from`, or a hole in its place,
+    /// before anything older: until then only what came with it from newer runs.
+    fn answers(&self, list: &BufferList, from: RunId, meta: &TableMeta) -> bool {
+        let (smallest, largest) = (&meta.smallest[..], &meta.largest[..]);
+        for run in list.runs() {
+            // Of too many at once the oldest become holes.
+            if run.holes.contain(smallest, largest) {
+                return true;
+            }
+            let (lower, upper) = (Bound::Included(smallest), Bound::Included(largest));
+            let mut met = run.tables.range(run.tables.overlapping(lower, upper));
+            let is_newer = |uid| {
+                self.appended.contains(uid) && self.from.get(uid).is_some_and(|other| *other < from)
+            };
+            if let Some((other, _)) = met.find(|(other, _)| !is_newer(&other.uid)) {
+                return other.uid == meta.uid && self.appended.contains(&meta.uid);
+            }
+        }
+        false
+    }
 }
 
 /// Rule 7, for a table that comes from nowhere.

@@ -4,14 +4,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{dump_list, meta, set};
-use crate::base::error::ErrorKind;
+use super::{HASH_SEED, context, dump_list, meta, set};
+use crate::base::error::{Error, ErrorKind};
 use crate::base::ids::{KeyspaceId, Level, epoch, level, lsn, segment, uid};
+use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
+use crate::log::test_storage::MemStorage;
 use crate::options::{CompactionBuffer, CompactionPolicy, Options, PartsOptions};
-use crate::version::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
+use crate::version::buffer_effects::effects;
+use crate::version::check::check;
+use crate::version::edit::{
+    Flushed, KeyspaceEdit, ListChange, ListRequests, Rotation, VersionEdit,
+};
 use crate::version::set::{Installed, VersionSet};
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunId};
 
 fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Installed {
     let mut edit = VersionEdit::default();
@@ -225,7 +231,6 @@ fn overwritten_lists_are_dropped() {
 /// and change nothing.
 #[test]
 fn lists_are_dropped_and_nonsense_is_refused() {
-    use crate::version::edit::ListChange;
     let set = fresh(10);
     flush(&set, 10, ("a", "f"));
     drain(&set, 10, &[], level(2), (50, "a", "f"));
@@ -239,4 +244,119 @@ fn lists_are_dropped_and_nonsense_is_refused() {
     let mut edit = VersionEdit::default();
     edit.keyspace(KeyspaceId::new(0)).remove_table(level(2), uid(10));
     assert_eq!(set.apply(edit).unwrap_err().error.kind(), ErrorKind::Conflict);
+}
+
+/// What is thought of an edit whose changes of lists were `mended`, without making it.
+fn judge(
+    set: &VersionSet,
+    change: impl FnOnce(&mut KeyspaceEdit),
+    mend: impl FnOnce(&mut Vec<ListChange>),
+) -> Result<(), Error> {
+    let root = set.current();
+    let places = root.places();
+    let mut edit = VersionEdit::default();
+    let id = KeyspaceId::new(0);
+    change(edit.keyspace(id));
+    let asked = edit.keyspace(id).clone();
+    let mut lists = effects(root.keyspaces.get(id).unwrap(), &asked, &places);
+    mend(&mut lists);
+    edit.keyspace(id).lists = lists;
+    let context = context(Arc::new(MemStorage::default()), 1 << 20);
+    let open = |meta: &Arc<TableMeta>| context.open(meta, HASH_SEED);
+    let (next, changes) = root.apply(&edit, &places, &open)?;
+    check(&root, &next, &edit, &places, &changes)
+}
+
+/// As it is it passes; with other changes of lists it is refused, and this is why.
+fn check_judge(
+    set: &VersionSet,
+    change: impl Fn(&mut KeyspaceEdit),
+    mend: impl FnOnce(&mut Vec<ListChange>),
+    why: &str,
+) {
+    judge(set, &change, |_| {}).unwrap();
+    let error = judge(set, &change, mend).expect_err(why);
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.to_string().contains(why), "{error} does not say {why:?}");
+}
+
+fn without_appends(lists: &mut Vec<ListChange>) {
+    lists.retain(|change| !matches!(change, ListChange::Append { .. }));
+}
+
+fn without_holes(lists: &mut Vec<ListChange>) {
+    lists.retain(|change| !matches!(change, ListChange::Hole { .. }));
+}
+
+/// Goal: rule 7 refuses what would answer wrongly, also where a list has a foot. Method: sound
+/// edits, without what they do to lists, or in another order.
+#[test]
+fn lists_that_would_answer_wrongly_are_refused() {
+    let set = fresh(10);
+    // Level 3 has table 7, and a list above a foot.
+    apply(&set, |part| part.add_table(level(3), epoch(1), meta(7, "c", "x", (1, 2))));
+    flush(&set, 10, ("y", "z"));
+    let into_3 = |number: u64, with: &'static [u64], output: (u64, &'static str, &'static str)| {
+        move |part: &mut KeyspaceEdit| {
+            part.remove_table(level(0), uid(number));
+            with.iter().for_each(|&with| part.remove_table(level(3), uid(with)));
+            let table = meta(output.0, output.1, output.2, (1, number * 10 + 9));
+            part.add_table(level(3), epoch(1), table);
+            part.requests.shadowed = 1;
+        }
+    };
+    // A list that begins without a foot has no table over that which the run keeps.
+    check_judge(
+        &set,
+        into_3(10, &[], (50, "y", "z")),
+        without_holes,
+        "without a hole over table 7",
+    );
+    apply(&set, into_3(10, &[], (50, "y", "z")));
+    flush(&set, 11, ("d", "e"));
+    // The foot is no hole in the place of what is not appended, if an older table is above it.
+    apply(&set, into_3(11, &[7], (51, "c", "x")));
+    assert_eq!(lists(&set, level(3)), "2/30 | 11 d-e 10 y-z | ~c-x");
+    flush(&set, 12, ("d", "e"));
+    check_judge(&set, into_3(12, &[51], (52, "c", "x")), without_appends, "would pass");
+    // The same where nothing is above it: the foot answers, that is the base.
+    flush(&set, 13, ("f", "g"));
+    judge(&set, into_3(13, &[51], (52, "c", "x")), without_appends).unwrap();
+    // A rewrite hides what the list has of it.
+    let rewrite = |part: &mut KeyspaceEdit| {
+        part.remove_table(level(3), uid(51));
+        part.add_table(level(3), epoch(1), meta(52, "c", "x", (1, 139)));
+    };
+    check_judge(&set, rewrite, without_holes, "would pass");
+}
+
+/// Goal: only what is merged into a run comes into its list, the older below the newer.
+#[test]
+fn appends_of_other_tables_are_refused() {
+    let set = fresh(10);
+    flush(&set, 10, ("a", "f"));
+    drain(&set, 10, &[], level(2), (50, "a", "f"));
+    flush(&set, 11, ("a", "c"));
+    flush(&set, 12, ("b", "d"));
+    let both = |part: &mut KeyspaceEdit| {
+        part.remove_table(level(0), uid(11));
+        part.remove_table(level(0), uid(12));
+        part.remove_table(level(2), uid(50));
+        part.add_table(level(2), epoch(1), meta(51, "a", "f", (1, 129)));
+    };
+    let swap = |lists: &mut Vec<ListChange>| lists.swap(0, 1);
+    check_judge(&set, both, swap, "would pass");
+    let run = RunId::filling(level(2), epoch(1));
+    let append =
+        |number| ListChange::Append { run, uid: uid(number), begins_run: true, meta: None };
+    check_judge(&set, both, |lists| lists.push(append(50)), "not merged");
+    let nothing = |_: &mut KeyspaceEdit| {};
+    check_judge(&set, nothing, |lists| lists.push(append(11)), "not merged");
+    let one = |part: &mut KeyspaceEdit| {
+        part.remove_table(level(0), uid(11));
+        part.remove_table(level(2), uid(50));
+        part.add_table(level(2), epoch(1), meta(51, "a", "f", (1, 119)));
+    };
+    check_judge(&set, one, |lists| lists.push(append(12)), "not merged");
+    assert_eq!(lists(&set, level(2)), "1/10 | 10 a-f");
 }
