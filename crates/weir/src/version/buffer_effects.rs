@@ -22,6 +22,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::buffer_list::{BufferList, BufferedRun, ListCounts};
@@ -105,11 +106,14 @@ impl Passage<'_> {
                 changes.push(ListChange::Drop { run: id });
                 continue;
             }
-            let trim = list.tables().map(|(meta, _)| meta.uid);
-            let trim = trim.filter(|uid| self.edit.requests.trim.contains(uid));
-            changes.extend(trim.map(|uid| ListChange::Trim { run: id, uid }));
+            let asked = &self.edit.requests.trim;
+            if !asked.is_empty() {
+                let trim = list.tables().map(|(meta, _)| meta.uid);
+                let trim = trim.filter(|uid| asked.contains(uid));
+                changes.extend(trim.map(|uid| ListChange::Trim { run: id, uid }));
+            }
             if self.edit.options.is_some() {
-                self.cap(id, runs_oldest_first(list), &mut changes);
+                self.cap(id, Some(list), &[], &mut changes);
             }
             if Some(id) != target && !self.ends(id, run) {
                 changes.extend(self.hole(id, run, list));
@@ -203,7 +207,6 @@ impl Passage<'_> {
             changes.push(ListChange::Count { run: target, counts });
             return;
         }
-        let mut newest: Vec<Arc<TableMeta>> = Vec::new();
         let held = list.filter(|list| !list.runs().is_empty());
         if let (None, Some(run)) = (held, run) {
             // The foot: what the run holds already was never in the list.
@@ -212,49 +215,79 @@ impl Passage<'_> {
                 changes.push(ListChange::Hole { run: target, smallest, largest });
             }
         }
+        // The buffered run that is joined, if it was there before, and what has joined it.
         let mut joins = held.and_then(|list| list.runs().first());
-        newest.extend(joins.iter().flat_map(|run| run.tables.iter()).map(|(m, _)| Arc::clone(m)));
-        // The tables of each buffered run.
-        let mut runs = held.map_or_else(Vec::new, runs_oldest_first);
+        joins = joins.filter(|run| !run.tables.is_empty());
+        let mut joined = KeyRanges::default();
+        // The tables that join it, and those of each buffered run that begins.
+        let mut appended: Vec<Vec<TableUid>> = vec![Vec::new()];
         // A smaller id is newer.
         for (_, metas) in by_age.into_iter().rev() {
             for meta in metas {
-                let overlaps = |other: &Arc<TableMeta>| {
-                    compare(&other.smallest, &meta.largest).is_le()
-                        && compare(&meta.smallest, &other.largest).is_le()
+                let fits = |run: &Arc<BufferedRun>| {
+                    let (smallest, largest) = (&meta.smallest[..], &meta.largest[..]);
+                    let range = (Bound::Included(smallest), Bound::Included(largest));
+                    run.tables.overlapping(range.0, range.1).is_empty()
+                        && !run.holes.overlap(smallest, largest)
                 };
-                let over_hole =
-                    joins.is_some_and(|run| run.holes.overlap(&meta.smallest, &meta.largest));
-                let begins_run = newest.is_empty() || over_hole || newest.iter().any(overlaps);
+                let begins_run = match joins {
+                    Some(run) => !fits(run),
+                    None => appended.len() == 1,
+                } || joined.overlap(meta);
                 if begins_run {
-                    joins = None;
-                    runs.push(Vec::new());
-                    newest.clear();
+                    (joins, joined) = (None, KeyRanges::default());
+                    appended.push(Vec::new());
                 }
-                newest.push(Arc::clone(meta));
+                joined.add(meta);
                 let uid = meta.uid;
-                runs.iter_mut().rev().take(1).for_each(|run| run.push(uid));
+                appended.last_mut().into_iter().for_each(|run| run.push(uid));
                 changes.push(ListChange::Append { run: target, uid, begins_run, meta: None });
             }
         }
         changes.push(ListChange::Count { run: target, counts });
-        self.cap(target, runs, changes);
+        self.cap(target, held, &appended, changes);
     }
 
-    /// Makes holes of the oldest of too many buffered runs.
-    fn cap(&self, id: RunId, oldest_first: Vec<Vec<TableUid>>, changes: &mut Vec<ListChange>) {
+    /// Makes holes of the oldest of too many buffered runs. Of the tables `appended` the first join
+    /// the newest of the list, the others are those of a new one each.
+    fn cap(
+        &self,
+        id: RunId,
+        list: Option<&BufferList>,
+        appended: &[Vec<TableUid>],
+        changes: &mut Vec<ListChange>,
+    ) {
         let most = self.options.compaction.level_sizes().level_ratio as usize;
-        let too_many = oldest_first.len().saturating_sub(most);
+        let (joined, begun) = appended.split_first().map_or((&[][..], &[][..]), |(j, b)| (j, b));
+        let had = list.into_iter().flat_map(|list| list.runs().iter().rev());
+        let had = had.filter(|run| !run.tables.is_empty());
+        let too_many = (had.clone().count() + begun.len()).saturating_sub(most);
+        if too_many == 0 {
+            return;
+        }
+        let uids = |run: &Arc<BufferedRun>| run.tables.iter().map(|(meta, _)| meta.uid).collect();
+        let mut oldest_first: Vec<Vec<TableUid>> = had.map(uids).collect();
+        oldest_first.last_mut().into_iter().for_each(|newest| newest.extend(joined));
+        oldest_first.extend_from_slice(begun);
         let trimmed = oldest_first.into_iter().take(too_many).flatten();
         changes.extend(trimmed.map(|uid| ListChange::Trim { run: id, uid }));
     }
 }
 
-/// The tables of the buffered runs that have some.
-fn runs_oldest_first(list: &BufferList) -> Vec<Vec<TableUid>> {
-    let uids = |run: &BufferedRun| run.tables.iter().map(|(meta, _)| meta.uid).collect();
-    let runs = list.runs().iter().rev().filter(|run| !run.tables.is_empty());
-    runs.map(uids).collect()
+/// Ranges of tables without a common key.
+#[derive(Default)]
+struct KeyRanges<'a>(BTreeMap<&'a [u8], &'a [u8]>);
+
+impl<'a> KeyRanges<'a> {
+    fn add(&mut self, meta: &'a TableMeta) {
+        self.0.insert(&meta.smallest, &meta.largest);
+    }
+
+    /// Whether a key of a table is in one. Requires: `compare` orders keys as bytes.
+    fn overlap(&self, meta: &TableMeta) -> bool {
+        let before = self.0.range(..=&meta.largest[..]).next_back();
+        before.is_some_and(|(_, largest)| compare(largest, &meta.smallest).is_ge())
+    }
 }
 
 /// The counters after a merge that appends `entries` to a run of `had`, of which it found

@@ -29,6 +29,8 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::tables::{Overlap, TableList};
@@ -70,23 +72,48 @@ impl Holes {
         })
     }
 
-    /// Adds a range; holes that it overlaps become one with it.
-    fn add(&mut self, smallest: &[u8], largest: &[u8]) {
+    /// The holes that share a key with a range.
+    fn overlapped(&self, (smallest, largest): &KeyRange) -> Range<usize> {
         let first = self.at_or_after(smallest);
-        let overlapped = self.0.get(first..).unwrap_or(&[]);
-        let count = overlapped.partition_point(|(from, _)| compare(from, largest).is_le());
-        let mut hole: KeyRange = (Arc::from(smallest), Arc::from(largest));
-        if let Some((from, _)) = overlapped.first().filter(|_| count > 0) {
-            hole.0 = hole.0.min(Arc::clone(from));
-        }
-        if let Some((_, to)) = count.checked_sub(1).and_then(|last| overlapped.get(last)) {
-            hole.1 = hole.1.max(Arc::clone(to));
-        }
-        self.0.splice(first..first + count, [hole]);
+        let rest = self.0.get(first..).unwrap_or(&[]);
+        first..first + rest.partition_point(|(from, _)| compare(from, largest).is_le())
     }
 
-    fn add_all(&mut self, other: &Self) {
-        other.iter().for_each(|(smallest, largest)| self.add(smallest, largest));
+    /// The range with all holes that share a key with it.
+    fn spread(&self, range: KeyRange) -> KeyRange {
+        let (mut smallest, mut largest) = range.clone();
+        let overlapped = self.0.get(self.overlapped(&range)).unwrap_or(&[]);
+        if let (Some((from, _)), Some((_, to))) = (overlapped.first(), overlapped.last()) {
+            smallest = smallest.min(Arc::clone(from));
+            largest = largest.max(Arc::clone(to));
+        }
+        (smallest, largest)
+    }
+
+    /// Adds a range; holes that it overlaps become one with it.
+    fn add(&mut self, range: KeyRange) {
+        let overlapped = self.overlapped(&range);
+        let range = self.spread(range);
+        self.0.splice(overlapped, [range]);
+    }
+
+    /// The holes of both. Linear.
+    fn union(&self, other: &Self) -> Self {
+        let (mut ours, mut theirs) = (self.iter().peekable(), other.iter().peekable());
+        let mut all: Vec<KeyRange> = Vec::with_capacity(self.0.len() + other.0.len());
+        loop {
+            let next = match (ours.peek(), theirs.peek()) {
+                (Some((a, _)), Some((b, _))) if compare(b, a).is_lt() => theirs.next(),
+                (Some(_), _) => ours.next(),
+                (None, _) => theirs.next(),
+            };
+            let Some((from, to)) = next else { return Self(all) };
+            match all.last_mut().filter(|(_, last)| compare(from, last).is_le()) {
+                Some((_, last)) if compare(last, to).is_lt() => *last = Arc::clone(to),
+                Some(_) => {}
+                None => all.push((Arc::clone(from), Arc::clone(to))),
+            }
+        }
     }
 
     /// The ranges, ascending.
@@ -123,14 +150,15 @@ pub(crate) struct ListCounts {
 /// The buffer list of one run. Immutable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BufferList {
-    runs: Vec<BufferedRun>,
+    /// Those that an edit does not touch are shared with the list before it.
+    runs: Vec<Arc<BufferedRun>>,
     counts: ListCounts,
 }
 
 impl BufferList {
     /// The buffered runs, newest first.
     #[inline]
-    pub(crate) fn runs(&self) -> &[BufferedRun] {
+    pub(crate) fn runs(&self) -> &[Arc<BufferedRun>] {
         &self.runs
     }
 
@@ -163,37 +191,139 @@ pub(super) enum ListStep {
     Append { meta: Arc<TableMeta>, table: Arc<Table>, begins_run: bool },
     /// A hole in the newest buffered run.
     Hole { smallest: Vec<u8>, largest: Vec<u8> },
-    /// The table leaves; a hole takes its place.
-    Trim(TableUid),
+    /// The table leaves; a hole takes its place. With its description, if it was in a list before.
+    Trim(TableUid, Option<Arc<TableMeta>>),
     /// New counters.
     Count(ListCounts),
     /// Everything leaves.
     Drop,
 }
 
-/// A list in the course of an edit.
+/// Tables by uid.
+pub(super) type TablesByUid = BTreeMap<TableUid, Arc<Table>>;
+
+/// A list in the course of an edit. Costs what the edit changes, and a pointer per buffered run.
 #[derive(Debug, Default)]
 pub(super) struct ListInEdit {
     /// Newest first.
     runs: Vec<RunInEdit>,
     counts: ListCounts,
+    moved: Moved,
+}
+
+/// The tables that an edit brought into a list and took out of it.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub(super) came: TablesByUid,
+    pub(super) left: TablesByUid,
+}
+
+impl Moved {
+    fn come(&mut self, table: &Arc<Table>) {
+        let uid = table.meta().uid;
+        if self.left.remove(&uid).is_none() {
+            self.came.insert(uid, Arc::clone(table));
+        }
+    }
+
+    fn leave(&mut self, table: &Arc<Table>) {
+        let uid = table.meta().uid;
+        if self.came.remove(&uid).is_none() {
+            self.left.insert(uid, Arc::clone(table));
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct RunInEdit {
-    tables: Vec<(Arc<TableMeta>, Arc<Table>)>,
-    holes: Holes,
+    /// As it was.
+    run: Arc<BufferedRun>,
+    /// Indices of its tables that left.
+    removed: BTreeSet<usize>,
+    added: Vec<(Arc<TableMeta>, Arc<Table>)>,
+    /// Its holes, if there are others than there were.
+    holes: Option<Holes>,
+    /// What the edit made holes of.
+    fresh: Vec<KeyRange>,
+}
+
+impl RunInEdit {
+    fn holes(&self) -> &Holes {
+        self.holes.as_ref().unwrap_or(&self.run.holes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.run.tables.len() == self.removed.len() && self.added.is_empty()
+    }
+
+    fn add_hole(&mut self, smallest: &[u8], largest: &[u8]) {
+        let range: KeyRange = (Arc::from(smallest), Arc::from(largest));
+        self.holes.get_or_insert_with(|| self.run.holes.clone()).add(range.clone());
+        self.fresh.push(range);
+    }
+
+    /// Index of a table that was there and did not leave.
+    fn position(&self, meta: &TableMeta) -> Option<usize> {
+        let at = self.run.tables.lower_bound(&meta.smallest);
+        let (there, _) = self.run.tables.get(at)?;
+        (there.uid == meta.uid && !self.removed.contains(&at)).then_some(at)
+    }
+
+    /// Takes a table out; `None` if it is not here.
+    fn remove(&mut self, meta: &TableMeta) -> Option<Arc<Table>> {
+        if let Some(at) = self.position(meta) {
+            self.removed.insert(at);
+            return self.run.tables.get(at).map(|(_, table)| Arc::clone(table));
+        }
+        let at = self.added.iter().position(|(added, _)| added.uid == meta.uid)?;
+        Some(self.added.remove(at).1)
+    }
+
+    /// Takes out the tables wholly within a range.
+    fn remove_within(&mut self, (smallest, largest): &KeyRange, moved: &mut Moved) {
+        let is_within = |meta: &TableMeta| {
+            compare(smallest, &meta.smallest).is_le() && compare(&meta.largest, largest).is_le()
+        };
+        let tables = &self.run.tables;
+        let overlapping = tables.overlapping(Bound::Included(smallest), Bound::Included(largest));
+        for (at, (meta, table)) in overlapping.clone().zip(tables.range(overlapping)) {
+            if is_within(meta) && self.removed.insert(at) {
+                moved.leave(table);
+            }
+        }
+        self.added.retain(|(meta, table)| {
+            let goes = is_within(meta);
+            if goes {
+                moved.leave(table);
+            }
+            !goes
+        });
+    }
+
+    /// The run after the edit.
+    fn finish(self) -> Result<Arc<BufferedRun>, Overlap> {
+        let Self { run, removed, mut added, holes, fresh: _ } = self;
+        if removed.is_empty() && added.is_empty() && holes.is_none() {
+            return Ok(run);
+        }
+        added.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
+        let removed: Vec<usize> = removed.into_iter().collect();
+        let tables = match removed.is_empty() && added.is_empty() {
+            true => run.tables.clone(),
+            false => run.tables.edit(&removed, added)?,
+        };
+        Ok(Arc::new(BufferedRun { tables, holes: holes.unwrap_or_else(|| run.holes.clone()) }))
+    }
 }
 
 impl ListInEdit {
     /// The list before the edit.
     pub(super) fn of(list: Option<&BufferList>) -> Self {
         let Some(list) = list else { return Self::default() };
-        let in_edit = |run: &BufferedRun| RunInEdit {
-            tables: run.tables.iter().map(|(m, t)| (Arc::clone(m), Arc::clone(t))).collect(),
-            holes: run.holes.clone(),
-        };
-        Self { runs: list.runs.iter().map(in_edit).collect(), counts: list.counts }
+        let in_edit =
+            |run: &Arc<BufferedRun>| RunInEdit { run: Arc::clone(run), ..RunInEdit::default() };
+        let runs = list.runs.iter().map(in_edit).collect();
+        Self { runs, counts: list.counts, moved: Moved::default() }
     }
 
     /// Makes one change.
@@ -203,16 +333,22 @@ impl ListInEdit {
     pub(super) fn step(&mut self, step: ListStep) -> Result<(), String> {
         match step {
             ListStep::Append { meta, table, begins_run } => {
+                if self.moved.came.contains_key(&meta.uid)
+                    || self.runs.iter().any(|run| run.position(&meta).is_some())
+                {
+                    return Err(format!("table {} is there already", meta.uid));
+                }
                 if begins_run {
                     self.runs.insert(0, RunInEdit::default());
                 }
                 let Some(newest) = self.runs.first_mut() else {
                     return Err(format!("table {} joins a list without runs", meta.uid));
                 };
-                if newest.holes.overlap(&meta.smallest, &meta.largest) {
+                if newest.holes().overlap(&meta.smallest, &meta.largest) {
                     return Err(format!("table {} is appended over a hole", meta.uid));
                 }
-                newest.tables.push((meta, table));
+                self.moved.come(&table);
+                newest.added.push((meta, table));
             }
             ListStep::Hole { smallest, largest } => {
                 if compare(&smallest, &largest).is_gt() {
@@ -221,53 +357,87 @@ impl ListInEdit {
                 if self.runs.is_empty() {
                     self.runs.push(RunInEdit::default());
                 }
-                self.runs.iter_mut().take(1).for_each(|run| run.holes.add(&smallest, &largest));
+                self.runs.iter_mut().take(1).for_each(|run| run.add_hole(&smallest, &largest));
             }
-            ListStep::Trim(uid) => {
-                let found = self.runs.iter_mut().find_map(|run| {
-                    let at = run.tables.iter().position(|(meta, _)| meta.uid == uid)?;
-                    Some((run, at))
+            ListStep::Trim(uid, meta) => {
+                let came = self.moved.came.get(&uid).map(|table| Arc::clone(table.shared_meta()));
+                let meta = came.or(meta);
+                let found = meta.and_then(|meta| {
+                    let mut runs = self.runs.iter_mut();
+                    runs.find_map(|run| run.remove(&meta).map(|table| (run, table)))
                 });
-                let (run, at) = found.ok_or_else(|| format!("table {uid} is not in its list"))?;
-                let (meta, _) = run.tables.remove(at);
-                run.holes.add(&meta.smallest, &meta.largest);
+                let (run, table) =
+                    found.ok_or_else(|| format!("table {uid} is not in its list"))?;
+                run.add_hole(&table.meta().smallest, &table.meta().largest);
+                self.moved.leave(&table);
             }
             ListStep::Count(counts) => self.counts = counts,
-            ListStep::Drop => *self = Self::default(),
+            ListStep::Drop => {
+                for RunInEdit { run, removed, added, .. } in std::mem::take(&mut self.runs) {
+                    let had = run.tables.iter().enumerate();
+                    let had = had.filter(|(at, _)| !removed.contains(at));
+                    had.for_each(|(_, (_, table))| self.moved.leave(table));
+                    added.iter().for_each(|(_, table)| self.moved.leave(table));
+                }
+                self.counts = ListCounts::default();
+            }
         }
         Ok(())
     }
 
-    /// The list after the edit; `None` if nothing is left to say. Brings it into its form:
-    /// buffered runs without tables give their holes to the next older one, whose walk they would
-    /// end just as well, and tables that a hole hides leave.
+    /// The list after the edit, `None` if nothing is left to say, and what moved. Brings it into
+    /// its form: buffered runs without tables give their holes to the next older one, whose walk
+    /// they would end just as well, and tables that a hole hides leave.
     ///
     /// # Errors
     /// Two tables of a buffered run that share a key.
-    pub(super) fn finish(self) -> Result<Option<BufferList>, Overlap> {
-        let mut hidden = Holes::default();
+    pub(super) fn finish(mut self) -> Result<(Option<BufferList>, Moved), Overlap> {
+        self.remove_hidden();
         let mut passed_on = Holes::default();
         let mut runs = Vec::with_capacity(self.runs.len());
-        for RunInEdit { mut tables, mut holes } in self.runs {
-            holes.add_all(&passed_on);
-            hidden.add_all(&holes);
-            tables.retain(|(meta, _)| !hidden.contain(&meta.smallest, &meta.largest));
+        for mut run in self.runs {
+            if !passed_on.is_empty() {
+                run.holes = Some(run.holes().union(&passed_on));
+            }
             passed_on = Holes::default();
-            if tables.is_empty() {
-                passed_on = holes;
+            if run.is_empty() {
+                passed_on = run.holes().clone();
                 continue;
             }
-            tables.sort_by(|(a, _), (b, _)| compare(&a.smallest, &b.smallest));
-            runs.push(BufferedRun { tables: TableList::new(tables)?, holes });
+            runs.push(run.finish()?);
         }
         if !passed_on.is_empty() {
-            runs.push(BufferedRun { tables: TableList::default(), holes: passed_on });
+            let foot = BufferedRun { tables: TableList::default(), holes: passed_on };
+            runs.push(Arc::new(foot));
         }
         // A list of a foot alone answers for nothing that its run does not answer for.
         let only_foot = runs.iter().all(|run| run.tables.is_empty());
         if only_foot && self.counts == ListCounts::default() {
-            return Ok(None);
+            return Ok((None, self.moved));
         }
-        Ok(Some(BufferList { runs, counts: self.counts }))
+        Ok((Some(BufferList { runs, counts: self.counts }), self.moved))
+    }
+
+    /// Takes out the tables that became hidden. A hole together with those that it overlaps, in its
+    /// own and in newer buffered runs, hides from its run down; before the edit none was hidden.
+    fn remove_hidden(&mut self) {
+        let mut fresh = Holes::default();
+        for at in 0..self.runs.len() {
+            let (newer, rest) = self.runs.split_at_mut(at);
+            let Some(run) = rest.first_mut() else { continue };
+            run.fresh.drain(..).for_each(|range| fresh.add(range));
+            for range in fresh.iter() {
+                let mut range = range.clone();
+                loop {
+                    let wider = newer.iter().fold(range.clone(), |r, run| run.holes().spread(r));
+                    let wider = run.holes().spread(wider);
+                    if wider == range {
+                        break;
+                    }
+                    range = wider;
+                }
+                run.remove_within(&range, &mut self.moved);
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::buffer_list::{BufferList, ListInEdit, ListStep};
+use super::buffer_list::{BufferList, ListInEdit, ListStep, Moved};
 use super::edit::{AddedTable, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::{KeyspaceVersion, Keyspaces};
 use super::run::{LevelRuns, Part, Run, Version};
@@ -580,11 +580,11 @@ impl ListEdit<'_> {
                 let what = |what| refused(format_args!("in the buffer list of {id:?}, {what}"));
                 list.step(self.step(change, &changes.added)?).map_err(what)?;
             }
-            let list = list.finish().map_err(|Overlap(a, b)| {
+            let (list, moved) = list.finish().map_err(|Overlap(a, b)| {
                 let (a, b) = (a.uid, b.uid);
                 refused(format_args!("tables {a} and {b} overlap in a buffer list of {id:?}"))
             })?;
-            self.note(run.list.as_deref(), list.as_ref(), changes)?;
+            self.note(moved, changes)?;
             *run = Arc::new(Run {
                 epoch: run.epoch,
                 tables: run.tables.clone(),
@@ -629,37 +629,20 @@ impl ListEdit<'_> {
             ListChange::Hole { run: _, smallest, largest } => {
                 ListStep::Hole { smallest: smallest.clone(), largest: largest.clone() }
             }
-            ListChange::Trim { run: _, uid } => ListStep::Trim(*uid),
+            ListChange::Trim { run: _, uid } => {
+                let listed = self.places.listed.get(uid);
+                ListStep::Trim(*uid, listed.map(|listed| Arc::clone(listed.table.shared_meta())))
+            }
             ListChange::Count { run: _, counts } => ListStep::Count(*counts),
             ListChange::Drop { run: _ } => ListStep::Drop,
         })
     }
 
     /// Notes which tables came into a list and which left it.
-    fn note(
-        &self,
-        before: Option<&BufferList>,
-        after: Option<&BufferList>,
-        changes: &mut Changes,
-    ) -> Result<()> {
-        let tables = |list: Option<&BufferList>| -> BTreeMap<TableUid, Arc<Table>> {
-            let tables = list.into_iter().flat_map(BufferList::tables);
-            tables.map(|(meta, table)| (meta.uid, Arc::clone(table))).collect()
-        };
-        let count = after.map_or(0, |list| list.tables().count());
-        let (before, after) = (tables(before), tables(after));
-        if after.len() < count {
-            return Err(refused("a table is in a buffer list twice"));
-        }
-        for (uid, table) in &before {
-            if !after.contains_key(uid) {
-                changes.unlisted.insert(*uid, Arc::clone(table));
-            }
-        }
-        for (uid, table) in after {
-            if before.contains_key(&uid) {
-                continue;
-            }
+    fn note(&self, moved: Moved, changes: &mut Changes) -> Result<()> {
+        let Moved { came, left } = moved;
+        changes.unlisted.extend(left);
+        for (uid, table) in came {
             let listed = Listed { keyspace: self.keyspace, table };
             if changes.listed.insert(uid, listed).is_some() {
                 return Err(refused(format_args!("table {uid} comes into two lists")));

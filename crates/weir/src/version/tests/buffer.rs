@@ -360,3 +360,25 @@ fn appends_of_other_tables_are_refused() {
     check_judge(&set, one, |lists| lists.push(append(12)), "not merged");
     assert_eq!(lists(&set, level(2)), "1/10 | 10 a-f");
 }
+
+/// Goal: an edit costs what it changes: it shares the buffered runs that it does not touch, and the
+/// chunks of tables of the one that it does.
+#[test]
+fn edits_share_what_they_leave() {
+    let set = fresh(10);
+    let drained = |number: u64, with: &[u64], output: u64| {
+        flush(&set, number, ("a", "f"));
+        drain(&set, number, with, level(2), (output, "a", "f"));
+        let root = set.current();
+        let version = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version;
+        let (.., list) = version.lists().next().unwrap();
+        list.runs().to_vec()
+    };
+    let first = drained(10, &[], 50);
+    let second = drained(11, &[50], 51);
+    assert!(Arc::ptr_eq(&first[0], &second[1]), "a run that another one came above was copied");
+    let trim = BTreeSet::from([uid(10)]);
+    apply(&set, |part| part.requests = ListRequests { trim, ..ListRequests::default() });
+    let third = drained(12, &[51], 52);
+    assert!(Arc::ptr_eq(&second[0], &third[1]), "a run above one that lost a table was copied");
+}

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::buffer_list::{BufferList, ListCounts};
+use super::buffer_list::{BufferList, KeyRange, ListCounts};
 use super::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Root;
@@ -97,8 +97,36 @@ fn dump(root: &Root) -> String {
     text
 }
 
+/// Checks invariants 2 to 4 of a buffer list.
+fn check_list(list: &BufferList) {
+    let mut hidden: Vec<KeyRange> = Vec::new();
+    for (age, run) in list.runs().iter().enumerate() {
+        let holes: Vec<&KeyRange> = run.holes.iter().collect();
+        assert!(holes.iter().all(|(from, to)| from <= to), "{holes:?}");
+        assert!(holes.is_sorted_by(|(_, to), (from, _)| to < from), "{holes:?}");
+        hidden.extend(run.holes.iter().cloned());
+        hidden.sort();
+        hidden.dedup_by(|(from, to), (_, before)| {
+            let joins = *from <= *before;
+            if joins {
+                *before = Arc::clone(before).max(Arc::clone(to));
+            }
+            joins
+        });
+        for (meta, _) in run.tables.iter() {
+            let hides =
+                |(from, to): &&KeyRange| **from <= meta.smallest[..] && meta.largest[..] <= **to;
+            let hole = hidden.iter().find(hides);
+            assert!(hole.is_none(), "table {} is under the hole {hole:?}", meta.uid);
+        }
+        let is_oldest = age + 1 == list.runs().len();
+        assert!(is_oldest || !run.tables.is_empty(), "an empty run that is not the oldest");
+    }
+}
+
 /// A buffer list as text, newest buffered run first: tables with their keys, then holes.
 fn dump_list(list: &BufferList) -> String {
+    check_list(list);
     let utf8 = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let ListCounts { appended, shadowed, quiet } = list.counts();
     let mut text = format!("{shadowed}/{appended}{}", if quiet { " quiet" } else { "" });
