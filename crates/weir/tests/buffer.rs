@@ -190,7 +190,7 @@ fn a_trim_interval_is_kept_in_whole_microseconds() {
     let kept = options(third.interval(Duration::from_micros(333_333)));
     let is_kept = |keyspace: &weir::Keyspace| assert_eq!(keyspace.options(), kept);
     let db = open(&dir.path().join("set"), options(third));
-    is_kept(&db.default_keyspace());
+    is_kept(db.default_keyspace());
     is_kept(&db.create_keyspace("new", options(third)).expect("created"));
     is_kept(&db.keyspace_with("other", options(third)).expect("created"));
     db.put(b"a", b"1").expect("not poisoned");
@@ -200,5 +200,5 @@ fn a_trim_interval_is_kept_in_whole_microseconds() {
         is_kept(&db.open_keyspace(name).expect("there"));
     }
     let builder = Db::builder(dir.path().join("new")).default_options(options(third));
-    is_kept(&builder.open().expect("created").default_keyspace());
+    is_kept(builder.open().expect("created").default_keyspace());
 }

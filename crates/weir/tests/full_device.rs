@@ -118,9 +118,9 @@ fn lists_go_before_anything_is_refused() {
     }
 }
 
-/// Goal: no write is refused while there is a list (H18), also if obsolete log segments are given up
-/// before it. (Those alone were, and the write was refused.) Method: a store with both is overwritten
-/// on a disk without room.
+/// Goal: no write is refused while there is a list (H18), also if obsolete log segments are given
+/// up before it. (Those alone were, and the write was refused.) Method: a store with both is
+/// overwritten on a disk without room.
 #[test]
 fn lists_go_after_obsolete_log_segments() {
     Simulation::run(1, |sim| {

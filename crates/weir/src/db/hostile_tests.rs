@@ -434,7 +434,8 @@ fn changes_of_lists() {
 }
 
 /// A closed store with a list of two tables: keys from 0 on, and deletes of those below 10, which
-/// the run of the list has dropped. Nor does the log have these; it has an entry of keyspace "other".
+/// the run of the list has dropped. Nor does the log have these; it has an entry of keyspace
+/// "other".
 fn store_with_list() -> SimDisk {
     let disk = SimDisk::new(SimOptions::default());
     let db = open(&disk).expect("created");
@@ -499,8 +500,8 @@ fn check_list_store(what: &str, disk: &SimDisk) {
 }
 
 /// Goal: what is wrong with lists alone costs no structure (H16): the repaired tree has the tables
-/// that it had, and no deleted key comes back. (The tree was built again out of all tables, those of
-/// lists among them.)
+/// that it had, and no deleted key comes back. (The tree was built again out of all tables, those
+/// of lists among them.)
 #[test]
 fn faults_of_lists_cost_no_structure() {
     let (disk, run) = store_with_half_a_list();
