@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=188895065d1a
+// FORMAT: docs/format/edit.md sha=286ec489a9a8
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
