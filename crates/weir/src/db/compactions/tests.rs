@@ -10,6 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::{KeyspaceId, uid};
 use crate::db::compactions::{DeviceSpace, Due};
 use crate::db::engine::Engine;
+use crate::db::quarantine::PickedFrom;
 use crate::db::retries::Work;
 use crate::{Db, ErrorKind, LeveledOptions, Options};
 
@@ -345,7 +346,8 @@ fn a_dropped_keyspace_leaves_nothing_set_aside() {
                 crate::Error::corruption("table 7", 0, "a test"),
             );
             let keyspace = engine.set.current().keyspaces.get(id).cloned().unwrap();
-            state.quarantine.refuse(&keyspace, crate::Error::new(ErrorKind::Conflict, "a test"));
+            let refused = crate::Error::new(ErrorKind::Conflict, "a test");
+            state.quarantine.refuse(keyspace.id, PickedFrom::of(&keyspace), refused);
             state.end(id);
         }
         engine.shared.announce_progress();

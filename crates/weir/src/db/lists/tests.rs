@@ -9,7 +9,7 @@ use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
 use crate::read::buffered::bare;
-use crate::{CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions};
+use crate::{CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions, WarmUp};
 
 const BUDGET_BYTES: u64 = 2 << 20;
 
@@ -19,16 +19,21 @@ fn options(buffer: impl Into<CompactionBuffer>) -> Options {
         .write_buffer_bytes(32 << 10)
         .table_bytes(16 << 10)
         .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
+        .warm_up(WarmUp::None)
         .compaction_buffer(buffer)
 }
 
-fn open(disk: &SimDisk, buffer: impl Into<CompactionBuffer>) -> Db {
-    open_cached(disk, buffer, BUDGET_BYTES / 4)
+fn open_cached(disk: &SimDisk, buffer: impl Into<CompactionBuffer>, cache_bytes: u64) -> Db {
+    open_sized(disk, buffer, (BUDGET_BYTES, cache_bytes))
 }
 
-fn open_cached(disk: &SimDisk, buffer: impl Into<CompactionBuffer>, cache_bytes: u64) -> Db {
+fn open_sized(
+    disk: &SimDisk,
+    buffer: impl Into<CompactionBuffer>,
+    (budget_bytes, cache_bytes): (u64, u64),
+) -> Db {
     let builder = Db::builder("sim").default_options(options(buffer)).seed(1);
-    let builder = builder.memory_budget(BUDGET_BYTES).block_cache_bytes(cache_bytes);
+    let builder = builder.memory_budget(budget_bytes).block_cache_bytes(cache_bytes);
     builder.background_threads(1).device(Arc::new(disk.clone())).open().unwrap()
 }
 
@@ -49,8 +54,9 @@ fn metadata_bytes(db: &Db, of: Option<&Keyspace>) -> u64 {
 fn the_memory_of_all_lists_is_bounded() {
     Simulation::run(1, |sim| {
         let disk = SimDisk::new(SimOptions::default());
-        let db = open(&disk, CompactionBuffer::Cascade);
-        let most = BUDGET_BYTES / METADATA_DIVISOR;
+        let budget_bytes = 1 << 20;
+        let db = open_sized(&disk, CompactionBuffer::Cascade, (budget_bytes, 0));
+        let most = budget_bytes / METADATA_DIVISOR;
         let spaces = ["a", "b"]
             .map(|name| db.keyspace_with(name, options(CompactionBuffer::Cascade)).unwrap());
         let mut most_seen = 0;
