@@ -13,12 +13,16 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 /// A sequence number: the position of an entry in the commit order. 0 is older than every entry.
 pub(crate) type Seq = u64;
 
 /// The largest sequence number: 56 bits, so that sequence and kind pack into 8 bytes.
 pub(crate) const SEQ_MAX: Seq = (1 << 56) - 1;
+
+/// A closed range of user keys.
+pub(crate) type KeyRange = (Arc<[u8]>, Arc<[u8]>);
 
 /// What an entry does to its key. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -78,7 +78,7 @@ pub(super) struct JobTable {
     /// Why the next log segment is not prepared.
     pub(super) segment_refused: Option<Error>,
     /// Keyspaces with buffer lists, and when those are looked at next.
-    pub(super) lists: BTreeMap<KeyspaceId, u64>,
+    pub(super) lists: BTreeMap<KeyspaceId, ListLook>,
     /// When the memory that all lists take is looked at, if one has changed since it was last.
     pub(super) list_memory_at: Option<u64>,
     /// Keyspaces that are watched for rests of their writers.
@@ -89,6 +89,16 @@ pub(super) struct JobTable {
     pub(super) retries: Retries,
     /// A job found no space, or the store is poisoned: jobs rest until then.
     pub(super) rest_until: Option<u64>,
+}
+
+/// A look at the lists of a keyspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ListLook {
+    /// When it begins, or goes on.
+    pub(super) at: u64,
+    /// How many tables it has come past. Where lists change meanwhile it may meet some twice, or
+    /// pass some by until the next one.
+    pub(super) done: usize,
 }
 
 /// What running jobs hold of a keyspace.
@@ -228,7 +238,7 @@ impl JobTable {
     /// When lists, or writers, are looked at that were not to be at `looked_at`.
     fn next_look(&self, looked_at: u64) -> Option<u64> {
         let rests = self.rests.values().filter_map(Watch::due_at);
-        let looks = self.lists.values().copied().chain(self.list_memory_at).chain(rests);
+        let looks = self.lists.values().map(|look| look.at).chain(self.list_memory_at).chain(rests);
         looks.filter(|&at| at > looked_at).min()
     }
 

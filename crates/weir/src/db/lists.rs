@@ -2,27 +2,44 @@
 //!
 //! Not here: which tables leave (`compaction::buffer`), what lists are (`version::buffer_list`).
 //!
-//! A list is looked at every trim interval, between jobs and between the steps of long ones, but
+//! A list is looked at every trim interval, between jobs and between the steps of long ones, some
+//! tables at a time and those of the run that it may stand for too (`read::buffered`), but
 //! not in the first interval after the store was opened or the list began: nothing is cached then
 //! (H16). What indexes and filters of all lists take of the memory is looked at soon after any has
 //! changed. Where space is short lists are the first to go (H18).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::ids::{KeyspaceId, TableUid};
+use crate::base::key::KeyRange;
+use crate::base::table_meta::TableMeta;
 use crate::compaction::buffer::{self, ListedTable};
 use crate::db::engine::Engine;
+use crate::db::job_table::ListLook;
 use crate::options::defaults::DEFAULT_TRIM_INTERVAL;
 use crate::options::{CompactionBuffer, Options};
-use crate::table::Table;
+use crate::version::buffer_list::BufferList;
 use crate::version::edit::{ListRequests, VersionEdit};
 use crate::version::keyspaces::KeyspaceVersion;
+use crate::version::run::{Run, Version};
 use crate::version::shape::PartKind;
 
 /// The part of the memory budget that indexes and filters of all listed tables may take together.
 const METADATA_DIVISOR: u64 = 16;
+
+/// Blocks of a listed table whose presence in the cache is asked for: the share is known to within
+/// 4 points of 100 (two standard deviations at 0.8).
+const LISTED_SAMPLE: u32 = 512;
+
+/// And of a table of the run beside it, of which there are more: to within 12 points.
+const BASE_SAMPLE: u32 = 64;
+
+/// Blocks and tables that one call asks for: in between, merges and flushes take their steps. About
+/// half a millisecond.
+const ASKED_MAX: u32 = 16 * LISTED_SAMPLE;
 
 /// Time from a change of a list to the look at that. Lists grow by what is merged meanwhile.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,11 +56,56 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The tables that are in lists of a keyspace, with their residency as `residency` knows it.
-fn listed_tables(
-    keyspace: &KeyspaceVersion,
-    residency: impl Fn(&Table) -> Option<f32>,
-) -> Vec<ListedTable> {
+/// Learns how much is cached of the listed tables of a version, and of the tables of their runs
+/// that a list may stand for, from this one on; the one to go on from, if not all were looked at.
+fn look(version: &Version, from: usize, asked_max: u32) -> Option<usize> {
+    let (mut number, mut asked) = (0, 0);
+    for (_, run, list) in version.lists() {
+        let of_list = list.runs().iter().enumerate();
+        let of_list = of_list.map(|(age, buffered)| (Some(age), &buffered.tables));
+        for (age, tables) in of_list.chain([(None, &run.tables)]) {
+            for index in from.saturating_sub(number)..tables.len() {
+                if asked >= asked_max {
+                    return Some(number + index);
+                }
+                let Some((meta, table)) = tables.get(index) else { continue };
+                let sample = match age {
+                    Some(age) => {
+                        table.residency(&served(run, list, age, meta), LISTED_SAMPLE);
+                        LISTED_SAMPLE
+                    }
+                    None if list.may_stand_for(&meta.smallest, &meta.largest) => {
+                        table.residency(&[bounds(meta)], BASE_SAMPLE);
+                        BASE_SAMPLE
+                    }
+                    None => 0,
+                };
+                asked += 1 + meta.blocks.min(sample);
+            }
+            number += tables.len();
+        }
+    }
+    None
+}
+
+fn bounds(meta: &TableMeta) -> KeyRange {
+    (Arc::from(&*meta.smallest), Arc::from(&*meta.largest))
+}
+
+/// What readers come to of a table of a run's list: nothing below or above the run's own tables,
+/// which have left it, and nothing under a hole.
+fn served(run: &Run, list: &BufferList, age: usize, meta: &TableMeta) -> Vec<KeyRange> {
+    let (mut smallest, mut largest) = (&*meta.smallest, &*meta.largest);
+    let last = run.tables.len().checked_sub(1).and_then(|last| run.tables.get(last));
+    if let (Some((first, _)), Some((last, _))) = (run.tables.get(0), last) {
+        smallest = smallest.max(&first.smallest);
+        largest = largest.min(&last.largest);
+    }
+    if smallest > largest { Vec::new() } else { list.served(age, smallest, largest) }
+}
+
+/// The tables that are in lists of a keyspace, with what is known of their residency.
+fn listed_tables(keyspace: &KeyspaceVersion) -> Vec<ListedTable> {
     let version = &keyspace.version;
     let in_tree: BTreeSet<TableUid> = version.tables().map(|table| table.meta().uid).collect();
     let mut tables = Vec::new();
@@ -56,7 +118,7 @@ fn listed_tables(
                 tables.push(ListedTable {
                     keyspace: keyspace.id,
                     uid: meta.uid,
-                    residency: residency(table),
+                    residency: table.known_residency(),
                     data_bytes: meta.bytes - meta.tail_bytes,
                     metadata_bytes: if shared { 0 } else { meta.tail_bytes },
                     is_appended_to,
@@ -83,12 +145,12 @@ impl Engine {
                     Some(keyspace) => {
                         changed = true;
                         let first = now.saturating_add(nanos(interval(&keyspace.options)));
-                        let next = state.lists.entry(id).or_insert_with(|| {
+                        let look = state.lists.entry(id).or_insert_with(|| {
                             earlier = true;
-                            first
+                            ListLook { at: first, done: 0 }
                         });
                         // The interval may have become shorter.
-                        *next = first.min(*next);
+                        look.at = first.min(look.at);
                     }
                 }
             }
@@ -109,39 +171,48 @@ impl Engine {
         self.note_lists(&ids);
     }
 
-    /// Looks after the lists that it is time for.
-    pub(super) fn tend_lists(&self) {
+    /// Looks after the lists that it is time for, so far as that goes in one call; whether there is
+    /// more to look at.
+    pub(super) fn tend_lists(&self) -> bool {
         let now = clock::now_nanos();
         self.bound_list_memory(now);
-        let due: Vec<KeyspaceId> = {
+        let due: Option<KeyspaceId> = {
             let state = self.jobs.state.lock();
-            let due = state.lists.iter().filter(|&(_, &at)| at <= now);
-            due.map(|(&id, _)| id).collect()
+            state.lists.iter().find(|(_, look)| look.at <= now).map(|(&id, _)| id)
         };
-        for id in due {
-            let root = self.set.current();
-            let Some(keyspace) = root.keyspaces.get(id) else {
-                self.jobs.state.lock().lists.remove(&id);
-                continue;
-            };
-            {
-                let mut state = self.jobs.state.lock();
-                let next = now.saturating_add(nanos(interval(&keyspace.options)));
-                match state.lists.get_mut(&id) {
-                    // Not one that another thread has turned to meanwhile.
-                    Some(at) if *at <= now => *at = next,
-                    _ => continue,
-                }
+        due.is_some_and(|id| self.look_at_lists(id, now, ASKED_MAX))
+    }
+
+    /// Goes on with the look at a keyspace's lists that is due; whether one may be due still.
+    fn look_at_lists(&self, id: KeyspaceId, now: u64, asked_max: u32) -> bool {
+        let root = self.set.current();
+        let Some(keyspace) = root.keyspaces.get(id) else {
+            self.jobs.state.lock().lists.remove(&id);
+            return true;
+        };
+        let next = now.saturating_add(nanos(interval(&keyspace.options)));
+        let done = match self.jobs.state.lock().lists.get_mut(&id) {
+            // Not one that another thread has turned to meanwhile.
+            Some(look) if look.at <= now => {
+                look.at = next;
+                std::mem::take(&mut look.done)
             }
-            let threshold = match keyspace.options.compaction_buffer {
-                CompactionBuffer::Trimmed(trim) => Some(trim.threshold),
-                _ => None,
-            };
-            let tables = listed_tables(keyspace, |table| Some(table.residency()));
-            let trim = buffer::trim(&tables, threshold);
-            drop(root);
-            self.trim_lists(id, trim);
+            _ => return true,
+        };
+        if let Some(done) = look(&keyspace.version, done, asked_max) {
+            if let Some(look) = self.jobs.state.lock().lists.get_mut(&id) {
+                *look = ListLook { at: now, done };
+            }
+            return true;
         }
+        let threshold = match keyspace.options.compaction_buffer {
+            CompactionBuffer::Trimmed(trim) => Some(trim.threshold),
+            _ => None,
+        };
+        let trim = buffer::trim(&listed_tables(keyspace), threshold);
+        drop(root);
+        self.trim_lists(id, trim);
+        true
     }
 
     /// Trims tables if indexes and filters of all lists, those of all keyspaces, take more memory
@@ -161,9 +232,8 @@ impl Engine {
         if listed.map(|table| table.meta().tail_bytes).sum::<u64>() <= bytes_max {
             return;
         }
-        let known = |keyspace| listed_tables(keyspace, Table::known_residency);
         let listed = root.keyspaces.iter().filter(|keyspace| keyspace.version.has_lists());
-        let tables: Vec<_> = listed.flat_map(|keyspace| known(keyspace)).collect();
+        let tables: Vec<_> = listed.flat_map(|keyspace| listed_tables(keyspace)).collect();
         drop(root);
         for (id, trim) in buffer::over_memory(&tables, bytes_max) {
             self.trim_lists(id, trim);

@@ -83,7 +83,7 @@ impl Engine {
             return true;
         }
         self.shorten_log();
-        self.tend_lists();
+        let looks_at_lists = self.tend_lists();
         self.look_at_rests();
         match self.compact_one() {
             Ok(false) => match no_segment {
@@ -94,7 +94,7 @@ impl Engine {
                 None => {
                     // The job that found no space was not one that is tried again.
                     self.shared.health.clear_full();
-                    false
+                    looks_at_lists
                 }
             },
             Ok(true) => {

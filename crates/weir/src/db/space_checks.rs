@@ -37,7 +37,7 @@ use crate::version::shape::Shape;
 
 /// Bytes of the version log that the next edits may take: a flush and a compaction have edits of
 /// some hundred bytes per table.
-const EDITS_BYTES: u64 = 32 << 10;
+pub(super) const EDITS_BYTES: u64 = 32 << 10;
 
 /// What a table takes besides its blocks: filter, index, properties and footer of a small one. An
 /// estimate from above.
@@ -49,6 +49,9 @@ const EDIT_BYTES: u64 = 4 << 10;
 /// Bytes per table in a base of the version log. An estimate from above for keys of up to 100
 /// bytes.
 const BASE_BYTES_PER_TABLE: u64 = 400;
+
+/// And per hole of a buffer list, which is two keys. An estimate from above for such keys too.
+const BASE_BYTES_PER_HOLE: u64 = 256;
 
 /// Files that a new base of the version log takes: the log, and the root before it replaces the old
 /// one.
@@ -99,10 +102,17 @@ impl Engine {
         }
     }
 
-    /// What the version log may need: the next edits, and a base beside the old log.
-    fn versions_need(root: &Root) -> Space {
-        let bytes = EDITS_BYTES + BASE_BYTES_PER_TABLE * root.all_tables().count() as u64;
-        Space { bytes, files: BASE_FILES }
+    /// What the version log may need: the next edits, and a base beside the old log. That names
+    /// every place of a table, in the tree and in a list, and every hole.
+    pub(super) fn versions_need(root: &Root) -> Space {
+        let (mut tables, mut holes) = (0, 0);
+        for version in root.keyspaces.iter().map(|keyspace| &keyspace.version) {
+            let (listed, of_lists) = version.list_counts();
+            tables += version.table_count() + listed;
+            holes += of_lists;
+        }
+        let base = BASE_BYTES_PER_TABLE * tables as u64 + BASE_BYTES_PER_HOLE * holes as u64;
+        Space { bytes: EDITS_BYTES + base, files: BASE_FILES }
     }
 
     /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate

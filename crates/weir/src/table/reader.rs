@@ -13,13 +13,14 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, Result};
 use crate::base::ids::TableUid;
-use crate::base::key::{SEQ_MAX, compare};
+use crate::base::key::{KeyRange, SEQ_MAX, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
@@ -31,10 +32,6 @@ use crate::table::format::{
 };
 use crate::table::index::Index;
 use crate::table::table_cache::{LockedSlot, OpenFile, Permit, Slot, TableCache};
-
-/// Blocks of a table whose presence in the cache is asked for: the share is known to within 4
-/// points of 100 (two standard deviations at 0.8).
-const RESIDENCY_SAMPLE: u32 = 512;
 
 /// The bits of no residency: not a number.
 const UNKNOWN: u32 = u32::MAX;
@@ -104,6 +101,18 @@ impl AlignedBytes {
     fn get(&self) -> &[u8] {
         self.bytes.get(self.start..self.start + self.len).unwrap_or(&[])
     }
+}
+
+/// The block with this number among these.
+fn nth_block(ranges: &[Range<u32>], mut number: u64) -> Option<u32> {
+    for range in ranges {
+        let blocks = u64::from(range.end - range.start);
+        if number < blocks {
+            return u32::try_from(u64::from(range.start) + number).ok();
+        }
+        number -= blocks;
+    }
+    None
 }
 
 impl std::fmt::Debug for Table {
@@ -185,20 +194,43 @@ impl Table {
         self.distrusted.load(Ordering::Relaxed)
     }
 
-    /// The part of its blocks that is cached; 0 without a cache. Looks at every block of a table of
-    /// at most [`RESIDENCY_SAMPLE`] blocks, at so many of a larger one.
-    pub(crate) fn residency(&self) -> f32 {
+    /// The part of its blocks over these key ranges, ascending, that is cached; 0 without a cache
+    /// or a block. Looks at every block if there are at most `sample`, at so many of more. Without
+    /// the index in memory, which none reads for this, those of the whole table stand for them.
+    pub(crate) fn residency(&self, parts: &[KeyRange], sample: u32) -> f32 {
         let Some(cache) = self.cache() else { return 0.0 };
-        let blocks = self.meta.blocks;
-        let sample = blocks.clamp(1, RESIDENCY_SAMPLE);
+        let ranges = self.blocks_over(parts);
+        let blocks: u64 = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let sample = blocks.min(u64::from(sample));
         // In steps of the same length, the first half a step from the start.
-        let is_cached = |i: &u32| {
-            let at = (2 * u64::from(*i) + 1) * u64::from(blocks) / (2 * u64::from(sample));
-            cache.contains(self.meta.uid, u32::try_from(at).unwrap_or(u32::MAX))
+        let is_cached = |i: &u64| {
+            let block = nth_block(&ranges, (2 * i + 1) * blocks / (2 * sample));
+            block.is_some_and(|block| cache.contains(self.meta.uid, block))
         };
-        let residency = (0..sample).filter(is_cached).count() as f32 / sample as f32;
+        let cached = (0..sample).filter(is_cached).count();
+        let residency = cached as f32 / sample.max(1) as f32;
         self.residency.store(residency.to_bits(), Ordering::Relaxed);
         residency
+    }
+
+    /// The blocks that may hold keys of these ranges, ascending; all, if the table is closed.
+    fn blocks_over(&self, parts: &[KeyRange]) -> Vec<Range<u32>> {
+        let Some(opened) = self.slot.pin().filter(|_| !parts.is_empty()) else {
+            return parts.first().map(|_| 0..self.meta.blocks).into_iter().collect();
+        };
+        let block = |found: Option<usize>| {
+            found.and_then(|block| u32::try_from(block).ok()).unwrap_or(self.meta.blocks)
+        };
+        let mut ranges: Vec<Range<u32>> = Vec::with_capacity(parts.len());
+        for (smallest, largest) in parts {
+            let done = ranges.last().map_or(0, |range| range.end);
+            let start = block(opened.index.find(smallest, SEQ_MAX)).max(done);
+            let end = block(opened.index.find(largest, 0)).saturating_add(1).min(self.meta.blocks);
+            if start < end {
+                ranges.push(start..end);
+            }
+        }
+        ranges
     }
 
     /// What [`residency`](Self::residency) said last; `None` if it was not asked for.

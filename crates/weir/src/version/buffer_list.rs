@@ -35,12 +35,9 @@ use std::sync::Arc;
 
 use super::tables::{Overlap, TableList};
 use crate::base::ids::TableUid;
-use crate::base::key::compare;
+use crate::base::key::{KeyRange, compare};
 use crate::base::table_meta::TableMeta;
 use crate::table::Table;
-
-/// A closed range of user keys.
-pub(crate) type KeyRange = (Arc<[u8]>, Arc<[u8]>);
 
 /// Ranges for which the base must be asked: ascending, none overlaps another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,6 +172,36 @@ impl BufferList {
     /// Whether the list answers for every key of the range.
     pub(crate) fn is_complete(&self, smallest: &[u8], largest: &[u8]) -> bool {
         !self.runs.is_empty() && self.runs.iter().all(|run| !run.holes.overlap(smallest, largest))
+    }
+
+    /// The parts of a range for which a walk comes to the buffered run of this age, ascending. They
+    /// end where holes begin, the ends of both included.
+    pub(crate) fn served(&self, age: usize, smallest: &[u8], largest: &[u8]) -> Vec<KeyRange> {
+        let mut hidden = Holes::default();
+        for run in self.runs.iter().take(age + 1) {
+            let holes = run.holes.iter().skip(run.holes.at_or_after(smallest));
+            let overlapping = holes.take_while(|(from, _)| compare(from, largest).is_le());
+            overlapping.for_each(|range| hidden.add(range.clone()));
+        }
+        let mut parts = Vec::with_capacity(hidden.0.len() + 1);
+        let mut from: Arc<[u8]> = Arc::from(smallest);
+        for (hole_from, hole_to) in hidden.iter() {
+            if compare(&from, hole_from).is_lt() {
+                parts.push((from, Arc::clone(hole_from)));
+            }
+            from = Arc::clone(hole_to);
+        }
+        if hidden.is_empty() || compare(&from, largest).is_lt() {
+            parts.push((from, Arc::from(largest)));
+        }
+        parts
+    }
+
+    /// Whether its tables may stand for all that its run holds of the range.
+    pub(crate) fn may_stand_for(&self, smallest: &[u8], largest: &[u8]) -> bool {
+        let range = (Bound::Included(smallest), Bound::Included(largest));
+        self.is_complete(smallest, largest)
+            && self.runs.iter().any(|run| !run.tables.overlapping(range.0, range.1).is_empty())
     }
 
     /// Whether the list answers for no key of the range, so far as one hole of its newest buffered
@@ -439,5 +466,36 @@ impl ListInEdit {
                 run.remove_within(&range, &mut self.moved);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is served of a range is what is under no hole of this or a newer buffered run.
+    #[test]
+    fn holes_of_newer_runs_cut_what_is_served() {
+        let run = |ranges: &[(&str, &str)]| {
+            let mut run = BufferedRun::default();
+            let range = |&(from, to): &(&str, &str)| (from.as_bytes().into(), to.as_bytes().into());
+            ranges.iter().for_each(|pair| run.holes.add(range(pair)));
+            run
+        };
+        let runs = [run(&[("d", "f"), ("x", "z")]), run(&[("a", "b"), ("e", "g"), ("k", "k")])];
+        let runs = runs.map(Arc::new).into();
+        let list = BufferList { runs, counts: ListCounts::default() };
+        let served = |age, from: &str, to: &str| -> Vec<String> {
+            let parts = list.served(age, from.as_bytes(), to.as_bytes());
+            let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+            parts.iter().map(|(from, to)| text(from) + &text(to)).collect()
+        };
+        assert_eq!(served(0, "a", "m"), ["ad", "fm"]);
+        assert_eq!(served(1, "a", "m"), ["bd", "gk", "km"]);
+        assert_eq!(served(1, "h", "j"), ["hj"]);
+        assert_eq!(served(1, "h", "h"), ["hh"]);
+        assert_eq!(served(0, "d", "f"), [] as [&str; 0]);
+        assert_eq!(served(1, "e", "g"), [] as [&str; 0]);
+        assert_eq!(served(0, "e", "y"), ["fx"]);
     }
 }

@@ -241,8 +241,18 @@ impl Version {
         self.listed_tables().next().is_some()
     }
 
-    /// Number of tables. O(runs).
-    pub(super) fn table_count(&self) -> usize {
+    /// Number of tables in lists, one that is in the tree too among them, and of holes. O(buffered
+    /// runs).
+    pub(crate) fn list_counts(&self) -> (usize, usize) {
+        let lists = self.order.iter().filter_map(|run| run.list.as_deref());
+        let runs = lists.flat_map(BufferList::runs);
+        runs.fold((0, 0), |(tables, holes), run| {
+            (tables + run.tables.len(), holes + run.holes.iter().len())
+        })
+    }
+
+    /// Number of tables of the tree. O(runs).
+    pub(crate) fn table_count(&self) -> usize {
         self.order.iter().map(|run| run.tables.len()).sum()
     }
 

@@ -3,13 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::cursor::Cursor;
+use crate::base::ids::KeyspaceId;
+use crate::base::key::SEQ_MAX;
 use crate::base::sched::sim::Simulation;
-use crate::db::lists::METADATA_DIVISOR;
+use crate::cache::Purpose;
+use crate::db::engine::Engine;
+use crate::db::lists::{METADATA_DIVISOR, look};
+use crate::db::space_checks::EDITS_BYTES;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::OpKind;
 use crate::device::{FileClass, Mode};
 use crate::read::buffered::bare;
-use crate::{CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions, WarmUp};
+use crate::table::{CursorOptions, ReadAhead, Table};
+use crate::version::keyspaces::KeyspaceVersion;
+use crate::{
+    CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions, TrimOptions, WarmUp,
+};
 
 const BUDGET_BYTES: u64 = 2 << 20;
 
@@ -21,6 +31,10 @@ fn options(buffer: impl Into<CompactionBuffer>) -> Options {
         .compaction(CompactionPolicy::Gear(levels.expected_bytes(8 << 20)))
         .warm_up(WarmUp::None)
         .compaction_buffer(buffer)
+}
+
+fn open(disk: &SimDisk, buffer: impl Into<CompactionBuffer>) -> Db {
+    open_cached(disk, buffer, BUDGET_BYTES / 4)
 }
 
 fn open_cached(disk: &SimDisk, buffer: impl Into<CompactionBuffer>, cache_bytes: u64) -> Db {
@@ -125,6 +139,152 @@ fn known_damage_is_not_read_again() {
             found_out += at_first - then;
         }
         assert!(found_out > 0, "no damage was met");
+        db.close().unwrap();
+    });
+}
+
+/// A store whose lists keep everything, at rest, with nothing cached.
+fn listed_store(disk: &SimDisk) -> Db {
+    let db = open(disk, CompactionBuffer::Cascade);
+    (0..4000_u32).for_each(|n| db.put((n * 7919 % 4000).to_be_bytes(), value(n)).unwrap());
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    cool(&db);
+    db
+}
+
+fn value(n: u32) -> [u8; 100] {
+    let mut value = [0; 100];
+    value.iter_mut().zip(0_u32..).for_each(|(byte, i)| *byte = (n * 31 + i * i * 7) as u8);
+    value
+}
+
+/// The state of the default keyspace.
+fn state(db: &Db) -> Arc<KeyspaceVersion> {
+    let root = db.handle.engine.set.current();
+    Arc::clone(root.keyspaces.get(KeyspaceId::DEFAULT).unwrap())
+}
+
+/// Throws all blocks out of the cache.
+fn cool(db: &Db) {
+    let engine = &db.handle.engine;
+    for table in engine.set.current().all_tables() {
+        engine.cache.erase_table(table.meta().uid, table.meta().blocks);
+    }
+}
+
+/// Brings the blocks of a table from this key on into the cache.
+fn warm(table: &Arc<Table>, from: &[u8]) {
+    let (purpose, readahead) = (Purpose::Foreground, ReadAhead::Scan);
+    let mut cursor = table.cursor(CursorOptions { purpose, fill_cache: true, readahead });
+    cursor.seek(from, SEQ_MAX);
+    while cursor.valid() {
+        cursor.next();
+    }
+    cursor.status().unwrap();
+}
+
+/// Goal: what is known of a listed table is of the part that readers come to: not below the first
+/// table of a run that drains, nor under holes. Method: only that part is cached.
+#[test]
+fn residency_is_that_of_what_is_served() {
+    Simulation::run(1, |_| {
+        let disk = SimDisk::new(SimOptions::default());
+        let db = listed_store(&disk);
+        let mut cut = 0;
+        for n in 0..4000_u32 {
+            db.put((n * 7919 % 4000).to_be_bytes(), value(n + 1)).unwrap();
+            if n % 100 != 0 {
+                continue;
+            }
+            db.wait_idle().unwrap();
+            let state = state(&db);
+            for (_, run, list) in state.version.lists() {
+                let edge = &run.tables.get(0).unwrap().0.smallest;
+                let mut tables = list.runs().iter().flat_map(|run| run.tables.iter());
+                let Some((meta, table)) = tables.find(|(meta, _)| {
+                    meta.blocks > 2 && meta.smallest < *edge && *edge < meta.largest
+                }) else {
+                    continue;
+                };
+                cool(&db);
+                warm(table, edge);
+                assert_eq!(look(&state.version, 0, u32::MAX), None);
+                let age = list.runs().iter().position(|run| run.tables.find(edge).is_some());
+                if list.served(age.unwrap(), edge, &meta.largest).len() != 1 {
+                    continue;
+                }
+                assert_eq!(table.known_residency(), Some(1.0), "of {meta:?} from {edge:?} on");
+                cut += 1;
+            }
+        }
+        assert!(cut > 0, "no table was cut by the edge of a run that drains");
+        db.close().unwrap();
+    });
+}
+
+/// Goal: one call looks at some tables only, and the next goes on there; tables leave when all
+/// were looked at. Method: the smallest calls, over cold tables that are all to leave.
+#[test]
+fn a_look_is_made_in_parts() {
+    Simulation::run(1, |sim| {
+        let disk = SimDisk::new(SimOptions::default());
+        let db = listed_store(&disk);
+        let trim = TrimOptions::default().threshold(1.0).interval(Duration::from_secs(3600));
+        db.default_keyspace().set_options(options(trim)).unwrap();
+        let engine = &db.handle.engine;
+        let trimmed = || db.metrics().tables_trimmed;
+        let known = || {
+            let state = state(&db);
+            let tables = state.version.listed_tables();
+            tables.filter(|table| table.known_residency().is_some()).count()
+        };
+        let tables = state(&db).version.listed_tables().count();
+        let before = (known(), trimmed());
+        assert_eq!(before, (0, 0), "nobody has looked");
+        let is_due = |now| engine.jobs.state.lock().lists[&KeyspaceId::DEFAULT].at <= now;
+        let mut calls = 0;
+        sim.delay(Duration::from_secs(1));
+        let now = sim.now_nanos();
+        engine.jobs.state.lock().lists.get_mut(&KeyspaceId::DEFAULT).unwrap().at = now;
+        while is_due(now) {
+            assert_eq!(trimmed(), 0, "tables leave in the middle of a look");
+            let before = known();
+            engine.look_at_lists(KeyspaceId::DEFAULT, now, 1);
+            calls += 1;
+            assert!(trimmed() > 0 || known() <= before + 1, "two tables in one call");
+        }
+        assert!(calls > tables, "{calls} calls for {tables} tables");
+        assert!(trimmed() > 0, "no table has left");
+        db.close().unwrap();
+    });
+}
+
+/// Goal: what is kept back for the version log covers a base of it, which names a table of the tree
+/// and of a list twice. Method: long ascending keys, whose tables move down as they are; an opening
+/// writes a base.
+#[test]
+fn room_is_kept_for_all_that_a_base_names() {
+    Simulation::run(1, |_| {
+        let disk = SimDisk::new(SimOptions::default());
+        let all_stay = TrimOptions::default().threshold(0.0);
+        let db = open(&disk, all_stay);
+        for n in 0..20_000_u32 {
+            db.put([&[b'k'; 96][..], &n.to_be_bytes()].concat(), value(n)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        db.close().unwrap();
+        let db = open(&disk, all_stay);
+        let root = db.handle.engine.set.current();
+        let name = disk.dir().list().unwrap().into_iter().find(|name| name.contains("versions-"));
+        let file = disk.dir().open(&name.unwrap(), FileClass::Versions, Mode::Read).unwrap();
+        let base = file.len().unwrap();
+        let kept = Engine::versions_need(&root).bytes - EDITS_BYTES;
+        let (tables, all) = (root.tables().count(), root.all_tables().count());
+        let (listed, holes) = state(&db).version.list_counts();
+        assert!(tables + listed > all * 3 / 2, "{tables} and {listed} of {all}, {holes} holes");
+        assert!(kept >= base, "{kept} bytes for {base}: {tables} and {listed} of {all} tables");
         db.close().unwrap();
     });
 }

@@ -15,13 +15,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::buffer_list::{BufferList, KeyRange, ListCounts};
+use super::buffer_list::{BufferList, ListCounts};
 use super::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Root;
 use super::set::{Context, VersionSet};
 use super::shape::PartKind;
 use crate::base::ids::{KeyspaceId, Level, Lineage, level, lsn, segment, uid};
+use crate::base::key::KeyRange;
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
