@@ -105,6 +105,11 @@ impl CompactionBuffer {
         }
     }
 
+    /// Whether tables stay only while they are cached for the most part.
+    pub(crate) fn trims(self) -> bool {
+        matches!(self, Self::Trimmed(_))
+    }
+
     /// Whether runs of `level` keep tables.
     pub(crate) fn is_on(self, level: Level) -> bool {
         match self {

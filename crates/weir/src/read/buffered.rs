@@ -13,8 +13,9 @@
 //! if the table is damaged it is left to be trimmed and not read again.
 //!
 //! Scans choose for each table of the base while they walk, because a cursor knows no end: where
-//! no hole of the list overlaps the table, a merge of the list's tables takes its place, clipped to
-//! its bounds.
+//! no hole of the list overlaps the table, and more of the list's tables is cached than of it, a
+//! merge of these takes its place, clipped to its bounds. One cold table is read for less than the
+//! cold tables of a list.
 
 use std::sync::Arc;
 
@@ -160,6 +161,16 @@ pub(crate) fn get_in_batch(
     Ok((table.get_in_batch(base, key, seq, Purpose::Foreground)?, false))
 }
 
+/// How a scan reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Scan {
+    /// In the tables.
+    pub(crate) options: CursorOptions,
+    /// A list stands for the base also where it is not known what is cached: its tables stay only
+    /// if most of their blocks are.
+    pub(crate) takes_unknown: bool,
+}
+
 /// A cursor over a run with a list: for each table of the base either a cursor of it or a merge of
 /// the list's tables over its range.
 ///
@@ -167,7 +178,7 @@ pub(crate) fn get_in_batch(
 /// table, and what the list holds of older versions beside them.
 pub(crate) struct BufferedCursor {
     run: Arc<Run>,
-    options: CursorOptions,
+    scan: Scan,
     /// Index of the base's table that `inner` stands for.
     index: usize,
     inner: Option<Inner>,
@@ -189,9 +200,20 @@ struct Clipped {
     base: Arc<Table>,
 }
 
+/// Whether more of the list's tables is cached than of the base's; `None` if nobody has looked.
+fn is_warmer(listed: &[TableList<Arc<Table>>], base: &Table) -> Option<bool> {
+    let (mut blocks, mut cached) = (0.0, 0.0);
+    for (meta, table) in listed.iter().flat_map(TableList::iter) {
+        let of_table = f64::from(meta.blocks);
+        blocks += of_table;
+        cached += of_table * f64::from(table.known_residency()?);
+    }
+    Some(cached > blocks * f64::from(base.known_residency()?))
+}
+
 impl Clipped {
-    /// The list in place of `base`; `None` where it does not answer for all of it.
-    fn of(list: &BufferList, base: &Arc<Table>, options: CursorOptions) -> Option<Self> {
+    /// The list in place of `base`; `None` where it does not answer for all of it, or is no better.
+    fn of(list: &BufferList, base: &Arc<Table>, scan: Scan) -> Option<Self> {
         let (smallest, largest) = (&base.meta().smallest[..], &base.meta().largest[..]);
         if !list.is_complete(smallest, largest) {
             return None;
@@ -210,10 +232,10 @@ impl Clipped {
                 tables.push(TableList::new(overlapping).ok()?);
             }
         }
-        if tables.is_empty() {
+        if tables.is_empty() || !is_warmer(&tables, base).unwrap_or(scan.takes_unknown) {
             return None;
         }
-        let cursors = tables.iter().map(|tables| RunCursor::over(tables.clone(), options));
+        let cursors = tables.iter().map(|tables| RunCursor::over(tables.clone(), scan.options));
         let merge = MergingCursor::new(cursors.collect());
         Some(Self { merge, tables, base: Arc::clone(base) })
     }
@@ -274,8 +296,8 @@ enum Motion<'a> {
 
 impl BufferedCursor {
     /// A cursor over `run`, through its list.
-    pub(crate) fn new(run: Arc<Run>, options: CursorOptions) -> Self {
-        Self { run, options, index: 0, inner: None, before: Vec::new() }
+    pub(crate) fn new(run: Arc<Run>, scan: Scan) -> Self {
+        Self { run, scan, index: 0, inner: None, before: Vec::new() }
     }
 
     /// Makes `inner` stand for the table at `index`; `None` if there is no such table.
@@ -284,8 +306,8 @@ impl BufferedCursor {
             let table = self.run.tables.get(index);
             let list = list_of(&self.run);
             self.inner = table.map(|(_, table)| {
-                let listed = list.and_then(|list| Clipped::of(list, table, self.options));
-                listed.map_or_else(|| Inner::Base(table.cursor(self.options)), Inner::List)
+                let listed = list.and_then(|list| Clipped::of(list, table, self.scan));
+                listed.map_or_else(|| Inner::Base(table.cursor(self.scan.options)), Inner::List)
             });
             self.index = index;
         }
@@ -315,7 +337,7 @@ impl BufferedCursor {
                 }
                 if let Err(error) = listed.merge.status() {
                     listed.distrust(&error);
-                    let mut base = listed.base.cursor(self.options);
+                    let mut base = listed.base.cursor(self.scan.options);
                     Self::go_base(&mut base, motion, &self.before);
                     self.inner = Some(Inner::Base(base));
                 }

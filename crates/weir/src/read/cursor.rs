@@ -12,7 +12,7 @@ use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
 use crate::merge::{MergingCursor, Visible};
-use crate::read::buffered::{BufferedCursor, list_of};
+use crate::read::buffered::{BufferedCursor, Scan, list_of};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
@@ -94,6 +94,7 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
         fill_cache: true,
         readahead: ReadAhead::Scan,
     };
+    let scan = Scan { options, takes_unknown: current.options.compaction_buffer.trims() };
     let runs = current.version.runs_newest_first().count();
     let mut sources = Vec::with_capacity(1 + current.immutables.len() + runs);
     for flushable in std::iter::once(&current.active).chain(&current.immutables) {
@@ -119,7 +120,7 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
                 }
             }
             _ if list_of(run).is_some() => {
-                let cursor = BufferedCursor::new(Arc::clone(run), options);
+                let cursor = BufferedCursor::new(Arc::clone(run), scan);
                 sources.push(Source::Buffered(Box::new(cursor)));
             }
             _ => sources.push(Source::Run(run.cursor(options))),

@@ -18,7 +18,8 @@ use crate::read::buffered::bare;
 use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::{
-    CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions, TrimOptions, WarmUp,
+    CompactionBuffer, CompactionPolicy, Db, Keyspace, Options, PartsOptions, TrimOptions, Value,
+    WarmUp,
 };
 
 const BUDGET_BYTES: u64 = 2 << 20;
@@ -182,6 +183,57 @@ fn warm(table: &Arc<Table>, from: &[u8]) {
         cursor.next();
     }
     cursor.status().unwrap();
+}
+
+/// Goal: a scan goes through a list only where that is known to be warmer than the base, or was
+/// not looked at and is kept for its cached blocks; its answer is the same. Method: bytes that a
+/// scan reads from the device, with the cache empty but for the lists' tables.
+#[test]
+fn scans_take_a_list_where_it_is_warmer() {
+    Simulation::run(1, |_| {
+        let disk = SimDisk::new(SimOptions::default());
+        let db = listed_store(&disk);
+        let listed: Vec<_> = state(&db).version.listed_tables().cloned().collect();
+        let bytes = || disk.counters().get(OpKind::Read, FileClass::Table).bytes;
+        let scan = |db: &Db, is_warm: bool| {
+            cool(db);
+            if is_warm {
+                listed.iter().for_each(|table| warm(table, &[]));
+            }
+            let before = bytes();
+            let pair = |pair: crate::Result<(Value, Value)>| {
+                let (key, value) = pair.unwrap();
+                (key.to_vec(), value.to_vec())
+            };
+            let found: Vec<_> = db.iter().map(pair).collect();
+            assert_eq!(found.len(), 4000);
+            (found, bytes() - before)
+        };
+        // Also opens all tables.
+        let (expected, _) = bare::without_lists(|| scan(&db, false));
+        let (_, of_base) = bare::without_lists(|| scan(&db, false));
+        let read = |db: &Db, is_warm| {
+            let (found, bytes) = scan(db, is_warm);
+            assert!(found == expected, "a scan differs");
+            bytes
+        };
+        assert_eq!(read(&db, false), of_base, "of lists of which nothing is known");
+        cool(&db);
+        assert_eq!(look(&state(&db).version, 0, u32::MAX), None);
+        assert_eq!(read(&db, false), of_base, "of cold lists");
+        cool(&db);
+        listed.iter().for_each(|table| warm(table, &[]));
+        assert_eq!(look(&state(&db).version, 0, u32::MAX), None);
+        let of_warm = read(&db, true);
+        assert!(of_warm < of_base / 2, "{of_warm} of {of_base} bytes through warm lists");
+        db.close().unwrap();
+        let trim = TrimOptions::default().threshold(0.0);
+        let db = open(&disk, CompactionBuffer::Cascade);
+        db.default_keyspace().set_options(options(trim)).unwrap();
+        let _ = (read(&db, false), read(&db, false));
+        assert!(read(&db, false) > of_base, "lists that are trimmed are taken to be warm");
+        db.close().unwrap();
+    });
 }
 
 /// Goal: what is known of a listed table is of the part that readers come to: not below the first
