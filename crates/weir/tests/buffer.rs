@@ -129,6 +129,47 @@ fn a_hot_range_stays_in_the_list() {
     });
 }
 
+/// Overwrites the data of these tables, and deletes the first.
+fn damage(path: &std::path::Path, tables: &[TableDescription]) {
+    for (n, table) in tables.iter().enumerate() {
+        let path = path.join(format!("{:06}.tbl", table.uid));
+        if n == 0 {
+            std::fs::remove_file(&path).expect("a table");
+            continue;
+        }
+        let mut bytes = std::fs::read(&path).expect("a table");
+        let data = bytes.len() / 2;
+        bytes[..data].fill(0xa5);
+        std::fs::write(&path, bytes).expect("damaged");
+    }
+}
+
+/// Goal: a repair looks at tables that only lists have too, as a verification does, and empties the
+/// lists if one is damaged, at no cost. It called such a store sound.
+#[test]
+fn a_repair_empties_damaged_lists() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut model = BTreeMap::new();
+    let db = open(dir.path(), options(CompactionBuffer::Cascade));
+    work(&db, &mut model, 0..20);
+    db.wait_idle().expect("idle");
+    let damaged = listed(&db);
+    db.close().expect("close");
+    assert!(damaged.len() > 3, "{} tables in lists", damaged.len());
+    assert!(Db::repair(dir.path()).expect("nothing to repair").healthy);
+    damage(dir.path(), &damaged);
+    let report = Db::repair(dir.path()).expect("repaired");
+    assert!(!report.healthy && !report.lost_data(), "{report}");
+    assert_eq!(report.lists.len(), damaged.len(), "{report}");
+    assert!(report.to_string().contains("compaction buffer"), "{report}");
+    let db = open(dir.path(), options(CompactionBuffer::Cascade));
+    assert!(listed(&db).is_empty());
+    let report = db.verify().expect("verify");
+    assert!(report.damages.is_empty(), "{:?}", report.damages);
+    check(&db, &model);
+    db.close().expect("close");
+}
+
 /// Goal: a damaged or missing table of a list costs no answer, and leaves its list. Method:
 /// overwrite all that only lists have, delete one; read everything.
 #[test]
@@ -148,17 +189,7 @@ fn damage_in_a_list_costs_nothing() {
         damaged
     };
     assert!(damaged.len() > 3, "{} tables in lists", damaged.len());
-    for (n, table) in damaged.iter().enumerate() {
-        let path = dir.path().join(format!("{:06}.tbl", table.uid));
-        if n == 0 {
-            std::fs::remove_file(&path).expect("a table");
-            continue;
-        }
-        let mut bytes = std::fs::read(&path).expect("a table");
-        let data = bytes.len() / 2;
-        bytes[..data].fill(0xa5);
-        std::fs::write(&path, bytes).expect("damaged");
-    }
+    damage(dir.path(), &damaged);
     let db = open(dir.path(), options(trim));
     check(&db, &model);
     let left = || {

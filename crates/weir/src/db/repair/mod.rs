@@ -158,8 +158,10 @@ impl Repair {
             return self.rebuild(salvage);
         }
         let bad = self.check_tables(&salvage.root)?;
+        self.check_lists(&salvage.root)?;
         self.report.groups_sound = log.groups;
-        if self.report.structure.is_empty() && bad.is_empty() && log.damage.is_none() {
+        let is_sound = self.report.structure.is_empty() && self.report.lists.is_empty();
+        if is_sound && bad.is_empty() && log.damage.is_none() {
             self.report.healthy = self.report.strangers.is_empty();
             return Ok(());
         }
@@ -359,6 +361,18 @@ impl Repair {
             }
         }
         Ok(bad)
+    }
+
+    /// Reads every table that only buffer lists of `root` name. If one is damaged, all lists go
+    /// with the new version log: they are copies.
+    fn check_lists(&mut self, root: &Root) -> Result<()> {
+        let versions = root.keyspaces.iter().map(|keyspace| &keyspace.version);
+        for table in versions.flat_map(|version| version.all_tables().skip(version.table_count())) {
+            if let Err(error) = table.verify() {
+                self.report.lists.push(damage(error)?);
+            }
+        }
+        Ok(())
     }
 
     /// Cases 2 and 3 of the module's header.

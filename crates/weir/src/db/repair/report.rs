@@ -60,6 +60,9 @@ pub struct RepairReport {
     /// What kept the store from being opened without being a part of it, and was renamed: logs of
     /// another store, and what is no file. Each error names the file.
     pub strangers: Vec<Error>,
+    /// What was wrong with tables that only the compaction buffer had. It was emptied: they were
+    /// copies, and nothing is lost with them.
+    pub lists: Vec<Error>,
     /// Tables that were read and are sound.
     pub tables_sound: u64,
     /// Entries in these tables.
@@ -133,6 +136,9 @@ impl fmt::Display for RepairReport {
         }
         for stranger in &self.strangers {
             writeln!(f, "not of this store: {stranger:#}")?;
+        }
+        for fault in &self.lists {
+            writeln!(f, "copies in the compaction buffer, which was emptied: {fault:#}")?;
         }
         if self.rebuilt {
             writeln!(
