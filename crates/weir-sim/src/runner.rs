@@ -93,6 +93,8 @@ struct LiveSnapshot {
 
 struct LiveIter {
     iter: weir::Iter,
+    /// Another one that reads no buffer lists, where there may be some.
+    bare: Option<weir::Iter>,
     rest: VecDeque<(Vec<u8>, Bytes)>,
     /// The model that it walks through: if that is dropped, it may end with `Closed`.
     model: usize,
@@ -191,10 +193,11 @@ impl Runner {
                 self.acknowledge(Durability::Sync);
                 Ok(())
             }
-            Op::Get { .. } | Op::MultiGet { .. } | Op::Scan { .. } | Op::Prefix { .. } => {
-                self.read(op)
-            }
-            Op::Cursor { ks, snap, moves } => self.cursor(*ks, *snap, moves),
+            Op::Get { .. }
+            | Op::MultiGet { .. }
+            | Op::Scan { .. }
+            | Op::Prefix { .. }
+            | Op::Cursor { .. } => self.read(op),
             Op::IterOpen { slot, ks, lo, hi, snap } => self.iter_open(*slot, *ks, *lo, *hi, *snap),
             Op::IterStep { slot, steps, back } => self.iter_step(*slot, *steps, *back),
             Op::IterDrop { slot } => {

@@ -104,7 +104,7 @@ pub mod sim {
         work,
     };
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
-    pub use crate::read::buffered::bare::without_lists;
+    pub use crate::read::buffered::bare::{through_lists, without_lists};
     pub use crate::storage::files::names::class_of;
     pub use crate::table::tables_touched;
 }

@@ -1,9 +1,9 @@
 //! Campaign B: damage at rest. Every bit of a small store is inverted, one at a time, and sectors,
 //! files and names are damaged; after each, the store is opened and read completely.
 //!
-//! The store has at least three levels, eight tables, two keyspaces, writes that are synced but in
-//! the log only, and a version log of a base with edits behind it. It was closed in good order:
-//! what is acknowledged as durable is known to the log itself.
+//! The store has at least three levels, eight tables, buffer lists, two keyspaces, writes that are
+//! synced but in the log only, and a version log of a base with edits behind it. It was closed in
+//! good order: what is acknowledged as durable is known to the log itself.
 //!
 //! Verdicts: *right* (every answer as before), *error* (the store or some reads refuse, all other
 //! answers right), *nameless* (the same, by an error that names no file), *wrong* (an answer that

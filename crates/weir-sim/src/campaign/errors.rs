@@ -215,8 +215,11 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
         }
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if settings.only.as_ref().is_none_or(|only| only == "full device") {
-        full::run(settings, if settings.calls_max.is_some() { 12 } else { 120 }, &mut report)?;
+    for (name, scenario) in full::RUNS {
+        if settings.only.as_ref().is_none_or(|only| only == name) {
+            let runs = if settings.calls_max.is_some() { 12 } else { 120 };
+            full::run(settings, (name, scenario), runs, &mut report)?;
+        }
     }
     Ok(report)
 }

@@ -135,23 +135,30 @@ impl Runner {
         Ok(Some(View { handle: space.handle, snapshot, at, model: space.model }))
     }
 
-    /// Where there are buffer lists, everything is read twice: no answer depends on them.
+    /// Where there are buffer lists, everything is read three times: no answer depends on them.
     pub(super) fn read(&mut self, op: &Op) -> Checked {
         self.read_once(op)?;
         let (Op::Get { ks, .. }
         | Op::MultiGet { ks, .. }
         | Op::Scan { ks, .. }
-        | Op::Prefix { ks, .. }) = op
+        | Op::Prefix { ks, .. }
+        | Op::Cursor { ks, .. }) = op
         else {
             return Ok(());
         };
-        let space = self.spaces[usize::from(*ks)].as_ref();
-        let buffer = space.map(|space| space.handle.options().compaction_buffer);
-        if buffer.is_none_or(|buffer| buffer == CompactionBuffer::Off) {
+        if !self.may_have_lists(*ks) {
             return Ok(());
         }
         weir::sim::without_lists(|| self.read_once(op))
-            .map_err(|what| format!("without buffer lists, {what}"))
+            .map_err(|what| format!("without buffer lists, {what}"))?;
+        weir::sim::through_lists(|| self.read_once(op))
+            .map_err(|what| format!("through buffer lists, {what}"))
+    }
+
+    fn may_have_lists(&self, ks: u8) -> bool {
+        let space = self.spaces[usize::from(ks)].as_ref();
+        let buffer = space.map(|space| space.handle.options().compaction_buffer);
+        buffer.is_some_and(|buffer| buffer != CompactionBuffer::Off)
     }
 
     fn read_once(&mut self, op: &Op) -> Checked {
@@ -181,6 +188,7 @@ impl Runner {
                 let iter = view.prefix(&prefix);
                 self.check_walk(&view, iter, &(Bound::Included(prefix), end), *how, u32::MAX)
             }
+            Op::Cursor { ks, snap, moves } => self.cursor(*ks, *snap, moves),
             _ => Ok(()),
         }
     }
@@ -337,7 +345,7 @@ impl Runner {
     }
 
     /// Walks a cursor and, beside it, a position in the expected list.
-    pub(super) fn cursor(&mut self, ks: u8, snap: Option<u8>, moves: &[Move]) -> Checked {
+    fn cursor(&mut self, ks: u8, snap: Option<u8>, moves: &[Move]) -> Checked {
         let Some(view) = self.view(ks, snap)? else { return Ok(()) };
         let all = (Bound::Unbounded, Bound::Unbounded);
         let list: Vec<_> = expected(&self.models[view.model], &all, view.at).into();
@@ -404,8 +412,10 @@ impl Runner {
     ) -> Checked {
         let Some(view) = self.view(ks, snap)? else { return Ok(()) };
         let range = bounds(lo, hi);
+        let bare = || weir::sim::without_lists(|| view.range(range.clone()));
         self.iters[usize::from(slot)] = Some(LiveIter {
             rest: expected(&self.models[view.model], &range, view.at),
+            bare: self.may_have_lists(ks).then(bare),
             iter: view.range(range),
             model: view.model,
             done: false,
@@ -421,9 +431,23 @@ impl Runner {
             if live.done {
                 return Ok(());
             }
-            let next = if back { live.iter.next_back() } else { live.iter.next() };
+            let step = |iter: &mut Iter| if back { iter.next_back() } else { iter.next() };
             let right = if back { live.rest.pop_back() } else { live.rest.pop_front() };
             self.counters.compared += 1;
+            if let Some(bare) = &mut live.bare {
+                match weir::sim::without_lists(|| step(bare)) {
+                    Some(Err(e)) if may_close && e.kind() == ErrorKind::Closed => {}
+                    next => judge(
+                        next,
+                        right.clone(),
+                        "an iterator opened earlier, without buffer lists,",
+                    )?,
+                }
+            }
+            let next = match live.bare {
+                Some(_) => weir::sim::through_lists(|| step(&mut live.iter)),
+                None => step(&mut live.iter),
+            };
             live.done = !matches!(next, Some(Ok(_)));
             match (next, right) {
                 (Some(Err(e)), _) if may_close && e.kind() == ErrorKind::Closed => {}

@@ -32,24 +32,46 @@ use crate::version::tables::TableList;
 
 #[cfg(feature = "sim")]
 pub(crate) mod bare {
-    //! Reads without buffer lists and row cache, for tests: no answer may depend on them.
+    //! Reads without buffer lists and row cache, or through lists wherever that is possible, for
+    //! tests: no answer may depend on them.
 
     use std::cell::Cell;
 
+    #[derive(Clone, Copy, PartialEq)]
+    enum Lists {
+        AsIsBest,
+        Without,
+        WhereverPossible,
+    }
+
     thread_local! {
-        static BARE: Cell<bool> = const { Cell::new(false) };
+        static LISTS: Cell<Lists> = const { Cell::new(Lists::AsIsBest) };
+    }
+
+    fn reading<T>(lists: Lists, read: impl FnOnce() -> T) -> T {
+        let before = LISTS.replace(lists);
+        let result = read();
+        LISTS.set(before);
+        result
     }
 
     /// Runs `read` without buffer lists and row cache on this thread.
     pub fn without_lists<T>(read: impl FnOnce() -> T) -> T {
-        let before = BARE.replace(true);
-        let result = read();
-        BARE.set(before);
-        result
+        reading(Lists::Without, read)
+    }
+
+    /// Runs `read` on this thread so that scans go through every buffer list that may stand for its
+    /// base, however little of it is cached.
+    pub fn through_lists<T>(read: impl FnOnce() -> T) -> T {
+        reading(Lists::WhereverPossible, read)
     }
 
     pub(crate) fn is_on() -> bool {
-        BARE.get()
+        LISTS.get() == Lists::Without
+    }
+
+    pub(super) fn goes_through_lists() -> bool {
+        LISTS.get() == Lists::WhereverPossible
     }
 }
 
@@ -202,6 +224,10 @@ struct Clipped {
 
 /// Whether more of the list's tables is cached than of the base's; `None` if nobody has looked.
 fn is_warmer(listed: &[TableList<Arc<Table>>], base: &Table) -> Option<bool> {
+    #[cfg(feature = "sim")]
+    if bare::goes_through_lists() {
+        return Some(true);
+    }
     let (mut blocks, mut cached) = (0.0, 0.0);
     for (meta, table) in listed.iter().flat_map(TableList::iter) {
         let of_table = f64::from(meta.blocks);

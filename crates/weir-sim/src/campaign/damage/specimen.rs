@@ -1,10 +1,12 @@
 //! The store that is damaged, and all that was ever written into it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use weir::sim::Prng;
 use weir::{
     Compression, Db, DbOptions, DebugDbOptions, DebugOptions, Durability, LeveledOptions, Options,
+    TrimOptions,
 };
 
 use crate::history::Content;
@@ -44,9 +46,13 @@ pub(super) fn options() -> (DbOptions, Options) {
         .table_bytes(1 << 10)
         .bloom_bits([10.0])
         .compression([Compression::None, Compression::None, Compression::Lz4])
-        .compaction(levels);
+        .compaction(levels)
+        // What is merged stays in lists: nothing is cached here, and nobody trims for that.
+        .compaction_buffer(TrimOptions::default().threshold(0.0).interval(A_DAY));
     (db, ks)
 }
+
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn open(disk: &Disk, seed: u64) -> weir::Result<Db> {
     let (db, ks) = options();
@@ -94,7 +100,7 @@ pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
         let mut versions = Versions::new();
         let mut in_log = std::collections::BTreeSet::new();
         let mut write = |rng: &mut Prng, space: usize, id: u32, durability| -> weir::Result<()> {
-            let key = short_key(rng.below([520, 60][space]) as u32);
+            let key = short_key(rng.below([900, 60][space]) as u32);
             let handle = if space == 0 { db.default_keyspace() } else { &second };
             let entry = (["default", "second"][space].to_owned(), key.clone());
             // Only what is written last is synced.
@@ -130,7 +136,9 @@ pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
             write(&mut rng, usize::from(id % 2 == 0), id, Durability::Sync)?;
         }
         let metrics = db.metrics();
-        let tables: u64 = metrics.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum();
+        let in_levels = || metrics.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+        let tables: u64 = in_levels().map(|level| level.tables).sum();
+        let listed: u64 = in_levels().map(|level| level.buffered_tables).sum();
         let levels = world::levels_in_use(&db);
         drop(second);
         db.close()?;
@@ -140,8 +148,12 @@ pub(super) fn specimen(seed: u64) -> Result<Specimen, String> {
         let by_level =
             |k: &weir::KeyspaceMetrics| k.levels.iter().map(|l| l.tables).collect::<Vec<_>>();
         let tree: Vec<Vec<u64>> = metrics.keyspaces.iter().map(by_level).collect();
-        let shape = format!("{levels} levels, {tables} tables {tree:?}; files: {:?}", disk.names());
-        assert!(levels >= 3 && tables >= 8, "the store is too simple: {shape}");
+        let shape = format!(
+            "{levels} levels, {tables} tables {tree:?}, {listed} in lists; files: {:?}",
+            disk.names()
+        );
+        let is_rich = levels >= 3 && tables >= 8 && listed >= 2;
+        assert!(is_rich, "the store is too simple: {shape}");
         let foreign = foreign_logs(seed)?;
         Ok(Specimen { seed, disk, content, versions, in_log, foreign, shape })
     })?

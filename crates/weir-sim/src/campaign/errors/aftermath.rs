@@ -1,6 +1,7 @@
 //! What follows a fault: the device is healed, the store is used, left, opened again and compared
 //! with the ledger, and obsolete files must be gone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weir::sim::{Effect, FaultyDir};
@@ -105,12 +106,16 @@ struct Needed {
 
 impl Needed {
     fn by(db: &Db) -> Self {
-        let metrics = db.metrics();
-        let levels = metrics.keyspaces.iter().flat_map(|k| &k.levels);
         let described = db.describe();
         let mut segments = described.log_segments;
         segments.extend(described.spare_log_segments);
-        Self { tables: levels.map(|l| l.tables).sum(), segments }
+        let levels = described.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
+        let mut tables = BTreeSet::new();
+        for run in levels.flat_map(|level| &level.runs) {
+            let listed = run.buffer.iter().flat_map(|list| &list.runs).flat_map(|run| &run.tables);
+            tables.extend(run.tables.iter().chain(listed).map(|table| table.uid));
+        }
+        Self { tables: tables.len() as u64, segments }
     }
 
     /// Compares them with the names on the disk, where a closing may have added to the log.

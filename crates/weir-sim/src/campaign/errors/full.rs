@@ -2,15 +2,16 @@
 //!
 //! Method: the disk gets a capacity, or a number of files, a little larger than what the store
 //! takes; then writes go on until some are refused. That must be `NoSpace` and nothing else; reads
-//! go on. When exactly what the refusal names is free, writes go on by themselves; so they do when
-//! the disk is larger again, without a reopening. Then as after every fault of campaign E.
+//! go on. Where there are buffer lists, they are dropped by then. When exactly what the refusal
+//! names is free, writes go on by themselves; so they do when the disk is larger again, without a
+//! reopening. Then as after every fault of campaign E.
 
 use weir::Durability;
 
 use super::aftermath::aftermath;
 use super::caught::{Outcome, caught};
 use super::report::{Report, Settings};
-use super::scenario::{Scenario, points, prepare};
+use super::scenario::{Scenario, listed_tables, points, prepare};
 use super::scene::Scene;
 use crate::world::{self, Schedule};
 
@@ -45,11 +46,20 @@ fn named(refusal: &str) -> Vec<(Short, u64)> {
     needs.collect()
 }
 
+/// The runs, by name, on the store of a scenario.
+pub(super) const RUNS: [(&str, Scenario); 2] =
+    [("full device", Scenario::Write), ("full device with buffer lists", Scenario::ListAppend)];
+
 /// Runs at this many distances, for bytes and for files.
-pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result<(), String> {
+pub(super) fn run(
+    settings: &Settings,
+    (name, scenario): (&'static str, Scenario),
+    runs: u64,
+    report: &mut Report,
+) -> Result<(), String> {
     let schedule = Schedule::new(settings.seed, 8);
-    let prepared = world::simulate(schedule, || prepare(Scenario::Write))?
-        .map_err(|e| format!("full device: {e}"))?;
+    let prepared = world::simulate(schedule, move || prepare(scenario))?
+        .map_err(|e| format!("{name}: {e}"))?;
     for number in 0..2 * runs {
         let (disk, ledger) = (prepared.0.kill(), prepared.1.clone());
         let schedule = Schedule::new(settings.seed.wrapping_add(number), 8);
@@ -62,11 +72,12 @@ pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result
             Short::Files => 4 + number * 5 % 56,
         };
         report.runs += 1;
-        let one = move || one(Scene::new(disk, ledger), short, extra, number);
+        let has_lists = scenario == Scenario::ListAppend;
+        let one = move || one(Scene::new(disk, ledger), has_lists, (short, extra), number);
         match world::simulate(schedule, one).and_then(|outcome| outcome) {
             Ok(refused) => report.full_refused += refused,
             Err(why) => {
-                report.violations.push(format!("full device, {extra} {short:?} left: {why}"));
+                report.violations.push(format!("{name}, {extra} {short:?} left: {why}"));
             }
         }
     }
@@ -74,7 +85,12 @@ pub(super) fn run(settings: &Settings, runs: u64, report: &mut Report) -> Result
 }
 
 /// One run; the number of writes that were refused.
-fn one(mut scene: Scene, short: Short, extra: u64, number: u64) -> Outcome<u64> {
+fn one(
+    mut scene: Scene,
+    has_lists: bool,
+    (short, extra): (Short, u64),
+    number: u64,
+) -> Outcome<u64> {
     scene.open().map_err(|e| format!("open: {e}"))?;
     let disk = scene.disk.sim.clone();
     match short {
@@ -82,6 +98,10 @@ fn one(mut scene: Scene, short: Short, extra: u64, number: u64) -> Outcome<u64> 
         Short::Files => disk.set_files_max(Some(disk.used_files() + extra)),
     }
     scene.full = true;
+    let db = scene.db()?;
+    if has_lists && listed_tables(&db) == 0 {
+        return Err("the store has no lists".into());
+    }
     let mut refused = 0;
     for n in 0..WRITES_MAX {
         refused += u64::from(!write(&mut scene, n)?);
@@ -92,9 +112,11 @@ fn one(mut scene: Scene, short: Short, extra: u64, number: u64) -> Outcome<u64> 
     if refused == 0 {
         return Err(format!("{WRITES_MAX} writes fit"));
     }
+    if has_lists && db.metrics().lists_dropped == 0 {
+        return Err("writes are refused, and lists keep their tables".into());
+    }
     scene.look()?;
     resume(&mut scene)?;
-    let db = scene.db()?;
     points(&mut scene, &db)?;
     let flushed = caught(|| db.flush());
     scene.tolerate("flush", flushed)?;

@@ -1,6 +1,8 @@
 //! The scenarios: a prepared store and an action.
 
-use weir::{Db, Durability};
+use std::time::Duration;
+
+use weir::{CompactionBuffer, CompactionPolicy, Db, Durability, PartsOptions, TrimOptions};
 
 use super::callbacks::{self, Reaction};
 use super::caught::{Outcome, caught};
@@ -8,7 +10,7 @@ use super::scene::{Scene, levels, options};
 use crate::history::{Content, read_all};
 use crate::ledger::{Entry, Ledger};
 use crate::op::key_bytes;
-use crate::world::Disk;
+use crate::world::{self, Disk};
 
 /// A prepared store and what is done to it under faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +30,13 @@ pub(super) enum Scenario {
     Iterate,
     Verify,
     Close,
+    ListAppend,
+    ListTrim,
     Callbacks(Reaction),
 }
 
 /// All of them, with their names.
-pub(super) const SCENARIOS: [(Scenario, &str); 18] = [
+pub(super) const SCENARIOS: [(Scenario, &str); 20] = [
     (Scenario::Create, "create"),
     (Scenario::OpenClean, "open"),
     (Scenario::OpenCrashed, "open after a crash"),
@@ -48,10 +52,26 @@ pub(super) const SCENARIOS: [(Scenario, &str); 18] = [
     (Scenario::Iterate, "get and iterate"),
     (Scenario::Verify, "verify"),
     (Scenario::Close, "close"),
+    (Scenario::ListAppend, "append to buffer lists"),
+    (Scenario::ListTrim, "trim buffer lists"),
     (Scenario::Callbacks(Reaction::Write), "callbacks that write"),
     (Scenario::Callbacks(Reaction::Close), "callbacks that close"),
     (Scenario::Callbacks(Reaction::Panic), "callbacks that panic"),
 ];
+
+/// The time from one look at buffer lists to the next, where they are trimmed.
+const TRIM_MILLIS: u64 = 100;
+
+/// The buffer of the keyspaces. There is no cache, so that all is trimmed but what came last.
+fn buffer(scenario: Scenario) -> CompactionBuffer {
+    match scenario {
+        Scenario::ListAppend => CompactionBuffer::Cascade,
+        Scenario::ListTrim => {
+            TrimOptions::default().interval(Duration::from_millis(TRIM_MILLIS)).into()
+        }
+        _ => CompactionBuffer::Off,
+    }
+}
 
 /// A disk and a ledger to begin with.
 pub(super) fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
@@ -61,7 +81,15 @@ pub(super) fn prepare(scenario: Scenario) -> Outcome<(Disk, Ledger)> {
     }
     scene.open().map_err(|e| format!("prepare: {e}"))?;
     let db = scene.db()?;
-    db.keyspace_with("second", options().1).map_err(|e| format!("prepare: {e}"))?;
+    let buffer = buffer(scenario);
+    let mut ks = options().1.compaction_buffer(buffer);
+    if buffer != CompactionBuffer::Off {
+        let parts = PartsOptions::default().base_level_bytes(4 << 10).level_ratio(2);
+        ks = ks.compaction(CompactionPolicy::Gear(parts.l0_trigger(1)));
+        let changed = db.default_keyspace().set_options(ks.clone());
+        changed.map_err(|e| format!("prepare: {e}"))?;
+    }
+    db.keyspace_with("second", ks).map_err(|e| format!("prepare: {e}"))?;
     scene.ledger.spaces.insert("second");
     scene.writes(150, Durability::Buffered)?;
     db.flush().and_then(|()| db.wait_idle()).map_err(|e| format!("prepare: {e}"))?;
@@ -115,8 +143,6 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         return Ok(());
     }
     let db = scene.db()?;
-    let all: (std::ops::Bound<Vec<u8>>, std::ops::Bound<Vec<u8>>) =
-        (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
     match scenario {
         Scenario::Write => scene.writes(40, Durability::Buffered)?,
         Scenario::WriteSync => {
@@ -141,13 +167,7 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
             scene.tolerate("flush", result)?;
             scene.writes(3, Durability::Buffered)?;
         }
-        Scenario::Compact => {
-            let result = caught(|| db.compact_range(all.clone()));
-            scene.tolerate("compact", result)?;
-            let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
-            let result = caught(|| second.compact_range(all));
-            scene.tolerate("compact", result)?;
-        }
+        Scenario::Compact => compact(scene, &db)?,
         Scenario::Load => {
             scene.writes(180, Durability::Buffered)?;
             let result = caught(|| db.wait_idle());
@@ -179,6 +199,8 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
             drop(db);
             return scene.close();
         }
+        Scenario::ListAppend => append_to_lists(scene, &db)?,
+        Scenario::ListTrim => trim_lists(scene, &db)?,
         Scenario::Callbacks(reaction) => {
             drop(db);
             return callbacks::act(scene, reaction);
@@ -186,6 +208,43 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         _ => {}
     }
     scene.look()
+}
+
+fn compact(scene: &mut Scene, db: &Db) -> Outcome {
+    let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
+    for space in [db.default_keyspace(), &second] {
+        let result = caught(|| space.compact_range(..));
+        scene.tolerate("compact", result)?;
+    }
+    Ok(())
+}
+
+fn append_to_lists(scene: &mut Scene, db: &Db) -> Outcome {
+    scene.writes(120, Durability::Buffered)?;
+    let result = caught(|| db.wait_idle());
+    scene.tolerate("wait_idle", result)?;
+    if scene.faults().injected_total() == 0 && listed_tables(db) == 0 {
+        return Err("nothing was appended to a list".into());
+    }
+    points(scene, db)
+}
+
+fn trim_lists(scene: &mut Scene, db: &Db) -> Outcome {
+    for _ in 0..4 {
+        scene.writes(30, Durability::Buffered)?;
+        // For some looks: one of them in vain after a fault, or after a change.
+        world::delay_millis(3 * TRIM_MILLIS);
+    }
+    if scene.faults().injected_total() == 0 && db.metrics().tables_trimmed == 0 {
+        return Err("no table was trimmed".into());
+    }
+    points(scene, db)
+}
+
+/// Tables in buffer lists.
+pub(super) fn listed_tables(db: &Db) -> u64 {
+    let levels = db.metrics().keyspaces.into_iter().flat_map(|keyspace| keyspace.levels);
+    levels.map(|level| level.buffered_tables).sum()
 }
 
 fn keyspaces(scene: &mut Scene, db: &Db) -> Outcome {
