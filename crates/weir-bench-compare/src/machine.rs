@@ -31,8 +31,8 @@ pub fn drop_page_cache() -> Result<()> {
     control(Path::new("/proc/sys/vm/drop_caches"), "3")
 }
 
-/// A cgroup with a memory limit; page cache counts. Under version 1 of cgroups, requests to a device
-/// have a group of their own. Removed on drop.
+/// A cgroup with a memory limit; page cache counts. Under version 1 of cgroups, requests to a
+/// device have a group of their own. Removed on drop.
 pub struct Group {
     memory: PathBuf,
     /// With the device, as `MAJOR:MINOR`.

@@ -141,7 +141,8 @@ fn write_windows(out: &mut String, args: &Args, cell: &Cell<'_>) -> std::fmt::Re
     }
     writeln!(
         out,
-        "\n| engine | hit ratio | of the least {LOWEST_SECONDS} s | least {LOWEST_SECONDS} s over mean | \
+        "\n| engine | hit ratio | of the least {LOWEST_SECONDS} s | \
+         least {LOWEST_SECONDS} s over mean | \
          its worst round | worst second's p99 us | p99.9 us | read requests/s | read MiB/s |"
     )?;
     writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;

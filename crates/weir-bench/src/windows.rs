@@ -1,7 +1,7 @@
 //! What happened in each second of a workload.
 //!
-//! Clients keep the latencies of the second that they are in and leave them for all when it is over;
-//! a thread of its own asks the engine and the operating system once a second.
+//! Clients keep the latencies of the second that they are in and leave them for all when it is
+//! over; a thread of its own asks the engine and the operating system once a second.
 
 use crate::engine::Engine;
 use crate::process::{ProcessIo, anonymous_bytes};

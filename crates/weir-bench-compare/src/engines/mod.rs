@@ -25,8 +25,8 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
     ]
 }
 
-/// Other settings of an engine, which are compared only if they are named: what the cache of a store
-/// gets from flushes and merges.
+/// Other settings of an engine, which are compared only if they are named: what the cache of a
+/// store gets from flushes and merges.
 pub fn variants() -> Vec<Box<dyn EngineKind>> {
     let weir = |variant, warm_up| {
         let tree = Options::default().warm_up(warm_up);

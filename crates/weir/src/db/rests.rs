@@ -1,7 +1,7 @@
 //! Rests of writers: when a keyspace counts as at rest, so that its levels are merged down.
 //!
-//! Source: dLSM §VI: when writes rest, compaction goes on until scans find one run. Not here: what is
-//! picked then (`compactions`), the option (`Options::idle_compaction`).
+//! Source: dLSM §VI: when writes rest, compaction goes on until scans find one run. Not here: what
+//! is picked then (`compactions`), the option (`Options::idle_compaction`).
 //!
 //! A keyspace rests if nothing was written to it for as long as its option says. No writer counts
 //! anything for it: a worker that looks compares the newest sequence number and the newest flush

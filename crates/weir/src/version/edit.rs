@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=286ec489a9a8
+// FORMAT: docs/format/edit.md sha=2b3e01e78639
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

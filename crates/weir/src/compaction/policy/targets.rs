@@ -55,11 +55,11 @@ impl Targets {
         Self { base, bytes }
     }
 
-    /// Gives a store with one level a second one above it, where that level is many batches of level
-    /// 0, of `batch` bytes each: every batch is merged with all of the base level. With `x` batches
-    /// in the last level and `b` in one above it, a byte that comes in is rewritten `1 + x` times
-    /// with one level; with two `1 + b` times, and then about half as often as the last level is
-    /// larger, since the round-robin cursor takes from where the base level is fullest. That is
+    /// Gives a store with one level a second one above it, where that level is many batches of
+    /// level 0, of `batch` bytes each: every batch is merged with all of the base level. With `x`
+    /// batches in the last level and `b` in one above it, a byte that comes in is rewritten `1 + x`
+    /// times with one level; with two `1 + b` times, and then about half as often as the last level
+    /// is larger, since the round-robin cursor takes from where the base level is fullest. That is
     /// least for `b = sqrt(x / 2)`.
     pub(super) fn with_second_level(mut self, shape: &Shape, unit: u64, batch: u64) -> Self {
         let Some(above) = self.base.previous().filter(|_| self.base == Level::LAST) else {

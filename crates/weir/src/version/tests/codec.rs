@@ -251,7 +251,7 @@ fn options_round_trip() {
         .compaction(LeveledOptions::default().l0_trigger(9).expected_bytes(1 << 40))
         .filters(Filters::Monkey)
         .warm_up(WarmUp::Incremental)
-        .idle_compaction(Duration::from_micros(7));
+        .idle_compaction(Duration::from_micros(7007));
     let runs = CompactionPolicy::Tiered(RunsOptions::default().runs_per_level(7));
     let policies = CompactionPolicy::ALL.map(|policy| {
         let policy = policy.with_options_of(options.compaction).with_options_of(runs);
@@ -315,7 +315,7 @@ fn options_of_other_policies_are_dropped() {
         let field = |field: &&[u8]| if field[0] == 2 { policy } else { *field }.to_vec();
         fields.iter().flat_map(field).collect()
     };
-    let sizes = LeveledOptions::default().level_ratio(7).l0_trigger(9);
+    let sizes = LeveledOptions::default().level_ratio(7).base_level_bytes(256 << 20).l0_trigger(9);
     let options = Options::default().compaction(sizes).warm_up(WarmUp::None);
     for fields in [&fields[..], &backwards] {
         assert_eq!(decode_options(&leveled(fields), "file", 0).unwrap(), options);
