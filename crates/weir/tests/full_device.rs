@@ -588,7 +588,7 @@ fn a_failed_sync_of_removals_poisons() {
 }
 
 /// Goal: on a device that is full what is due still runs: what is kept back is what the compaction
-/// that is due needs, also where that is much more than a full level 0 and the least base level.
+/// that is due needs, also where that is more than a full level 0 and the least base level.
 /// Method: a leveled tree of one level below level 0, all of which a merge of level 0 rewrites. At
 /// every refusal everything is flushed, and everything that is then due runs.
 #[test]
@@ -598,8 +598,9 @@ fn what_is_due_runs_on_a_full_device() {
         Simulation::run(seed, move |sim| {
             let options =
                 Options::default().write_buffer_bytes(16 << 10).table_bytes(1 << 20).compaction(
+                    // One level up to twice as many bytes.
                     LeveledOptions::default()
-                        .base_level_bytes(128 << 10)
+                        .base_level_bytes(1 << 20)
                         .level_ratio(20)
                         .l0_trigger(2),
                 );
