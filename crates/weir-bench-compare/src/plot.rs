@@ -6,31 +6,19 @@ use crate::summary::Sample;
 use crate::summary::{Cell, acknowledged};
 use plotters::coord::Shift;
 use plotters::prelude::{
-    ChartBuilder, DrawingArea, IntoDrawingArea, IntoLogRange, LineSeries, PathElement, RGBColor,
-    SVGBackend, SeriesLabelPosition, WHITE,
+    ChartBuilder, DrawingArea, IntoDrawingArea, IntoLogRange, LineSeries, PathElement, SVGBackend,
+    SeriesLabelPosition, WHITE,
 };
+use plotters::style::{Color, Palette, Palette99, RGBAColor};
 use std::path::Path;
 use weir_bench::Window;
 
 const WIDTH: u32 = 900;
 const PANEL_HEIGHT: u32 = 300;
-/// Okabe and Ito's colours without yellow, which people of every colour vision tell apart, and two
-/// more.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-    RGBColor(102, 51, 153),
-];
-
 /// One engine's seconds.
 struct Course<'a> {
     engine: &'a str,
-    colour: RGBColor,
+    colour: RGBAColor,
     windows: &'a [Window],
 }
 
@@ -75,15 +63,19 @@ pub fn write(path: &Path, args: &Args, samples: &[Sample]) -> Result<(), String>
 }
 
 fn courses<'a>(args: &'a Args, cell: &Cell<'a>) -> Vec<Course<'a>> {
-    let of = |(engine, colour): (&'a String, &RGBColor)| {
+    let of = |(at, engine): (usize, &'a String)| {
         let mut answers: Vec<_> = cell.answers(engine).map(|(_, answer)| answer).collect();
         answers.sort_by(|a, b| {
             acknowledged(a).partial_cmp(&acknowledged(b)).unwrap_or(std::cmp::Ordering::Equal)
         });
         let windows = &answers.get(answers.len() / 2)?.measurement.windows;
-        (!windows.is_empty()).then_some(Course { engine, colour: *colour, windows })
+        (!windows.is_empty()).then_some(Course {
+            engine,
+            colour: Palette99::pick(at).to_rgba(),
+            windows,
+        })
     };
-    args.engines.iter().zip(COLOURS.iter().cycle()).filter_map(of).collect()
+    args.engines.iter().enumerate().filter_map(of).collect()
 }
 
 fn panel(
