@@ -65,7 +65,8 @@ impl<C: Cursor> MergingCursor<C> {
         Self {
             sources,
             heads: vec![HEAD_END; count],
-            tree: vec![0; count.max(1)],
+            // Not of zeros: glibc before 2.41 gets those at the slow end of its allocator.
+            tree: vec![UNKNOWN; count.max(1)],
             runner_up: UNKNOWN,
             direction: Direction::Forward,
             valid: false,
