@@ -24,6 +24,7 @@ what runs
   --num N               keys in the store                                    (1000000)
   --ops N               operations of workloads that do not load; 0: num     (0)
   --seconds S           stop a workload that does not load after S seconds
+  --warm-seconds S      run it for S seconds before it is measured           (0)
   --write-rate N        writes per second beside readers; 0: unlimited       (0)
   --threads N           client threads                                       (1)
   --key-size BYTES      bytes of a key                                       (16)
@@ -128,6 +129,7 @@ impl Args {
             "--num" => sizes.num = number(value)?,
             "--ops" => sizes.ops = number(value)?,
             "--seconds" => sizes.seconds = Some(number(value)?),
+            "--warm-seconds" => sizes.warm_seconds = number(value)?,
             "--write-rate" => sizes.write_rate = number(value)?,
             "--threads" => sizes.threads = number(value)?,
             "--key-size" => sizes.key_bytes = number(value)?,

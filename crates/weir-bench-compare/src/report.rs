@@ -158,11 +158,16 @@ fn write_windows(out: &mut String, args: &Args, cell: &Cell<'_>) -> std::fmt::Re
             number(least.and_then(|least| Spread::of([least.min])), 2),
             number(spread(|a| worst(a, |window| window.p99_us)), 0),
             number(spread(|a| worst(a, |window| window.p999_us)), 0),
-            number(spread(|a| Some(a.device_reads? as f64 / a.measurement.seconds)), 0),
-            number(spread(|a| Some(mib(a.device_read_bytes)? / a.measurement.seconds)), 1),
+            number(spread(|a| Some(a.device_reads? as f64 / seconds(a))), 0),
+            number(spread(|a| Some(mib(a.device_read_bytes)? / seconds(a))), 1),
         )?;
     }
     Ok(())
+}
+
+/// The seconds in which the child's requests were counted.
+fn seconds(answer: &Answer) -> f64 {
+    answer.measurement.warm_seconds + answer.measurement.seconds
 }
 
 /// Seconds over which a low is a low.

@@ -132,6 +132,7 @@ pub mod tests {
             seed: 1,
             ops: 1,
             background_ops: 0,
+            warm_seconds: 0.0,
             seconds: 1.0,
             ops_per_second,
             background_ops_per_second: 0.0,

@@ -65,6 +65,9 @@ pub struct Config {
     pub scan_entries: u64,
     /// Stop a workload that does not load after so many seconds, before `ops` are done.
     pub seconds: Option<f64>,
+    /// Seconds of the same workload with other keys before what is measured, so that caches are
+    /// filled and merges run; 0 for none. Not of workloads that load.
+    pub warm_seconds: f64,
     /// Writes per second of the writer beside the readers (`readwhilewriting`, `rangehot`); 0: as
     /// fast as the engine takes them, so that a faster writer leaves its readers less of the disk.
     pub write_rate: u64,
@@ -87,6 +90,7 @@ impl Default for Config {
             batch: 1,
             scan_entries: 10,
             seconds: None,
+            warm_seconds: 0.0,
             write_rate: 0,
             windows: false,
             seed: 42,
@@ -135,6 +139,9 @@ impl Config {
             && (!seconds.is_finite() || seconds <= 0.0)
         {
             return wrong("seconds", &seconds, "a number above 0");
+        }
+        if !self.warm_seconds.is_finite() || self.warm_seconds < 0.0 {
+            return wrong("warm-seconds", &self.warm_seconds, "0 or more");
         }
         Ok(())
     }

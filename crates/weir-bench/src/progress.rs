@@ -25,6 +25,8 @@ pub enum Phase {
     Running = 2,
     /// Waiting until flushes and compactions are done.
     Draining = 3,
+    /// The workload before it is measured.
+    Warming = 4,
 }
 
 impl Progress {
@@ -35,6 +37,7 @@ impl Progress {
             1 => Phase::Loading,
             2 => Phase::Running,
             3 => Phase::Draining,
+            4 => Phase::Warming,
             _ => Phase::Idle,
         }
     }

@@ -80,6 +80,9 @@ pub struct Measurement {
     pub ops: u64,
     /// Operations that the background writer did meanwhile.
     pub background_ops: u64,
+    /// Seconds of the same workload before, which only the process's bytes count.
+    #[serde(default)]
+    pub warm_seconds: f64,
     /// Seconds from the first operation to the last acknowledgement.
     pub seconds: f64,
     /// `ops` over `seconds`.

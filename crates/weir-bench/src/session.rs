@@ -11,6 +11,9 @@ use crate::workload::Workload;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// More operations than any number of seconds has.
+const WARM_OPS: u64 = 1 << 40;
+
 /// A store in a directory and what was done to it so far.
 pub struct Session<'a> {
     kind: &'a dyn EngineKind,
@@ -50,6 +53,7 @@ impl<'a> Session<'a> {
     /// The first error of the engine; the store is then as the engine left it.
     pub fn run(&mut self, workload: Workload, progress: &Progress) -> Result<Measurement> {
         self.prepare(workload, progress)?;
+        self.warm(workload, progress)?;
         let engine = self.engine.as_deref().ok_or_else(no_engine)?;
         let before = engine.counters();
         let io_before = ProcessIo::now();
@@ -95,6 +99,25 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Runs `workload` for as long as the configuration wants before it is measured. Its merges go
+    /// on into the measured time.
+    fn warm(&self, workload: Workload, progress: &Progress) -> Result<()> {
+        if self.config.warm_seconds == 0.0 || workload.loads() || workload.starts_empty() {
+            return Ok(());
+        }
+        let config = Config {
+            seconds: Some(self.config.warm_seconds),
+            ops: WARM_OPS,
+            windows: false,
+            seed: !self.config.seed,
+            ..self.config.clone()
+        };
+        let engine = self.engine.as_deref().ok_or_else(no_engine)?;
+        progress.begin(Phase::Warming, 0);
+        client::run(workload, &config, engine, &self.next_index, progress)?;
+        Ok(())
+    }
+
     fn measurement(
         &self,
         workload: Workload,
@@ -116,6 +139,7 @@ impl<'a> Session<'a> {
             seed: self.config.seed,
             ops: totals.ops,
             background_ops: totals.background_ops,
+            warm_seconds: self.config.warm_seconds,
             seconds: totals.seconds,
             ops_per_second: rate(totals.ops, totals.seconds),
             background_ops_per_second: rate(totals.background_ops, totals.seconds),

@@ -229,6 +229,18 @@ fn a_run_can_be_stopped() {
     assert_eq!(m.ops, 0);
 }
 
+/// Goal: what runs before the measured time is not measured, and reads other keys. Method: the
+/// measured operations of a run with and without it, and the hash of all operations.
+#[test]
+fn warming_is_not_measured() {
+    let warmed = Config { warm_seconds: 0.02, ..config() };
+    let ((plain, a), (seen, b)) =
+        (run(Workload::ReadRandom, &config()), run(Workload::ReadRandom, &warmed));
+    assert_eq!((a.ops, a.found), (b.ops, b.found));
+    assert_ne!(plain.trace.load(Ordering::Relaxed), seen.trace.load(Ordering::Relaxed));
+    assert_eq!(run(Workload::FillRandom, &warmed).1.ops, config().num);
+}
+
 /// Goal: the writer beside the readers keeps to its rate. Method: a rate that a map exceeds by far;
 /// the number of writes is bounded by the time that passed, however slow the machine is.
 #[test]
@@ -259,6 +271,7 @@ fn wrong_configurations_are_refused() {
         ("batch", Config { batch: 0, ..base.clone() }),
         ("batch", Config { batch: 1000, value_bytes: 2 << 20, ..base.clone() }),
         ("seconds", Config { seconds: Some(-1.0), ..base.clone() }),
+        ("warm-seconds", Config { warm_seconds: f64::INFINITY, ..base.clone() }),
     ];
     for (name, config) in wrong {
         let error = config.validate().expect_err(name).to_string();

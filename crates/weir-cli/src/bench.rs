@@ -47,6 +47,9 @@ pub(crate) struct BenchArgs {
     /// Stop each workload that does not load after so many seconds
     #[arg(long)]
     seconds: Option<f64>,
+    /// Run each workload that does not load for so many seconds before it is measured
+    #[arg(long, value_name = "S", default_value_t = 0.0)]
+    warm_seconds: f64,
     /// Writes per second beside the readers of readwhilewriting and rangehot; 0: unlimited
     #[arg(long, default_value_t = 0)]
     write_rate: u64,
@@ -305,6 +308,7 @@ fn config(args: &BenchArgs) -> Result<Config> {
         batch: args.batch,
         scan_entries: args.scan,
         seconds: args.seconds,
+        warm_seconds: args.warm_seconds,
         write_rate: args.write_rate,
         windows: false,
         seed: args.seed,
@@ -371,6 +375,7 @@ fn doing(phase: Phase) -> &'static str {
         Phase::Loading => "(loading)",
         Phase::Running => "",
         Phase::Draining => "(compacting)",
+        Phase::Warming => "(warming)",
     }
 }
 
