@@ -78,6 +78,24 @@ fn listed(db: &Db) -> Vec<TableDescription> {
     tables.filter(|table| !tree.contains(&table.uid)).cloned().collect()
 }
 
+/// Holes and frozen lists, of the metrics and of the description.
+fn holes_and_frozen(db: &Db) -> [(u64, u64); 2] {
+    let (metrics, description) = (db.metrics(), db.describe());
+    let counted = metrics.keyspaces.iter().flat_map(|k| &k.levels);
+    let levels = description.keyspaces.iter().flat_map(|k| &k.levels);
+    let lists = levels.flat_map(|l| &l.runs).filter_map(|run| run.buffer.as_ref());
+    let add = |sum: (u64, u64), (holes, frozen)| (sum.0 + holes, sum.1 + frozen);
+    [
+        counted.map(|l| (l.buffered_holes, l.frozen_lists)).fold((0, 0), add),
+        lists
+            .map(|list| {
+                let holes = list.runs.iter().map(|run| run.holes.len() as u64).sum();
+                (holes, u64::from(list.quiet))
+            })
+            .fold((0, 0), add),
+    ]
+}
+
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -109,6 +127,9 @@ fn a_hot_range_stays_in_the_list() {
     let db = open(dir.path(), options(day));
     let kept = listed(&db);
     assert!(!kept.is_empty(), "no list survived");
+    let [counted, described] = holes_and_frozen(&db);
+    assert_eq!(counted, described);
+    assert!(counted.0 > 0, "trimming leaves holes");
     check(&db, &model);
     let report = db.verify().expect("verify");
     assert!(report.damages.is_empty(), "{:?}", report.damages);

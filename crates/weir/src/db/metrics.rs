@@ -268,6 +268,11 @@ pub struct LevelMetrics {
     /// The part of the blocks of all of them that was in the block cache when they were looked at
     /// last, 0 to 1; 0 without any. An estimate where tables have more than 512 blocks.
     pub buffered_residency: f64,
+    /// Holes in them: ranges for which a list asks its run.
+    pub buffered_holes: u64,
+    /// Lists that are frozen now: too many of the entries appended hid others of the run, so that
+    /// nothing is kept until that becomes rarer.
+    pub frozen_lists: u64,
 }
 
 const NANOS: f64 = 1e9;
@@ -391,9 +396,14 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
 
 /// Adds what the buffer lists of a level hold.
 fn add_lists(level: &LevelRuns, in_tree: &BTreeSet<TableUid>, sum: &mut LevelMetrics) {
-    let lists = level.runs().filter_map(|(_, run)| run.list.as_deref());
+    let lists = || level.runs().filter_map(|(_, run)| run.list.as_deref());
+    for list in lists() {
+        sum.frozen_lists += u64::from(list.counts().quiet);
+        sum.buffered_holes +=
+            list.runs().iter().map(|run| run.holes.iter().len() as u64).sum::<u64>();
+    }
     let (mut blocks, mut cached) = (0.0, 0.0);
-    for (meta, table) in lists.flat_map(BufferList::tables) {
+    for (meta, table) in lists().flat_map(BufferList::tables) {
         sum.buffered_tables += 1;
         if !in_tree.contains(&meta.uid) {
             sum.buffered_bytes += meta.bytes;
@@ -611,7 +621,7 @@ impl Metrics {
 
     fn expose_keyspaces(&self, out: &mut Exposition) {
         type Figure = fn(&LevelMetrics) -> f64;
-        let families: [(&str, &str, &str, Figure); 9] = [
+        let families: [(&str, &str, &str, Figure); 11] = [
             ("weir_level_runs", "gauge", "Runs, by keyspace and level.", |l| l.runs as f64),
             ("weir_level_tables", "gauge", "Tables, by keyspace and level.", |l| l.tables as f64),
             ("weir_level_bytes", "gauge", "Bytes, by keyspace and level.", |l| l.bytes as f64),
@@ -647,6 +657,18 @@ impl Metrics {
                 "gauge",
                 "Part of the blocks of buffer lists that is cached, by keyspace and level.",
                 |l| l.buffered_residency,
+            ),
+            (
+                "weir_level_buffered_holes",
+                "gauge",
+                "Ranges for which buffer lists ask their runs, by keyspace and level.",
+                |l| l.buffered_holes as f64,
+            ),
+            (
+                "weir_level_frozen_lists",
+                "gauge",
+                "Buffer lists that keep nothing, because merges hide much of it.",
+                |l| l.frozen_lists as f64,
             ),
         ];
         for (name, kind, help, figure) in families {
