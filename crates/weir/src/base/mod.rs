@@ -20,6 +20,7 @@ pub(crate) mod prefetch;
 pub(crate) mod prng;
 pub(crate) mod process;
 pub(crate) mod sched;
+pub(crate) mod slabs;
 pub(crate) mod table_meta;
 pub(crate) mod tagged;
 pub(crate) mod value;
