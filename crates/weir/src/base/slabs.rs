@@ -124,6 +124,11 @@ impl Piece {
         self.bytes
     }
 
+    /// Whether it is a slot.
+    pub(crate) fn is_slot(&self) -> bool {
+        size_for(self.bytes).is_some()
+    }
+
     /// All of it, for writing.
     #[inline]
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
@@ -137,6 +142,12 @@ impl Piece {
     /// They are those of a piece that was forgotten, and this is its only owner.
     pub(crate) unsafe fn from_parts(start: NonNull<u8>, bytes: usize) -> Self {
         Self { start, bytes }
+    }
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self { start: NonNull::dangling(), bytes: 0 }
     }
 }
 
@@ -337,7 +348,7 @@ fn layout(bytes: usize) -> Layout {
 /// Memory of the allocator.
 fn allocate(bytes: usize) -> Piece {
     if bytes == 0 {
-        return Piece { start: NonNull::dangling(), bytes };
+        return Piece::default();
     }
     // SAFETY: the layout's size is not zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout(bytes)) });
