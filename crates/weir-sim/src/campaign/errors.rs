@@ -199,7 +199,7 @@ fn run_faults(
 pub fn run(settings: &Settings) -> Result<Report, String> {
     let report = Mutex::new(Report::default());
     for (scenario, name) in SCENARIOS {
-        if settings.only.as_ref().is_some_and(|only| only != name) {
+        if !settings.names(name) {
             continue;
         }
         let schedule = Schedule::new(settings.seed, 8);
@@ -216,7 +216,7 @@ pub fn run(settings: &Settings) -> Result<Report, String> {
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (name, scenario) in full::RUNS {
-        if settings.only.as_ref().is_none_or(|only| only == name) {
+        if settings.names(name) {
             let runs = if settings.calls_max.is_some() { 12 } else { 120 };
             full::run(settings, (name, scenario), runs, &mut report)?;
         }

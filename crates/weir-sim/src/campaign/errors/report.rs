@@ -15,8 +15,15 @@ pub struct Settings {
     pub calls_max: Option<u64>,
     /// Threads.
     pub jobs: usize,
-    /// Only the scenario of this name.
+    /// Only the scenarios whose name contains this.
     pub only: Option<String>,
+}
+
+impl Settings {
+    /// Whether the scenario of this name is run.
+    pub(super) fn names(&self, scenario: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| scenario.contains(only.as_str()))
+    }
 }
 
 /// What the campaign did.
@@ -38,4 +45,24 @@ pub struct Report {
     pub callbacks: (u64, u64),
     /// Violations; the campaign goes on after them.
     pub violations: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a part of a name names scenarios, as the help says. It had to be all of it, and a part
+    /// ran nothing and found nothing.
+    #[test]
+    fn a_part_of_a_name_names_scenarios() {
+        let settings = |only: Option<&str>| Settings {
+            seed: 1,
+            calls_max: None,
+            jobs: 1,
+            only: only.map(str::to_owned),
+        };
+        assert!(settings(None).names("flush"));
+        assert!(settings(Some("buffer lists")).names("trim buffer lists"));
+        assert!(!settings(Some("trim")).names("append to buffer lists"));
+    }
 }
