@@ -129,16 +129,36 @@ pub(super) fn tables_of(bytes: u64, table_bytes: u64) -> u64 {
     tables.saturating_add(tables / 4).saturating_add(1)
 }
 
+/// Bytes of the version log that the edit of one flush takes, or of a merge of few tables: a page.
+pub(super) const EDIT_BYTES: u64 = 4 << 10;
+
+/// Bytes per table of the tree or of a list in a base of the version log, and per table that an
+/// edit adds. An estimate from above for keys of up to 100 bytes.
+pub(super) const BASE_BYTES_PER_TABLE: u64 = 400;
+
+/// Bytes per table that an edit removes and appends to a list, or trims: two places of a uid.
+pub(super) const EDIT_BYTES_PER_NAME: u64 = 64;
+
+/// Bytes of the version log that a merge takes: its edit, which describes the outputs, removes the
+/// inputs and may append each to a list; and the outputs once more, in a base that is written while
+/// the old log is there. What it trims is in `Engine::versions_need`.
+pub(super) fn edit_bytes(inputs: u64, outputs: u64) -> u64 {
+    let added = outputs.saturating_mul(2 * BASE_BYTES_PER_TABLE);
+    EDIT_BYTES.saturating_add(inputs.saturating_mul(EDIT_BYTES_PER_NAME)).saturating_add(added)
+}
+
 /// What a merge of all tables of a keyspace would write: no compaction of it writes more.
 pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
     let runs = keyspace.version.levels().values().flat_map(|level| level.runs());
     let bytes: u64 = runs.map(|(_, run)| run.tables.totals().bytes).sum();
     let table_bytes = keyspace.options.table_bytes;
     // Once more for outputs that end because they overlap many tables below.
-    Space { bytes, files: tables_of(bytes, table_bytes).saturating_mul(2) }
+    let files = tables_of(bytes, table_bytes).saturating_mul(2);
+    let edit = edit_bytes(keyspace.version.table_count() as u64, files);
+    Space { bytes: bytes.saturating_add(edit), files }
 }
 
-/// What a merge writes: no more than it reads.
+/// What a merge writes: no more than it reads, and its edit.
 pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let inputs = merge.inputs.iter().map(|slice| {
         let uids: std::collections::BTreeSet<TableUid> = slice.uids.iter().copied().collect();
@@ -151,5 +171,78 @@ pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let plan = policy_of(shape.options.compaction).plan(shape, merge);
     let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
     let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
-    Space { bytes, files }
+    let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64);
+    Space { bytes: bytes.saturating_add(edit_bytes(inputs.sum(), files)), files }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::{DataEpoch, KeyspaceId, Level, uid};
+    use crate::base::table_meta::TableMeta;
+    use crate::db::space_checks::EDITS_BYTES;
+    use crate::version::edit::{ListChange, VersionEdit};
+    use crate::version::shape::{PartKind, RunId};
+
+    /// Bytes of the edit of a merge of `inputs` tables into `outputs`, all of which a list takes
+    /// over, and which trims as many. With the largest numbers, and keys of 100 bytes.
+    fn bytes_of_merge(inputs: u64, outputs: u64) -> (u64, u64) {
+        let run = RunId::filling(Level::LAST, DataEpoch::MAX);
+        let mut edit = VersionEdit::default();
+        let part = edit.keyspace(KeyspaceId::new(u32::MAX));
+        let of = |number: u64| uid(u64::MAX - number);
+        for number in 0..inputs {
+            part.remove_table_from(Level::LAST, PartKind::Draining, of(number));
+            part.lists.push(ListChange::Append {
+                run,
+                uid: of(number),
+                begins_run: true,
+                meta: None,
+            });
+        }
+        for number in 0..outputs {
+            let meta = TableMeta {
+                uid: of(number),
+                check_uid: of(number),
+                bytes: u64::MAX,
+                tail_bytes: u64::MAX,
+                tail_checksum: u32::MAX,
+                raw_bytes: u64::MAX,
+                entries: u64::MAX,
+                deletes: u64::MAX,
+                blocks: u32::MAX,
+                seq_min: u64::MAX,
+                seq_max: u64::MAX,
+                smallest: vec![1; 100],
+                largest: vec![2; 100],
+                entry_hash: u64::MAX,
+                keyspace: KeyspaceId::new(u32::MAX),
+            };
+            part.add_table(Level::LAST, DataEpoch::MAX, Arc::new(meta));
+        }
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        let merged = bytes.len() as u64;
+        let part = edit.keyspace(KeyspaceId::new(u32::MAX));
+        let trims = (0..inputs).map(|number| ListChange::Trim { run, uid: of(number) });
+        part.lists.extend(trims);
+        bytes.clear();
+        edit.encode(&mut bytes);
+        (merged, bytes.len() as u64 - merged)
+    }
+
+    /// Goal: the edit of a merge fits what is kept back for it, however many tables it has. It was
+    /// the same for all: too little for a hundred.
+    #[test]
+    fn edits_take_no_more_than_is_kept_for_them() {
+        for (inputs, outputs) in [(1, 1), (2, 10), (100, 100), (1000, 10), (3000, 3000)] {
+            let (merge, trims) = bytes_of_merge(inputs, outputs);
+            // The other half is for the base.
+            let kept = edit_bytes(inputs, outputs) - outputs * BASE_BYTES_PER_TABLE;
+            assert!(merge <= kept, "{merge} bytes of {kept} for {inputs} into {outputs} tables");
+            let kept = EDIT_BYTES_PER_NAME * inputs;
+            assert!(trims <= kept, "{trims} bytes of {kept} to trim {inputs} tables");
+        }
+        assert!(bytes_of_merge(100, 100).0 > EDITS_BYTES);
+    }
 }

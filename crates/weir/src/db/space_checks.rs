@@ -29,28 +29,26 @@ use crate::compaction::policy_of;
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
-use crate::db::space::{Fit, Free, Space, Spending, merge_need, tables_of, whole};
+use crate::db::space::{
+    BASE_BYTES_PER_TABLE, EDIT_BYTES, EDIT_BYTES_PER_NAME, Fit, Free, Space, Spending, edit_bytes,
+    merge_need, tables_of, whole,
+};
 use crate::options::Options;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
 use crate::version::shape::Shape;
 
-/// Bytes of the version log that the next edits may take: a flush and a compaction have edits of
-/// some hundred bytes per table.
+/// Bytes of the version log that the next edits of flushes, of options and of lists may take, and
+/// those of small merges; those of large ones count with the merge
+/// ([`edit_bytes`](crate::db::space::edit_bytes)).
 pub(super) const EDITS_BYTES: u64 = 32 << 10;
 
 /// What a table takes besides its blocks: filter, index, properties and footer of a small one. An
 /// estimate from above.
 const TABLE_BYTES: u64 = 1 << 10;
 
-/// Bytes of the version log that the edit of one flush takes, or of a merge of few tables: a page.
-const EDIT_BYTES: u64 = 4 << 10;
-
-/// Bytes per table in a base of the version log. An estimate from above for keys of up to 100
-/// bytes.
-const BASE_BYTES_PER_TABLE: u64 = 400;
-
-/// And per hole of a buffer list, which is two keys. An estimate from above for such keys too.
+/// Bytes per hole of a buffer list in a base of the version log, which is two keys. An estimate
+/// from above for keys of up to 100 bytes.
 const BASE_BYTES_PER_HOLE: u64 = 256;
 
 /// Files that a new base of the version log takes: the log, and the root before it replaces the old
@@ -102,17 +100,20 @@ impl Engine {
         }
     }
 
-    /// What the version log may need: the next edits, and a base beside the old log. That names
-    /// every place of a table, in the tree and in a list, and every hole.
+    /// What the version log may need: the next edits, which may trim every table of a list, and a
+    /// base beside the old log. That names every place of a table, in the tree and in a list, and
+    /// every hole.
     pub(super) fn versions_need(root: &Root) -> Space {
-        let (mut tables, mut holes) = (0, 0);
+        let (mut tables, mut in_lists, mut holes) = (0, 0, 0);
         for version in root.keyspaces.iter().map(|keyspace| &keyspace.version) {
             let (listed, of_lists) = version.list_counts();
             tables += version.table_count() + listed;
+            in_lists += listed;
             holes += of_lists;
         }
         let base = BASE_BYTES_PER_TABLE * tables as u64 + BASE_BYTES_PER_HOLE * holes as u64;
-        Space { bytes: EDITS_BYTES + base, files: BASE_FILES }
+        let trims = EDIT_BYTES_PER_NAME * in_lists as u64;
+        Space { bytes: EDITS_BYTES + trims + base, files: BASE_FILES }
     }
 
     /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate
@@ -163,7 +164,10 @@ impl Engine {
     /// full level 0 into the smallest base level: whichever needs most.
     fn due_need_of(&self, state: &mut JobTable, root: &Root, keyspace: &KeyspaceVersion) -> Space {
         let options = &keyspace.options;
-        let of_bytes = |bytes| Space { bytes, files: tables_of(bytes, options.table_bytes) };
+        let of_bytes = |bytes: u64| {
+            let files = tables_of(bytes, options.table_bytes);
+            Space { bytes: bytes.saturating_add(edit_bytes(files, files)), files }
+        };
         let full_level_0 = of_bytes(full_level_0_bytes(options));
         if state.quarantine.blocked_reason(keyspace).is_some() {
             return full_level_0;
