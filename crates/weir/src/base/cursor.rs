@@ -27,7 +27,13 @@ pub(crate) trait Cursor {
     fn warmth(&self) -> Warmth {
         Warmth::Cold
     }
-    /// Bytes of the cached blocks that the cursor has entered so far, if it is a merge's.
+    /// Whether readers will find the current entry where it is after the merge whose cursor this is
+    /// too: its table goes over into a buffer list.
+    fn stays(&self) -> bool {
+        false
+    }
+    /// Bytes of the cached blocks that the cursor has entered so far and that its merge replaces;
+    /// 0 if it is none's.
     fn cached_bytes(&self) -> u64 {
         0
     }
@@ -70,6 +76,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn warmth(&self) -> Warmth {
         (**self).warmth()
+    }
+    fn stays(&self) -> bool {
+        (**self).stays()
     }
     fn cached_bytes(&self) -> u64 {
         (**self).cached_bytes()

@@ -444,6 +444,7 @@ impl Engine {
             snapshots: reserved.shape.snapshots.clone(),
             table,
             warm_up: state.options.warm_up,
+            lists: self.foresee(id, merge),
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
         let finished =

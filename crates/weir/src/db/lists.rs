@@ -17,12 +17,14 @@ use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::key::KeyRange;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::buffer::{self, ListedTable};
+use crate::compaction::task::MergeTask;
 use crate::db::engine::Engine;
 use crate::db::job_table::ListLook;
 use crate::options::defaults::DEFAULT_TRIM_INTERVAL;
-use crate::options::{CompactionBuffer, Options};
+use crate::options::{CompactionBuffer, Options, WarmUp};
 use crate::version::buffer_list::BufferList;
 use crate::version::edit::{ListRequests, VersionEdit};
+use crate::version::foreseen::Foreseen;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::run::{Run, Version};
 use crate::version::shape::PartKind;
@@ -269,6 +271,17 @@ impl Engine {
         self.reclaim();
         self.shared.announce_progress();
         changed
+    }
+
+    /// What a merge that begins now will make of buffer lists, so far as hand-off wants to know.
+    pub(super) fn foresee(&self, id: KeyspaceId, merge: &MergeTask) -> Foreseen {
+        let root = self.set.current();
+        let keyspace = root.keyspaces.get(id);
+        let keyspace = keyspace.filter(|keyspace| keyspace.options.warm_up == WarmUp::HandOff);
+        let inputs = merge.inputs.iter().map(|slice| (slice.run, &slice.uids[..]));
+        keyspace.map_or_else(Foreseen::default, |keyspace| {
+            Foreseen::of(keyspace, &inputs.collect::<Vec<_>>(), merge.output)
+        })
     }
 
     /// Gives the space of all lists back, before work is refused for lack of it; whether there was

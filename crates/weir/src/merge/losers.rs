@@ -294,6 +294,11 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         self.winner().warmth()
     }
 
+    #[inline]
+    fn stays(&self) -> bool {
+        self.winner().stays()
+    }
+
     fn cached_bytes(&self) -> u64 {
         self.sources.iter().map(Cursor::cached_bytes).sum()
     }

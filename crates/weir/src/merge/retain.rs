@@ -170,6 +170,12 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         self.inner.warmth()
     }
 
+    /// Whether readers will find the current entry where it is after the merge too.
+    #[inline]
+    pub(crate) fn stays(&self) -> bool {
+        self.inner.stays()
+    }
+
     /// How lately users read entries that the one before the current one hides: it is read in their
     /// place from now on.
     #[inline]
@@ -177,7 +183,7 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         self.hidden
     }
 
-    /// Bytes of the cached blocks that the input has entered.
+    /// Bytes of the cached blocks that the input has entered and that the merge replaces.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.inner.cached_bytes()
     }

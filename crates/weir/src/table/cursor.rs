@@ -20,12 +20,13 @@ use crate::base::buf::Buf;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, Result};
 use crate::base::heat::{Heat, Warmth, marks};
+use crate::base::ids::TableUid;
 use crate::base::key::{Kind, Seq};
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
 use crate::cache::Purpose;
 use crate::table::ahead::{Ahead, Direction};
 use crate::table::block::Layout;
-use crate::table::fetch::{Block, FetchFor};
+use crate::table::fetch::{Block, FetchFor, ordinal_of};
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
 use crate::table::{CursorOptions, ReadAhead};
@@ -68,6 +69,28 @@ pub(crate) struct TableCursor {
     ahead: Option<Box<Ahead>>,
 }
 
+/// A block that a cursor stands in.
+pub(crate) struct CurrentBlock<'a> {
+    /// Its table.
+    pub(crate) uid: TableUid,
+    /// Its number there.
+    pub(crate) ordinal: u32,
+    /// The row of the current entry.
+    pub(crate) row: usize,
+    /// Number of rows.
+    pub(crate) rows: usize,
+    /// Its bytes, verified, as they are cached.
+    pub(crate) content: &'a [u8],
+    table: &'a Table,
+}
+
+impl CurrentBlock<'_> {
+    /// Whether it is cached now.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.table.is_cached(self.ordinal as usize)
+    }
+}
+
 impl Table {
     /// A cursor over all entries, not positioned yet. Reads nothing before its first movement.
     pub(crate) fn cursor(self: &Arc<Self>, options: CursorOptions) -> TableCursor {
@@ -98,6 +121,18 @@ impl TableCursor {
             value_end: 0,
             ahead: None,
         }
+    }
+
+    /// The block of the current entry.
+    pub(crate) fn block(&self) -> Option<CurrentBlock<'_>> {
+        self.valid.then(|| CurrentBlock {
+            uid: self.table.meta().uid,
+            ordinal: ordinal_of(self.block),
+            row: self.row,
+            rows: self.current.layout.count(),
+            content: self.current.bytes(),
+            table: &self.table,
+        })
     }
 
     /// Makes the cursor invalid; with an error, `status` gives it.

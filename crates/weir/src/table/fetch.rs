@@ -25,7 +25,7 @@ use crate::table::reader::{Opened, Table};
 /// The ordinal of a block, which the cache and the checksums know it by.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "a table's description counts them in 32 bits")]
-fn ordinal_of(block: usize) -> u32 {
+pub(super) fn ordinal_of(block: usize) -> u32 {
     block as u32
 }
 

@@ -17,6 +17,7 @@ mod reader;
 mod table_cache;
 mod touched;
 mod verify;
+mod warm;
 
 #[cfg(test)]
 mod damage_tests;
@@ -33,7 +34,7 @@ mod tests;
 
 pub(crate) use ahead::ReadAhead;
 pub(crate) use builder::{BlockSink, TableBuilder, WrittenBlock};
-pub(crate) use cursor::TableCursor;
+pub(crate) use cursor::{CurrentBlock, TableCursor};
 pub(crate) use lookup::{HashedKey, HeldBlock};
 pub(crate) use reader::{Table, TableMemory, read_meta};
 pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
@@ -41,6 +42,7 @@ pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
 pub use touched::tables_touched;
 pub(crate) use touched::touch;
 pub(crate) use verify::KeyRanges;
+pub(crate) use warm::WarmEntries;
 
 use crate::base::ids::{KeyspaceId, Level};
 use crate::base::key::{Kind, Seq};

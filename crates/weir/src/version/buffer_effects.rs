@@ -56,9 +56,9 @@ impl<'a> Hull<'a> {
 }
 
 /// A table that leaves a run.
-struct Leaving {
-    from: RunId,
-    meta: Arc<TableMeta>,
+pub(super) struct Leaving {
+    pub(super) from: RunId,
+    pub(super) meta: Arc<TableMeta>,
 }
 
 /// An edit of a keyspace, in terms of runs.
@@ -89,6 +89,28 @@ pub(super) fn effects(
     let leaving = leaving.collect();
     let into = edit.added.iter().map(|added| added.run).collect();
     Passage { old, options, edit, leaving, into }.changes()
+}
+
+/// The changes of buffer lists that a merge of these tables into `output` would bring, if its edit
+/// met this version and as large a part of its entries hid others as of those before.
+pub(super) fn foresee(
+    old: &KeyspaceVersion,
+    leaving: Vec<Leaving>,
+    output: RunId,
+) -> Vec<ListChange> {
+    if !lists_matter(old, &old.options) {
+        return Vec::new();
+    }
+    let entries = leaving.iter().filter(|leaving| leaving.from != output);
+    let entries: u64 = entries.map(|leaving| leaving.meta.entries).sum();
+    let list = old.version.run(output).and_then(|run| run.list.as_deref());
+    let ListCounts { appended, shadowed, .. } = list.map(BufferList::counts).unwrap_or_default();
+    let mut edit = KeyspaceEdit::default();
+    // They are from the disk.
+    let hidden = u128::from(entries) * u128::from(shadowed) / u128::from(appended.max(1));
+    edit.requests.shadowed = u64::try_from(hidden).map_or(entries, |hidden| hidden.min(entries));
+    let into = BTreeSet::from([output]);
+    Passage { old, options: &old.options, edit: &edit, leaving, into }.changes()
 }
 
 /// Whether there is a list, or may be one.
@@ -123,11 +145,6 @@ impl Passage<'_> {
             self.append(target, &mut changes);
         }
         changes
-    }
-
-    fn run(&self, id: RunId) -> Option<&Run> {
-        let part = self.old.version.levels()[id.level].part(id.part)?;
-        part.runs.iter().find(|run| run.epoch == id.epoch).map(|run| &**run)
     }
 
     /// Whether the edit leaves nothing of a run.
@@ -185,7 +202,7 @@ impl Passage<'_> {
 
     /// Appends the sources of a buffered merge.
     fn append(&self, target: RunId, changes: &mut Vec<ListChange>) {
-        let run = self.run(target);
+        let run = self.old.version.run(target);
         let list = run.and_then(|run| run.list.as_deref());
         let mut by_age: BTreeMap<RunId, Vec<&Arc<TableMeta>>> = BTreeMap::new();
         for leaving in self.leaving.iter().filter(|leaving| leaving.from != target) {

@@ -88,7 +88,7 @@ impl Holes {
     }
 
     /// Adds a range; holes that it overlaps become one with it.
-    fn add(&mut self, range: KeyRange) {
+    pub(super) fn add(&mut self, range: KeyRange) {
         let overlapped = self.overlapped(&range);
         let range = self.spread(range);
         self.0.splice(overlapped, [range]);

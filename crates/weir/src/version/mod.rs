@@ -6,14 +6,17 @@
 //!
 //! An edit (`edit`) gets what it does to buffer lists (`buffer_effects`), is applied to a root
 //! (`root`), checked (`check`), made durable (`set`, `base_log`) and published; policies see shapes
-//! (`shape`), readers see runs (`run`, `run_cursor`, `buffer_list`).
+//! (`shape`), readers see runs (`run`, `run_cursor`, `buffer_list`). A merge learns what it will do
+//! to lists when it begins (`foreseen`), and what was read through them (`list_heat`).
 
 mod base_log;
 mod buffer_effects;
 pub(crate) mod buffer_list;
 mod check;
 pub(crate) mod edit;
+pub(crate) mod foreseen;
 pub(crate) mod keyspaces;
+pub(crate) mod list_heat;
 pub(crate) mod options;
 pub(crate) mod record;
 pub(crate) mod root;

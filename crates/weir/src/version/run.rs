@@ -178,6 +178,12 @@ impl Version {
         &self.levels
     }
 
+    /// The run with this name.
+    pub(crate) fn run(&self, id: RunId) -> Option<&Arc<Run>> {
+        let part = self.levels[id.level].part(id.part)?;
+        part.runs.iter().find(|run| run.epoch == id.epoch)
+    }
+
     /// All runs, newest data first: the order of reading.
     #[inline]
     pub(crate) fn runs_newest_first(&self) -> std::slice::Iter<'_, Arc<Run>> {

@@ -15,7 +15,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare};
-use crate::table::{CursorOptions, Table, TableCursor, touch};
+use crate::table::{CurrentBlock, CursorOptions, Table, TableCursor, touch};
 
 /// A position in a run.
 pub(crate) struct RunCursor {
@@ -39,6 +39,11 @@ impl RunCursor {
     /// A cursor over these tables, one after the other.
     pub(crate) fn over(tables: TableList<Arc<Table>>, options: CursorOptions) -> Self {
         Self { tables, options, index: 0, inner: None, cached_bytes: 0 }
+    }
+
+    /// The block of the current entry.
+    pub(crate) fn block(&self) -> Option<CurrentBlock<'_>> {
+        self.inner.as_ref().and_then(TableCursor::block)
     }
 
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.

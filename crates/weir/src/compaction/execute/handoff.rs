@@ -11,6 +11,14 @@
 //! has room for. What exceeds this waits for its turn, the blocks with the most warm entries first;
 //! the rest is dropped.
 //!
+//! Where the output run has a buffer list, an entry is warm where it will be read, and nowhere
+//! else: what the list serves is not handed over with the output (LSbM keeps the list's blocks, and
+//! the two would share the cache), what lies under a hole of it or was never in it is. A table that
+//! goes over into the list stays in the cache as it is: its blocks are no credit, and those that
+//! were read through the list of its old run come in as the merge reads them (`execute::input`).
+//! Where such an entry hides a warm one of the output run it inherits nothing: users could read it
+//! since its flush, and mark it, where it is.
+//!
 //! A flush has no cached input: the entries of a memtable were read there. With [`Rule::Density`]
 //! a block goes into the cache if its range is cached for the most part in the oldest run, where
 //! every range has blocks: users read all of the range, and so its newest entries. The blocks are
@@ -23,10 +31,11 @@
 //!
 //! Not here: periods and marks (`base::heat`), the removal of the inputs' blocks (`db::install`).
 //!
-//! Invariants: (1) a block is inserted under the uid of a table that no version names yet, and uids
-//! are never used again: no reader finds it before its table is published; (2) an abandoned job
-//! erases its blocks from the cache; (3) nothing is read for a block, and where no input block is
-//! warm nothing is copied; (4) waiting blocks take at most [`WAITING_BYTES_MAX`].
+//! Invariants: (1) an output block is inserted under the uid of a table that no version names yet,
+//! and uids are never used again: no reader finds it before its table is published; (2) an
+//! abandoned job erases its output blocks from the cache; those of inputs stay, as their tables do;
+//! (3) nothing is read for a block, and where no input block is warm nothing is copied; (4) waiting
+//! blocks take at most [`WAITING_BYTES_MAX`].
 //!
 //! Source: Weir's own. Incremental warm-up is Ahmad and Kemme's for dedicated compaction servers,
 //! as LSbM §2.3 and §6.3.1 describe it; we send no block, since the compaction runs in the process
@@ -44,6 +53,7 @@ use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::sched::Mutex;
 use crate::cache::BlockCache;
 use crate::table::{BlockSink, Table, WrittenBlock};
+use crate::version::foreseen::Served;
 use crate::version::run::Run;
 
 /// Most bytes of blocks that wait for their turn.
@@ -51,8 +61,8 @@ const WAITING_BYTES_MAX: usize = 2 << 20;
 
 /// Which output blocks go into the cache.
 pub(super) enum Rule {
-    /// Those with an entry that users have read lately.
-    Heat,
+    /// Those with an entry that users have read lately and that no list serves.
+    Heat(Served),
     /// Those over a cached block of these inputs, the tables of each slice in key order.
     Overlap(Vec<Vec<Arc<Table>>>),
     /// Of a flush: those whose range is cached for the most part in this run, the oldest.
@@ -74,12 +84,14 @@ pub(super) struct HandOff {
 
 #[derive(Default)]
 struct State {
-    /// Table uid and number of every block inserted into the cache.
+    /// Table uid and number of every output block inserted into the cache.
     handed: Vec<(TableUid, u32)>,
+    /// Number of input blocks inserted.
+    inputs: u64,
     /// Bytes of cached input blocks read so far, and of blocks handed over.
     taken_bytes: u64,
     spent_bytes: u64,
-    waiting: BTreeMap<Rank, (Buf, Heat)>,
+    waiting: BTreeMap<Rank, Waiting>,
     waiting_bytes: usize,
     charge: Option<Charge>,
 }
@@ -87,6 +99,19 @@ struct State {
 /// The order in which blocks are handed over, the largest first: that with the most warm entries
 /// for its bytes, then the first written.
 type Rank = (u64, Reverse<TableUid>, Reverse<u32>);
+
+struct Waiting {
+    content: Buf,
+    heat: Heat,
+    of: Of,
+}
+
+/// Whose block it is.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    Output,
+    Input,
+}
 
 /// A block of 64 KiB with one warm entry has rank 1.
 const RANK_BYTES: u64 = 64 << 10;
@@ -107,7 +132,12 @@ impl HandOff {
 
     /// Whether the warmth of entries decides.
     pub(super) fn needs_warmth(&self) -> bool {
-        matches!(self.rule, Rule::Heat)
+        matches!(self.rule, Rule::Heat(_))
+    }
+
+    /// Whether users will find what the output holds of `key` in a list, not in the output.
+    pub(super) fn is_served(&self, key: &[u8]) -> bool {
+        matches!(&self.rule, Rule::Heat(served) if served.covers(key))
     }
 
     /// Notes that the merge has read so many bytes of cached input blocks, and hands over what
@@ -117,23 +147,24 @@ impl HandOff {
         state.taken_bytes = cached_bytes;
         while let Some(next) = state.waiting.last_entry() {
             let (_, Reverse(uid), Reverse(ordinal)) = *next.key();
-            let bytes = next.get().0.memory_bytes();
+            let bytes = next.get().content.memory_bytes();
             if !self.may_spend(&state, bytes) {
                 break;
             }
-            let Some((_, (content, heat))) = state.waiting.pop_last() else { break };
+            let Some((_, Waiting { content, heat, of })) = state.waiting.pop_last() else { break };
             state.waiting_bytes -= bytes;
-            self.insert(&mut state, (uid, ordinal), content.bytes(), heat);
+            self.insert(&mut state, (uid, ordinal, of), content.bytes(), heat);
         }
         self.account(&mut state);
     }
 
     /// Number of blocks inserted into the cache.
     pub(super) fn blocks(&self) -> u64 {
-        self.state.lock().handed.len() as u64
+        let state = self.state.lock();
+        state.handed.len() as u64 + state.inputs
     }
 
-    /// Erases the blocks from the cache: their tables are being removed.
+    /// Erases the output blocks from the cache: their tables are being removed.
     pub(super) fn forget(&self) {
         let state = std::mem::take(&mut *self.state.lock());
         for (uid, ordinal) in state.handed {
@@ -147,30 +178,40 @@ impl HandOff {
         state.spent_bytes + bytes <= state.taken_bytes || bytes <= self.cache.free_bytes()
     }
 
-    fn insert(&self, state: &mut State, at: (TableUid, u32), content: &[u8], heat: Heat) {
-        let (uid, ordinal) = at;
+    fn insert(&self, state: &mut State, at: (TableUid, u32, Of), content: &[u8], heat: Heat) {
+        let (uid, ordinal, of) = at;
         let buf = Buf::handed_over(content, heat, self.cache.period());
         state.spent_bytes += buf.memory_bytes() as u64;
         self.cache.hand_over(uid, ordinal, buf);
-        state.handed.push((uid, ordinal));
+        match of {
+            Of::Output => state.handed.push((uid, ordinal)),
+            Of::Input => state.inputs += 1,
+        }
+    }
+
+    /// Hands over the block of an input that goes over into the list of the output run: it takes
+    /// the place of blocks that users read through another list.
+    pub(super) fn offer_input(&self, at: (TableUid, u32), content: &[u8], heat: Heat) {
+        self.offer((at.0, at.1, Of::Input), content, heat);
     }
 
     /// Hands a warm block over, or lets it wait.
-    fn offer(&self, block: &WrittenBlock<'_>) {
+    fn offer(&self, at: (TableUid, u32, Of), content: &[u8], heat: Heat) {
         let mut state = self.state.lock();
-        let bytes = block.content.len();
+        let bytes = content.len();
         if self.may_spend(&state, bytes) {
-            self.insert(&mut state, (block.uid, block.ordinal), block.content, block.heat);
+            self.insert(&mut state, at, content, heat);
             return;
         }
-        let rank = u64::from(block.heat.marks()) * RANK_BYTES / (bytes as u64).max(1);
-        let content = Buf::from(block.content);
+        let (uid, ordinal, of) = at;
+        let rank = u64::from(heat.marks()) * RANK_BYTES / (bytes as u64).max(1);
+        let content = Buf::from(content);
         state.waiting_bytes += content.memory_bytes();
-        let rank = (rank, Reverse(block.uid), Reverse(block.ordinal));
-        state.waiting.insert(rank, (content, block.heat));
+        let rank = (rank, Reverse(uid), Reverse(ordinal));
+        state.waiting.insert(rank, Waiting { content, heat, of });
         while state.waiting_bytes > WAITING_BYTES_MAX {
-            let Some((_, (dropped, _))) = state.waiting.pop_first() else { break };
-            state.waiting_bytes -= dropped.memory_bytes();
+            let Some((_, dropped)) = state.waiting.pop_first() else { break };
+            state.waiting_bytes -= dropped.content.memory_bytes();
         }
         self.account(&mut state);
     }
@@ -232,12 +273,13 @@ impl BlockSink for Sink {
             key::Printable(last_key)
         );
         match &self.0.rule {
-            Rule::Heat if heat == Heat::COLD => {}
-            Rule::Heat => self.0.offer(&block),
+            Rule::Heat(_) if heat == Heat::COLD => {}
+            Rule::Heat(_) => self.0.offer((uid, ordinal, Of::Output), content, heat),
             Rule::Density(run) => {
                 if is_mostly_cached(run, first_key, last_key) {
                     let mut state = self.0.state.lock();
-                    self.0.insert(&mut state, (uid, ordinal), content, Heat::ALL_FADING);
+                    let at = (uid, ordinal, Of::Output);
+                    self.0.insert(&mut state, at, content, Heat::ALL_FADING);
                 }
             }
             Rule::Overlap(inputs) => {

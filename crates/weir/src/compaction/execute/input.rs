@@ -1,11 +1,25 @@
 //! The input tables of a job and the cursors over them.
+//!
+//! Where a run has a buffer list, users read its entries there, and mark the blocks of the list's
+//! tables. The heat comes to the merge by a second cursor, over the marked entries of these blocks
+//! (`version::list_heat`). What becomes of it depends on where the entry will be read: where the
+//! input goes over into the list of the output run, the block that was just read takes the place of
+//! the list's in the cache (H5); elsewhere it is the heat of the entry, and goes to the output.
 
 use std::sync::Arc;
 
+use crate::base::buf::Buf;
+use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::heat::{Heat, Warmth};
+use crate::base::ids::TableUid;
+use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
+use crate::compaction::execute::handoff::HandOff;
 use crate::compaction::task::{PartName, RunSlice};
 use crate::table::{CursorOptions, ReadAhead, Table};
+use crate::version::foreseen::InputLists;
+use crate::version::list_heat::ListHeat;
 use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::tables::TableList;
@@ -16,10 +30,8 @@ use crate::version::tables::TableList;
 /// `Conflict` if a table is not in the slice's run.
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     debug_assert!(!slice.uids.is_empty(), "a slice of {:?} without tables", slice.run);
-    let run = version.levels()[slice.run.level]
-        .part(slice.run.part)
-        .and_then(|part| part.runs.iter().find(|run| run.epoch == slice.run.epoch));
-    let tables: Vec<Arc<Table>> = run
+    let tables: Vec<Arc<Table>> = version
+        .run(slice.run)
         .into_iter()
         .flat_map(|run| run.tables.iter().map(|(_, table)| table))
         .filter(|table| slice.uids.contains(&table.meta().uid))
@@ -61,4 +73,157 @@ pub(super) fn cursor_over(
     })?;
     let options = CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead };
     Ok(RunCursor::over(tables, options))
+}
+
+/// A cursor over an input, with what users read of it through a buffer list.
+pub(super) struct Input {
+    cursor: RunCursor,
+    /// Its tables go over into the list of the output run.
+    stays: bool,
+    heat: Option<ListHeat>,
+    /// How lately the current entry was read through the list.
+    listed: Warmth,
+    hand_off: Option<Arc<HandOff>>,
+    lent: Option<Lent>,
+}
+
+/// A block of an input that takes the place of the list's in the cache.
+struct Lent {
+    uid: TableUid,
+    ordinal: u32,
+    /// `None` if it is cached.
+    content: Option<Buf>,
+    heat: Heat,
+}
+
+impl Input {
+    /// A cursor over a slice; `lists` says what was read of it, and where it will be.
+    pub(super) fn new(
+        cursor: RunCursor,
+        lists: InputLists,
+        hand_off: Option<Arc<HandOff>>,
+    ) -> Self {
+        let InputLists { stays, heat } = lists;
+        Self { cursor, stays, heat, listed: Warmth::Cold, hand_off, lent: None }
+    }
+
+    /// Notes the heat of the current entry, after a step.
+    fn note(&mut self) {
+        let Some(heat) = &mut self.heat else { return };
+        if !self.cursor.valid() {
+            self.hand_over();
+            return;
+        }
+        self.listed = heat.of_key(self.cursor.key());
+        if self.stays && self.listed != Warmth::Cold {
+            self.lend();
+        }
+    }
+
+    /// Marks the current entry in its block, which goes into the cache.
+    fn lend(&mut self) {
+        let Some(block) = self.cursor.block() else { return };
+        let (uid, ordinal) = (block.uid, block.ordinal);
+        if self.lent.as_ref().is_none_or(|lent| (lent.uid, lent.ordinal) != (uid, ordinal)) {
+            let content = (!block.is_cached()).then(|| Buf::from(block.content));
+            let (row, rows) = (block.row, block.rows);
+            self.hand_over();
+            let mut lent = Lent { uid, ordinal, content, heat: Heat::COLD };
+            lent.heat.add(row, rows, self.listed);
+            self.lent = Some(lent);
+        } else if let Some(lent) = &mut self.lent {
+            lent.heat.add(block.row, block.rows, self.listed);
+        }
+    }
+
+    /// Hands the last block over.
+    fn hand_over(&mut self) {
+        if let (Some(lent), Some(hand_off)) = (self.lent.take(), &self.hand_off)
+            && let Some(content) = lent.content
+        {
+            hand_off.offer_input((lent.uid, lent.ordinal), content.bytes(), lent.heat);
+        }
+    }
+}
+
+impl Cursor for Input {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    #[inline]
+    fn seq(&self) -> Seq {
+        self.cursor.seq()
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.cursor.kind()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+
+    #[inline]
+    fn warmth(&self) -> Warmth {
+        self.cursor.warmth().max(self.listed)
+    }
+
+    #[inline]
+    fn stays(&self) -> bool {
+        self.stays
+    }
+
+    fn cached_bytes(&self) -> u64 {
+        let own = if self.stays { 0 } else { self.cursor.cached_bytes() };
+        own + self.heat.as_ref().map_or(0, ListHeat::cached_bytes)
+    }
+
+    fn approach(&mut self, key: &[u8], seq: Seq) {
+        self.cursor.approach(key, seq);
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        self.cursor.seek(key, seq);
+        self.note();
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        self.cursor.seek_for_prev(key, seq);
+        self.note();
+    }
+
+    fn seek_to_first(&mut self) {
+        self.cursor.seek_to_first();
+        self.note();
+    }
+
+    fn seek_to_last(&mut self) {
+        self.cursor.seek_to_last();
+        self.note();
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        self.cursor.next();
+        self.note();
+    }
+
+    #[inline]
+    fn prev(&mut self) {
+        self.cursor.prev();
+        self.note();
+    }
+
+    fn status(&self) -> Result<()> {
+        self.cursor.status()
+    }
 }

@@ -11,7 +11,7 @@ use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::handoff::{HandOff, Rule};
-use crate::compaction::execute::input::{cursor_over, tables_of};
+use crate::compaction::execute::input::{Input, cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
@@ -22,8 +22,8 @@ use crate::merge::{MergingCursor, Retain, Tally};
 use crate::options::WarmUp;
 use crate::table::{ReadAhead, Table, TableOptions};
 use crate::version::edit::{AddedTable, VersionEdit};
+use crate::version::foreseen::Foreseen;
 use crate::version::run::Version;
-use crate::version::run_cursor::RunCursor;
 use crate::version::shape::RunId;
 
 /// The parameters of a compaction besides its context.
@@ -40,6 +40,8 @@ pub(crate) struct MergeSpec {
     pub(crate) table: TableOptions,
     /// Which output blocks are inserted into the cache.
     pub(crate) warm_up: WarmUp,
+    /// What becomes of the runs' buffer lists, for `WarmUp::HandOff`.
+    pub(crate) lists: Foreseen,
 }
 
 /// Decides whether a delete may be dropped: for ascending keys, whether no table outside the inputs
@@ -118,7 +120,7 @@ pub(crate) struct CompactionJob {
     promised: Tally,
     /// The smallest and the largest key of the inputs.
     bounds: Option<(Vec<u8>, Vec<u8>)>,
-    retain: Retain<MergingCursor<RunCursor>, DropDeletes>,
+    retain: Retain<MergingCursor<Input>, DropDeletes>,
     outputs: Outputs,
     started: bool,
     stats: JobStats,
@@ -130,7 +132,7 @@ impl CompactionJob {
     /// # Errors
     /// `Conflict` if an input is not in `version`.
     pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
-        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up } = spec;
+        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up, lists } = spec;
         assert_inputs(&task);
         let mut inputs: Vec<Vec<Arc<Table>>> = Vec::with_capacity(task.inputs.len());
         for slice in &task.inputs {
@@ -151,17 +153,24 @@ impl CompactionJob {
             Some(window_bytes) => ReadAhead::Windows { window_bytes },
             None => ReadAhead::for_merge(inputs.len(), context.accountant.as_ref()),
         };
-        let cursors: Result<Vec<RunCursor>> =
+        let cursors: Result<Vec<_>> =
             slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
-        let merge = MergingCursor::new(cursors?);
         let mut outputs = Outputs::new(context.clone(), table, plan);
         let rule = match warm_up {
             WarmUp::None => None,
             WarmUp::Incremental => Some(Rule::Overlap(inputs)),
-            WarmUp::HandOff => Some(Rule::Heat),
+            WarmUp::HandOff => Some(Rule::Heat(lists.served)),
         };
-        if let (Some(rule), Some(cache)) = (rule, context.cache.clone()) {
-            outputs.hand_over(HandOff::new(cache, rule, context.accountant.clone()));
+        let hand_off = rule.zip(context.cache.clone());
+        let hand_off =
+            hand_off.map(|(rule, cache)| HandOff::new(cache, rule, context.accountant.clone()));
+        let mut lists_of = lists.inputs.into_iter();
+        let cursors = cursors?.into_iter().map(|cursor| {
+            Input::new(cursor, lists_of.next().unwrap_or_default(), hand_off.clone())
+        });
+        let merge = MergingCursor::new(cursors.collect());
+        if let Some(hand_off) = hand_off {
+            outputs.hand_over(hand_off);
         }
         Ok(Self {
             name: format!(

@@ -120,9 +120,11 @@ impl Outputs {
             bytes += (key.len() + value.len()) as u64;
             self.add(key, entries.seq(), entries.kind(), value, entries.hash())?;
             if needs_warmth {
-                self.warm_last(entries.warmth());
+                let (stays, warmth) = (entries.stays(), entries.warmth());
                 entries.next();
-                self.warm_last(entries.hidden_warmth());
+                if !stays {
+                    self.warm_last(warmth.max(entries.hidden_warmth()));
+                }
                 if bytes >= taken_at {
                     taken_at = bytes + TAKE_BYTES;
                     self.note_taken(entries.cached_bytes());
@@ -137,14 +139,20 @@ impl Outputs {
         }
         entries.status()?;
         self.finish_table()?;
+        self.note_taken(entries.cached_bytes());
         self.sync()?;
         Ok(!self.verify_next()?)
     }
 
-    /// Makes the entry added last at least so warm.
+    /// Makes the entry added last so warm, if users will read it here.
     #[inline]
     fn warm_last(&mut self, warmth: Warmth) {
-        if let Some(open) = &mut self.open {
+        if warmth == Warmth::Cold {
+            return;
+        }
+        if let (Some(open), Some(hand_off)) = (&mut self.open, &self.hand_off)
+            && !hand_off.is_served(open.builder.last_key())
+        {
             open.builder.warm_last(warmth);
         }
     }

@@ -26,6 +26,7 @@ use crate::storage::files::Files;
 use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter, WrittenTable};
 use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead, TableMemory, TableOptions};
+use crate::version::foreseen::Foreseen;
 use crate::version::run::{LevelRuns, Run};
 use crate::version::set::{Context, VersionSet};
 use crate::version::shape::{JobFootprint, Shape};
@@ -302,6 +303,7 @@ impl Store {
             snapshots: self.snapshots.clone(),
             table: TableOptions::of_level(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
+            lists: Foreseen::default(),
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
     }
@@ -549,6 +551,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         snapshots: Vec::new(),
         table: TableOptions::of_level(KEYSPACE, &store.options, task.output.level, HASH_SEED),
         warm_up: WarmUp::None,
+        lists: Foreseen::default(),
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
@@ -700,6 +703,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         snapshots: Vec::new(),
         table: TableOptions::of_level(KEYSPACE, &store.options, level(6), HASH_SEED),
         warm_up: WarmUp::None,
+        lists: Foreseen::default(),
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);

@@ -19,19 +19,19 @@ use crate::version::edit::{
 use crate::version::set::{Installed, VersionSet};
 use crate::version::shape::{PartKind, RunId};
 
-fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Installed {
+pub(super) fn apply(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit)) -> Installed {
     let mut edit = VersionEdit::default();
     change(edit.keyspace(KeyspaceId::new(0)));
     set.apply(edit).unwrap()
 }
 
-fn options(buffer: CompactionBuffer, ratio: u32) -> Options {
+pub(super) fn options(buffer: CompactionBuffer, ratio: u32) -> Options {
     let policy = CompactionPolicy::Gear(PartsOptions::default().level_ratio(ratio));
     Options::default().compaction(policy).compaction_buffer(buffer)
 }
 
 /// A keyspace whose lists are on.
-fn fresh(ratio: u32) -> VersionSet {
+pub(super) fn fresh(ratio: u32) -> VersionSet {
     let (set, _) = set::fresh(1 << 20);
     apply(&set, |part| {
         part.create = Some("default".into());
@@ -43,7 +43,7 @@ fn fresh(ratio: u32) -> VersionSet {
 }
 
 /// The lists of a level: filling part, draining part.
-fn lists(set: &VersionSet, at: Level) -> String {
+pub(super) fn lists(set: &VersionSet, at: Level) -> String {
     let root = set.current();
     let version = &root.keyspaces.get(KeyspaceId::new(0)).unwrap().version;
     let of = |(id, _, list): (crate::version::shape::RunId, _, &_)| {
@@ -53,14 +53,20 @@ fn lists(set: &VersionSet, at: Level) -> String {
 }
 
 /// Puts table `number` into level 0, as run `number`.
-fn flush(set: &VersionSet, number: u64, keys: (&str, &str)) {
+pub(super) fn flush(set: &VersionSet, number: u64, keys: (&str, &str)) {
     let table = meta(number, keys.0, keys.1, (number * 10, number * 10 + 9));
     apply(set, |part| part.add_table(level(0), epoch(number), table));
 }
 
 /// Merges table `number` of level 0, and tables `with` of the run of epoch 1 in level `into`, into
 /// `output` there.
-fn drain(set: &VersionSet, number: u64, with: &[u64], into: Level, output: (u64, &str, &str)) {
+pub(super) fn drain(
+    set: &VersionSet,
+    number: u64,
+    with: &[u64],
+    into: Level,
+    output: (u64, &str, &str),
+) {
     apply(set, |part| {
         part.remove_table(level(0), uid(number));
         with.iter().for_each(|&with| part.remove_table(into, uid(with)));

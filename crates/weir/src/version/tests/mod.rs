@@ -7,6 +7,7 @@ mod codec;
 #[cfg(feature = "sim")]
 mod crash;
 mod cursor;
+mod foreseen;
 mod parts;
 mod set;
 mod tables;
