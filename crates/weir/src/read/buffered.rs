@@ -27,7 +27,7 @@ use crate::merge::MergingCursor;
 use crate::table::{CursorOptions, Gate, HashedKey, HeldBlock, Table, TableCursor, TableHit};
 use crate::version::buffer_list::BufferList;
 use crate::version::run::Run;
-use crate::version::run_cursor::RunCursor;
+use crate::version::run_cursor::{Ranges, RangesCursor, RunCursor};
 use crate::version::tables::TableList;
 
 #[cfg(feature = "sim")]
@@ -196,19 +196,47 @@ pub(crate) struct Scan {
 /// A cursor over a run with a list: for each table of the base either a cursor of it or a merge of
 /// the list's tables over its range.
 ///
-/// Invariants: those of [`RunCursor`], and (1) inside a table's range the entries are those of the
-/// table, and what the list holds of older versions beside them.
-pub(crate) struct BufferedCursor {
+/// Inside a table's range the entries are those of the table, and what the list holds of older
+/// versions beside them.
+pub(crate) type BufferedCursor = RangesCursor<BufferedRanges>;
+
+/// A run, and how it is scanned.
+pub(crate) struct BufferedRanges {
     run: Arc<Run>,
     scan: Scan,
-    /// Index of the base's table that `inner` stands for.
-    index: usize,
-    inner: Option<Inner>,
+}
+
+impl BufferedCursor {
+    /// A cursor over `run`, through its list.
+    pub(crate) fn through_list(run: Arc<Run>, scan: Scan) -> Self {
+        Self::new(BufferedRanges { run, scan })
+    }
+}
+
+impl Ranges for BufferedRanges {
+    type Cursor = RangeCursor;
+
+    fn tables(&self) -> &TableList<Arc<Table>> {
+        &self.run.tables
+    }
+
+    fn cursor(&self, table: &Arc<Table>) -> RangeCursor {
+        let listed = list_of(&self.run).and_then(|list| Clipped::of(list, table, self.scan));
+        let options = self.scan.options;
+        let inner = listed.map_or_else(|| Inner::Base(table.cursor(options)), Inner::List);
+        RangeCursor { inner, options, before: Vec::new() }
+    }
+}
+
+/// A cursor over the range of one table of the base. What the list cannot read, the base does.
+pub(crate) struct RangeCursor {
+    inner: Inner,
+    options: CursorOptions,
     /// The entry before a step, to go on from in the base if the list fails.
     before: Vec<u8>,
 }
 
-/// What stands for one table of the base.
+/// What stands for the table.
 enum Inner {
     Base(TableCursor),
     List(Clipped),
@@ -299,16 +327,7 @@ impl Clipped {
     }
 }
 
-macro_rules! each {
-    ($inner:expr, $c:ident => $body:expr) => {
-        match $inner {
-            Inner::Base($c) => $body,
-            Inner::List($c) => $body,
-        }
-    };
-}
-
-/// A movement within one table's range, to be made again in the base if the list fails.
+/// A movement within the range, to be made again in the base if the list fails.
 #[derive(Clone, Copy)]
 enum Motion<'a> {
     First,
@@ -320,54 +339,42 @@ enum Motion<'a> {
     Prev(Seq),
 }
 
-impl BufferedCursor {
-    /// A cursor over `run`, through its list.
-    pub(crate) fn new(run: Arc<Run>, scan: Scan) -> Self {
-        Self { run, scan, index: 0, inner: None, before: Vec::new() }
-    }
-
-    /// Makes `inner` stand for the table at `index`; `None` if there is no such table.
-    fn enter(&mut self, index: usize) -> Option<()> {
-        if self.inner.is_none() || self.index != index {
-            let table = self.run.tables.get(index);
-            let list = list_of(&self.run);
-            self.inner = table.map(|(_, table)| {
-                let listed = list.and_then(|list| Clipped::of(list, table, self.scan));
-                listed.map_or_else(|| Inner::Base(table.cursor(self.scan.options)), Inner::List)
-            });
-            self.index = index;
+/// The same of either; of a list, its merge.
+macro_rules! each {
+    ($inner:expr, $c:ident => $entry:expr) => {
+        match $inner {
+            Inner::Base($c) => $entry,
+            Inner::List(Clipped { merge: $c, .. }) => $entry,
         }
-        self.inner.as_ref().map(|_| ())
-    }
+    };
+}
 
-    /// Moves within the table's range. What the list cannot read, the base does.
+impl RangeCursor {
     fn go(&mut self, motion: Motion<'_>) {
-        match &mut self.inner {
-            None => {}
-            Some(Inner::Base(base)) => match motion {
-                Motion::Next(_) => base.next(),
-                Motion::Prev(_) => base.prev(),
-                _ => Self::go_base(base, motion, &self.before),
+        let listed = match &mut self.inner {
+            Inner::Base(base) => match motion {
+                Motion::Next(_) => return base.next(),
+                Motion::Prev(_) => return base.prev(),
+                _ => return Self::go_base(base, motion, &self.before),
             },
-            Some(Inner::List(listed)) => {
-                match motion {
-                    Motion::First => listed.seek(&[], SEQ_MAX),
-                    Motion::Last => {
-                        let largest = listed.base.meta().largest.clone();
-                        listed.seek_for_prev(&largest, 0);
-                    }
-                    Motion::Seek(key, seq) => listed.seek(key, seq),
-                    Motion::SeekForPrev(key, seq) => listed.seek_for_prev(key, seq),
-                    Motion::Next(_) => listed.merge.next(),
-                    Motion::Prev(_) => listed.merge.prev(),
-                }
-                if let Err(error) = listed.merge.status() {
-                    listed.distrust(&error);
-                    let mut base = listed.base.cursor(self.scan.options);
-                    Self::go_base(&mut base, motion, &self.before);
-                    self.inner = Some(Inner::Base(base));
-                }
+            Inner::List(listed) => listed,
+        };
+        match motion {
+            Motion::First => listed.seek(&[], SEQ_MAX),
+            Motion::Last => {
+                let largest = listed.base.meta().largest.clone();
+                listed.seek_for_prev(&largest, 0);
             }
+            Motion::Seek(key, seq) => listed.seek(key, seq),
+            Motion::SeekForPrev(key, seq) => listed.seek_for_prev(key, seq),
+            Motion::Next(_) => listed.merge.next(),
+            Motion::Prev(_) => listed.merge.prev(),
+        }
+        if let Err(error) = listed.merge.status() {
+            listed.distrust(&error);
+            let mut base = listed.base.cursor(self.options);
+            Self::go_base(&mut base, motion, &self.before);
+            self.inner = Inner::Base(base);
         }
     }
 
@@ -384,157 +391,77 @@ impl BufferedCursor {
         }
     }
 
-    /// Whether the cursor is past the end of the current range, without an error.
-    fn is_exhausted(&self) -> bool {
-        self.inner.is_some() && !self.valid() && self.status().is_ok()
-    }
-
-    fn skip_forward(&mut self) {
-        while self.is_exhausted() {
-            if self.enter(self.index + 1).is_some() {
-                self.go(Motion::First);
-            }
-        }
-    }
-
-    fn skip_backward(&mut self) {
-        while self.is_exhausted() {
-            let Some(index) = self.index.checked_sub(1) else {
-                self.inner = None;
-                return;
-            };
-            if self.enter(index).is_some() {
-                self.go(Motion::Last);
-            }
-        }
-    }
-
     /// Notes where the cursor stands, if it may have to be found again.
     fn leave(&mut self) -> Seq {
-        let Some(Inner::List(listed)) = &self.inner else { return 0 };
+        let Inner::List(listed) = &self.inner else { return 0 };
         self.before.clear();
         self.before.extend_from_slice(listed.merge.key());
         listed.merge.seq()
     }
 }
 
-impl Cursor for BufferedCursor {
+impl Cursor for RangeCursor {
     #[inline]
     fn valid(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| each!(inner, c => c.valid()))
+        match &self.inner {
+            Inner::Base(base) => base.valid(),
+            Inner::List(listed) => listed.valid(),
+        }
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        match &self.inner {
-            None => &[],
-            Some(Inner::Base(base)) => base.key(),
-            Some(Inner::List(listed)) => listed.merge.key(),
-        }
+        each!(&self.inner, c => c.key())
     }
 
     #[inline]
     fn seq(&self) -> Seq {
-        match &self.inner {
-            None => 0,
-            Some(Inner::Base(base)) => base.seq(),
-            Some(Inner::List(listed)) => listed.merge.seq(),
-        }
+        each!(&self.inner, c => c.seq())
     }
 
     #[inline]
     fn kind(&self) -> Kind {
-        match &self.inner {
-            None => Kind::Put,
-            Some(Inner::Base(base)) => base.kind(),
-            Some(Inner::List(listed)) => listed.merge.kind(),
-        }
+        each!(&self.inner, c => c.kind())
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        match &self.inner {
-            None => &[],
-            Some(Inner::Base(base)) => base.value(),
-            Some(Inner::List(listed)) => listed.merge.value(),
-        }
+        each!(&self.inner, c => c.value())
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {
-        if self.enter(self.run.tables.lower_bound(key)).is_some() {
-            match &mut self.inner {
-                Some(Inner::Base(base)) => base.approach(key, seq),
-                Some(Inner::List(listed)) => listed.merge.approach(key, seq),
-                None => {}
-            }
-        }
+        each!(&mut self.inner, c => c.approach(key, seq));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
-        if self.enter(self.run.tables.lower_bound(key)).is_some() {
-            self.go(Motion::Seek(key, seq));
-        }
-        self.skip_forward();
+        self.go(Motion::Seek(key, seq));
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
-        let index = self.run.tables.lower_bound(key);
-        let starts_before =
-            self.run.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
-        if starts_before {
-            if self.enter(index).is_some() {
-                self.go(Motion::SeekForPrev(key, seq));
-            }
-        } else if let Some(before) = index.checked_sub(1) {
-            if self.enter(before).is_some() {
-                self.go(Motion::Last);
-            }
-        } else {
-            self.inner = None;
-        }
-        self.skip_backward();
+        self.go(Motion::SeekForPrev(key, seq));
     }
 
     fn seek_to_first(&mut self) {
-        if self.enter(0).is_some() {
-            self.go(Motion::First);
-        }
-        self.skip_forward();
+        self.go(Motion::First);
     }
 
     fn seek_to_last(&mut self) {
-        let Some(last) = self.run.tables.len().checked_sub(1) else { return };
-        if self.enter(last).is_some() {
-            self.go(Motion::Last);
-        }
-        self.skip_backward();
+        self.go(Motion::Last);
     }
 
     #[inline]
     fn next(&mut self) {
-        debug_assert!(self.valid(), "next on a cursor that is not valid");
         let seq = self.leave();
         self.go(Motion::Next(seq));
-        if !self.valid() {
-            self.skip_forward();
-        }
     }
 
     #[inline]
     fn prev(&mut self) {
-        debug_assert!(self.valid(), "prev on a cursor that is not valid");
         let seq = self.leave();
         self.go(Motion::Prev(seq));
-        if !self.valid() {
-            self.skip_backward();
-        }
     }
 
     fn status(&self) -> Result<()> {
-        match &self.inner {
-            None => Ok(()),
-            Some(Inner::Base(base)) => base.status(),
-            Some(Inner::List(listed)) => listed.merge.status(),
-        }
+        each!(&self.inner, c => c.status())
     }
 }

@@ -120,7 +120,7 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
                 }
             }
             _ if list_of(run).is_some() => {
-                let cursor = BufferedCursor::new(Arc::clone(run), scan);
+                let cursor = BufferedCursor::through_list(Arc::clone(run), scan);
                 sources.push(Source::Buffered(Box::new(cursor)));
             }
             _ => sources.push(Source::Run(run.cursor(options))),

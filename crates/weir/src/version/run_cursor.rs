@@ -1,7 +1,8 @@
-//! A cursor over a run: concatenates the cursors of its tables.
+//! A cursor over a run: concatenates cursors over the ranges of its tables.
 //!
-//! Lazy: a table is read when the cursor enters it, and only one table has a cursor at a time. Not
-//! here: the visibility of entries (`merge`).
+//! Lazy: a range is read when the cursor enters it, and only one has a cursor at a time. Not here:
+//! the visibility of entries (`merge`), what stands for a table where the run has a buffer list
+//! (`read::buffered`).
 //!
 //! Invariants: (1) the order of entries is that of the tables, because they share no user key; (2)
 //! an error in a table makes the cursor invalid and stays in `status` until the next seek: the
@@ -17,16 +18,47 @@ use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare};
 use crate::table::{CurrentBlock, CursorOptions, Table, TableCursor, touch};
 
-/// A position in a run.
-pub(crate) struct RunCursor {
+/// What a run is read through.
+pub(crate) trait Ranges {
+    /// Over the range of one table.
+    type Cursor: Cursor;
+    /// The tables, whose bounds are those of the ranges.
+    fn tables(&self) -> &TableList<Arc<Table>>;
+    /// A cursor over the range of one of them.
+    fn cursor(&self, table: &Arc<Table>) -> Self::Cursor;
+}
+
+/// The tables themselves.
+pub(crate) struct OwnTables {
     tables: TableList<Arc<Table>>,
     options: CursorOptions,
+}
+
+impl Ranges for OwnTables {
+    type Cursor = TableCursor;
+
+    fn tables(&self) -> &TableList<Arc<Table>> {
+        &self.tables
+    }
+
+    fn cursor(&self, table: &Arc<Table>) -> TableCursor {
+        touch();
+        table.cursor(self.options)
+    }
+}
+
+/// A position in a sequence of ranges.
+pub(crate) struct RangesCursor<R: Ranges> {
+    ranges: R,
     /// Index of the table of `inner`.
     index: usize,
-    inner: Option<TableCursor>,
+    inner: Option<R::Cursor>,
     /// Bytes of cached blocks that cursors before `inner` have entered.
     cached_bytes: u64,
 }
+
+/// A position in a run's own tables.
+pub(crate) type RunCursor = RangesCursor<OwnTables>;
 
 impl Run {
     /// A cursor over all tables, one after the other.
@@ -38,22 +70,27 @@ impl Run {
 impl RunCursor {
     /// A cursor over these tables, one after the other.
     pub(crate) fn over(tables: TableList<Arc<Table>>, options: CursorOptions) -> Self {
-        Self { tables, options, index: 0, inner: None, cached_bytes: 0 }
+        Self::new(OwnTables { tables, options })
     }
 
     /// The block of the current entry.
     pub(crate) fn block(&self) -> Option<CurrentBlock<'_>> {
         self.inner.as_ref().and_then(TableCursor::block)
     }
+}
+
+impl<R: Ranges> RangesCursor<R> {
+    /// A cursor over these ranges, one after the other.
+    pub(crate) fn new(ranges: R) -> Self {
+        Self { ranges, index: 0, inner: None, cached_bytes: 0 }
+    }
 
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.
-    fn enter(&mut self, index: usize) -> Option<&mut TableCursor> {
+    fn enter(&mut self, index: usize) -> Option<&mut R::Cursor> {
         if self.inner.is_none() || self.index != index {
-            let options = self.options;
-            let table = self.tables.get(index);
-            table.iter().for_each(|_| touch());
             self.cached_bytes = self.cached_bytes();
-            self.inner = table.map(|(_, table)| table.cursor(options));
+            let table = self.ranges.tables().get(index);
+            self.inner = table.map(|(_, table)| self.ranges.cursor(table));
             self.index = index;
         }
         self.inner.as_mut()
@@ -85,50 +122,50 @@ impl RunCursor {
     }
 }
 
-impl Cursor for RunCursor {
+impl<R: Ranges> Cursor for RangesCursor<R> {
     #[inline]
     fn valid(&self) -> bool {
-        self.inner.as_ref().is_some_and(TableCursor::valid)
+        self.inner.as_ref().is_some_and(Cursor::valid)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.inner.as_ref().map_or(&[], TableCursor::key)
+        self.inner.as_ref().map_or(&[], Cursor::key)
     }
 
     #[inline]
     fn seq(&self) -> Seq {
-        self.inner.as_ref().map_or(0, TableCursor::seq)
+        self.inner.as_ref().map_or(0, Cursor::seq)
     }
 
     #[inline]
     fn kind(&self) -> Kind {
-        self.inner.as_ref().map_or(Kind::Put, TableCursor::kind)
+        self.inner.as_ref().map_or(Kind::Put, Cursor::kind)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.inner.as_ref().map_or(&[], TableCursor::value)
+        self.inner.as_ref().map_or(&[], Cursor::value)
     }
 
     #[inline]
     fn warmth(&self) -> Warmth {
-        self.inner.as_ref().map_or(Warmth::Cold, TableCursor::warmth)
+        self.inner.as_ref().map_or(Warmth::Cold, Cursor::warmth)
     }
 
     fn cached_bytes(&self) -> u64 {
-        self.cached_bytes + self.inner.as_ref().map_or(0, TableCursor::cached_bytes)
+        self.cached_bytes + self.inner.as_ref().map_or(0, Cursor::cached_bytes)
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {
-        let index = self.tables.lower_bound(key);
+        let index = self.ranges.tables().lower_bound(key);
         if let Some(inner) = self.enter(index) {
             inner.approach(key, seq);
         }
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
-        let index = self.tables.lower_bound(key);
+        let index = self.ranges.tables().lower_bound(key);
         if let Some(inner) = self.enter(index) {
             inner.seek(key, seq);
         }
@@ -136,9 +173,9 @@ impl Cursor for RunCursor {
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
-        let index = self.tables.lower_bound(key);
+        let index = self.ranges.tables().lower_bound(key);
         let starts_before =
-            self.tables.get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
+            self.ranges.tables().get(index).is_some_and(|(m, _)| compare(&m.smallest, key).is_le());
         if starts_before {
             if let Some(inner) = self.enter(index) {
                 inner.seek_for_prev(key, seq);
@@ -161,7 +198,7 @@ impl Cursor for RunCursor {
     }
 
     fn seek_to_last(&mut self) {
-        let Some(last) = self.tables.len().checked_sub(1) else { return };
+        let Some(last) = self.ranges.tables().len().checked_sub(1) else { return };
         if let Some(inner) = self.enter(last) {
             inner.seek_to_last();
         }
@@ -191,6 +228,6 @@ impl Cursor for RunCursor {
     }
 
     fn status(&self) -> Result<()> {
-        self.inner.as_ref().map_or(Ok(()), TableCursor::status)
+        self.inner.as_ref().map_or(Ok(()), Cursor::status)
     }
 }
