@@ -40,7 +40,7 @@ pub struct Files {
     sets: Vec<File>,
 }
 
-/// An option that is set from outside, by its full name: `store.eviction=clock_pro`.
+/// An option that is set from outside, by its full name: `store.eviction=s3_fifo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     /// Its full name.

@@ -241,7 +241,7 @@ mod tests {
         let first = of(&settings(), 1);
         let mut same = settings();
         same.store.block_cache_bytes += 1;
-        same.store.eviction = Eviction::ClockPro;
+        same.store.eviction = Eviction::S3Fifo;
         same.store.warm_up = WarmUp::Incremental;
         same.store.durability = Durability::Sync;
         same.readers.get_mut("main").expect("a group").threads += 1;

@@ -44,7 +44,7 @@ pub const INVENTED: [Invented; 6] = [
     Invented {
         name: "wrong cache",
         experiment: "lsbm-fig11c",
-        set: "store.eviction=clock_pro",
+        set: "store.eviction=s3_fifo",
         numbers: &["lost by 2 % cold reads, an LRU's"],
         why: "what warming up inserts is a newcomer there and leaves first",
     },

@@ -27,6 +27,7 @@ pub mod outcome;
 pub mod phases;
 pub mod plot;
 pub mod policies;
+pub mod race;
 pub mod record;
 pub mod report;
 pub mod required;

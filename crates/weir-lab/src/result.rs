@@ -214,7 +214,7 @@ impl Result {
         text
     }
 
-    /// `store.eviction = clock_pro`, one after the other; empty if nothing was set.
+    /// `store.eviction = s3_fifo`, one after the other; empty if nothing was set.
     #[must_use]
     pub fn shown_set(&self) -> String {
         let each = |(option, value): (&String, &String)| format!("{option} = {value}");

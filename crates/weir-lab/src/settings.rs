@@ -316,7 +316,7 @@ pub enum Eviction {
     /// The least recently used one; a block weighs its bytes. LevelDB's cache, the papers'.
     Lru,
     /// The product's.
-    ClockPro,
+    S3Fifo,
 }
 
 /// How much a write survives.
@@ -473,7 +473,7 @@ impl Settings {
         let small_content = block * (entry + CONTENT_ENTRY_BYTES) / (full + CONTENT_ENTRY_BYTES);
         store.block_cache_bytes = match store.eviction {
             Eviction::Lru => store.block_cache_bytes / block * small_content,
-            Eviction::ClockPro => {
+            Eviction::S3Fifo => {
                 store.block_cache_bytes / (block + CACHED_BLOCK_BYTES)
                     * (small_content + CACHED_BLOCK_BYTES)
             }

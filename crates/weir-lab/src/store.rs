@@ -21,6 +21,7 @@ use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values};
 use crate::choice::written_key;
 use crate::phases::Pace;
 use crate::policies::{self, Tree};
+use crate::race;
 use crate::settings::{self, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
@@ -217,10 +218,15 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
     let store_options = store_options.debug(debug);
     let eviction = match store.eviction {
         settings::Eviction::Lru => Eviction::Lru,
-        settings::Eviction::ClockPro => Eviction::ClockPro,
+        settings::Eviction::S3Fifo => Eviction::S3Fifo,
     };
     let builder = Db::builder("lab").device(dir).seed(seed).options(store_options);
-    let builder = builder.eviction(eviction);
+    let mut builder = builder.eviction(eviction);
+    if store.block_cache_bytes > 0
+        && let Some(observer) = race::trace::next_observer(settings)?
+    {
+        builder = builder.cache_observer(observer);
+    }
     let db = builder.default_options(options.clone()).open();
     let db = db.map_err(|e| format!("opening the store: {e}"))?;
     // A store that was loaded has the options of its loading.

@@ -92,7 +92,7 @@ pub mod sim {
     pub use crate::base::sched::sim::{
         ActorHandle, PlannedPanic, Settings, Simulation, panic_as_planned, switch_point,
     };
-    pub use crate::cache::Eviction;
+    pub use crate::cache::{CacheCall, CacheObserver, CacheOp, Eviction, RacedCache, RacedTable};
     pub use crate::device::faulty::{Effect, ErrorCode, Fault, Faults, FaultyDir, Times};
     pub use crate::device::memory::MemDir;
     pub use crate::device::real::RealDir;

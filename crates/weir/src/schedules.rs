@@ -7,7 +7,7 @@
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
 //! the row cache; what stops writers and lets them go on; lookups beside a drop; tables that are
-//! closed under lookups. Facts about order are kept in plain atomics beside the store: what was
+//! closed under lookups; blocks that leave a cache under a hit (`cache::schedules`). Facts about order are kept in plain atomics beside the store: what was
 //! acknowledged before a read began must be seen by it, and what had not begun must not.
 
 use crate::base::ids::level;
@@ -38,7 +38,7 @@ const RUNS: u64 = 12;
 const WEIGHERS: usize = 6;
 
 /// Runs `body` under many seeds, with switches from rare to at every operation.
-fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
+pub(crate) fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
     let seeds = std::env::var("WEIR_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
     let body = Arc::new(body);
     for seed in 0..seeds {
@@ -54,7 +54,7 @@ fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
 }
 
 /// Starts an actor; a panic in it ends the simulation.
-fn actor(name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
+pub(crate) fn actor(name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
     spawn(name, body).expect("an actor can be started")
 }
 

@@ -1,6 +1,7 @@
 //! The program's commands, one module each, and what they share: how they end, tables and verdicts.
 
 pub(crate) mod amplification;
+pub(crate) mod cache_race;
 pub(crate) mod check;
 pub(crate) mod disk;
 pub(crate) mod errors;

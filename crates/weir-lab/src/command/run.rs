@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     /// Runs side by side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
-    /// Give every run this option, by its full name: store.eviction=clock_pro. The result is not
+    /// Give every run this option, by its full name: store.eviction=s3_fifo. The result is not
     /// the experiment's, has a file name of its own, and is neither checked nor reported
     #[arg(long, value_name = "OPTION=VALUE")]
     set: Vec<Set>,

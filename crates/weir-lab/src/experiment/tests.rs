@@ -132,16 +132,16 @@ fn parse_with(text: &str, sets: &[&str]) -> Result<Experiment, String> {
 /// told apart from what the experiment says.
 #[test]
 fn options_are_set_from_outside() {
-    let sets = ["writers.main.threads=7", "store.eviction=clock_pro", "store.bloom_bits = 1"];
+    let sets = ["writers.main.threads=7", "store.eviction=s3_fifo", "store.bloom_bits = 1"];
     let experiment = parse_with(TEXT, &sets).expect("parses");
     for run in &experiment.runs {
         assert_eq!(run.settings.writers["main"].threads, 7, "{}", run.name);
-        assert_eq!(run.settings.store.eviction, Eviction::ClockPro);
+        assert_eq!(run.settings.store.eviction, Eviction::S3Fifo);
         assert!((run.settings.store.bloom_bits - 1.0).abs() < 1e-6);
         assert!(run.set.is_empty(), "{:?}", run.set);
     }
-    assert_eq!(experiment.options["store.eviction"], "clock_pro");
-    assert_eq!(experiment.set["store.eviction"], "clock_pro");
+    assert_eq!(experiment.options["store.eviction"], "s3_fifo");
+    assert_eq!(experiment.set["store.eviction"], "s3_fifo");
     assert_eq!(experiment.set.len(), 3);
     // What is shown of it is the experiment with them.
     let shown = parse(&experiment.to_toml().expect("written")).expect("sound");

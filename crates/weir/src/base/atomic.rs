@@ -2,7 +2,8 @@
 //! (feature `schedules`) the same with a switch point before each operation.
 //!
 //! All state that threads share without a lock uses these: links and index pages of a memtable, the
-//! visible sequence number, the marks of a tree, row-cache generations, the open parts of a table.
+//! visible sequence number, the marks of a tree, row-cache generations, the open parts of a table, the
+//! blocks of a cache.
 //! `schedules` then runs the real code in simulation and can switch threads between any two
 //! operations. It explores interleavings, not the weaker orders that a processor may show:
 //! ThreadSanitizer (`.ci/long tsan`) checks that Acquire and Release stand where they must, except
@@ -17,12 +18,12 @@ pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(feature = "schedules"))]
 pub(crate) use parking_lot::Mutex as LeafMutex;
 #[cfg(not(feature = "schedules"))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 #[cfg(feature = "schedules")]
 pub(crate) use crate::base::sched::Mutex as LeafMutex;
 #[cfg(feature = "schedules")]
-pub(crate) use explored::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
+pub(crate) use explored::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 
 #[cfg(feature = "schedules")]
 mod explored {
@@ -50,6 +51,7 @@ mod explored {
                     self.inner.load(order)
                 }
 
+                #[allow(dead_code, reason = "not every type is stored to")]
                 pub(crate) fn store(&self, value: $value, order: Ordering) {
                     switch_point();
                     self.inner.store(value, order);
@@ -60,6 +62,7 @@ mod explored {
 
     atomic!(AtomicBool, atomic::AtomicBool, bool);
     atomic!(AtomicU16, atomic::AtomicU16, u16);
+    atomic!(AtomicU32, atomic::AtomicU32, u32);
     atomic!(AtomicU64, atomic::AtomicU64, u64);
     atomic!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T);
 
@@ -67,6 +70,29 @@ mod explored {
         pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
             switch_point();
             self.inner.swap(value, order)
+        }
+    }
+
+    impl AtomicU32 {
+        pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+            switch_point();
+            self.inner.fetch_add(value, order)
+        }
+
+        pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+            switch_point();
+            self.inner.fetch_sub(value, order)
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            current: u32,
+            new: u32,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u32, u32> {
+            switch_point();
+            self.inner.compare_exchange(current, new, success, failure)
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Beside the count lie the marks of the entries that were read (`heat`).
 //!
-//! Not here: the meaning of the bytes, and references into them (`value`). Invariants: (1) the
-//! bytes behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
+//! Not here: the count (`frame`), the meaning of the bytes, and references into them (`value`).
+//! Invariants: (1) the bytes behind a [`Buf`] never change once a second handle exists; (2) a thread keeps at most
 //! [`SPARE_BYTES_MAX`] bytes of freed blocks' memory, for its next blocks; (3) reused memory has no
 //! marks; (4) the pool, where threads leave what they do not keep, holds at most what the block
 //! caches have room for and held once: they say how much ([`Room`]).
@@ -18,11 +18,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use crate::base::atomic::LeafMutex;
-
+use crate::base::frame::Handle;
 use crate::base::heat::{Heat, HeatCell};
+
+/// Largest block, in bytes: its length and that of its memory fit 32 bits. Decoders refuse what
+/// says that it is larger; the engine writes values of up to 1 GiB.
+pub(crate) const BLOCK_BYTES_MAX: usize = u32::MAX as usize - STEP_BYTES;
 
 /// Smaller blocks are left to the allocator, which is fast for them.
 const SPARE_BYTES_MIN: usize = 1 << 10;
@@ -41,7 +44,7 @@ const SLACK_DIVISOR: usize = 32;
 /// The reference count does not lie beside the bytes: cloning a handle does not miss the CPU's
 /// cache on the block, so that the misses of several blocks can overlap.
 #[derive(Clone, Default)]
-pub(crate) struct Buf(Option<Arc<Memory>>);
+pub(crate) struct Buf(Option<Handle>);
 
 /// Most bytes of memory for a block of `len`.
 fn capacity_max(len: usize) -> usize {
@@ -63,17 +66,6 @@ fn capacities(len: usize) -> RangeInclusive<usize> {
     }
     len..=capacity_max(len)
 }
-
-/// The memory of a block; dropping it gives it to the thread's spares. The marks come first, beside
-/// the reference count.
-#[repr(C)]
-struct Memory {
-    heat: HeatCell,
-    bytes: Vec<u8>,
-}
-
-/// What an `Arc<Memory>` allocates: two counts and the memory.
-pub(crate) const HANDLE_BYTES: usize = 2 * size_of::<usize>() + size_of::<Memory>();
 
 /// Memory of freed blocks, kept for the next ones.
 struct Spares {
@@ -227,19 +219,17 @@ fn capacity_for(len: usize) -> usize {
     if len < SPARE_BYTES_MIN { len } else { len.next_multiple_of(STEP_BYTES) }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.bytes);
-        if (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
-            // Without spares it is freed.
-            let _ = SPARES.try_with(|spares| spares.borrow_mut().keep(memory));
-        }
+/// Keeps the memory of a block that is no more among the thread's spares.
+pub(super) fn recycle(memory: Vec<u8>) {
+    if (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
+        // Without spares it is freed.
+        let _ = SPARES.try_with(|spares| spares.borrow_mut().keep(memory));
     }
 }
 
 impl Buf {
     fn holding(bytes: Vec<u8>, heat: HeatCell) -> Self {
-        Self(Some(Arc::new(Memory { heat, bytes })))
+        Self(Some(Handle::new(bytes, heat)))
     }
 
     /// A block with `content` that a merge hands over in `period` of the cache.
@@ -247,64 +237,78 @@ impl Buf {
         Self::holding(filled(content), HeatCell::handed(heat, period))
     }
 
+    /// A block of `len` bytes, all of which `fill` writes.
+    ///
+    /// # Errors
+    /// That of `fill`.
+    pub(crate) fn written<E>(
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        // Where the allocator maps new memory, the system has zeroed it.
+        let mut memory = spare_for(len).unwrap_or_else(|| vec![0; capacity_for(len)]);
+        memory.resize(len, 0);
+        fill(&mut memory)?;
+        Ok(Self::holding(memory, HeatCell::default()))
+    }
+
+    /// A block of `len` unspecified bytes.
+    #[cfg(test)]
+    pub(crate) fn unfilled(len: usize) -> Self {
+        let written: Result<_, std::convert::Infallible> = Self::written(len, |_| Ok(()));
+        written.unwrap_or_default()
+    }
+
+    /// The block behind `handle`.
+    #[inline]
+    pub(crate) fn from_handle(handle: Handle) -> Self {
+        Self(Some(handle))
+    }
+
+    /// Its handle; `None` if it holds nothing.
+    pub(crate) fn into_handle(self) -> Option<Handle> {
+        self.0
+    }
+
     /// Marks entries as read in `period` of the cache; see [`heat::mark`](super::heat::mark).
     #[inline]
     pub(crate) fn touch(&self, marks: u64, period: u64) {
-        if let Some(memory) = &self.0 {
-            memory.heat.touch(marks, period);
+        if let Some(block) = &self.0 {
+            block.heat().touch(marks, period);
         }
     }
 
     /// The marks of its entries in `period` of the cache.
     pub(crate) fn heat(&self, period: u64) -> Heat {
-        self.0.as_ref().map_or(Heat::COLD, |memory| memory.heat.get(period))
+        self.0.as_ref().map_or(Heat::COLD, |block| block.heat().get(period))
     }
 
     /// Whether it was handed over and no entry of it was read since.
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn is_unread(&self) -> bool {
-        self.0.as_ref().is_some_and(|memory| memory.heat.is_unread())
-    }
-
-    /// A buffer of `len` unspecified bytes, all of them to be written through [`Buf::get_mut`].
-    pub(crate) fn unfilled(len: usize) -> Self {
-        // Where the allocator maps new memory, the system has zeroed it.
-        let mut memory = spare_for(len).unwrap_or_else(|| vec![0; capacity_for(len)]);
-        memory.resize(len, 0);
-        Self::holding(memory, HeatCell::default())
+        self.0.as_ref().is_some_and(|block| block.heat().is_unread())
     }
 
     /// A buffer with `content`: in this one's memory if this is its only handle and the size fits,
     /// in other memory otherwise.
     pub(crate) fn refill(&mut self, content: &[u8]) -> Self {
-        match self.0.as_mut().and_then(Arc::get_mut) {
-            Some(Memory { heat, bytes }) if fits(bytes.capacity(), content.len()) => {
-                *heat = HeatCell::default();
-                bytes.clear();
-                bytes.extend_from_slice(content);
-                self.clone()
-            }
-            _ => Self::from(content),
-        }
-    }
-
-    /// The bytes for writing, as long as this is the only handle.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
-        match &mut self.0 {
-            Some(memory) => Arc::get_mut(memory).map(|memory| memory.bytes.as_mut_slice()),
-            None => Some(&mut []),
+        let fit = |capacity| fits(capacity, content.len());
+        match self.0.as_mut().is_some_and(|block| block.refill(content, fit)) {
+            true => self.clone(),
+            false => Self::from(content),
         }
     }
 
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_deref().map_or(&[], |memory| &memory.bytes)
+        self.0.as_ref().map_or(&[], Handle::bytes)
     }
 
     /// Bytes of memory it occupies, the handle not included.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.0.as_deref().map_or(0, |memory| memory.bytes.capacity())
+        self.0.as_ref().map_or(0, Handle::memory_bytes)
     }
 }
 
@@ -317,6 +321,7 @@ impl From<&[u8]> for Buf {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -346,10 +351,13 @@ mod tests {
         second.touch(1, 5);
         assert_eq!((second.heat(5).marks(), second.is_unread()), (1, false));
         drop(second);
-        let mut third = Buf::unfilled(4020);
+        let written: Result<_, ()> = Buf::written(4020, |bytes| {
+            bytes.fill(3);
+            Ok(())
+        });
+        let mut third = written.unwrap();
         assert_eq!(third.heat(5), Heat::COLD);
         assert_eq!((third.bytes().as_ptr(), third.bytes().len()), (place, 4020));
-        third.get_mut().unwrap().fill(3);
         let fourth = third.refill(&[4; 3950]);
         assert!(fourth.bytes().as_ptr() == place && fourth.bytes() == [4; 3950]);
         let fifth = third.refill(&[5; 3950]);

@@ -117,6 +117,13 @@ impl HeatCell {
         }
     }
 
+    /// Makes the marks those of `other`.
+    pub(crate) fn set(&self, other: &Self) {
+        self.stamp.store(other.stamp.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.now.store(other.now.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.before.store(other.before.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Sets `marks`, in `period`.
     #[inline]
     pub(crate) fn touch(&self, marks: u64, period: u64) {

@@ -1,89 +1,83 @@
 //! The blocks of a cache under their rule of eviction.
 //!
-//! `quick_cache` (CLOCK-Pro with ghosts), with a fixed hash function and a fixed number of shards;
-//! in experiments also an LRU ([`lru`](super::lru)). Without the feature `sim` there is one rule,
-//! and no branch.
+//! The product's are the own cache's, in shards ([`shard`](super::shard)); in experiments there is
+//! an LRU too ([`lru`](super::lru)). Without the feature `sim` there is one rule, and no branch.
 
 use std::sync::Arc;
 
-use quick_cache::sync::Cache;
-use quick_cache::{Lifecycle, Weighter};
-
+use super::directory::Directory;
 #[cfg(feature = "sim")]
 use super::lru::Lru;
-use super::shards::options_for;
-use super::{BLOCK_OVERHEAD_BYTES, BlockKey, Cached};
+use super::shard::{Shard, USES_MAX};
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::buf::Buf;
-use crate::base::checksum::FixedState;
+use crate::base::ids::TableUid;
 
 /// Which block leaves a full cache. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// As the product does it: CLOCK-Pro, and a block weighs its memory.
+    /// As the product does it: S3-FIFO, and a block weighs its memory.
     #[default]
-    ClockPro,
+    S3Fifo,
     /// The least recently used one, and a block weighs its bytes: LevelDB's, which the papers
     /// measure.
     #[cfg(feature = "sim")]
     Lru,
 }
 
-#[derive(Clone)]
-pub(super) struct ByBytes;
+/// A block of the LRU.
+#[cfg(feature = "sim")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct BlockKey {
+    uid: TableUid,
+    ordinal: u32,
+}
 
-impl Weighter<BlockKey, Cached> for ByBytes {
-    fn weight(&self, _: &BlockKey, block: &Cached) -> u64 {
-        block.buf.memory_bytes() as u64 + BLOCK_OVERHEAD_BYTES
+/// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
+/// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
+/// other; in longer columns it touches few lines.
+const HEAD_LINES: usize = 9;
+
+/// Most shards: enough that two threads rarely contend for one.
+const SHARDS_MAX: u64 = 16;
+/// A shard is not made smaller than this: it cannot hold a block larger than itself, and a small
+/// one knows little of what is used.
+const SHARD_BYTES_MIN: u64 = 4 << 20;
+const _: () = assert!(SHARDS_MAX.is_power_of_two());
+
+/// The shards of a cache, and its capacity.
+pub(super) struct Shards {
+    shards: Box<[Shard]>,
+    capacity: AtomicU64,
+}
+
+impl Shards {
+    fn new(capacity_bytes: u64) -> Self {
+        let count = 1u64 << (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX).ilog2();
+        let shards = (0..count).map(|_| Shard::new(capacity_bytes / count)).collect();
+        Self { shards, capacity: AtomicU64::new(capacity_bytes) }
+    }
+
+    /// The shard of a block. Neighbours in a page share one, and pages take turns, so that a range
+    /// of hot blocks is divided evenly.
+    fn of(&self, uid: TableUid, ordinal: u32) -> &Shard {
+        let page = u64::from(ordinal) / super::directory::PAGE_LINKS as u64;
+        let first = uid.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.shards[(first + page) as usize & (self.shards.len() - 1)]
     }
 }
 
-/// Counts the blocks that leave unread, and frees those that leave after the shard's lock.
-#[derive(Clone, Default)]
-pub(super) struct Leaving {
-    unread: Arc<AtomicU64>,
-}
-
-impl Leaving {
-    fn note(&self, buf: &Buf) {
-        if buf.is_unread() {
-            self.unread.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Lifecycle<BlockKey, Cached> for Leaving {
-    /// One block comes in and one or two leave; further ones are freed under the lock.
-    type RequestState = [Option<Cached>; 2];
-
-    fn on_evict(&self, state: &mut Self::RequestState, _: BlockKey, block: Cached) {
-        self.note(&block.buf);
-        if let Some(place) = state.iter_mut().find(|place| place.is_none()) {
-            *place = Some(block);
-        }
-    }
-}
-
-type ClockPro = Cache<BlockKey, Cached, ByBytes, FixedState, Leaving>;
-
-/// Blocks by their key, up to a number of bytes.
+/// Blocks by their table and number, up to a number of bytes.
 pub(super) enum Blocks {
-    ClockPro(ClockPro, Leaving),
+    Own(Shards),
     #[cfg(feature = "sim")]
     Lru(parking_lot::Mutex<Lru<BlockKey>>),
 }
 
 impl Blocks {
     pub(super) fn new(capacity_bytes: u64, eviction: Eviction) -> Self {
-        /// Blocks are 4 KiB by default.
-        const BLOCK_BYTES_GUESS: u64 = 4096;
         match eviction {
-            Eviction::ClockPro => {
-                let options = options_for(capacity_bytes, BLOCK_BYTES_GUESS);
-                let leaving = Leaving::default();
-                let cache = Cache::with_options(options, ByBytes, FixedState, leaving.clone());
-                Self::ClockPro(cache, leaving)
-            }
+            Eviction::S3Fifo => Self::Own(Shards::new(capacity_bytes)),
             #[cfg(feature = "sim")]
             Eviction::Lru => Self::Lru(parking_lot::Mutex::new(Lru::new(capacity_bytes))),
         }
@@ -91,56 +85,92 @@ impl Blocks {
 
     /// The block, which is hotter then.
     #[inline]
-    pub(super) fn get(&self, key: &BlockKey) -> Option<Buf> {
+    pub(super) fn get(&self, directory: &Directory, ordinal: u32) -> Option<Buf> {
         match self {
-            Self::ClockPro(blocks, _) => blocks.get(key).map(|block| block.buf),
+            Self::Own(_) => {
+                let handle = directory.take(ordinal, HEAD_LINES)?;
+                let frame = handle.frame();
+                let uses = frame.uses();
+                if uses < USES_MAX {
+                    frame.set_uses(uses + 1);
+                }
+                Some(Buf::from_handle(handle))
+            }
             #[cfg(feature = "sim")]
-            Self::Lru(blocks) => blocks.lock().get(key),
+            Self::Lru(blocks) => blocks.lock().get(&BlockKey { uid: directory.uid, ordinal }),
         }
     }
 
     /// The block, which is as hot as before.
     #[inline]
-    pub(super) fn peek(&self, key: &BlockKey) -> Option<Buf> {
+    pub(super) fn peek(&self, directory: &Directory, ordinal: u32) -> Option<Buf> {
         match self {
-            Self::ClockPro(blocks, _) => blocks.peek(key).map(|block| block.buf),
+            Self::Own(_) => directory.take(ordinal, HEAD_LINES).map(Buf::from_handle),
             #[cfg(feature = "sim")]
-            Self::Lru(blocks) => blocks.lock().peek(key),
+            Self::Lru(blocks) => blocks.lock().peek(&BlockKey { uid: directory.uid, ordinal }),
         }
     }
 
-    pub(super) fn contains(&self, key: &BlockKey) -> bool {
+    pub(super) fn contains(&self, directory: &Directory, ordinal: u32) -> bool {
         match self {
-            Self::ClockPro(blocks, _) => blocks.contains_key(key),
+            Self::Own(_) => directory.contains(ordinal),
             #[cfg(feature = "sim")]
-            Self::Lru(blocks) => blocks.lock().contains(key),
+            Self::Lru(blocks) => blocks.lock().contains(&BlockKey { uid: directory.uid, ordinal }),
         }
     }
 
-    pub(super) fn insert(&self, key: BlockKey, buf: Buf) {
+    /// Cached blocks of a table, if they are counted.
+    pub(super) fn count(&self, directory: &Directory) -> Option<u64> {
         match self {
-            Self::ClockPro(blocks, _) => blocks.insert(key, buf.into()),
+            Self::Own(_) => Some(directory.cached()),
             #[cfg(feature = "sim")]
-            Self::Lru(blocks) => blocks.lock().insert(key, buf),
+            Self::Lru(_) => None,
         }
     }
 
-    pub(super) fn remove(&self, key: &BlockKey) {
+    /// Inserts a block; `is_used`: as one that was used already.
+    pub(super) fn insert(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf, is_used: bool) {
         match self {
-            Self::ClockPro(blocks, leaving) => {
-                if let Some((_, block)) = blocks.remove(key) {
-                    leaving.note(&block.buf);
+            Self::Own(shards) => {
+                let shard = shards.of(directory.uid, ordinal);
+                if let Some(handle) = buf.into_handle() {
+                    shard.insert(directory, ordinal, handle, is_used);
                 }
             }
             #[cfg(feature = "sim")]
-            Self::Lru(blocks) => blocks.lock().remove(key),
+            Self::Lru(blocks) => {
+                blocks.lock().insert(BlockKey { uid: directory.uid, ordinal }, buf);
+            }
+        }
+    }
+
+    pub(super) fn erase(&self, directory: &Directory, ordinal: u32) {
+        match self {
+            Self::Own(shards) => shards.of(directory.uid, ordinal).erase(directory, ordinal),
+            #[cfg(feature = "sim")]
+            Self::Lru(blocks) => blocks.lock().remove(&BlockKey { uid: directory.uid, ordinal }),
+        }
+    }
+
+    /// Erases all blocks of a table that has `blocks` blocks.
+    pub(super) fn erase_table(&self, directory: &Directory, blocks: u32) {
+        match self {
+            Self::Own(shards) => {
+                for first in directory.pages(blocks) {
+                    let end = first.saturating_add(super::directory::PAGE_LINKS as u32);
+                    let shard = shards.of(directory.uid, first);
+                    (first..end).for_each(|ordinal| shard.erase(directory, ordinal));
+                }
+            }
+            #[cfg(feature = "sim")]
+            Self::Lru(_) => (0..blocks).for_each(|ordinal| self.erase(directory, ordinal)),
         }
     }
 
     /// Bytes held now, overhead included where the rule counts it.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::ClockPro(blocks, _) => blocks.weight(),
+            Self::Own(shards) => shards.shards.iter().map(Shard::bytes).sum(),
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => blocks.lock().bytes(),
         }
@@ -149,7 +179,7 @@ impl Blocks {
     /// Blocks that were handed over and left before anybody had read them.
     pub(super) fn unread(&self) -> u64 {
         match self {
-            Self::ClockPro(_, leaving) => leaving.unread.load(Ordering::Relaxed),
+            Self::Own(shards) => shards.shards.iter().map(Shard::unread).sum(),
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => blocks.lock().unread(),
         }
@@ -157,7 +187,7 @@ impl Blocks {
 
     pub(super) fn capacity(&self) -> u64 {
         match self {
-            Self::ClockPro(blocks, _) => blocks.capacity(),
+            Self::Own(shards) => shards.capacity.load(Ordering::Relaxed),
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => blocks.lock().capacity(),
         }
@@ -165,7 +195,11 @@ impl Blocks {
 
     pub(super) fn set_capacity(&self, capacity_bytes: u64) {
         match self {
-            Self::ClockPro(blocks, _) => blocks.set_capacity(capacity_bytes),
+            Self::Own(shards) => {
+                shards.capacity.store(capacity_bytes, Ordering::Relaxed);
+                let each = capacity_bytes / shards.shards.len() as u64;
+                shards.shards.iter().for_each(|shard| shard.set_capacity(each));
+            }
             #[cfg(feature = "sim")]
             Self::Lru(blocks) => blocks.lock().set_capacity(capacity_bytes),
         }

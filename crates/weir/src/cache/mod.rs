@@ -1,39 +1,63 @@
-//! The block cache: uncompressed data blocks, keyed by (table uid, block ordinal).
+//! The block cache: uncompressed data blocks, known by their table and number.
+//!
+//! Each table has a *directory* ([`directory`]), an array by block number, which the opened table
+//! keeps: a hit follows it to the block's *frame* (`base::frame`), counts itself there and looks
+//! whether the block is still the one. It takes no lock, allocates nothing and hashes nothing. What
+//! comes in and what leaves is decided in *shards* ([`shard`]), under their locks.
 //!
 //! The cache counts *periods*, by which the marks of read entries fade (`base::heat`): one ends
 //! when as many bytes have come in as [`PERIOD_TURNOVERS`] caches hold.
 //!
 //! Not here: the read of a missed block (`table`), rows (`row`), which blocks a merge hands over
-//! (`compaction`). Invariants: (1) the key
-//! is a uid that is never reused, not an address on a device, so that a block of a removed table is
-//! never taken for another one (H17, H29; docs/hazards.md, bug 38); (2) only blocks that were
-//! verified or just written are inserted; (3) the weight of all blocks stays within the capacity,
-//! up to one block per shard.
+//! (`compaction`). Invariants: (1) the key is a uid that is never reused, not an address on a
+//! device, so that a block of a removed table is never taken for another one (H17, H29;
+//! docs/hazards.md, bug 38); (2) only blocks that were verified or just written are inserted; (3)
+//! the weight of all blocks and pages stays within the capacity, at all times.
 //!
-//! A hit takes one shard's lock for reading, prefetches the block's head and clones one handle. The
-//! same calls give the same hits in every run. Callers see [`BlockCache`] only, so that the cache
-//! behind it (`blocks`) can be replaced.
+//! The same calls give the same hits in every run. Callers see [`BlockCache`] and [`TableBlocks`]
+//! only.
 
 use crate::base::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::base::buf::{Buf, HANDLE_BYTES, Room};
+use crate::base::buf::{Buf, Room};
+use crate::base::frame::FRAME_BYTES;
 use crate::base::ids::TableUid;
 use crate::base::memory::{Accountant, Category};
-use crate::base::prefetch::prefetch_lines;
 
 mod blocks;
 mod counters;
+mod directory;
+mod ghosts;
 #[cfg(feature = "sim")]
 mod lru;
+mod queue;
+#[cfg(feature = "sim")]
+mod raced;
+mod registry;
 pub(crate) mod row;
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
+mod shard;
+#[cfg(test)]
+mod shard_tests;
 mod shards;
+#[cfg(feature = "sim")]
+mod trace;
 
 use blocks::Blocks;
 pub use blocks::Eviction;
 use counters::LookupCounters;
 pub(crate) use counters::Purpose;
-use shards::{ACCOUNT_EVERY, LINK_BYTES};
+use directory::Directory;
+#[cfg(feature = "sim")]
+pub use raced::{RacedCache, RacedTable};
+use registry::Registry;
+use shards::ACCOUNT_EVERY;
+#[cfg(feature = "sim")]
+use trace::Trace;
+#[cfg(feature = "sim")]
+pub use trace::{CacheCall, CacheObserver, CacheOp};
 
 /// Counters of the cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,50 +72,18 @@ pub(crate) struct CacheCounters {
     pub(crate) unread: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct BlockKey {
-    uid: TableUid,
-    ordinal: u32,
+/// Memory of a cached block besides its bytes and its part of a page of the directory: frame, entry
+/// in the queues, ghosts, and the header of the allocator.
+const BLOCK_OVERHEAD_BYTES: u64 =
+    (FRAME_BYTES + queue::ENTRY_BYTES + ghosts::GHOST_BYTES + 16) as u64;
+
+/// What a block of `memory_bytes` takes of the capacity.
+fn weight(memory_bytes: usize) -> u64 {
+    memory_bytes as u64 + BLOCK_OVERHEAD_BYTES
 }
-
-/// Memory of a cached block besides its bytes: the slot (key, handle, links), its share of the hash
-/// table and of the ghosts, and the reference-counted handle with its allocation. 48 + 21 * 1.5 +
-/// 80, rounded up.
-const BLOCK_OVERHEAD_BYTES: u64 = 160;
-
-const _: () = assert!(size_of::<BlockKey>() + size_of::<Cached>() + LINK_BYTES <= 48);
-const _: () = assert!(HANDLE_BYTES <= 64);
 
 /// Turnovers of the cache in one period of the marks' time.
 const PERIOD_TURNOVERS: u64 = 2;
-
-/// Cache lines at the beginning of a block that every hit prefetches: header and columns of a block
-/// of 4 KiB with about 35 entries (docs/format/block.md). A search reads them first, one after the
-/// other; in longer columns it touches few lines.
-const HEAD_LINES: usize = 9;
-
-/// A block in the cache. A hit clones it: the clone prefetches the block's head before it waits for
-/// the reference count, which lies elsewhere.
-struct Cached {
-    buf: Buf,
-    /// Address of the block's bytes.
-    start: usize,
-}
-
-impl From<Buf> for Cached {
-    fn from(buf: Buf) -> Self {
-        Self { start: buf.bytes().as_ptr().addr(), buf }
-    }
-}
-
-impl Clone for Cached {
-    #[inline]
-    fn clone(&self) -> Self {
-        debug_assert_eq!(self.start, self.buf.bytes().as_ptr().addr(), "a cached block moved");
-        prefetch_lines(std::ptr::without_provenance(self.start), HEAD_LINES);
-        Self { buf: self.buf.clone(), start: self.start }
-    }
-}
 
 /// Fraction of the cache's high-water mark lost to allocator fragmentation: 1/16 (measured: 11 to
 /// 14 MiB of 117 with glibc).
@@ -105,6 +97,7 @@ struct Period(AtomicU64);
 /// Caches blocks up to a number of bytes. Shared between all tables of a store.
 pub(crate) struct BlockCache {
     blocks: Blocks,
+    tables: Arc<Registry>,
     lookups: LookupCounters,
     inserts: AtomicU64,
     /// Bytes that came in so far, and how many of them end the period.
@@ -116,13 +109,15 @@ pub(crate) struct BlockCache {
     accountant: Option<Arc<Accountant>>,
     /// What the cache has held and now has not: memory for its next blocks.
     room: Room,
+    #[cfg(feature = "sim")]
+    trace: Trace,
 }
 
 impl BlockCache {
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing.
     #[cfg(test)]
     pub(crate) fn new(capacity_bytes: u64) -> Self {
-        Self::build(capacity_bytes, Eviction::ClockPro, None)
+        Self::build(capacity_bytes, Eviction::S3Fifo, None)
     }
 
     /// A cache for `capacity_bytes` of blocks, overhead included. 0 holds nothing. Reports its size
@@ -139,6 +134,7 @@ impl BlockCache {
     fn build(capacity_bytes: u64, eviction: Eviction, accountant: Option<Arc<Accountant>>) -> Self {
         Self {
             blocks: Blocks::new(capacity_bytes, eviction),
+            tables: Arc::default(),
             lookups: LookupCounters::default(),
             inserts: AtomicU64::new(0),
             inserted_bytes: AtomicU64::new(0),
@@ -147,42 +143,36 @@ impl BlockCache {
             bytes_peak: AtomicU64::new(0),
             accountant,
             room: Room::default(),
+            #[cfg(feature = "sim")]
+            trace: Trace::default(),
         }
     }
 
-    /// The block, if it is cached. Counts a hit or a miss and, for the foreground, makes the block
-    /// hotter.
-    #[inline]
-    pub(crate) fn get(&self, uid: TableUid, ordinal: u32, purpose: Purpose) -> Option<Buf> {
-        let key = BlockKey { uid, ordinal };
-        let found = match purpose {
-            Purpose::Foreground => self.blocks.get(&key),
-            Purpose::Background => self.blocks.peek(&key),
-        };
-        self.lookups.count(purpose, found.is_some());
-        found
+    /// The cache, whose calls are told to `observer`.
+    #[cfg(feature = "sim")]
+    pub(crate) fn observed_by(mut self, observer: Option<CacheObserver>) -> Self {
+        self.trace = Trace::new(observer);
+        self
     }
 
-    /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
-    /// later.
-    #[inline]
-    pub(crate) fn probe(&self, uid: TableUid, ordinal: u32) -> Option<Buf> {
-        let found = self.blocks.get(&BlockKey { uid, ordinal })?;
-        self.lookups.count(Purpose::Foreground, true);
-        Some(found)
+    /// The blocks of a table.
+    pub(crate) fn table(self: &Arc<Self>, uid: TableUid) -> TableBlocks {
+        TableBlocks { cache: Arc::clone(self), directory: self.directory(uid) }
     }
 
-    /// Whether the block is cached. Neither counts nor makes the block hotter.
-    pub(crate) fn contains(&self, uid: TableUid, ordinal: u32) -> bool {
-        self.blocks.contains(&BlockKey { uid, ordinal })
+    fn directory(&self, uid: TableUid) -> Arc<Directory> {
+        self.tables.directory(uid, self.accountant.as_ref())
     }
 
-    /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
-    /// than a shard.
-    pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
-        debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of table {uid} is empty");
-        let bytes = buf.memory_bytes() as u64 + BLOCK_OVERHEAD_BYTES;
-        self.blocks.insert(BlockKey { uid, ordinal }, buf);
+    fn put(&self, directory: &Arc<Directory>, ordinal: u32, buf: Buf, is_used: bool) {
+        debug_assert!(!buf.bytes().is_empty(), "block {ordinal} of {} is empty", directory.uid);
+        #[cfg(feature = "sim")]
+        {
+            let op = if is_used { CacheOp::HandOver } else { CacheOp::Insert };
+            self.trace.note(op, directory.uid, ordinal, buf.memory_bytes());
+        }
+        let bytes = weight(buf.memory_bytes());
+        self.blocks.insert(directory, ordinal, buf, is_used);
         let inserted_bytes = self.inserted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if inserted_bytes >= self.period_ends_at.load(Ordering::Relaxed) {
             self.end_period(inserted_bytes);
@@ -193,12 +183,17 @@ impl BlockCache {
         }
     }
 
+    /// Offers a block that was just written, whose table is not open yet; else as
+    /// [`TableBlocks::insert`].
+    pub(crate) fn insert(&self, uid: TableUid, ordinal: u32, buf: Buf) {
+        self.put(&self.directory(uid), ordinal, buf, false);
+    }
+
     /// As [`insert`](Self::insert), for a block that takes the place of others in a merge: nobody
     /// can read it before its table is published, so it counts as read once already. A newcomer to
     /// a full cache would share a small part of it with all others of the job.
     pub(crate) fn hand_over(&self, uid: TableUid, ordinal: u32, buf: Buf) {
-        self.insert(uid, ordinal, buf);
-        self.blocks.get(&BlockKey { uid, ordinal });
+        self.put(&self.directory(uid), ordinal, buf, true);
     }
 
     /// The period of the cache, which marks of read entries belong to.
@@ -214,18 +209,16 @@ impl BlockCache {
 
     /// Erases one block, if it is cached.
     pub(crate) fn erase(&self, uid: TableUid, ordinal: u32) {
-        self.blocks.remove(&BlockKey { uid, ordinal });
+        #[cfg(feature = "sim")]
+        self.trace.note(CacheOp::Erase, uid, ordinal, 0);
+        self.blocks.erase(&self.directory(uid), ordinal);
     }
 
-    /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks).
+    /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks / 16).
     pub(crate) fn erase_table(&self, uid: TableUid, blocks: u32) {
-        for ordinal in 0..blocks {
-            let key = BlockKey { uid, ordinal };
-            // A read lock rules out most ordinals before the write lock is taken.
-            if self.blocks.contains(&key) {
-                self.blocks.remove(&key);
-            }
-        }
+        #[cfg(feature = "sim")]
+        self.trace.note(CacheOp::EraseTable, uid, blocks, 0);
+        self.blocks.erase_table(&self.directory(uid), blocks);
         self.account();
     }
 
@@ -275,11 +268,91 @@ impl BlockCache {
     }
 }
 
+/// The blocks of one table in its cache.
+pub(crate) struct TableBlocks {
+    cache: Arc<BlockCache>,
+    directory: Arc<Directory>,
+}
+
+impl TableBlocks {
+    /// The cache.
+    pub(crate) fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// The block, if it is cached. Counts a hit or a miss and, for the foreground, makes the block
+    /// hotter. A hit takes no lock and allocates nothing.
+    #[inline]
+    pub(crate) fn get(&self, ordinal: u32, purpose: Purpose) -> Option<Buf> {
+        let (blocks, directory) = (&self.cache.blocks, &*self.directory);
+        let found = match purpose {
+            Purpose::Foreground => blocks.get(directory, ordinal),
+            Purpose::Background => blocks.peek(directory, ordinal),
+        };
+        self.cache.lookups.count(purpose, found.is_some());
+        #[cfg(feature = "sim")]
+        self.note_lookup(purpose, ordinal, found.as_ref());
+        found
+    }
+
+    /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
+    /// later.
+    #[inline]
+    pub(crate) fn probe(&self, ordinal: u32) -> Option<Buf> {
+        let found = self.cache.blocks.get(&self.directory, ordinal)?;
+        self.cache.lookups.count(Purpose::Foreground, true);
+        #[cfg(feature = "sim")]
+        self.note_lookup(Purpose::Foreground, ordinal, Some(&found));
+        Some(found)
+    }
+
+    /// Whether the block is cached. Neither counts nor makes the block hotter.
+    pub(crate) fn contains(&self, ordinal: u32) -> bool {
+        self.cache.blocks.contains(&self.directory, ordinal)
+    }
+
+    /// Blocks that are cached, counted as they come and leave. `None` under a rule of experiments.
+    pub(crate) fn count(&self) -> Option<u64> {
+        self.cache.blocks.count(&self.directory)
+    }
+
+    /// Offers a verified block. The cache may evict others for it, or refuse it if it is larger
+    /// than a shard. A block that is cached already stays instead.
+    pub(crate) fn insert(&self, ordinal: u32, buf: Buf) {
+        self.cache.put(&self.directory, ordinal, buf, false);
+    }
+
+    #[cfg(feature = "sim")]
+    fn note_lookup(&self, purpose: Purpose, ordinal: u32, found: Option<&Buf>) {
+        let op = match purpose {
+            Purpose::Foreground => CacheOp::Get,
+            Purpose::Background => CacheOp::Peek,
+        };
+        let bytes = found.map_or(0, Buf::memory_bytes);
+        self.cache.trace.note(op, self.directory.uid, ordinal, bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::heat::Heat;
     use crate::base::ids::uid;
+
+    /// As callers of tables ask, by uid.
+    impl BlockCache {
+        fn get(self: &Arc<Self>, uid: TableUid, ordinal: u32, purpose: Purpose) -> Option<Buf> {
+            self.table(uid).get(ordinal, purpose)
+        }
+
+        fn contains(self: &Arc<Self>, uid: TableUid, ordinal: u32) -> bool {
+            self.table(uid).contains(ordinal)
+        }
+    }
+
+    fn new(capacity_bytes: u64) -> Arc<BlockCache> {
+        Arc::new(BlockCache::new(capacity_bytes))
+    }
 
     fn block(bytes: usize) -> Buf {
         Buf::unfilled(bytes)
@@ -287,7 +360,7 @@ mod tests {
 
     #[test]
     fn hits_and_misses_are_counted_by_purpose() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = new(1 << 20);
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_none());
         cache.insert(uid(1), 0, block(100));
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
@@ -305,6 +378,7 @@ mod tests {
         let accountant = Accountant::new(1 << 30);
         let eviction = Eviction::default();
         let cache = BlockCache::with_accountant(64 << 10, eviction, Arc::clone(&accountant));
+        let cache = Arc::new(cache);
         for ordinal in 0..1000 {
             cache.insert(uid(u64::from(ordinal) % 2), ordinal, block(1000));
             assert!(cache.bytes() <= 64 << 10);
@@ -327,7 +401,7 @@ mod tests {
     /// handed over and leave before anybody has read them are counted.
     #[test]
     fn periods_end_and_unread_blocks_are_counted() {
-        let cache = BlockCache::new(64 << 10);
+        let cache = new(64 << 10);
         let turnovers = |n: u64| n * (64 << 10) / (1024 + BLOCK_OVERHEAD_BYTES);
         let period = turnovers(PERIOD_TURNOVERS);
         for ordinal in 0..period as u32 - 1 {
@@ -360,7 +434,7 @@ mod tests {
     /// read.
     #[test]
     fn handed_over_blocks_are_no_newcomers() {
-        let cache = BlockCache::new(256 << 10);
+        let cache = new(256 << 10);
         for ordinal in 0..400 {
             cache.insert(uid(1), ordinal, block(1024));
             cache.get(uid(1), ordinal, Purpose::Foreground);
@@ -380,7 +454,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_block_leaves() {
         let accountant = Accountant::new(1 << 30);
-        let cache = BlockCache::with_accountant(300, Eviction::Lru, accountant);
+        let cache = Arc::new(BlockCache::with_accountant(300, Eviction::Lru, accountant));
         (0..3).for_each(|ordinal| cache.insert(uid(1), ordinal, block(100)));
         assert_eq!((cache.bytes(), cache.capacity()), (300, 300));
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
@@ -395,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_cache_of_nothing_holds_nothing() {
-        let cache = BlockCache::new(0);
+        let cache = new(0);
         cache.insert(uid(1), 0, block(10));
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_none());
         assert_eq!(cache.bytes(), 0);
@@ -404,7 +478,7 @@ mod tests {
     /// A handle keeps its block after the cache has dropped it.
     #[test]
     fn blocks_in_use_outlive_the_cache() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = new(1 << 20);
         cache.insert(uid(1), 0, Buf::from(&b"abc"[..]));
         let held = cache.get(uid(1), 0, Purpose::Foreground).unwrap();
         cache.erase_table(uid(1), 1);

@@ -101,6 +101,8 @@ pub struct Builder {
     pub(crate) device: Option<Arc<dyn crate::device::Dir>>,
     pub(crate) seed: Option<u64>,
     pub(crate) eviction: crate::cache::Eviction,
+    #[cfg(feature = "sim")]
+    pub(crate) cache_observer: Option<crate::cache::CacheObserver>,
 }
 
 macro_rules! setters {
@@ -186,6 +188,13 @@ impl Builder {
         self
     }
 
+    /// Tells `observer` of every call of the block cache. For experiments.
+    #[cfg(feature = "sim")]
+    pub fn cache_observer(mut self, observer: crate::cache::CacheObserver) -> Self {
+        self.cache_observer = Some(observer);
+        self
+    }
+
     /// Opens the store: creates it or recovers it, and starts its background threads.
     ///
     /// # Errors
@@ -237,6 +246,8 @@ impl Db {
             device: None,
             seed: None,
             eviction: crate::cache::Eviction::default(),
+            #[cfg(feature = "sim")]
+            cache_observer: None,
         }
     }
 

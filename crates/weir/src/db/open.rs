@@ -83,6 +83,8 @@ fn open_found(builder: Builder) -> Result<Db> {
     let accountant = Accountant::new(options.memory_budget);
     let cache_bytes = options.block_cache_bytes.unwrap_or(options.common_budget() / 2);
     let cache = BlockCache::with_accountant(cache_bytes, builder.eviction, Arc::clone(&accountant));
+    #[cfg(feature = "sim")]
+    let cache = cache.observed_by(builder.cache_observer.clone());
     let cache = Arc::new(cache);
     let tables_max = options.open_files_max.or_else(|| storage.open_tables_max());
     let tables = TableCache::new(tables_max.unwrap_or(usize::MAX));

@@ -367,7 +367,7 @@ impl Cursor for TableCursor {
         // An error here occurs again in the seek.
         let Ok(pinned) = self.pinned() else { return };
         let opened = &*self.opened.insert(pinned);
-        if self.table.cache().is_none() {
+        if self.table.blocks().is_none() {
             return;
         }
         let block = opened.index.find(key, seq).unwrap_or(0);

@@ -72,38 +72,38 @@ impl Table {
     /// Block `block`, if it is cached. Counts a hit or a miss.
     #[inline]
     pub(super) fn cached(&self, block: usize, purpose: Purpose) -> Option<Block> {
-        let buf = self.cache()?.get(self.meta().uid, ordinal_of(block), purpose)?;
+        let buf = self.blocks()?.get(ordinal_of(block), purpose)?;
         Block::from_cache(buf)
     }
 
     /// Marks entries of a cached block as read: [`heat::mark`](crate::base::heat::mark).
     #[inline]
     pub(super) fn touch(&self, buf: &Buf, marks: u64) {
-        if let Some(cache) = self.cache() {
-            buf.touch(marks, cache.period());
+        if let Some(blocks) = self.blocks() {
+            buf.touch(marks, blocks.cache().period());
         }
     }
 
     /// The marks of the entries of a cached block.
     pub(super) fn heat(&self, buf: &Buf) -> Heat {
-        self.cache().map_or(Heat::COLD, |cache| buf.heat(cache.period()))
+        self.blocks().map_or(Heat::COLD, |blocks| buf.heat(blocks.cache().period()))
     }
 
     /// Block `block`, if it is cached, for the hint before a seek: a miss is not counted.
     #[inline]
     pub(super) fn staged(&self, block: usize) -> Option<Buf> {
-        self.cache()?.probe(self.meta().uid, ordinal_of(block))
+        self.blocks()?.probe(ordinal_of(block))
     }
 
     /// Whether a block is cached. Neither counts nor makes it hotter.
     pub(super) fn is_cached(&self, block: usize) -> bool {
-        self.cache().is_some_and(|cache| cache.contains(self.meta().uid, ordinal_of(block)))
+        self.blocks().is_some_and(|blocks| blocks.contains(ordinal_of(block)))
     }
 
     /// Whether a block that may hold a key of `[first, last]` is cached. Reads nothing: false for a
     /// table that is not open.
     pub(crate) fn is_cached_between(&self, first: &[u8], last: &[u8]) -> bool {
-        let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return false };
+        let (Some(_), Some(opened)) = (self.blocks(), self.slot().pin()) else { return false };
         let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
         let Some(end) = opened.index.find(last, 0) else { return false };
         (start..=end).any(|block| self.is_cached(block))
@@ -118,7 +118,7 @@ impl Table {
         last: &[u8],
         samples: usize,
     ) -> (usize, usize) {
-        let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return (0, 0) };
+        let (Some(_), Some(opened)) = (self.blocks(), self.slot().pin()) else { return (0, 0) };
         let start = opened.index.find(first, SEQ_MAX).unwrap_or(0);
         let Some(end) = opened.index.find(last, 0) else { return (0, 0) };
         let blocks = (end + 1).saturating_sub(start);
@@ -130,10 +130,8 @@ impl Table {
     #[cold]
     fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<Block> {
         let extent = opened.index.extent(block);
-        let mut stored = Buf::unfilled(extent.bytes);
-        if let Some(bytes) = stored.get_mut() {
-            self.read_exact_at(bytes, extent.offset)?;
-        }
+        let read = |bytes: &mut [u8]| self.read_exact_at(bytes, extent.offset);
+        let stored = Buf::written(extent.bytes, read)?;
         self.take_read(opened, (block, extent), stored, fill_cache)
     }
 
@@ -146,8 +144,8 @@ impl Table {
         fill_cache: bool,
     ) -> Result<Block> {
         let read = self.verified(opened, (block, extent), stored)?;
-        if fill_cache && let Some(cache) = self.cache() {
-            cache.insert(self.meta().uid, ordinal_of(block), read.buf.clone());
+        if fill_cache && let Some(blocks) = self.blocks() {
+            blocks.insert(ordinal_of(block), read.buf.clone());
         }
         Ok(read)
     }

@@ -17,7 +17,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-use crate::base::buf::Buf;
+use crate::base::buf::{BLOCK_BYTES_MAX, Buf};
 use crate::base::checksum;
 use crate::base::coding::{Reader, put_u16, put_u32, put_u64};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -453,16 +453,19 @@ impl BlockPlace<'_> {
         if u64::from(raw_len) > self.raw_bytes_max {
             return Err(self.damaged("claims to be larger than all of its table"));
         }
-        let mut buf = Buf::unfilled(raw_len as usize);
-        let out = buf.get_mut().ok_or_else(|| self.damaged("is shared before it is read"))?;
-        let complete = match code {
-            COMPRESSION_LZ4 => lz4_decompress(compressed, out)?,
-            COMPRESSION_ZSTD => zstd_decompress(compressed, out)?,
-            _ => return Err(self.unknown("is compressed in a way that this version does not know")),
-        };
-        if !complete {
-            return Err(self.damaged("cannot be decompressed"));
+        if raw_len as usize > BLOCK_BYTES_MAX {
+            return Err(self.damaged("claims to be larger than any block"));
         }
-        Ok(buf)
+        Buf::written(raw_len as usize, |out| {
+            let complete = match code {
+                COMPRESSION_LZ4 => lz4_decompress(compressed, out)?,
+                COMPRESSION_ZSTD => zstd_decompress(compressed, out)?,
+                _ => {
+                    let what = "is compressed in a way that this version does not know";
+                    return Err(self.unknown(what));
+                }
+            };
+            if complete { Ok(()) } else { Err(self.damaged("cannot be decompressed")) }
+        })
     }
 }

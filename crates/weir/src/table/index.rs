@@ -17,6 +17,7 @@
 
 use std::cmp::Ordering;
 
+use crate::base::buf::BLOCK_BYTES_MAX;
 use crate::base::coding::to_usize;
 use crate::base::key::{self, SEQ_MAX, Seq};
 use crate::base::pages::PageVec;
@@ -120,6 +121,9 @@ impl Index {
             let (next_key_end, continued) = self.key_end(b);
             if end <= block_end || end > data_bytes {
                 return Err("has blocks out of place");
+            }
+            if end - block_end > BLOCK_BYTES_MAX as u64 {
+                return Err("has a block of 4 GiB or more");
             }
             let seq_bytes = if continued { SEQ_BYTES as u64 } else { 0 };
             if next_key_end < key_end + seq_bytes || next_key_end > heap_bytes {

@@ -8,8 +8,8 @@
 //! description, so that opening detects another file under this name; (3) no answer is given after
 //! an error: a damaged block is an error for every key that it may hold; (4) a hit holds the block
 //! that it points into (H32); (5) the slot's file is borrowed for one read at a time. Locks: the
-//! slot's lock is held while the tail is read; a lookup in an open table locks one shard of the
-//! cache only.
+//! slot's lock is held while the tail is read; a lookup in an open table locks nothing if
+//! its block is cached.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
@@ -24,7 +24,7 @@ use crate::base::key::{KeyRange, SEQ_MAX, compare};
 use crate::base::memory::{Accountant, Category, Charge};
 use crate::base::pages::PageVec;
 use crate::base::table_meta::TableMeta;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, TableBlocks};
 use crate::filter;
 use crate::storage::{Advice, Storage, TableSource};
 use crate::table::format::{
@@ -40,7 +40,8 @@ const UNKNOWN: u32 = u32::MAX;
 pub(crate) struct Table {
     meta: Arc<TableMeta>,
     storage: Arc<dyn Storage>,
-    cache: Option<Arc<BlockCache>>,
+    /// Its blocks in the cache.
+    blocks: Option<TableBlocks>,
     /// `None`: unknown, so the filter is neither used nor checked.
     hash_seed: Option<u64>,
     accountant: Option<Arc<Accountant>>,
@@ -141,10 +142,11 @@ impl Table {
         hash_seed: u64,
         TableMemory { cache, accountant, tables }: TableMemory,
     ) -> Arc<Self> {
+        let meta = meta.into();
         Arc::new_cyclic(|this| Self {
-            meta: meta.into(),
+            blocks: cache.map(|cache| cache.table(meta.uid)),
+            meta,
             storage,
-            cache,
             hash_seed: Some(hash_seed),
             accountant,
             tables,
@@ -161,7 +163,7 @@ impl Table {
         Arc::new_cyclic(|this| Self {
             meta,
             storage,
-            cache: None,
+            blocks: None,
             hash_seed: None,
             accountant: None,
             tables: None,
@@ -195,20 +197,25 @@ impl Table {
     }
 
     /// The part of its blocks over these key ranges, ascending, that is cached; 0 without a cache
-    /// or a block. Looks at every block if there are at most `sample`, at so many of more. Without
-    /// the index in memory, which none reads for this, those of the whole table stand for them.
+    /// or a block. Of the whole table the cache knows it; of parts it looks at every block if there
+    /// are at most `sample`, at so many of more. Without the index in memory, which none reads for
+    /// this, those of the whole table stand for them.
     pub(crate) fn residency(&self, parts: &[KeyRange], sample: u32) -> f32 {
-        let Some(cache) = self.cache() else { return 0.0 };
+        let Some(held) = self.blocks() else { return 0.0 };
         let ranges = self.blocks_over(parts);
         let blocks: u64 = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
         let sample = blocks.min(u64::from(sample));
         // In steps of the same length, the first half a step from the start.
         let is_cached = |i: &u64| {
             let block = nth_block(&ranges, (2 * i + 1) * blocks / (2 * sample));
-            block.is_some_and(|block| cache.contains(self.meta.uid, block))
+            block.is_some_and(|block| held.contains(block))
         };
-        let cached = (0..sample).filter(is_cached).count();
-        let residency = cached as f32 / sample.max(1) as f32;
+        let counted = held.count().filter(|_| blocks == u64::from(self.meta.blocks));
+        let (cached, of) = match counted {
+            Some(cached) => (cached, blocks),
+            None => ((0..sample).filter(is_cached).count() as u64, sample),
+        };
+        let residency = cached as f32 / of.max(1) as f32;
         self.residency.store(residency.to_bits(), Ordering::Relaxed);
         residency
     }
@@ -245,9 +252,10 @@ impl Table {
         self.meta.blocks
     }
 
-    /// The block cache, if the table has one. Searched in `fetch` only.
-    pub(super) fn cache(&self) -> Option<&BlockCache> {
-        self.cache.as_deref()
+    /// Its blocks in the cache, if it has one. Searched in `fetch` only.
+    #[inline]
+    pub(super) fn blocks(&self) -> Option<&TableBlocks> {
+        self.blocks.as_ref()
     }
 
     /// The accountant of the memory of this table and its cursors.

@@ -190,7 +190,7 @@ fn cursor_speed() {
         let batches = entries.len() / BATCH;
         for (what, fill_cache) in [("cached", true), ("uncached", false)] {
             if !fill_cache {
-                table.cache().unwrap().erase_table(uid(1), table.block_count());
+                table.blocks().unwrap().cache().erase_table(uid(1), table.block_count());
             }
             let mut cursor = table.cursor(scan_options(fill_cache, ReadAhead::Scan));
             cursor.seek_to_first();
