@@ -6,7 +6,7 @@
 //! holds another block by now, and finds that out, instead of being kept from it by a lock. A hit
 //! of the block cache is that ([`Link::take`]).
 //!
-//! Not here: the memory of blocks (`buf`), which block is linked where (`cache`).
+//! Not here: the memory of blocks (`slabs`, `buf`), which block is linked where (`cache`).
 //!
 //! Invariants:
 //! 1. A frame in use counts its handles; a free one counts [`FREE`] more. Who counts it down to 0
@@ -26,7 +26,7 @@
 //! Valois: "Lock-free linked lists using compare-and-swap", PODC 1995.
 
 use std::cell::RefCell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicPtr as PlainPtr;
 use std::sync::atomic::AtomicU32 as PlainU32;
 use std::sync::atomic::AtomicU64 as PlainU64;
@@ -35,6 +35,7 @@ use crate::base::atomic::{AtomicU32, Ordering};
 use crate::base::heat::HeatCell;
 use crate::base::pointer::Pointer;
 use crate::base::prefetch::prefetch_lines;
+use crate::base::slabs::Piece;
 
 /// More than all handles.
 const FREE: u32 = 1 << 31;
@@ -98,33 +99,31 @@ impl Frame {
     fn bytes(&self) -> &[u8] {
         let start = self.start.load(Ordering::Relaxed);
         let len = self.len.load(Ordering::Relaxed) as usize;
-        // SAFETY: `start` and `len` are those of a `Vec` that `set_memory` took apart; they do not
+        // SAFETY: `start` is that of a piece of memory, initialised, of at least `len` bytes, which
+        // `set_memory` checked; they do not
         // change as long as the handle exists through which this is called (invariant 3), and the
         // bytes are freed after the last one (invariant 1).
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     /// Gives the frame its bytes. Requires: it has no bytes, and one owner.
-    fn set_memory(&self, memory: Vec<u8>) {
+    fn set_memory(&self, memory: Piece, len: usize) {
         let fits = |number: usize| u32::try_from(number).ok();
-        let (len, capacity) = (fits(memory.len()), fits(memory.capacity()));
-        let (Some(len), Some(capacity)) = (len, capacity) else {
-            panic!("a block of {} bytes, in memory of {}", memory.len(), memory.capacity());
+        let (Some(len), Some(capacity)) = (fits(len), fits(memory.bytes())) else {
+            panic!("a block of {len} bytes, in memory of {}", memory.bytes());
         };
-        let mut memory = std::mem::ManuallyDrop::new(memory);
-        self.start.store(memory.as_mut_ptr(), Ordering::Relaxed);
+        assert!(len <= capacity, "a block of {len} bytes, in memory of {capacity}");
+        self.start.store(memory.start().as_ptr(), Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
     /// Takes the bytes out. Requires: it has bytes, and one owner.
-    fn take_memory(&self) -> Vec<u8> {
+    fn take_memory(&self) -> Piece {
         let start = self.start.swap(ptr::null_mut(), Ordering::Relaxed);
-        let (len, capacity) = (&self.len, &self.capacity);
-        let (len, capacity) = (len.load(Ordering::Relaxed), capacity.load(Ordering::Relaxed));
-        assert!(!start.is_null(), "a frame is freed twice");
-        // SAFETY: these are the parts of the `Vec` of `set_memory`, and the pointer was taken away.
-        unsafe { Vec::from_raw_parts(start, len as usize, capacity as usize) }
+        let Some(start) = NonNull::new(start) else { panic!("a frame is freed twice") };
+        // SAFETY: these are the parts of the piece of `set_memory`, and the pointer was taken away.
+        unsafe { Piece::from_parts(start, self.capacity.load(Ordering::Relaxed) as usize) }
     }
 
     /// Counts one handle down; the last one frees the frame.
@@ -151,10 +150,10 @@ impl Frame {
 pub(crate) struct Handle(&'static Frame);
 
 impl Handle {
-    /// The only handle of a frame with `memory`, which no cache links.
-    pub(crate) fn new(memory: Vec<u8>, heat: HeatCell) -> Self {
+    /// The only handle of a frame with `len` bytes in `memory`, which no cache links.
+    pub(crate) fn new((memory, len): (Piece, usize), heat: HeatCell) -> Self {
         let frame = take_free();
-        frame.set_memory(memory);
+        frame.set_memory(memory, len);
         frame.unname();
         frame.heat.set(&heat);
         // Others may have counted themselves, and take that back.
@@ -188,9 +187,8 @@ impl Handle {
             return false;
         }
         let mut memory = self.0.take_memory();
-        memory.clear();
-        memory.extend_from_slice(content);
-        self.0.set_memory(memory);
+        memory.as_mut()[..content.len()].copy_from_slice(content);
+        self.0.set_memory(memory, content.len());
         self.0.unname();
         self.0.heat.set(&HeatCell::default());
         true
@@ -200,7 +198,7 @@ impl Handle {
     pub(crate) fn copy(&self) -> Self {
         let heat = HeatCell::default();
         heat.set(&self.0.heat);
-        Self::new(self.bytes().to_vec(), heat)
+        Self::new(crate::base::buf::filled(self.bytes()), heat)
     }
 
     /// The frame, for the cache.

@@ -22,8 +22,7 @@ pub(crate) enum Category {
     Pinned = 4,
     /// Cached rows.
     RowCache = 5,
-    /// Memory evicted from the block cache but still held by the allocator, plus fragmentation. An
-    /// upper bound. Nothing else may use it: the cache grows back into it.
+    /// Memory between cached blocks: what their slabs have and no block uses.
     Retained = 6,
     /// Memory of flushed memtables, kept for the next ones.
     SpareMemtables = 7,

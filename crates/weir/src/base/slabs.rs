@@ -398,8 +398,7 @@ mod tests {
             } else {
                 let (slot, size, mark) = held.swap_remove(random(held.len()));
                 // SAFETY: as above.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts(slot.as_ptr(), slot_bytes(size)) };
+                let bytes = unsafe { std::slice::from_raw_parts(slot.as_ptr(), slot_bytes(size)) };
                 assert!(bytes.iter().all(|&byte| byte == mark), "another block wrote here");
                 slabs.give_back(slot.as_ptr().addr());
             }
