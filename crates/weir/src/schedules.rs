@@ -7,8 +7,11 @@
 //! What is explored: list and index of the memtable; the visible sequence number; tickets and the
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
 //! the row cache; what stops writers and lets them go on; lookups beside a drop; tables that are
-//! closed under lookups; blocks that leave a cache under a hit (`cache::schedules`). Facts about order are kept in plain atomics beside the store: what was
-//! acknowledged before a read began must be seen by it, and what had not begun must not.
+//! closed under lookups; blocks that leave a cache under a hit (`cache`). Facts about order are
+//! kept in plain atomics beside the store: what was acknowledged before a read began must be seen
+//! by it, and what had not begun must not.
+
+mod cache;
 
 use crate::base::ids::level;
 use std::sync::Arc;
@@ -38,7 +41,7 @@ const RUNS: u64 = 12;
 const WEIGHERS: usize = 6;
 
 /// Runs `body` under many seeds, with switches from rare to at every operation.
-pub(crate) fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
+fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
     let seeds = std::env::var("WEIR_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
     let body = Arc::new(body);
     for seed in 0..seeds {
@@ -54,7 +57,7 @@ pub(crate) fn explore(body: impl Fn(Prng) + Send + Sync + 'static) {
 }
 
 /// Starts an actor; a panic in it ends the simulation.
-pub(crate) fn actor(name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
+fn actor(name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
     spawn(name, body).expect("an actor can be started")
 }
 

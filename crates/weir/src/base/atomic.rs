@@ -2,13 +2,12 @@
 //! (feature `schedules`) the same with a switch point before each operation.
 //!
 //! All state that threads share without a lock uses these: links and index pages of a memtable, the
-//! visible sequence number, the marks of a tree, row-cache generations, the open parts of a table, the
-//! blocks of a cache.
-//! `schedules` then runs the real code in simulation and can switch threads between any two
-//! operations. It explores interleavings, not the weaker orders that a processor may show:
-//! ThreadSanitizer (`.ci/long tsan`) checks that Acquire and Release stand where they must, except
-//! for memory that the last holder of an `Arc` frees: those reports are suppressed, and the
-//! standard library is trusted.
+//! visible sequence number, the marks of a tree, row-cache generations, the open parts of a table,
+//! the blocks of a cache. `schedules` then runs the real code in simulation and can switch threads
+//! between any two operations. It explores interleavings, not the weaker orders that a processor
+//! may show: ThreadSanitizer (`.ci/long tsan`) checks that Acquire and Release stand where they
+//! must, except for memory that the last holder of an `Arc` frees: those reports are suppressed,
+//! and the standard library is trusted.
 //!
 //! A lock held across these operations must be known to the simulation, or an actor that waits for
 //! it keeps the baton: [`LeafMutex`] is such a lock there, and parking_lot's in ordinary builds.

@@ -226,6 +226,12 @@ impl Drop for Handle {
 
 /// What the cache keeps in a frame.
 impl Frame {
+    /// Whether it was claimed for this block last.
+    #[inline]
+    fn holds(&self, uid: u64, ordinal: u32) -> bool {
+        self.uid.load(Ordering::Relaxed) == uid && self.ordinal.load(Ordering::Relaxed) == ordinal
+    }
+
     fn unname(&self) {
         self.uid.store(u64::MAX, Ordering::Relaxed);
         self.entry.store(NO_ENTRY, Ordering::Relaxed);
@@ -304,14 +310,17 @@ impl Link {
         prefetch_lines(frame.start.load(Ordering::Relaxed), lines);
         frame.count.fetch_add(1, Ordering::Acquire);
         let is_linked = self.0.get().is_some_and(|now| ptr::eq(now, frame));
-        if is_linked
-            && frame.uid.load(Ordering::Relaxed) == uid
-            && frame.ordinal.load(Ordering::Relaxed) == ordinal
-        {
+        if is_linked && frame.holds(uid, ordinal) {
             return Some(Handle(frame));
         }
         frame.release();
         None
+    }
+
+    /// Whether it is the link of block `ordinal` of table `uid`, as of now: takes no handle.
+    #[inline]
+    pub(crate) fn is_of(&self, uid: u64, ordinal: u32) -> bool {
+        self.0.get().is_some_and(|frame| frame.holds(uid, ordinal))
     }
 
     /// Names the frame of `handle`. Requires: the cache's lock, and that it names none.

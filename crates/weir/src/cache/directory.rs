@@ -97,7 +97,8 @@ impl Directory {
 
     /// Whether the block is cached.
     pub(super) fn contains(&self, ordinal: u32) -> bool {
-        self.take(ordinal, 0).is_some()
+        let page = self.page(ordinal);
+        page.is_some_and(|page| page.link(ordinal).is_of(self.uid.get(), ordinal))
     }
 
     /// The page of a block, if any of its blocks is cached.

@@ -37,8 +37,6 @@ mod queue;
 mod raced;
 mod registry;
 pub(crate) mod row;
-#[cfg(all(test, feature = "schedules"))]
-mod schedules;
 mod shard;
 #[cfg(test)]
 mod shard_tests;

@@ -1,8 +1,8 @@
 //! The directories of a cache's tables, by uid.
 //!
 //! A directory lives as long as its table, or a cached block of it: blocks are handed over before
-//! their table is opened, and stay until the reclaimer erases them. Invariant: at most one directory
-//! of a table is in use. Locks: a leaf.
+//! their table is opened, and stay until the reclaimer erases them. Invariant: at most one
+//! directory of a table is in use. Locks: a leaf.
 
 use std::collections::BTreeMap;
 use std::ptr;

@@ -1,13 +1,14 @@
-//! Hits beside evictions, explored: see the `schedules` of the crate.
+//! Hits of the block cache beside evictions, explored.
 
 use std::sync::Arc;
 
-use super::{BLOCK_OVERHEAD_BYTES, BlockCache, Purpose, TableBlocks, directory::PAGE_BYTES};
 use crate::base::buf::Buf;
 use crate::base::heat::Heat;
 use crate::base::ids::{TableUid, uid};
 use crate::base::prng::Prng;
-use crate::schedules::{actor, explore};
+use crate::cache::{BlockCache, Purpose, TableBlocks};
+
+use super::{actor, explore};
 
 /// Blocks of two pages, and one of a third.
 const ORDINALS: [u32; 4] = [0, 1, 16, 300];
@@ -18,8 +19,8 @@ const TABLES: u64 = 2;
 /// Bytes of a block.
 const BYTES: u64 = 64;
 
-/// Room for two blocks in two pages: most insertions evict.
-const CAPACITY: u64 = 2 * (BYTES + BLOCK_OVERHEAD_BYTES + PAGE_BYTES);
+/// Room for two blocks in two pages, of 312 bytes each: most insertions evict.
+const CAPACITY: u64 = 640;
 
 /// The content of a block says which one it is.
 fn content(cache: usize, table: u64, ordinal: u32) -> [u8; BYTES as usize] {
