@@ -127,8 +127,8 @@ impl std::hash::BuildHasher for FixedState {
 
 impl std::hash::Hasher for FixedHasher {
     fn finish(&self) -> u64 {
-        let x = (self.0 ^ self.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        x ^ x >> 32
+        let x = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        x ^ (x >> 32)
     }
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
@@ -138,7 +138,7 @@ impl std::hash::Hasher for FixedHasher {
     }
     fn write_u64(&mut self, value: u64) {
         let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 29;
+        self.0 = mixed ^ (mixed >> 29);
     }
 }
 

@@ -43,7 +43,7 @@ fn decode(bytes: &[u8; CALL_BYTES]) -> Option<CacheCall> {
         part.copy_from_slice(&bytes[at..at + 4]);
         u32::from_le_bytes(part)
     };
-    let uid = u64::from(number(1)) | u64::from(number(5)) << 32;
+    let uid = u64::from(number(1)) | (u64::from(number(5)) << 32);
     Some(CacheCall { op, uid, ordinal: number(9), bytes: number(13) })
 }
 
@@ -51,6 +51,7 @@ fn decode(bytes: &[u8; CALL_BYTES]) -> Option<CacheCall> {
 ///
 /// # Errors
 /// What is wrong with the file, as a text for people.
+#[expect(clippy::disallowed_methods, reason = "a file of the laboratory, not a store's")]
 pub fn read(path: &Path) -> Result<Vec<CacheCall>, String> {
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut file = BufReader::new(File::open(path).map_err(|e| named(&e))?);
@@ -68,6 +69,7 @@ pub fn read(path: &Path) -> Result<Vec<CacheCall>, String> {
 ///
 /// # Errors
 /// If the file cannot be made, as a text for people.
+#[expect(clippy::disallowed_methods, reason = "a file of the laboratory, not a store's")]
 pub fn observer(path: &Path, calls_max: u64) -> Result<CacheObserver, String> {
     let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let file = Mutex::new(BufWriter::with_capacity(1 << 20, file));

@@ -76,7 +76,7 @@ impl Ghosts {
 /// The group of a hash: by its upper bits.
 fn group_of(places: &mut [Ghost], hash: u32) -> &mut [Ghost] {
     let groups = places.len() / GROUP;
-    let group = (u64::from(hash) * groups as u64 >> u32::BITS) as usize;
+    let group = ((u64::from(hash) * groups as u64) >> u32::BITS) as usize;
     &mut places[group * GROUP..(group + 1) * GROUP]
 }
 

@@ -203,7 +203,7 @@ impl BlockCache {
         self.blocks.erase(&self.directory(uid), ordinal);
     }
 
-    /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks / 16).
+    /// Erases all cached blocks of a table that has `blocks` blocks. O(blocks / 8).
     pub(crate) fn erase_table(&self, uid: TableUid, blocks: u32) {
         #[cfg(feature = "sim")]
         self.trace.note(CacheOp::EraseTable, uid, blocks, 0);

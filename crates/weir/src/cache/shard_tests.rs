@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::directory::PAGE_BYTES;
+use super::directory::{PAGE_BYTES, PAGE_LINKS};
 use super::{BLOCK_OVERHEAD_BYTES, BlockCache, Purpose, weight};
 use crate::base::buf::Buf;
 use crate::base::heat::Heat;
@@ -14,7 +14,7 @@ const FOREGROUND: Purpose = Purpose::Foreground;
 
 /// Bytes of a block of most tests, and of what 16 neighbours take.
 const BYTES: usize = 1000;
-const PAGE_OF_BLOCKS: u64 = 16 * (BYTES as u64 + 24 + BLOCK_OVERHEAD_BYTES) + PAGE_BYTES;
+const PAGE_OF_BLOCKS: u64 = 16 * (BYTES as u64 + 24 + BLOCK_OVERHEAD_BYTES) + 2 * PAGE_BYTES;
 
 /// Nothing in the spares of this thread decides how much memory a block takes.
 fn block(mark: u64) -> Buf {
@@ -84,7 +84,7 @@ fn check_sums(cache: &Arc<BlockCache>, inserted: &BTreeMap<(u64, u32), u64>) {
     for (table, ordinal) in inserted.keys() {
         if let Some(found) = cache.table(uid(*table)).get(*ordinal, Purpose::Background) {
             bytes += weight(found.memory_bytes());
-            pages.insert((*table, ordinal / 16));
+            pages.insert((*table, ordinal / PAGE_LINKS as u32));
             counts[*table as usize] += 1;
         }
     }

@@ -19,8 +19,8 @@ const TABLES: u64 = 2;
 /// Bytes of a block.
 const BYTES: u64 = 64;
 
-/// Room for two blocks in two pages, of 312 bytes each: most insertions evict.
-const CAPACITY: u64 = 640;
+/// Room for two blocks in two pages, of 248 bytes each: most insertions evict.
+const CAPACITY: u64 = 510;
 
 /// The content of a block says which one it is.
 fn content(cache: usize, table: u64, ordinal: u32) -> [u8; BYTES as usize] {
@@ -53,8 +53,11 @@ impl User {
 
     fn keep(&mut self, table: u64, ordinal: u32, buf: Buf) {
         self.check(table, ordinal, &buf);
-        self.held.push((table, ordinal, buf));
-        if self.held.len() > 2 {
+        // Most are let go at once, so that they are freed when they leave.
+        if self.prng.below(4) == 0 {
+            self.held.push((table, ordinal, buf));
+        }
+        if self.held.len() > 1 {
             let (table, ordinal, buf) = self.held.remove(0);
             self.check(table, ordinal, &buf);
         }
@@ -115,7 +118,7 @@ fn hits_beside_evictions() {
             for role in 0..3 {
                 let (cache, prng) = (Arc::clone(cache), Prng::new(prng.next_u64()));
                 let mut user = User { number, cache, prng, held: Vec::new() };
-                let body = move || if role == 0 { user.write(20) } else { user.read(20) };
+                let body = move || if role == 0 { user.write(60) } else { user.read(60) };
                 actors.push(actor("user", body));
             }
         }
