@@ -432,9 +432,7 @@ impl Engine {
         };
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
-        let inputs: BTreeSet<TableUid> = reserved.task.input_uids().collect();
-        let tables = state.version.tables().map(|table| table.meta());
-        let entries = tables.filter(|m| inputs.contains(&m.uid)).map(|m| m.entries).sum();
+        let entries = execute::entries_of(&state.version, merge)?;
         let mut table = TableOptions::of_level(id, &state.options, level, self.shared.hash_seed);
         table.bloom_bits = policy.filter_bits(&reserved.shape, level, entries);
         let spec = MergeSpec {

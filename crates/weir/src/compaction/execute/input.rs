@@ -16,7 +16,7 @@ use crate::base::ids::TableUid;
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::compaction::execute::handoff::HandOff;
-use crate::compaction::task::{PartName, RunSlice};
+use crate::compaction::task::{MergeTask, PartName, RunSlice};
 use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::foreseen::InputLists;
 use crate::version::list_heat::ListHeat;
@@ -30,12 +30,14 @@ use crate::version::tables::TableList;
 /// `Conflict` if a table is not in the slice's run.
 pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
     debug_assert!(!slice.uids.is_empty(), "a slice of {:?} without tables", slice.run);
-    let tables: Vec<Arc<Table>> = version
-        .run(slice.run)
+    let run = version.run(slice.run);
+    // Both are in key order.
+    let mut wanted = slice.uids.iter().peekable();
+    let tables: Vec<Arc<Table>> = run
         .into_iter()
-        .flat_map(|run| run.tables.iter().map(|(_, table)| table))
-        .filter(|table| slice.uids.contains(&table.meta().uid))
-        .cloned()
+        .flat_map(|run| run.tables.iter())
+        .filter(|(meta, _)| wanted.next_if_eq(&&meta.uid).is_some())
+        .map(|(_, table)| Arc::clone(table))
         .collect();
     if tables.len() == slice.uids.len() {
         return Ok(tables);
@@ -51,6 +53,17 @@ pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<T
             tables.len()
         ),
     ))
+}
+
+/// Entries of the inputs of a merge.
+///
+/// # Errors
+/// As [`tables_of`].
+pub(crate) fn entries_of(version: &Version, task: &MergeTask) -> Result<u64> {
+    let entries = |slice: &RunSlice| -> Result<u64> {
+        Ok(tables_of(version, slice)?.iter().map(|table| table.meta().entries).sum())
+    };
+    task.inputs.iter().map(entries).sum()
 }
 
 /// A cursor over `tables` of one run, in key order. Compactions use cached blocks but insert none

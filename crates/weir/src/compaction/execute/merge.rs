@@ -4,6 +4,7 @@
 //! snapshots must be read after the version was pinned (H47): a snapshot taken later has a sequence
 //! number above every entry of the inputs.
 
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -47,20 +48,28 @@ pub(crate) struct MergeSpec {
 /// Decides whether a delete may be dropped: for ascending keys, whether no table outside the inputs
 /// may hold an older entry (H9).
 struct BaseTest {
-    /// For the newest input's run and each older one: its tables that are no inputs, in key order.
+    /// The smallest and the largest key of the inputs. Of keys beyond them, which inputs hold that
+    /// have others than they state, nothing is known.
+    bounds: Option<(Vec<u8>, Vec<u8>)>,
+    /// For the newest input's run and each older one: its tables that are no inputs, between the
+    /// bounds, in key order.
     older: Vec<OlderRun>,
 }
 
 struct OlderRun {
-    tables: Vec<(Vec<u8>, Vec<u8>)>,
+    tables: Vec<Arc<TableMeta>>,
     /// Index of the first table whose largest key is not below the last key tested.
     at: usize,
 }
 
 impl BaseTest {
     /// The runs of `version`, of both parts, from the newest input's on to older ones, without the
-    /// inputs.
-    fn new(version: &Version, task: &MergeTask) -> Self {
+    /// inputs, which have keys between `bounds`. Costs nothing for the tables elsewhere: a store
+    /// of small ones has many.
+    fn new(version: &Version, task: &MergeTask, bounds: Option<(Vec<u8>, Vec<u8>)>) -> Self {
+        let (lower, upper) = bounds.as_ref().map_or((Unbounded, Unbounded), |(first, last)| {
+            (Included(first.as_slice()), Included(last.as_slice()))
+        });
         let inputs = task.inputs.iter().map(|slice| slice.run);
         let newest = inputs.min().unwrap_or(RunId::filling(Level::ZERO, DataEpoch::MAX));
         let is_input = |level: Level, uid: TableUid| {
@@ -72,37 +81,41 @@ impl BaseTest {
                 if (RunId { level, part, epoch: run.epoch }) < newest {
                     continue;
                 }
-                let tables = run.tables.iter().map(|(meta, _)| meta);
-                let tables: Vec<(Vec<u8>, Vec<u8>)> = tables
-                    .filter(|meta| !is_input(level, meta.uid))
-                    .map(|meta| (meta.smallest.clone(), meta.largest.clone()))
+                let tables = run.tables.range(run.tables.overlapping(lower, upper));
+                let tables: Vec<Arc<TableMeta>> = tables
+                    .filter(|(meta, _)| !is_input(level, meta.uid))
+                    .map(|(meta, _)| Arc::clone(meta))
                     .collect();
                 if !tables.is_empty() {
                     older.push(OlderRun { tables, at: 0 });
                 }
             }
         }
-        Self { older }
+        Self { bounds, older }
     }
 
     /// Whether no table outside the inputs may hold an older entry of `key`. Requires: keys do not
     /// descend.
     fn is_base(&mut self, key: &[u8]) -> bool {
-        self.older.iter_mut().all(|run| !run.may_hold(key))
+        let is_known = |(smallest, largest): &(Vec<u8>, Vec<u8>)| {
+            key::compare(smallest, key).is_le() && key::compare(key, largest).is_le()
+        };
+        self.bounds.as_ref().is_none_or(is_known)
+            && self.older.iter_mut().all(|run| !run.may_hold(key))
     }
 }
 
 impl OlderRun {
     fn may_hold(&mut self, key: &[u8]) -> bool {
         let passed = self.at.checked_sub(1).and_then(|i| self.tables.get(i));
-        if passed.is_some_and(|(_, largest)| key::compare(largest, key).is_ge()) {
+        if passed.is_some_and(|table| key::compare(&table.largest, key).is_ge()) {
             // Keys descend in tables that hold others than they state: this one keeps its delete,
             // and the builder refuses it.
             return true;
         }
-        while let Some((smallest, largest)) = self.tables.get(self.at) {
-            if key::compare(largest, key).is_ge() {
-                return key::compare(smallest, key).is_le();
+        while let Some(table) = self.tables.get(self.at) {
+            if key::compare(&table.largest, key).is_ge() {
+                return key::compare(&table.smallest, key).is_le();
             }
             self.at += 1;
         }
@@ -146,7 +159,7 @@ impl CompactionJob {
             ..JobStats::default()
         };
         let bounds = bounds_of(metas.iter().copied());
-        let mut base = BaseTest::new(version, &task);
+        let mut base = BaseTest::new(version, &task, bounds.clone());
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
         let readahead = match context.merge_read_bytes {
@@ -283,5 +296,20 @@ impl Job for CompactionJob {
 
     fn stats(&mut self) -> &mut JobStats {
         &mut self.stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of keys beyond the bounds that the inputs state, which older tables were not looked at
+    /// for, no delete is dropped. Method: without an older table, inside and outside.
+    #[test]
+    fn deletes_beyond_the_bounds_stay() {
+        let bounds = Some((b"b".to_vec(), b"m".to_vec()));
+        let mut base = BaseTest { bounds, older: Vec::new() };
+        let is_base = [b"a", b"b", b"c", b"m", b"n"].map(|key| base.is_base(key));
+        assert_eq!(is_base, [false, true, true, true, false]);
     }
 }

@@ -48,6 +48,7 @@ mod stats;
 mod tests;
 
 pub(crate) use flush::{FlushJob, FlushSpec};
+pub(crate) use input::entries_of;
 pub(crate) use merge::{CompactionJob, MergeSpec};
 pub(crate) use stats::JobStats;
 
