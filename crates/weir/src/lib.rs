@@ -112,6 +112,7 @@ pub mod sim {
 pub use base::error::Damage;
 pub use base::value::Value;
 pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
+pub use db::copies::CopiesCached;
 pub use db::inspect::{
     BufferDescription, BufferedRunDescription, Description, KeyspaceDescription, LevelDescription,
     RunDescription, TableDescription, VerifyReport,

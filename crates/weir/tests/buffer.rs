@@ -150,6 +150,39 @@ fn a_hot_range_stays_in_the_list() {
     });
 }
 
+/// Goal: it is known where keys are cached that a run has twice. Method: a store that is opened
+/// has none; gets, which lists answer, have those of the lists; a scan, which takes runs where
+/// nobody knows of their lists that they are warmer, has both.
+#[test]
+fn where_copies_are_cached_is_known() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut model = BTreeMap::new();
+    let db = open(dir.path(), options(CompactionBuffer::Cascade));
+    work(&db, &mut model, 0..20);
+    db.wait_idle().expect("idle");
+    db.close().expect("close");
+    let db = open(dir.path(), options(CompactionBuffer::Cascade));
+    // Of the level whose lists have the most tables.
+    let cached = || {
+        let levels = db.metrics().keyspaces.remove(0).levels;
+        let level = levels.iter().max_by_key(|level| level.buffered_tables).expect("levels");
+        assert!(level.buffered_tables > 3, "{} tables in lists", level.buffered_tables);
+        level.buffered_copies
+    };
+    let none = cached();
+    assert_eq!((none.list, none.run, none.both), (0.0, 0.0, 0.0));
+    for i in model.keys() {
+        db.get(key(*i)).expect("get");
+    }
+    let read = cached();
+    assert!(read.list > 0.5 && read.list > read.run + read.both, "{read:?}");
+    assert_eq!(db.iter().count(), model.len());
+    let scanned = cached();
+    assert!(scanned.both > 0.5 && scanned.both > scanned.list, "{scanned:?}");
+    let ratio = "weir_level_buffered_copies_ratio{keyspace=\"default\",level=\"1\",copy=\"run\"}";
+    assert!(db.metrics().prometheus().contains(ratio), "in the exposition");
+}
+
 /// Overwrites the data of these tables, and deletes the first.
 fn damage(path: &std::path::Path, tables: &[TableDescription]) {
     for (n, table) in tables.iter().enumerate() {

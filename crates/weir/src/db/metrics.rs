@@ -10,6 +10,7 @@ use crate::base::ids::TableUid;
 use crate::base::memory::Category;
 use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowCounters};
+use crate::db::copies::{self, CopiesCached};
 use crate::db::engine::Engine;
 use crate::state::tree::DELAY_UNITS_PER_NANO;
 use crate::storage::io::{IoByCause, IoMetrics};
@@ -273,6 +274,8 @@ pub struct LevelMetrics {
     /// Lists that are frozen now: too many of the entries appended hid others of the run, so that
     /// nothing is kept until that becomes rarer.
     pub frozen_lists: u64,
+    /// Where keys are cached for which the level's buffer lists answer, as of now.
+    pub buffered_copies: CopiesCached,
 }
 
 const NANOS: f64 = 1e9;
@@ -380,6 +383,7 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
                     sum.entries += totals.entries;
                 }
                 add_lists(level, &in_tree, &mut sum);
+                sum.buffered_copies = copies::cached(level);
                 sum
             });
         KeyspaceMetrics {
@@ -678,6 +682,18 @@ impl Metrics {
                     let level = level.to_string();
                     let labels = [("keyspace", keyspace.name.as_str()), ("level", &level)];
                     out.sample(name, &labels, figure(metrics));
+                }
+            }
+        }
+        let name = "weir_level_buffered_copies_ratio";
+        let help = "Part of the keys that buffer lists answer for that is cached, by where.";
+        out.family(name, "gauge", help);
+        for keyspace in &self.keyspaces {
+            for (level, metrics) in keyspace.levels.iter().enumerate() {
+                for (copy, part) in metrics.buffered_copies.named() {
+                    let (keyspace, level) = (keyspace.name.as_str(), level.to_string());
+                    let labels = [("keyspace", keyspace), ("level", &level), ("copy", copy)];
+                    out.sample(name, &labels, part);
                 }
             }
         }

@@ -14,6 +14,7 @@ use crate::storage::open::Location;
 pub(crate) mod batch;
 pub(crate) mod closing;
 pub(crate) mod compactions;
+pub(crate) mod copies;
 mod default;
 pub(crate) mod engine;
 mod estimates;

@@ -127,6 +127,27 @@ impl Table {
         (samples, cached.count())
     }
 
+    /// Whether the block that may hold `key` is cached. Reads nothing: not in a table that is not
+    /// open.
+    pub(crate) fn is_key_cached(&self, key: &[u8]) -> bool {
+        let opened = self.slot().pin();
+        let block = opened.and_then(|opened| opened.index.find(key, SEQ_MAX));
+        block.is_some_and(|block| self.is_cached(block))
+    }
+
+    /// Of at most `samples` blocks at equal distances: a key between each and the next one, and
+    /// whether the block is cached. Reads nothing: none of a table that is not open.
+    pub(crate) fn sample_keys(&self, samples: usize) -> Vec<(Vec<u8>, bool)> {
+        let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return Vec::new() };
+        let blocks = opened.index.blocks();
+        let samples = samples.min(blocks);
+        let sample = |i: usize| {
+            let block = i * blocks / samples;
+            (opened.index.separator_key(block).0, self.is_cached(block))
+        };
+        (0..samples).map(sample).collect()
+    }
+
     #[cold]
     fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<Block> {
         let extent = opened.index.extent(block);
