@@ -229,7 +229,8 @@ pub fn run(settings: &Settings) -> Result<Vec<Row>, String> {
 }
 
 /// Checks every patch without running anything: that it applies and compiles, and that its
-/// campaigns are commands, as `is_command` says. How many there are.
+/// campaigns are commands, as `is_command` says. How many there are. Patches that apply on top of
+/// one another are compiled together, and one by one only if that fails: to find which it is.
 ///
 /// # Errors
 /// The first patch that is not so.
@@ -242,13 +243,35 @@ pub fn check(
     for exhibit in &exhibits {
         let at = |why: String| format!("{}: {why}", exhibit.name);
         exhibit.runs.iter().try_for_each(|words| is_command(words)).map_err(at)?;
-        let patch = exhibit.path.to_string_lossy().into_owned();
-        require("git", &["apply", "--whitespace=nowarn", &patch], &copy).map_err(at)?;
-        let compiled = require("cargo", &["check", "--quiet", "-p", "weir-db-sim"], &copy);
-        require("git", &["checkout", "--quiet", "--force", "."], &copy)?;
-        compiled.map_err(at)?;
+        apply(exhibit, "--check", &copy).map_err(at)?;
+    }
+    let mut left: Vec<&Exhibit> = exhibits.iter().collect();
+    while !left.is_empty() {
+        let (together, others): (Vec<&Exhibit>, Vec<&Exhibit>) =
+            left.into_iter().partition(|exhibit| apply(exhibit, "--apply", &copy).is_ok());
+        if compile(&copy).is_err() {
+            for exhibit in &together {
+                let at = |why: String| format!("{}: {why}", exhibit.name);
+                apply(exhibit, "--apply", &copy).map_err(at)?;
+                compile(&copy).map_err(at)?;
+            }
+        }
+        left = others;
     }
     Ok(exhibits.len())
+}
+
+/// Applies the patch of an exhibit to the tree in `copy`, or only looks whether it applies.
+fn apply(exhibit: &Exhibit, how: &str, copy: &Path) -> Result<(), String> {
+    let patch = exhibit.path.to_string_lossy();
+    require("git", &["apply", how, "--whitespace=nowarn", &patch], copy).map(|_| ())
+}
+
+/// Whether the tree in `copy` compiles, which is then as it was committed.
+fn compile(copy: &Path) -> Result<(), String> {
+    let compiled = require("cargo", &["check", "--quiet", "-p", "weir-db-sim"], copy);
+    require("git", &["checkout", "--quiet", "--force", "."], copy)?;
+    compiled.map(|_| ())
 }
 
 /// Builds what the bug's campaigns and tests need: a patch that does not build is not caught.
