@@ -211,6 +211,9 @@ pub struct DebugDbOptions {
     /// budget, 256 KiB to 1 MiB. Range: [`MERGE_READ_BYTES_RANGE`]. Default: `None`.
     /// RocksDB: `compaction_readahead_size`.
     pub merge_read_bytes: Option<u64>,
+    /// Whether flushes hand blocks over to the cache where compactions do
+    /// ([`WarmUp::HandOff`]): those over cached blocks. Default: true.
+    pub hand_over_flushes: bool,
 }
 
 impl Default for DebugDbOptions {
@@ -219,6 +222,7 @@ impl Default for DebugDbOptions {
             verify_outputs: false,
             version_log_bytes: DEFAULT_VERSION_LOG_BYTES,
             merge_read_bytes: None,
+            hand_over_flushes: true,
         }
     }
 }
@@ -228,6 +232,7 @@ impl DebugDbOptions {
         verify_outputs: bool,
         version_log_bytes: u64,
         merge_read_bytes: impl Into<Option<u64>>,
+        hand_over_flushes: bool,
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn flush_job(
             .as_ref()
             .map_or(current.options.table_bytes, |shape| policy.flush_table_bytes(shape)),
         table,
-        oldest: (current.options.warm_up == WarmUp::HandOff)
+        oldest: (current.options.warm_up == WarmUp::HandOff && context.hand_over_flushes)
             .then(|| current.version.runs_newest_first().last().map(|run| run.without_list()))
             .flatten(),
     };

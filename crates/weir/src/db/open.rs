@@ -336,6 +336,7 @@ impl Opening {
             hash_seed: self.set.current().hash_seed,
             verify_outputs: self.options.debug.verify_outputs,
             merge_read_bytes: self.options.debug.merge_read_bytes,
+            hand_over_flushes: self.options.debug.hand_over_flushes,
             new_uid: Arc::new(move || set.new_uid()),
             // This opening fails, and the next one removes it.
             note_orphan: Arc::new(|_| {}),

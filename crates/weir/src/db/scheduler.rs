@@ -224,6 +224,7 @@ impl Engine {
             hash_seed: self.shared.hash_seed,
             verify_outputs: self.options.debug.verify_outputs,
             merge_read_bytes: self.options.debug.merge_read_bytes,
+            hand_over_flushes: self.options.debug.hand_over_flushes,
             new_uid: Arc::new(move || set.new_uid()),
             note_orphan: Arc::new(move |uid| reclaimer.take_orphan(uid)),
         })

@@ -71,6 +71,8 @@ pub(crate) struct JobContext {
     pub(crate) verify_outputs: bool,
     /// Most bytes of one read of a merge; `None`: by the memory budget.
     pub(crate) merge_read_bytes: Option<u64>,
+    /// Whether flushes hand blocks over to the cache, as merges do.
+    pub(crate) hand_over_flushes: bool,
     /// Draws the uid of a new table, never the same one twice.
     pub(crate) new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
     /// Called with the uid of an obsolete output whose removal failed, for a later retry.

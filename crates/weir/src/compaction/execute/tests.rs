@@ -224,6 +224,7 @@ impl Store {
             hash_seed: HASH_SEED,
             verify_outputs: true,
             merge_read_bytes: None,
+            hand_over_flushes: true,
             new_uid: Arc::new(move || uids.new_uid()),
             note_orphan: Arc::new(|_| {}),
         };

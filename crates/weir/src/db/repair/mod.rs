@@ -482,6 +482,7 @@ impl Repair {
             hash_seed,
             verify_outputs: true,
             merge_read_bytes: None,
+            hand_over_flushes: true,
             new_uid,
             // The next opening removes it.
             note_orphan: Arc::new(|_| {}),
