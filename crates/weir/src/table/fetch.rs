@@ -138,7 +138,7 @@ impl Table {
     /// Of at most `samples` blocks at equal distances: a key between each and the next one, and
     /// whether the block is cached. Reads nothing: none of a table that is not open.
     pub(crate) fn sample_keys(&self, samples: usize) -> Vec<(Vec<u8>, bool)> {
-        let (Some(_), Some(opened)) = (self.cache(), self.slot().pin()) else { return Vec::new() };
+        let (Some(_), Some(opened)) = (self.blocks(), self.slot().pin()) else { return Vec::new() };
         let blocks = opened.index.blocks();
         let samples = samples.min(blocks);
         let sample = |i: usize| {
