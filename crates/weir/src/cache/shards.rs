@@ -1,4 +1,4 @@
-//! How the caches use `quick_cache`: number of shards, memory of a slot.
+//! How the row cache uses `quick_cache`: number of shards, memory of a slot.
 
 use quick_cache::OptionsBuilder;
 
@@ -11,7 +11,7 @@ const _: () = assert!(SHARDS_MAX.is_power_of_two());
 /// Bytes of a slot of `quick_cache` besides key and value: two links of 32 bits, state, padding.
 pub(super) const LINK_BYTES: usize = 16;
 
-/// A cache's size is reported to the accountant once per this many inserts.
+/// The size of either cache is reported to the accountant once per this many inserts.
 pub(super) const ACCOUNT_EVERY: u64 = 16;
 
 /// Layout of a cache of `capacity_bytes` for items of about `item_bytes` each. A wrong guess costs
