@@ -100,7 +100,6 @@ mod tests {
     use crate::base::ids::DataEpoch;
     use crate::base::prng::Prng;
     use crate::compaction::policy::simulation::Tree;
-    use crate::compaction::policy_of;
     use crate::filter;
     use crate::options::{CompactionBuffer, CompactionPolicy, Filters, Options};
     use crate::version::shape::PartKind;
@@ -116,7 +115,7 @@ mod tests {
             tree.add_table(level, PartKind::Filling, DataEpoch::new(epoch), entries);
         }
         let shape = tree.shape();
-        let of = |level| policy_of(policy).filter_bits(&shape, level, 8);
+        let of = |level| crate::compaction::policy_of(policy).filter_bits(&shape, level, 8);
         [Level::ZERO, above_last, Level::LAST].map(of).to_vec()
     }
 
