@@ -364,7 +364,7 @@ mod tests {
     fn slots_fit_their_blocks() {
         for len in SLOT_BYTES_MIN..=SLOT_BYTES_MAX {
             let bytes = capacity_for(len);
-            assert!(bytes >= len && bytes % STEP_BYTES == 0);
+            assert!(bytes >= len && bytes.is_multiple_of(STEP_BYTES));
             assert_eq!(size_for(bytes), size_for(len), "a slot of {bytes} is found by its size");
             let most = if len <= 8 << 10 { len + len / 12 } else { len + len / 3 };
             assert!(bytes <= most, "{bytes} for {len}");

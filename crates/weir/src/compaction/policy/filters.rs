@@ -114,8 +114,7 @@ mod tests {
             let entries = (0..8).map(|key| (key, epoch)).collect();
             tree.add_table(level, PartKind::Filling, DataEpoch::new(epoch), entries);
         }
-        let shape = tree.shape();
-        let of = |level| crate::compaction::policy_of(policy).filter_bits(&shape, level, 8);
+        let of = |level| tree.filter_bits(level, 8);
         [Level::ZERO, above_last, Level::LAST].map(of).to_vec()
     }
 
