@@ -150,9 +150,8 @@ fn a_hot_range_stays_in_the_list() {
     });
 }
 
-/// Goal: it is known where keys are cached that a run has twice. Method: a store that is opened
-/// has none; gets, which lists answer, have those of the lists; a scan, which takes runs where
-/// nobody knows of their lists that they are warmer, has both.
+/// Goal: it is known where keys are cached that a run has twice. Method: a store that is opened has
+/// none; gets, which lists answer, bring those of the lists in.
 #[test]
 fn where_copies_are_cached_is_known() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -175,10 +174,7 @@ fn where_copies_are_cached_is_known() {
         db.get(key(*i)).expect("get");
     }
     let read = cached();
-    assert!(read.list > 0.5 && read.list > read.run + read.both, "{read:?}");
-    assert_eq!(db.iter().count(), model.len());
-    let scanned = cached();
-    assert!(scanned.both > 0.5 && scanned.both > scanned.list, "{scanned:?}");
+    assert!(read.list + read.both > 0.9 && read.run < 0.1, "{read:?}");
     let ratio = "weir_level_buffered_copies_ratio{keyspace=\"default\",level=\"1\",copy=\"run\"}";
     assert!(db.metrics().prometheus().contains(ratio), "in the exposition");
 }

@@ -8,6 +8,7 @@
 //!
 //! Not here: what is trimmed for being cold (`lists`), which counts blocks of single tables.
 
+use crate::base::ids::TableUid;
 use crate::version::buffer_list::BufferList;
 use crate::version::run::{LevelRuns, Run};
 
@@ -47,13 +48,15 @@ pub(super) fn cached(level: &LevelRuns) -> CopiesCached {
     let mut number = 0;
     for (run, list) in lists {
         for (age, buffered) in list.runs().iter().enumerate() {
-            for (_, table) in buffered.tables.iter() {
+            for (meta, table) in buffered.tables.iter() {
                 number += 1;
                 if number % step != 0 {
                     continue;
                 }
                 for (key, in_list) in table.sample_keys(samples.max(1)) {
-                    if let Some(in_run) = is_cached_in(run, list, age, &key) {
+                    if let Some((uid, in_run)) = is_cached_in(run, list, age, &key) {
+                        // A table that is in both is no second copy.
+                        let in_run = in_run && uid != meta.uid;
                         found[usize::from(in_list)][usize::from(in_run)] += 1;
                     }
                 }
@@ -70,12 +73,12 @@ fn shares(found: [[u32; 2]; 2]) -> CopiesCached {
     CopiesCached { list: share(1, 0), run: share(0, 1), both: share(1, 1) }
 }
 
-/// Whether the block of the run's own table that may hold `key` is cached; `None` if readers do not
-/// come to it in the buffered run `age`: a hole is above it, or the run has no table there.
-fn is_cached_in(run: &Run, list: &BufferList, age: usize, key: &[u8]) -> Option<bool> {
+/// The run's own table that may hold `key`, and whether the block is cached; `None` if readers do
+/// not come to it in the buffered run `age`: a hole is above it, or the run has no table there.
+fn is_cached_in(run: &Run, list: &BufferList, age: usize, key: &[u8]) -> Option<(TableUid, bool)> {
     let hidden = list.runs().iter().take(age + 1).any(|buffered| buffered.holes.cover(key));
-    let (_, table) = run.tables.find(key).filter(|_| !hidden)?;
-    Some(table.is_key_cached(key))
+    let (meta, table) = run.tables.find(key).filter(|_| !hidden)?;
+    Some((meta.uid, table.is_key_cached(key)))
 }
 
 #[cfg(test)]
