@@ -104,18 +104,16 @@ mod tests {
     use crate::options::{CompactionBuffer, CompactionPolicy, Filters, Options};
     use crate::version::shape::PartKind;
 
-    /// Filter bits by level: of a table of 8 entries in a tree that fills the last two levels.
+    /// Filter bits of a run of 8 entries in level 0, in the level above the last, and in the last.
     fn bits(options: Options, policy: &str, buffer: CompactionBuffer) -> Vec<f32> {
         let policy: CompactionPolicy = policy.parse().expect("a policy");
-        let options = options.compaction(policy).compaction_buffer(buffer);
-        let mut tree = Tree::new(options);
+        let mut tree = Tree::new(options.compaction(policy).compaction_buffer(buffer));
         let above_last = Level::LAST.previous().expect("a level above the last");
-        for (level, epoch) in [(Level::LAST, 1), (above_last, 2)] {
+        for (level, epoch) in [(Level::LAST, 1), (above_last, 2), (Level::ZERO, 3)] {
             let entries = (0..8).map(|key| (key, epoch)).collect();
             tree.add_table(level, PartKind::Filling, DataEpoch::new(epoch), entries);
         }
-        let of = |level| tree.filter_bits(level, 8);
-        [Level::ZERO, above_last, Level::LAST].map(of).to_vec()
+        tree.filters().into_iter().map(|(_, bits)| bits as f32).collect()
     }
 
     /// Goal: dLSM §V-A. What will be in a list has log2(r) / ln 2 bits more, and so log2(r / f) /

@@ -71,11 +71,6 @@ fn key_bytes(key: u64) -> Vec<u8> {
 }
 
 impl Tree {
-    /// Bits per key of a new table's filter.
-    pub(super) fn filter_bits(&self, level: Level, entries: u64) -> f32 {
-        self.policy.filter_bits(&self.shape(), level, entries)
-    }
-
     /// An empty tree of the policy that the options name.
     pub(super) fn new(options: Options) -> Self {
         Self {
