@@ -6,7 +6,7 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers; then those about what no paper has.
-const ALL: [(&str, &str); 29] = [
+const ALL: [(&str, &str); 33] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -36,6 +36,10 @@ const ALL: [(&str, &str); 29] = [
     ("beyond-sizes", include_str!("../experiments/beyond-sizes.toml")),
     ("beyond-entries", include_str!("../experiments/beyond-entries.toml")),
     ("beyond-shift", include_str!("../experiments/beyond-shift.toml")),
+    ("beyond-scans", include_str!("../experiments/beyond-scans.toml")),
+    ("beyond-flush", include_str!("../experiments/beyond-flush.toml")),
+    ("beyond-buffer-policies", include_str!("../experiments/beyond-buffer-policies.toml")),
+    ("cost-cold", include_str!("../experiments/cost-cold.toml")),
 ];
 
 /// Names and texts of what experiments share.

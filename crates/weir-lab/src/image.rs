@@ -179,7 +179,7 @@ fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
         trim_interval_seconds: 0.0,
         ..settings.store.clone()
     };
-    if stage == Stage::Loaded || store.compaction_buffer == CompactionBuffer::Trimmed {
+    if stage == Stage::Loaded {
         store.compaction_buffer = CompactionBuffer::Off;
     }
     if stage == Stage::Loaded {
@@ -244,13 +244,16 @@ mod tests {
         same.store.eviction = Eviction::S3Fifo;
         same.store.warm_up = WarmUp::Incremental;
         same.store.durability = Durability::Sync;
+        same.store.trim_threshold /= 2.0;
         same.readers.get_mut("main").expect("a group").threads += 1;
         assert_eq!(of(&same, 1), first);
-        let changes: [fn(&mut Settings); 4] = [
+        let changes: [fn(&mut Settings); 6] = [
             |settings| settings.load.updates += 1,
             |settings| settings.store.policy = Policy::Leveled,
             |settings| settings.store.bloom_bits = 3.0,
             |settings| settings.load.value_bytes += 1,
+            |settings| settings.store.compaction_buffer = CompactionBuffer::Cascade,
+            |settings| settings.store.compaction_buffer = CompactionBuffer::Trimmed,
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut other = settings();
@@ -275,6 +278,24 @@ mod tests {
         let (loaded, once, twice) = (bytes(0), bytes(2), bytes(3));
         assert!(once > 1.2 * loaded, "{once} of {loaded}");
         assert!((once / twice - 1.0).abs() < 0.15, "{once} and {twice}");
+    }
+
+    /// Goal: a tree with a compaction buffer begins with lists, those that are trimmed too. Method:
+    /// what they take of the disk, beside a tree without.
+    #[test]
+    fn a_tree_ages_with_its_lists() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let bytes = |buffer: CompactionBuffer| {
+            let mut settings = settings();
+            settings.store.compaction_buffer = buffer;
+            let images = Images { cache: cache.path(), again: false };
+            let path = super::of(images, &settings, 1, 0).expect("made");
+            files::bytes_in(&path).expect("sizes") as f64
+        };
+        let [off, cascade, trimmed] =
+            [CompactionBuffer::Off, CompactionBuffer::Cascade, CompactionBuffer::Trimmed]
+                .map(bytes);
+        assert!(cascade > 1.1 * off && trimmed > 1.1 * off, "{off}, {cascade}, {trimmed}");
     }
 
     /// Goal: an image that is damaged is said to be a cache, by its directory. Method: a table of

@@ -21,8 +21,7 @@
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
 
-use std::collections::BTreeMap;
-
+mod latency;
 pub mod names;
 mod words;
 
@@ -53,6 +52,8 @@ enum Of {
     /// The operations in it of all groups whose names begin so: the latency below which this part
     /// of them is.
     Latency(&'static str, f64),
+    /// The operations in it of all groups of readers: the part that waited for nothing.
+    AtOnce,
 }
 
 impl PerWindow {
@@ -63,28 +64,10 @@ impl PerWindow {
                 let ends = record.samples.get(from).zip(record.samples.get(to));
                 ends.map_or(0.0, |(a, b)| of(record, a, b))
             }
-            Of::Latency(groups, part) => latency(record, (from, to), groups, part) / 1e6,
+            Of::Latency(groups, part) => latency::quantile(record, (from, to), groups, part) / 1e6,
+            Of::AtOnce => latency::at_once(record, (from, to)),
         }
     }
-}
-
-/// The latency in nanoseconds that `part` of the operations between two samples did not exceed.
-fn latency(record: &Record, (from, to): (usize, usize), groups: &str, part: f64) -> f64 {
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-    for (_, windows) in record.clients.iter().filter(|(name, _)| name.starts_with(groups)) {
-        for window in windows.get(from + 1..=to).unwrap_or_default() {
-            for (nanos, count) in &window.latencies {
-                *counts.entry(*nanos).or_default() += count;
-            }
-        }
-    }
-    let wanted = (counts.values().sum::<u64>() as f64 * part).ceil().max(1.0) as u64;
-    let mut passed = 0;
-    let found = counts.iter().find(|(_, count)| {
-        passed += **count;
-        passed >= wanted
-    });
-    found.map_or(0.0, |(nanos, _)| *nanos as f64)
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -100,7 +83,7 @@ fn hits_of(hits: f64, misses: f64) -> f64 {
     ratio(hits, hits + misses)
 }
 
-const PER_WINDOW: [PerWindow; 24] = [
+const PER_WINDOW: [PerWindow; 29] = [
     PerWindow {
         name: "hit_ratio",
         unit: "",
@@ -187,6 +170,14 @@ const PER_WINDOW: [PerWindow; 24] = [
         of: Of::Samples(|_, a, b| ratio(grown(a.row_hits, b.row_hits), grown(a.reads, b.reads))),
     },
     PerWindow {
+        name: "answered_by_lists",
+        unit: "",
+        of: Of::Samples(|_, a, b| ratio(grown(a.list_hits, b.list_hits), grown(a.reads, b.reads))),
+    },
+    PerWindow { name: "cached_in_list", unit: "", of: Of::Samples(|_, _, b| b.copies[0]) },
+    PerWindow { name: "cached_in_run", unit: "", of: Of::Samples(|_, _, b| b.copies[1]) },
+    PerWindow { name: "cached_in_both", unit: "", of: Of::Samples(|_, _, b| b.copies[2]) },
+    PerWindow {
         name: "tables_per_read",
         unit: "",
         of: Of::Samples(|_, a, b| ratio(grown(a.tables, b.tables), grown(a.reads, b.reads))),
@@ -207,6 +198,7 @@ const PER_WINDOW: [PerWindow; 24] = [
             ratio(bytes / 1e6, b.seconds - a.seconds)
         }),
     },
+    PerWindow { name: "answered_at_once", unit: "", of: Of::AtOnce },
     PerWindow { name: "latency_p50_ms", unit: "ms", of: Of::Latency("readers.", 0.5) },
     PerWindow { name: "latency_p99_ms", unit: "ms", of: Of::Latency("readers.", 0.99) },
     PerWindow { name: "latency_p999_ms", unit: "ms", of: Of::Latency("readers.", 0.999) },
@@ -713,6 +705,7 @@ mod tests {
         near(number_of(&record, "latency_p99_ms_overall"), 10.0);
         near(number_of(&record, "latency_max_ms_overall"), 100.0);
         near(number_of(&record, "latency_max_ms_mean"), 55.0);
+        near(number_of(&record, "answered_at_once_overall"), 100.0 / 101.0);
         near(number_of(&record, "write_latency_p999_ms_overall"), 5.0);
         let scans = record.of_clients("readers.scans").expect("a group");
         near(number_of(&scans, "latency_p50_ms_overall"), 10.0);

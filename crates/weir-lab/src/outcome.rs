@@ -58,6 +58,9 @@ pub(crate) fn outcome(
             notes.push(format!("left out, being about later seconds: {}", names.join(", ")));
         }
     }
+    if experiment.short {
+        notes.push("runs that are long are left out, and the numbers that need them".to_owned());
+    }
     for (run, record) in experiment.runs.iter().zip(records) {
         let level = |(i, [runs, tables, bytes]): (usize, &[u64; 3])| {
             let megabytes = *bytes as f64 / 1e6;
@@ -82,6 +85,7 @@ pub(crate) fn outcome(
         scale,
         shrink: (size.shrink != default_shrink(scale)).then_some(size.shrink),
         first: size.first,
+        short: experiment.short,
         seed,
         command: command(experiment, size, seed),
         settings: settings(experiment, Size { scale: run_scale, shrink, ..size }),
@@ -107,6 +111,9 @@ fn command(experiment: &Experiment, size: Size, seed: u64) -> String {
     );
     if let Some(seconds) = first {
         text += &format!(" --first {seconds}");
+    }
+    if experiment.short {
+        text += " --short";
     }
     for (option, value) in &experiment.set {
         text += &format!(" --set {option}={value}");

@@ -49,6 +49,11 @@ pub struct Sample {
     pub reads_without_tables: u64,
     /// Lookups that the row cache answered.
     pub row_hits: u64,
+    /// Lookups in runs that buffer lists answered.
+    pub list_hits: u64,
+    /// Keys that lists answer for: the parts that are cached in their list, in their run, and in
+    /// both, in this order.
+    pub copies: [f64; 3],
     /// The levels, from 0 on.
     pub levels: [LevelSample; LEVELS],
     /// Bytes read and written by the engine, by cause, in the order of [`CAUSES`].

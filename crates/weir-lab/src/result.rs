@@ -29,6 +29,9 @@ pub struct Result {
     /// Where measured phases ended, in seconds of the paper's time, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u32>,
+    /// Whether runs were left out for being long, and the numbers that need them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub short: bool,
     /// Decides everything.
     pub seed: u64,
     /// What was typed to get it.
@@ -194,8 +197,8 @@ impl Result {
         serde_json::from_str(text).map_err(|e| format!("this is no result of an experiment: {e}"))
     }
 
-    /// Whether it is the experiment as its file has it, at the scale's usual size of entries:
-    /// others are shown, and count nowhere.
+    /// Whether its runs are as the experiment's file has them, at the scale's usual size of
+    /// entries: others are shown, and count nowhere. A short result has fewer of them.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.shrink.is_none() && self.first.is_none() && self.set.is_empty()
@@ -210,6 +213,9 @@ impl Result {
         }
         if let Some(seconds) = self.first {
             text += &format!(", first {seconds} s");
+        }
+        if self.short {
+            text += ", short";
         }
         text
     }
@@ -303,6 +309,7 @@ mod tests {
             scale: 64,
             shrink: Some(4),
             first: Some(5000),
+            short: true,
             seed: u64::MAX,
             command: "weir lab run x".into(),
             settings: BTreeMap::from([("store.policy".into(), "leveled".into())]),

@@ -295,6 +295,8 @@ pub enum WarmUp {
     Incremental,
     /// Blocks with entries that were read, in the place of those that they come from.
     HandOff,
+    /// The same, but nothing of a flush.
+    HandOffOfMerges,
 }
 
 /// Whether runs keep the tables that were merged into them.

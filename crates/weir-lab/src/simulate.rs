@@ -358,6 +358,7 @@ impl Shared {
 fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample {
     let (metrics, charge) = (db.metrics(), u64::from(settings.disk.charge));
     let mut levels = [LevelSample::default(); LEVELS];
+    let (mut copies, mut listed) = ([0.0; 3], 0.0);
     for keyspace in &metrics.keyspaces {
         for (sum, level) in levels.iter_mut().zip(&keyspace.levels) {
             sum.bytes += charge * level.bytes;
@@ -365,6 +366,11 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
             sum.entries += level.entries;
             sum.compacted += charge * level.compacted_bytes;
             sum.shadowed += level.entries_shadowed;
+            let (tables, cached) = (level.buffered_tables as f64, level.buffered_copies);
+            listed += tables;
+            for (sum, part) in copies.iter_mut().zip([cached.list, cached.run, cached.both]) {
+                *sum += tables * part;
+            }
         }
     }
     let io = metrics.io;
@@ -377,6 +383,8 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
         levels,
         io: std::array::from_fn(|cause| io[cause]),
         row_hits: metrics.row_cache.hits,
+        list_hits: metrics.gets_of_lists,
+        copies: copies.map(|sum| if listed > 0.0 { sum / listed } else { 0.0 }),
         seconds,
         hits: metrics.cache_foreground.hits,
         misses: metrics.cache_foreground.misses,

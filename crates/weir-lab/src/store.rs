@@ -163,7 +163,7 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
     let warm_up = match store.warm_up {
         settings::WarmUp::None => WarmUp::None,
         settings::WarmUp::Incremental => WarmUp::Incremental,
-        settings::WarmUp::HandOff => WarmUp::HandOff,
+        settings::WarmUp::HandOff | settings::WarmUp::HandOffOfMerges => WarmUp::HandOff,
     };
     let buffer = match store.compaction_buffer {
         settings::CompactionBuffer::Off => CompactionBuffer::Off,
@@ -214,7 +214,9 @@ pub fn open(dir: Arc<dyn Dir>, settings: &Settings, seed: u64) -> Result<Db, Str
         1 => None,
         charge => Some(MERGE_READ_BYTES / u64::from(charge)),
     };
-    let debug = DebugDbOptions::default().merge_read_bytes(merge_read);
+    let debug = DebugDbOptions::default()
+        .merge_read_bytes(merge_read)
+        .hand_over_flushes(store.warm_up != settings::WarmUp::HandOffOfMerges);
     let store_options = store_options.debug(debug);
     let eviction = match store.eviction {
         settings::Eviction::Lru => Eviction::Lru,
@@ -332,10 +334,9 @@ fn on_free_disk(
 ) -> Result<(), String> {
     settings.store.row_cache_bytes = 0;
     settings.store.warm_up = settings::WarmUp::None;
-    // Nobody reads: nothing would be kept but what was merged last.
-    if settings.store.compaction_buffer == settings::CompactionBuffer::Trimmed {
-        settings.store.compaction_buffer = settings::CompactionBuffer::Off;
-    }
+    // Nobody reads, so that nothing is cached: lists keep all that updates leave of them, and are
+    // trimmed once the run has filled its cache.
+    settings.store.trim_threshold = 0.0;
     simulate(seed, processor, move |_| {
         let options = TimedOptions { indexes_resident: true, ..TimedOptions::new(free_model()) };
         let dir = TimedDir::new(files, weir::sim::class_of, options).map_err(|e| e.to_string())?;

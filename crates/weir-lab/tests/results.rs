@@ -1,8 +1,8 @@
 //! Goal: what the papers lead one to expect is what results say. Method: the JSON files of a whole
-//! run, named by the environment variable `WEIR_LAB_RESULTS`, against the experiments of this
-//! program and against the lists of `required`, which no experiment can change. Without the
-//! variable nothing is checked, and the test says so: `.ci/run lab` sets it. A relative path is
-//! seen from the root of the repository.
+//! run, or of a short one (`run --all --short`), named by the environment variable
+//! `WEIR_LAB_RESULTS`, against the experiments of this program and against the lists of `required`,
+//! which no experiment can change. Without the variable nothing is checked, and the test says so:
+//! `.ci/run lab` sets it. A relative path is seen from the root of the repository.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use weir_lab::catalog;
 use weir_lab::required::{self, REQUIRED};
 use weir_lab::result::{Result as Outcome, Verdict};
 
-/// The results in `folder`, by name, scale and seed.
-fn read(folder: &Path) -> BTreeMap<(String, u32, u64), Outcome> {
+/// The results in `folder`, by name, scale, seed and whether they are short.
+fn read(folder: &Path) -> BTreeMap<(String, u32, u64, bool), Outcome> {
     let mut results = BTreeMap::new();
     let dir = weir::sim::RealDir::open(folder, false).expect("the folder of WEIR_LAB_RESULTS");
     for file in dir.list().expect("its files").iter().filter(|name| name.ends_with(".json")) {
@@ -20,7 +20,8 @@ fn read(folder: &Path) -> BTreeMap<(String, u32, u64), Outcome> {
         let result = Outcome::from_json(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
         // With options of `--set` it is another experiment, and with `--first` a part of one.
         if result.is_whole() {
-            results.insert((result.experiment.clone(), result.scale, result.seed), result);
+            let Outcome { scale, seed, short, .. } = result;
+            results.insert((result.experiment.clone(), scale, seed, short), result);
         }
     }
     results
@@ -37,18 +38,28 @@ fn results_are_as_expected() {
     let folder = root.join(folder);
     let results = read(&folder);
     let mut wholes: Vec<(u32, u64)> =
-        results.keys().map(|(_, scale, seed)| (*scale, *seed)).collect();
+        results.keys().map(|(_, scale, seed, _)| (*scale, *seed)).collect();
     wholes.sort_unstable();
     wholes.dedup();
     assert!(!wholes.is_empty(), "{} has no results", folder.display());
     let mut complaints = Vec::new();
     for (scale, seed) in wholes {
-        let of = |name: &str| results.get(&(name.to_owned(), scale, seed));
+        // Whole results where there are any, or else what a short run has of them.
+        let short =
+            results.keys().any(|(_, s, of, short)| (*s, *of, *short) == (scale, seed, true));
+        let with = |name: &str, short| results.get(&(name.to_owned(), scale, seed, short));
+        let of = |name: &str| with(name, false).or_else(|| with(name, true));
         for experiment in catalog::all().expect("sound files") {
-            let name = &experiment.name;
-            let Some(result) = of(name) else {
-                complaints.push(format!("{name} at scale {scale}, seed {seed} is missing"));
-                continue;
+            let name = experiment.name.clone();
+            let short_form = experiment.clone().shortened();
+            let (experiment, result) = match (of(&name), short_form) {
+                (None, None) if short => continue,
+                (Some(result), Some(short_form)) if result.short => (short_form, result),
+                (Some(result), _) => (experiment, result),
+                (None, _) => {
+                    complaints.push(format!("{name} at scale {scale}, seed {seed} is missing"));
+                    continue;
+                }
             };
             // A result from before an experiment changed proves nothing about it.
             let found = result.numbers.iter().map(|n| (&n.name, n.low, n.high, &n.differs));
@@ -59,7 +70,7 @@ fn results_are_as_expected() {
             // What is outside is known of one scale and seed.
             let usual = (scale, seed) == (64, 1);
             let known = result.numbers.iter().filter(|n| usual || n.verdict() == Verdict::Fails);
-            complaints.extend(known.filter_map(|number| required::unexpected(name, number)));
+            complaints.extend(known.filter_map(|number| required::unexpected(&name, number)));
         }
         for required in REQUIRED {
             let numbers = of(required.experiment).map_or(&[][..], |result| &result.numbers);

@@ -73,6 +73,7 @@ pub fn outcome(
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
         shrink: None,
         first: None,
+        short: false,
         set: BTreeMap::new(),
         kind: Kind::Bars,
         x: axis("policy, ratio T, write buffers N/M; filled or overwritten"),

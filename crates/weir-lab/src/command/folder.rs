@@ -1,6 +1,6 @@
 //! The folder of results. A result is three files there: `NAME-sSCALE.json`, `.svg` and `.png`,
-//! with the seed in the name if it is not the usual one, and with what `--shrink`, `--first`
-//! and `--set` made of it. The JSON file
+//! with the seed in the name if it is not the usual one, and with what `--shrink`, `--first`,
+//! `--short` and `--set` made of it. The JSON file
 //! is the result; the others are drawn from it.
 
 use std::io::Write;
@@ -52,6 +52,9 @@ fn stem(result: &Outcome) -> String {
     }
     if let Some(seconds) = result.first {
         stem += &format!("-first{seconds}");
+    }
+    if result.short {
+        stem += "-short";
     }
     stem += &seed;
     for (option, value) in &result.set {

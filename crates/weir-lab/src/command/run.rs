@@ -21,6 +21,9 @@ pub(crate) struct RunArgs {
     /// Every experiment
     #[arg(long, conflicts_with = "names")]
     all: bool,
+    /// Leave out runs that are long, and the numbers that need them: what CI runs
+    #[arg(long)]
+    short: bool,
     /// By how much data, caches, files and durations are divided
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     scale: u32,
@@ -82,7 +85,7 @@ fn parse_seeds(text: &str) -> std::result::Result<Seeds, String> {
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     // All names are known to be good before the first experiment takes its minutes.
-    let experiments = experiments(args)?;
+    let experiments = if args.short { shortened(args)? } else { experiments(args)? };
     let seeds = args.seeds.clone().unwrap_or(Seeds(vec![args.seed]));
     let shrink = args.shrink.unwrap_or_else(|| suite::default_shrink(args.scale));
     let options = |seed| RunOptions {
@@ -122,6 +125,19 @@ pub(crate) fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
         called()
     )?;
     if args.check { refuse_failures(&results) } else { Ok(()) }
+}
+
+/// The short forms of the experiments, where there is one.
+fn shortened(args: &RunArgs) -> Result<Vec<Experiment>> {
+    let all = experiments(args)?;
+    let (names, short): (Vec<String>, Vec<Option<Experiment>>) =
+        all.into_iter().map(|one| (one.name.clone(), one.shortened())).unzip();
+    match names.iter().zip(&short).find(|(_, short)| short.is_none()) {
+        Some((name, _)) if !args.all => {
+            Err(Failure::usage(format_args!("all runs of {name} are long: leave --short out")))
+        }
+        _ => Ok(short.into_iter().flatten().collect()),
+    }
 }
 
 fn experiments(args: &RunArgs) -> Result<Vec<Experiment>> {

@@ -47,6 +47,8 @@ pub struct Experiment {
     pub paper_lines: Vec<PaperLine>,
     /// What is derived.
     pub numbers: Vec<Wanted>,
+    /// Whether runs were left out for being long.
+    pub short: bool,
     /// All that its files state together.
     whole: toml::Table,
 }
@@ -58,6 +60,8 @@ pub struct Run {
     pub name: String,
     /// The line it belongs to in a plot over a parameter, and its place on the horizontal axis.
     pub point: Option<Point>,
+    /// Whether it takes too long, for what it says, to be done at every change.
+    pub long: bool,
     /// The options that differ from `[settings]` as text, at scale 1, by their full names.
     pub set: BTreeMap<String, String>,
     /// Every option of this run as its files state them.
@@ -173,7 +177,21 @@ impl Plot {
     }
 }
 
+impl PaperLine {
+    /// Whether it is held against this run's: `RUN`, or `RUN: MEASURE`.
+    fn is_of(&self, run: &Run) -> bool {
+        self.name
+            .strip_prefix(&run.name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    }
+}
+
 impl Wanted {
+    /// Whether it is of this run, or held against it.
+    fn needs(&self, run: &Run) -> bool {
+        self.run == run.name || [&self.over, &self.less].contains(&&Some(run.name.clone()))
+    }
+
     /// The last second of the paper's time that it is about, 0 if it is about the whole run.
     #[must_use]
     pub fn last_second(&self) -> f64 {
@@ -299,11 +317,19 @@ impl Experiment {
     /// Drops all numbers but `numbers`, and all runs that these do not need.
     pub fn keep(&mut self, numbers: &[&str]) {
         self.numbers.retain(|number| numbers.contains(&number.name.as_str()));
-        let needed = |name: &String| {
-            let of = |n: &Wanted| n.run == *name || n.over.as_ref() == Some(name);
-            self.numbers.iter().any(|n| of(n) || n.less.as_ref() == Some(name))
-        };
-        self.runs.retain(|run| needed(&run.name));
+        self.runs.retain(|run| self.numbers.iter().any(|number| number.needs(run)));
+    }
+
+    /// Its short form: without the runs that are long, and without the numbers that need one of
+    /// these. `None` if all of them are long.
+    #[must_use]
+    pub fn shortened(mut self) -> Option<Self> {
+        let (long, short): (Vec<Run>, Vec<Run>) = self.runs.into_iter().partition(|run| run.long);
+        self.numbers.retain(|number| !long.iter().any(|run| number.needs(run)));
+        self.paper_lines.retain(|line| !long.iter().any(|run| line.is_of(run)));
+        self.short |= !long.is_empty();
+        self.runs = short;
+        (!self.runs.is_empty()).then_some(self)
     }
 
     /// All that its files state together, as one TOML file that needs no base.

@@ -32,6 +32,8 @@ struct Stated {
 struct StatedRun {
     name: String,
     point: Option<Point>,
+    #[serde(default)]
+    long: bool,
 }
 
 impl Experiment {
@@ -52,7 +54,7 @@ impl Experiment {
         // What is wrong here is wrong even if every run sets it anew.
         let _: Settings = document.typed(settings.clone())?;
         let mut runs = Vec::new();
-        for (StatedRun { name, point }, set) in stated.runs.into_iter().zip(of_runs) {
+        for (StatedRun { name, point, long }, set) in stated.runs.into_iter().zip(of_runs) {
             let named = |e: String| format!("{e}, of the run {name:?}");
             let own = with_set(&document, &settings, &set).map_err(named)?;
             let mut stated: toml::Table = document.typed(own.clone())?;
@@ -64,7 +66,7 @@ impl Experiment {
             let settings = typed.without_unused_policies().map_err(|e| wrong(&named(e)))?;
             engine::check(&settings).map_err(|e| wrong(&named(e)))?;
             let set = by_full_name(&document.typed(Spanned::new(0..0, set))?);
-            runs.push(Run { name, point, set, stated, settings });
+            runs.push(Run { name, point, long, set, stated, settings });
         }
         if runs.is_empty() {
             return Err(wrong(&"there are no [[runs]]"));
@@ -99,6 +101,7 @@ impl Experiment {
             plot: stated.plot,
             paper_lines: stated.paper_lines,
             numbers: stated.numbers,
+            short: false,
         })
     }
 }
@@ -159,10 +162,7 @@ fn with_set<'t>(
         let name = option.get_ref().as_ref();
         let mut keys = name.split('.');
         let first = keys.next().and_then(|key| tree.get_mut().get_mut(key));
-        let place = keys.try_fold(first, |place, key| match place?.get_mut() {
-            DeValue::Table(table) => Some(table.get_mut(key)),
-            _ => None,
-        });
+        let place = keys.try_fold(first, |place, key| Some(inner(place?, key)));
         match place.flatten() {
             Some(place) if !matches!(place.get_ref(), DeValue::Table(_)) => *place = value.clone(),
             _ => {
@@ -173,6 +173,25 @@ fn with_set<'t>(
         }
     }
     Ok(tree)
+}
+
+/// What is called `key` in a table, or in a list of tables that have names: a phase.
+fn inner<'a, 't>(
+    place: &'a mut Spanned<DeValue<'t>>,
+    key: &str,
+) -> Option<&'a mut Spanned<DeValue<'t>>> {
+    let is_named = |item: &Spanned<DeValue<'t>>| match item.get_ref() {
+        DeValue::Table(table) => {
+            let name = table.get("name").map(Spanned::get_ref);
+            matches!(name, Some(DeValue::String(name)) if name == key)
+        }
+        _ => false,
+    };
+    match place.get_mut() {
+        DeValue::Table(table) => table.get_mut(key),
+        DeValue::Array(items) => items.iter_mut().find(|item| is_named(item)),
+        _ => None,
+    }
 }
 
 /// What there is in the innermost table of `settings` on the way to the option `name`.

@@ -404,3 +404,41 @@ fn measures_are_known() {
     }
     parse(&kind("lines", "\"level_write_rate_by_level\"")).expect("needs no points");
 }
+
+/// Goal: a run may have another length of a phase, by the phase's name, and no phase that there is
+/// not.
+#[test]
+fn runs_set_phases_by_name() {
+    let own = |option: &str| TEXT.replacen("\"writers.main.threads\" = 0", option, 1);
+    let experiment = parse(&own("\"phases.main.seconds\" = 7.0")).expect("parses");
+    let seconds = |run: &Run| run.settings.phases[0].seconds;
+    assert_eq!(experiment.runs.iter().map(seconds).collect::<Vec<_>>(), [20_000.0, 7.0]);
+    assert_eq!(experiment.runs[1].set["phases.main.seconds"], "7");
+    let error = parse(&own("\"phases.mian.seconds\" = 7.0")).expect_err("no such phase");
+    assert!(error.contains("there is no option \"phases.mian.seconds\""), "{error}");
+}
+
+/// Goal: the short form has the runs that are not long, and the numbers that need no other. Method:
+/// either run of the two, and both.
+#[test]
+fn short_forms_leave_out_what_needs_long_runs() {
+    let own =
+        "[[numbers]]\nname = \"own\"\nmeasure = \"hit_ratio_mean\"\nrun = \"b\"\nnote = \"\"\n";
+    let long = |runs: &[&str]| {
+        let mark = |text: String, run: &&str| {
+            let name = format!("[[runs]]\nname = \"{run}\"");
+            text.replace(&name, &format!("{name}\nlong = true"))
+        };
+        parse(&runs.iter().fold(format!("{TEXT}{own}"), mark)).expect("parses").shortened()
+    };
+    let numbers = |experiment: &Experiment| {
+        experiment.numbers.iter().map(|number| number.name.clone()).collect::<Vec<_>>()
+    };
+    let whole = long(&[]).expect("a form");
+    assert!(!whole.short && whole.runs.len() == 2);
+    let short = long(&["a"]).expect("a form");
+    assert!(short.short && short.runs.len() == 1);
+    assert_eq!(numbers(&short), ["own"]);
+    assert!(numbers(&long(&["b"]).expect("a form")).is_empty());
+    assert!(long(&["a", "b"]).is_none());
+}

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What people call measures: the beginning of a name, and its words.
-const WORDS: [(&str, &str); 47] = [
+const WORDS: [(&str, &str); 52] = [
     ("page_hit_ratio", "hit ratio of the page cache"),
     ("hit_ratio", "hit ratio"),
     ("qps", "queries"),
@@ -28,6 +28,11 @@ const WORDS: [(&str, &str); 47] = [
     ("hits_over_reads", "1 less disk reads per query"),
     ("answered_by_memtables", "part answered by memtables"),
     ("answered_by_row_cache", "part answered by the row cache"),
+    ("answered_at_once", "part of the queries that wait for no disk"),
+    ("answered_by_lists", "answers of lists per query"),
+    ("cached_in_list", "part of the keys of lists that is cached in these alone"),
+    ("cached_in_run", "part of the keys of lists that is cached in runs alone"),
+    ("cached_in_both", "part of the keys of lists that is cached twice"),
     ("tables_per_read", "tables per query"),
     ("tables_per_lookup", "tables per query that looks into any"),
     ("obsolete_share", "part of the entries that is obsolete"),

@@ -45,6 +45,7 @@ fn empty(kind: Kind, title: &str) -> Outcome {
         scale: 64,
         shrink: None,
         first: None,
+        short: false,
         seed: 1,
         command: "weir lab run sample".into(),
         settings: BTreeMap::from([("store.policy".into(), "\"leveled\"".into())]),
