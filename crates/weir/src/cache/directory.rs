@@ -78,7 +78,7 @@ pub(super) struct Directory {
     /// Blocks that are cached.
     cached: AtomicU64,
     registry: Weak<Registry>,
-    /// Memory of this and its segments.
+    /// Memory of its segments.
     charge: LeafMutex<Option<Charge>>,
 }
 

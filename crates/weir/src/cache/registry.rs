@@ -20,7 +20,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// The directory of a table; its memory is charged as a table's.
+    /// The directory of a table; the memory of its segments is charged as a table's.
     pub(super) fn directory(
         self: &Arc<Self>,
         uid: TableUid,
@@ -30,8 +30,8 @@ impl Registry {
         if let Some(found) = directories.get(&uid).and_then(Weak::upgrade) {
             return found;
         }
-        let bytes = size_of::<Directory>() as u64;
-        let charge = accountant.map(|a| a.charge(Category::TableMetadata, bytes));
+        // It is a part of its table, which is not charged either; its segments are.
+        let charge = accountant.map(|a| a.charge(Category::TableMetadata, 0));
         let made = Arc::new(Directory::new(uid, self, charge));
         directories.insert(uid, Arc::downgrade(&made));
         made
