@@ -212,11 +212,7 @@ impl From<&[u8]> for Buf {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
     use super::*;
-    use crate::base::atomic::LeafMutex;
 
     fn spare_bytes() -> usize {
         SPARES.with(|spares| {
@@ -268,26 +264,6 @@ mod tests {
         assert!(Buf::unfilled(100_000).memory_bytes() >= 100_000);
         assert_eq!(Buf::unfilled(10).memory_bytes(), 10);
         assert_eq!(Buf::from(&[][..]).bytes(), []);
-    }
-
-    /// Goal: what one thread frees serves another. The pool is the whole process's, and other tests
-    /// take from it meanwhile: so it is enough that it works once in some attempts.
-    #[test]
-    fn memory_goes_from_thread_to_thread() {
-        const LEN: usize = 20_000;
-        let is_reused = || {
-            let freed = Arc::new(LeafMutex::new(BTreeSet::new()));
-            let places = Arc::clone(&freed);
-            let body = move || {
-                let blocks: Vec<Buf> = (0..50).map(|_| Buf::unfilled(LEN)).collect();
-                *places.lock() = blocks.iter().map(|block| block.bytes().as_ptr().addr()).collect();
-            };
-            assert!(crate::base::sched::spawn("other", body).unwrap().join());
-            let taken: Vec<Buf> = (0..20).map(|_| Buf::unfilled(LEN)).collect();
-            let freed = freed.lock();
-            taken.iter().all(|block| freed.contains(&block.bytes().as_ptr().addr()))
-        };
-        assert!((0..100).any(|_| is_reused()));
     }
 
     /// Goal: dropping a block while another thread-local is destroyed does not panic.

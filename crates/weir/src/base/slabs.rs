@@ -416,6 +416,22 @@ mod tests {
         unsafe { pages::give_back(region.unwrap(), REGION_BYTES, REGION_BYTES) };
     }
 
+    /// Goal: what was given back is taken before anything else, whoever asks.
+    #[test]
+    fn memory_goes_from_block_to_block() {
+        let mut slabs = Slabs::new();
+        let size = size_for(20_000).unwrap();
+        let mut places = |slabs: &mut Slabs, count: usize| -> BTreeSet<usize> {
+            (0..count).map(|_| slabs.take(size).unwrap().as_ptr().addr()).collect()
+        };
+        let (kept, freed) = (places(&mut slabs, 50), places(&mut slabs, 50));
+        freed.iter().for_each(|&slot| slabs.give_back(slot));
+        let taken = places(&mut slabs, 50);
+        assert!(taken == freed && taken.is_disjoint(&kept));
+        kept.iter().chain(&taken).for_each(|&slot| slabs.give_back(slot));
+        assert_eq!(slabs.use_now().slots, 0);
+    }
+
     /// Goal: a slab whose blocks have gone serves another size.
     #[test]
     fn a_slab_changes_its_size() {

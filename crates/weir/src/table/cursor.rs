@@ -158,9 +158,11 @@ impl TableCursor {
     #[cold]
     fn mark_between(&self) {
         let CursorOptions { purpose, fill_cache, .. } = self.options;
+        // While a movement unwinds there is no block.
         let count = self.current.layout.count();
+        let Some(last_row) = count.checked_sub(1) else { return };
         let (first, last) = match self.row.checked_sub(1) {
-            Some(before) if before >= self.entered => (self.entered, before.min(count - 1)),
+            Some(before) if before >= self.entered => (self.entered, before.min(last_row)),
             _ => (self.row + 1, self.entered),
         };
         if purpose == Purpose::Foreground && fill_cache && first <= last && last < count {
