@@ -424,9 +424,9 @@ mod tests {
         let mut places = |slabs: &mut Slabs, count: usize| -> BTreeSet<usize> {
             (0..count).map(|_| slabs.take(size).unwrap().as_ptr().addr()).collect()
         };
-        let (kept, freed) = (places(&mut slabs, 50), places(&mut slabs, 50));
+        let (kept, freed) = (places(&mut slabs, 30), places(&mut slabs, 30));
         freed.iter().for_each(|&slot| slabs.give_back(slot));
-        let taken = places(&mut slabs, 50);
+        let taken = places(&mut slabs, 30);
         assert!(taken == freed && taken.is_disjoint(&kept));
         kept.iter().chain(&taken).for_each(|&slot| slabs.give_back(slot));
         assert_eq!(slabs.use_now().slots, 0);

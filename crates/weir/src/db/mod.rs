@@ -450,7 +450,10 @@ impl Db {
     /// Counters and sizes as of now.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        metrics::collect(&self.handle.engine)
+        let metrics = metrics::collect(&self.handle.engine);
+        // Tables that were removed meanwhile were held by it.
+        self.handle.engine.reclaim_soon();
+        metrics
     }
 
     /// A property as text; `None` if there is none of that name. See [`Description`] for the
