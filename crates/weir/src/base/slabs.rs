@@ -421,7 +421,7 @@ mod tests {
     fn memory_goes_from_block_to_block() {
         let mut slabs = Slabs::new();
         let size = size_for(20_000).unwrap();
-        let mut places = |slabs: &mut Slabs, count: usize| -> BTreeSet<usize> {
+        let places = |slabs: &mut Slabs, count: usize| -> BTreeSet<usize> {
             (0..count).map(|_| slabs.take(size).unwrap().as_ptr().addr()).collect()
         };
         let (kept, freed) = (places(&mut slabs, 30), places(&mut slabs, 30));

@@ -99,7 +99,10 @@ fn finish(scene: &mut Scene, db: Db) -> Outcome {
 
 /// The files that a store at rest needs.
 struct Needed {
-    tables: u64,
+    /// Tables of runs.
+    tables: BTreeSet<u64>,
+    /// With those of buffer lists, which may be trimmed until the store is closed.
+    all: BTreeSet<u64>,
     /// Log segments, with those that wait for the writer.
     segments: Vec<u64>,
 }
@@ -110,12 +113,14 @@ impl Needed {
         let mut segments = described.log_segments;
         segments.extend(described.spare_log_segments);
         let levels = described.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-        let mut tables = BTreeSet::new();
+        let (mut tables, mut all) = (BTreeSet::new(), BTreeSet::new());
         for run in levels.flat_map(|level| &level.runs) {
             let listed = run.buffer.iter().flat_map(|list| &list.runs).flat_map(|run| &run.tables);
-            tables.extend(run.tables.iter().chain(listed).map(|table| table.uid));
+            tables.extend(run.tables.iter().map(|table| table.uid));
+            all.extend(listed.map(|table| table.uid));
         }
-        Self { tables: tables.len() as u64, segments }
+        all.extend(&tables);
+        Self { tables, all, segments }
     }
 
     /// Compares them with the names on the disk, where a closing may have added to the log.
@@ -127,11 +132,16 @@ impl Needed {
         let last = self.segments.iter().max().copied().unwrap_or(0);
         let is_needed = |number: u64| number > last || self.segments.contains(&number);
         let in_order = names.iter().filter_map(segment).all(is_needed);
-        if count(".tbl") != self.tables || count("versions-") != 1 || count("tmp") > 0 || !in_order
-        {
+        let uid = |name: &String| name.strip_suffix(".tbl")?.parse().ok();
+        let there: BTreeSet<u64> = names.iter().filter_map(uid).collect();
+        let are_right = self.tables.is_subset(&there)
+            && there.is_subset(&self.all)
+            && there.len() as u64 == count(".tbl");
+        if !are_right || count("versions-") != 1 || count("tmp") > 0 || !in_order {
             return Err(format!(
-                "{} tables and the log segments {:?} are needed, but the files are {names:?}",
-                self.tables, self.segments
+                "tables {:?} of {:?} and the log segments {:?} are needed, but the files are \
+                 {names:?}",
+                self.tables, self.all, self.segments
             ));
         }
         Ok(())
