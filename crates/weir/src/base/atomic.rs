@@ -105,11 +105,6 @@ mod explored {
             switch_point();
             self.inner.fetch_sub(value, order)
         }
-
-        pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
-            switch_point();
-            self.inner.fetch_max(value, order)
-        }
     }
 
     impl<T> AtomicPtr<T> {
