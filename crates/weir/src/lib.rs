@@ -88,6 +88,7 @@ pub use base::error::{Error, ErrorKind, Result};
 /// generator. Not part of the stable interface.
 #[cfg(feature = "sim")]
 pub mod sim {
+    pub use crate::base::checksum::FixedState;
     pub use crate::base::prng::Prng;
     pub use crate::base::sched::sim::{
         ActorHandle, PlannedPanic, Settings, Simulation, panic_as_planned, switch_point,

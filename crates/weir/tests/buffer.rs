@@ -53,6 +53,16 @@ fn work(db: &Db, model: &mut BTreeMap<u32, u32>, rounds: std::ops::Range<u32>) {
     }
 }
 
+/// What is in a store with lists that was closed at rest.
+fn worked(path: &std::path::Path) -> BTreeMap<u32, u32> {
+    let mut model = BTreeMap::new();
+    let db = open(path, options(CompactionBuffer::Cascade));
+    work(&db, &mut model, 0..20);
+    db.wait_idle().expect("idle");
+    db.close().expect("close");
+    model
+}
+
 /// Everything is there, in both directions.
 fn check(db: &Db, model: &BTreeMap<u32, u32>) {
     let pairs: Vec<_> =
@@ -155,11 +165,7 @@ fn a_hot_range_stays_in_the_list() {
 #[test]
 fn where_copies_are_cached_is_known() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut model = BTreeMap::new();
-    let db = open(dir.path(), options(CompactionBuffer::Cascade));
-    work(&db, &mut model, 0..20);
-    db.wait_idle().expect("idle");
-    db.close().expect("close");
+    let model = worked(dir.path());
     let db = open(dir.path(), options(CompactionBuffer::Cascade));
     // Of the level whose lists have the most tables.
     let cached = || {
@@ -225,11 +231,7 @@ fn a_repair_empties_damaged_lists() {
 #[test]
 fn damage_in_a_list_costs_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut model = BTreeMap::new();
-    let db = open(dir.path(), options(CompactionBuffer::Cascade));
-    work(&db, &mut model, 0..20);
-    db.wait_idle().expect("idle");
-    db.close().expect("close");
+    let mut model = worked(dir.path());
 
     let trim = TrimOptions::default().threshold(0.0).interval(Duration::from_millis(50));
     let damaged = {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
-use weir::sim::{CacheCall, CacheOp, Eviction, RacedCache, RacedTable};
+use weir::sim::{CacheCall, CacheOp, Eviction, FixedState, RacedCache, RacedTable};
 use weir_bench::Stopwatch;
 
 pub mod mixes;
@@ -109,36 +109,6 @@ struct ByBytes;
 impl Weighter<(u64, u32), Arc<Vec<u8>>> for ByBytes {
     fn weight(&self, _: &(u64, u32), block: &Arc<Vec<u8>>) -> u64 {
         block.capacity() as u64 + CLOCK_PRO_OVERHEAD_BYTES
-    }
-}
-
-/// Mixes two integers; the same in every run.
-#[derive(Clone, Copy, Default)]
-struct FixedState;
-
-struct FixedHasher(u64);
-
-impl std::hash::BuildHasher for FixedState {
-    type Hasher = FixedHasher;
-    fn build_hasher(&self) -> FixedHasher {
-        FixedHasher(0x243f_6a88_85a3_08d3)
-    }
-}
-
-impl std::hash::Hasher for FixedHasher {
-    fn finish(&self) -> u64 {
-        let x = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        x ^ (x >> 32)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 29);
     }
 }
 

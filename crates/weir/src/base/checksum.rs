@@ -68,12 +68,12 @@ pub(crate) fn hash_entry(key: &[u8], seq: Seq, kind: Kind, value: &[u8]) -> u64 
 
 /// A deterministic hasher for in-memory hash tables: no random seed, so that iteration and
 /// collisions are the same in every run of a simulation.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct FixedState;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FixedState;
 
 /// XXH3-style mixing of the few integers that the engine's hash tables use as keys.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct FixedHasher(u64);
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FixedHasher(u64);
 
 impl std::hash::BuildHasher for FixedState {
     type Hasher = FixedHasher;
