@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir::{
     BufferDescription, CompactionBuffer, CompactionPolicy, Db, Description, ErrorKind,
-    KeyspaceDescription, Options, TableDescription, TrimOptions,
+    KeyspaceDescription, Options, RunDescription, TableDescription, TrimOptions,
 };
 
 /// Options of `weir inspect`.
@@ -157,7 +157,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         for run in &level.runs {
             let sum = |figure: fn(&TableDescription) -> u64| run.tables.iter().map(figure).sum();
             rows.push(vec![
-                format!("  {number}{}", if run.draining { " draining" } else { "" }),
+                format!("  {number}{}", kind_of(run)),
                 run.epoch.to_string(),
                 Count(run.tables.len() as u64).to_string(),
                 Count(sum(|t| t.entries)).to_string(),
@@ -183,6 +183,22 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
             )?;
         }
     }
+    for run in keyspace.levels.iter().flat_map(|level| &level.runs) {
+        for (from, to) in &run.claims {
+            let end = to.as_ref().map_or("the end".into(), |to| Quoted(to).to_string());
+            writeln!(
+                out,
+                "  run {} answers alone from {} to below {end}",
+                run.epoch,
+                Quoted(from)
+            )?;
+        }
+    }
+    let hidden = keyspace.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.tables);
+    let hidden: u64 = hidden.map(|table| table.hidden_entries).sum();
+    if hidden > 0 {
+        writeln!(out, "  {} hidden, which sentinels had: merges leave them out", Entries(hidden))?;
+    }
     for (number, level) in keyspace.levels.iter().enumerate() {
         for run in &level.runs {
             let Some(buffer) = &run.buffer else { continue };
@@ -206,6 +222,15 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         print_tables(keyspace, out)?;
     }
     Ok(())
+}
+
+/// What the level of a run does not say.
+fn kind_of(run: &RunDescription) -> &'static str {
+    match (run.draining, run.sentinel) {
+        (true, _) => " draining",
+        (false, true) => " sentinel",
+        (false, false) => "",
+    }
 }
 
 fn print_tables(keyspace: &KeyspaceDescription, out: &mut dyn Write) -> Result<()> {
@@ -240,10 +265,15 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "smallest": Escaped(&t.smallest).to_string(),
             "largest": Escaped(&t.largest).to_string(),
             "sequences": [t.sequences.0, t.sequences.1],
+            "hidden_entries": t.hidden_entries,
         })
     };
     let hole = |(from, to): &(Vec<u8>, Vec<u8>)| {
         json!([Escaped(from).to_string(), Escaped(to).to_string()])
+    };
+    let claim = |(from, to): &(Vec<u8>, Option<Vec<u8>>)| {
+        let to = to.as_ref().map(|to| Escaped(to).to_string());
+        json!([Escaped(from).to_string(), to])
     };
     let buffer = |b: &BufferDescription| {
         let runs = b.runs.iter().map(|run| {
@@ -267,6 +297,8 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
                     "draining": run.draining,
                     "tables": run.tables.iter().map(table).collect::<Vec<_>>(),
                     "buffer": run.buffer.as_ref().map(buffer),
+                    "sentinel": run.sentinel,
+                    "claims": run.claims.iter().map(claim).collect::<Vec<_>>(),
                 })
             });
             json!({

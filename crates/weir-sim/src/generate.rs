@@ -256,10 +256,11 @@ impl Generator {
     }
 
     fn maintenance(&mut self) -> Op {
-        match self.rng.below(10) {
+        match self.rng.below(14) {
             0..=3 => Op::Flush { ks: self.ks() },
             4..=6 => Op::Compact { ks: self.ks(), lo: self.bound(), hi: self.bound() },
             7 => Op::Idle,
+            10.. => Op::Sentinel { ks: self.ks(), lo: self.bound(), hi: self.bound() },
             _ => Op::Wait { millis: 1 << self.rng.below(12) },
         }
     }

@@ -225,6 +225,12 @@ pub enum Op {
         lo: Bound<u32>,
         hi: Bound<u32>,
     },
+    /// Builds a sentinel over the range, if nothing is in its way.
+    Sentinel {
+        ks: u8,
+        lo: Bound<u32>,
+        hi: Bound<u32>,
+    },
     Idle,
     Wait {
         millis: u32,
@@ -478,6 +484,7 @@ impl fmt::Display for Op {
             Self::SnapDrop { slot } => write!(f, "snap_drop {slot}"),
             Self::Flush { ks } => write!(f, "flush {ks}"),
             Self::Compact { ks, lo, hi } => write!(f, "compact {ks} {} {}", Show(lo), Show(hi)),
+            Self::Sentinel { ks, lo, hi } => write!(f, "sentinel {ks} {} {}", Show(lo), Show(hi)),
             Self::Idle => f.write_str("idle"),
             Self::Wait { millis } => write!(f, "wait {millis}"),
             Self::Keyspace { ks, options } => write!(f, "keyspace {ks} {options}"),
@@ -579,6 +586,7 @@ fn parse(line: &str) -> Result<Op, String> {
         "snap_drop" => Op::SnapDrop { slot: w.num()? },
         "flush" => Op::Flush { ks: w.num()? },
         "compact" => Op::Compact { ks: w.num()?, lo: w.bound()?, hi: w.bound()? },
+        "sentinel" => Op::Sentinel { ks: w.num()?, lo: w.bound()?, hi: w.bound()? },
         "idle" => Op::Idle,
         "wait" => Op::Wait { millis: w.num()? },
         "keyspace" => Op::Keyspace { ks: w.num()?, options: w.num()? },

@@ -238,6 +238,16 @@ impl Runner {
                 }
                 self.first_hits()
             }
+            Op::Sentinel { ks, lo, hi } => {
+                if let Some(space) = &self.spaces[usize::from(*ks)] {
+                    let range = bounds(*lo, *hi);
+                    let built = space.handle.build_sentinel(range);
+                    let built = built.map_err(|e| format!("sentinel: {e}"))?;
+                    self.counters.sentinels += u64::from(built);
+                    self.measure()?;
+                }
+                self.first_hits()
+            }
             Op::Idle => {
                 self.db()?.wait_idle().map_err(|e| format!("wait_idle: {e}"))?;
                 self.measure()?;

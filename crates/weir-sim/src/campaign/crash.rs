@@ -252,6 +252,12 @@ impl Writer {
                 let space = self.spaces.get(space).and_then(Option::as_ref);
                 space.map_or(Ok(()), |s| s.compact_range(..)).map_err(|e| format!("compact: {e}"))
             }
+            9 if first => {
+                let space = self.rng.below(2) as usize;
+                let space = self.spaces.get(space).and_then(Option::as_ref);
+                let built = space.map_or(Ok(false), |s| s.build_sentinel(..));
+                built.map(|_| ()).map_err(|e| format!("sentinel: {e}"))
+            }
             3..=5 if first && (!self.alone || self.rng.chance(1, 8)) => self.create(),
             6 | 7 if first => self.remove(),
             8 if first => self.db.wait_idle().map_err(|e| format!("wait_idle: {e}")),

@@ -43,8 +43,10 @@ fn violations(options: &Options, levels: &[LevelDescription]) -> Vec<String> {
     };
     let mut all = 0;
     for (level, described) in levels.iter().enumerate() {
-        let draining = described.runs.iter().filter(|run| run.draining).count();
-        let filling = described.runs.len() - draining;
+        // Sentinels count for nothing.
+        let runs = described.runs.iter().filter(|run| !run.sentinel);
+        let draining = runs.clone().filter(|run| run.draining).count();
+        let filling = runs.count() - draining;
         all += filling;
         let (filling_max, draining_max) = match policy {
             P::Leveled(sizes) if level == 0 => (sizes.l0_trigger - 1, 0),

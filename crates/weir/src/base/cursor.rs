@@ -37,6 +37,19 @@ pub(crate) trait Cursor {
     fn cached_bytes(&self) -> u64 {
         0
     }
+    /// Whether the cursor may ever be ahead.
+    fn may_be_ahead(&self) -> bool {
+        false
+    }
+    /// Whether the cursor is *ahead* of its next entry, which it has not read: `key` and `seq` are
+    /// a bound that this entry does not precede in the direction of travel, and of the other
+    /// methods only [`Cursor::arrive`] and the seeks may be called.
+    fn is_ahead(&self) -> bool {
+        false
+    }
+    /// Reads the entry that the cursor is ahead of; it may be ahead of a further one then, or at
+    /// its end.
+    fn arrive(&mut self) {}
     /// Announces `seek(key, seq)` or `seek_for_prev(key, seq)`, so that the memory it will read can
     /// be prefetched. A hint: it loses the cursor's position and has no other visible effect.
     fn approach(&mut self, _key: &[u8], _seq: Seq) {}
@@ -82,6 +95,15 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn cached_bytes(&self) -> u64 {
         (**self).cached_bytes()
+    }
+    fn may_be_ahead(&self) -> bool {
+        (**self).may_be_ahead()
+    }
+    fn is_ahead(&self) -> bool {
+        (**self).is_ahead()
+    }
+    fn arrive(&mut self) {
+        (**self).arrive();
     }
     fn approach(&mut self, key: &[u8], seq: Seq) {
         (**self).approach(key, seq);

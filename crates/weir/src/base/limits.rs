@@ -1,5 +1,5 @@
 // FORMAT: docs/format/block.md sha=f047b166d6fe
-// FORMAT: docs/format/edit.md sha=2b3e01e78639
+// FORMAT: docs/format/edit.md sha=e45d60c98814
 //! The limits of the engine, each with the reason for its value.
 
 /// Largest user key, in bytes: a key length fits 16 bits in a block.

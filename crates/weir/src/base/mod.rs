@@ -13,6 +13,7 @@ pub(crate) mod error;
 pub(crate) mod frame;
 pub(crate) mod heat;
 pub(crate) mod ids;
+pub(crate) mod interval;
 pub(crate) mod key;
 pub(crate) mod limits;
 pub(crate) mod memory;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=7bbdf924657d
+// FORMAT: docs/format/table_meta.md sha=f034806dd590
 //! Metadata of a table, known without reading its file (LevelDB's `FileMetaData`): identity,
 //! bounds, counts.
 //!
@@ -15,6 +15,7 @@
 use crate::base::coding::Reader;
 use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, TableUid};
+use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 
@@ -54,6 +55,54 @@ pub(crate) struct TableMeta {
     /// Id of the keyspace that the entries belong to. It detects a table of another keyspace, and
     /// tells `repair` where a table belongs when the version log is lost.
     pub(crate) keyspace: KeyspaceId,
+    /// What is hidden of it in its run.
+    pub(crate) masks: Vec<Mask>,
+}
+
+/// An interval of a table whose entries nobody reads in their run any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mask {
+    /// The keys.
+    pub(crate) interval: Interval,
+    /// The entries of the table that it hides.
+    pub(crate) hidden: Content,
+}
+
+/// Counts of a set of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// Entries.
+    pub(crate) entries: u64,
+    /// Those of them that are deletes.
+    pub(crate) deletes: u64,
+    /// Bytes of keys and values.
+    pub(crate) raw_bytes: u64,
+    /// Wrapping sum of `checksum::hash_entry`.
+    pub(crate) hash: u64,
+}
+
+impl Content {
+    /// Both together.
+    #[must_use]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_add(other.entries),
+            deletes: self.deletes.saturating_add(other.deletes),
+            raw_bytes: self.raw_bytes.saturating_add(other.raw_bytes),
+            hash: self.hash.wrapping_add(other.hash),
+        }
+    }
+
+    /// Without `part` of it.
+    #[must_use]
+    pub(crate) fn minus(self, part: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_sub(part.entries),
+            deletes: self.deletes.saturating_sub(part.deletes),
+            raw_bytes: self.raw_bytes.saturating_sub(part.raw_bytes),
+            hash: self.hash.wrapping_sub(part.hash),
+        }
+    }
 }
 
 // Tags: even is critical, odd is ignorable (base::tagged). 0 is invalid.
@@ -71,9 +120,18 @@ const TAG_SEQ_MAX: u64 = 22;
 const TAG_SMALLEST: u64 = 24;
 const TAG_LARGEST: u64 = 26;
 const TAG_ENTRY_HASH: u64 = 28;
+const TAG_MASK: u64 = 40;
 const TAG_KEYSPACE: u64 = 42;
 // Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
-// 35 smallest expiry, 34 dictionary, 36 key id, 38 virtual bounds, 40 masks.
+// 35 smallest expiry, 34 dictionary, 36 key id; for good: 38 virtual bounds.
+
+// Tags of a mask.
+const TAG_MASK_FROM: u64 = 2;
+const TAG_MASK_TO: u64 = 4;
+const TAG_MASK_ENTRIES: u64 = 6;
+const TAG_MASK_DELETES: u64 = 8;
+const TAG_MASK_RAW_BYTES: u64 = 10;
+const TAG_MASK_HASH: u64 = 12;
 
 /// Sizes of a table are smaller, in bytes and in entries: 256 TiB.
 const SIZES_END: u64 = 1 << 48;
@@ -90,6 +148,80 @@ impl TableMeta {
         put_number(buf, TAG_TAIL_BYTES, self.tail_bytes);
         put_number(buf, TAG_TAIL_CHECKSUM, u64::from(self.tail_checksum));
         self.encode_content(buf);
+        let mut part = Vec::new();
+        for mask in &self.masks {
+            part.clear();
+            mask.encode(&mut part);
+            put_field(buf, TAG_MASK, &part);
+        }
+    }
+
+    /// The description of the file alone, without a view.
+    pub(crate) fn of_file(&self) -> Self {
+        Self { masks: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether both describe the same file; their views may differ.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        if self.masks.is_empty() && other.masks.is_empty() {
+            return self == other;
+        }
+        self.of_file() == other.of_file()
+    }
+
+    /// All of its entries.
+    pub(crate) fn content(&self) -> Content {
+        let Self { entries, deletes, raw_bytes, entry_hash, .. } = *self;
+        Content { entries, deletes, raw_bytes, hash: entry_hash }
+    }
+
+    /// What its masks hide.
+    pub(crate) fn hidden(&self) -> Content {
+        self.masks.iter().fold(Content::default(), |sum, mask| sum.plus(mask.hidden))
+    }
+
+    /// The entries that are read in its run.
+    pub(crate) fn visible(&self) -> Content {
+        self.content().minus(self.hidden())
+    }
+
+    /// Bytes of the file for the entries that are read in its run, in proportion.
+    pub(crate) fn visible_bytes(&self) -> u64 {
+        if self.masks.is_empty() {
+            return self.bytes;
+        }
+        let (visible, all) = (self.visible(), self.content());
+        let share =
+            |part: u64, all: u64| u128::from(self.bytes) * u128::from(part) / u128::from(all);
+        let bytes = match all.raw_bytes {
+            0 => share(visible.entries, all.entries.max(1)),
+            raw_bytes => share(visible.raw_bytes, raw_bytes),
+        };
+        // Something is always left, and no more than there is.
+        u64::try_from(bytes).unwrap_or(self.bytes).clamp(1, self.bytes.max(1))
+    }
+
+    /// The same table with one more mask over its part of `interval`, under which lie `hidden`
+    /// entries that no mask hides yet. `None` if nothing is left to be read. Requires: they
+    /// overlap.
+    pub(crate) fn masked(&self, interval: &Interval, hidden: Content) -> Option<Self> {
+        // No wider: the next table of the run has masks of its own.
+        let interval = &interval.common(&Interval::closed(&self.smallest, &self.largest));
+        let mut masked = self.clone();
+        let mut all: Intervals = self.masks.iter().map(|mask| mask.interval.clone()).collect();
+        all.add(interval.clone());
+        let merged = all.iter().map(|interval| {
+            let within = self.masks.iter().filter(|mask| interval.contains(&mask.interval.from));
+            let hidden = within.fold(Content::default(), |sum, mask| sum.plus(mask.hidden));
+            Mask { interval: interval.clone(), hidden }
+        });
+        masked.masks = merged.collect();
+        let mut holder = masked.masks.iter_mut();
+        let holder = holder.find(|mask| mask.interval.contains(&interval.from));
+        if let Some(mask) = holder {
+            mask.hidden = mask.hidden.plus(hidden);
+        }
+        (masked.visible().entries > 0).then_some(masked)
     }
 
     /// Whether two descriptions agree on a table's content; its uids and its file are not compared.
@@ -130,6 +262,10 @@ impl TableMeta {
                 continue;
             }
             let bit = 1u32 << (tag / 2);
+            if tag == TAG_MASK {
+                seen |= bit;
+                continue;
+            }
             if seen & bit != 0 {
                 return Err("has a field twice".into());
             }
@@ -143,7 +279,7 @@ impl TableMeta {
     /// # Errors
     /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
     pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
-        Self::decode_with(bytes, ALL_FIELDS, file, offset)
+        Self::decode_with(bytes, ALL_FIELDS, MASKS, file, offset)
     }
 
     /// Decodes the properties of a table file; the fields that describe the file stay 0.
@@ -151,17 +287,24 @@ impl TableMeta {
     /// # Errors
     /// As [`TableMeta::decode`].
     pub(crate) fn decode_content(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
-        Self::decode_with(bytes, CONTENT_FIELDS, file, offset)
+        Self::decode_with(bytes, CONTENT_FIELDS, 0, file, offset)
     }
 
-    fn decode_with(bytes: &[u8], fields: u32, file: &str, offset: u64) -> Result<Self> {
+    /// Decodes a form with the `required` fields, and with no others but `allowed` ones.
+    fn decode_with(
+        bytes: &[u8],
+        required: u32,
+        allowed: u32,
+        file: &str,
+        offset: u64,
+    ) -> Result<Self> {
         let damaged =
             |what: &str| Error::corruption(file, offset, format_args!("a {RECORD} {what}"));
         let (meta, seen) = Self::decode_fields(bytes).map_err(|error| match error {
             DecodeError::Damaged(what) => damaged(what),
             DecodeError::Refused(error) => error,
         })?;
-        if seen != fields {
+        if seen & !allowed != required {
             return Err(damaged("lacks a field or has one that does not belong there"));
         }
         meta.check().map_err(damaged)?;
@@ -197,6 +340,7 @@ impl TableMeta {
                 self.entry_hash = u64::from_le_bytes(bytes);
             }
             TAG_KEYSPACE => self.keyspace = KeyspaceId::new(small()?),
+            TAG_MASK => self.masks.push(Mask::decode(content)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -224,7 +368,28 @@ impl TableMeta {
         if self.bytes.max(self.raw_bytes).max(self.entries) >= SIZES_END {
             return Err("has a size that no table has");
         }
-        Ok(())
+        self.check_masks()
+    }
+
+    fn check_masks(&self) -> Result<(), &'static str> {
+        if self.masks.is_empty() {
+            return Ok(());
+        }
+        let all: Intervals = self.masks.iter().map(|mask| mask.interval.clone()).collect();
+        if !all.iter().eq(self.masks.iter().map(|mask| &mask.interval)) {
+            return Err("has masks that touch each other or are out of order");
+        }
+        let (hidden, content) = (self.hidden(), self.content());
+        let puts = |content: Content| content.entries.saturating_sub(content.deletes);
+        let is_part = hidden.entries < content.entries
+            && hidden.deletes <= content.deletes
+            && hidden.raw_bytes <= content.raw_bytes
+            && puts(hidden) <= puts(content);
+        let whole = Interval::closed(&self.smallest, &self.largest);
+        let each = self.masks.iter().all(|Mask { interval, hidden }| {
+            hidden.deletes <= hidden.entries && !interval.is_empty() && whole.includes(interval)
+        });
+        if is_part && each { Ok(()) } else { Err("has masks that hide what it does not hold") }
     }
 
     /// A description with all fields zero: a builder's starting point, not valid by itself.
@@ -245,13 +410,57 @@ impl TableMeta {
             largest: Vec::new(),
             entry_hash: 0,
             keyspace: KeyspaceId::DEFAULT,
+            masks: Vec::new(),
         }
+    }
+}
+
+impl Mask {
+    fn encode(&self, buf: &mut Vec<u8>) {
+        put_field(buf, TAG_MASK_FROM, &self.interval.from);
+        if let Some(to) = &self.interval.to {
+            put_field(buf, TAG_MASK_TO, to);
+        }
+        put_number(buf, TAG_MASK_ENTRIES, self.hidden.entries);
+        put_number(buf, TAG_MASK_DELETES, self.hidden.deletes);
+        put_number(buf, TAG_MASK_RAW_BYTES, self.hidden.raw_bytes);
+        put_field(buf, TAG_MASK_HASH, &self.hidden.hash.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (mut from, mut to, mut hidden) = (None, None, Content::default());
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let (tag, content) = next_field(&mut reader).ok_or("has a mask that is cut off")?;
+            let value = || number(content).ok_or(DecodeError::Damaged("has a malformed number"));
+            match tag {
+                TAG_MASK_FROM => from = Some(content),
+                TAG_MASK_TO => to = Some(content),
+                TAG_MASK_ENTRIES => hidden.entries = value()?,
+                TAG_MASK_DELETES => hidden.deletes = value()?,
+                TAG_MASK_RAW_BYTES => hidden.raw_bytes = value()?,
+                TAG_MASK_HASH => {
+                    let bytes = content.try_into();
+                    let bytes = bytes.map_err(|_| "has an entry hash that is not 8 bytes")?;
+                    hidden.hash = u64::from_le_bytes(bytes);
+                }
+                _ => unknown("mask", tag).map_err(DecodeError::Refused)?,
+            }
+        }
+        // An end is a key with a zero behind it at most.
+        let is_long = |key: &[u8]| key.len() > crate::base::limits::KEY_BYTES_MAX + 1;
+        let from = from.filter(|from| !is_long(from) && to.is_none_or(|to| !is_long(to)));
+        let from =
+            from.ok_or("has a mask without a first key, or with a longer one than keys are")?;
+        Ok(Self { interval: Interval::new(from, to), hidden })
     }
 }
 
 /// The fields of the properties, as a set of `1 << (tag / 2)`.
 const CONTENT_FIELDS: u32 = ALL_FIELDS & !0b11_1110;
-/// All fields, as a set of `1 << (tag / 2)`: tags 2 to 28, and 42.
+/// The masks, as a set of `1 << (tag / 2)`.
+const MASKS: u32 = 1 << (TAG_MASK / 2);
+/// All required fields, as a set of `1 << (tag / 2)`: tags 2 to 28, and 42.
 const ALL_FIELDS: u32 = 0b111_1111_1111_1110 | 1 << (TAG_KEYSPACE / 2);
 const _: () = assert!(ALL_FIELDS & !(1 << 21) == (2 << (TAG_ENTRY_HASH / 2)) - 2);
 const _: () = assert!(CONTENT_FIELDS.trailing_zeros() as u64 == TAG_RAW_BYTES / 2);
@@ -270,6 +479,8 @@ impl From<&'static str> for DecodeError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::base::error::ErrorKind;
 
@@ -290,7 +501,15 @@ mod tests {
             largest: b"c".to_vec(),
             entry_hash: 0x0102_0304_0506_0708,
             keyspace: KeyspaceId::new(9),
+            masks: Vec::new(),
         }
+    }
+
+    /// Two masks with a key between them.
+    fn masked() -> TableMeta {
+        let hides = |entries, hash| Content { entries, deletes: 0, raw_bytes: 4, hash };
+        let first = example().masked(&Interval::new(b"", Some(b"b")), hides(1, 5)).unwrap();
+        first.masked(&Interval::new(b"c", None), hides(1, 7)).unwrap()
     }
 
     fn decode(bytes: &[u8]) -> Result<TableMeta> {
@@ -311,6 +530,32 @@ mod tests {
         );
         assert!(TableMeta::decode_content(&bytes, "file", 0).is_err());
         assert!(decode(&content).is_err());
+    }
+
+    /// Goal: masks come back, their tallies add up when they meet; what is hidden whole is gone.
+    #[test]
+    fn masks_hide_exactly_what_they_say() {
+        let meta = masked();
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        assert_eq!(decode(&bytes).unwrap(), meta);
+        assert!(meta.is_same_file(&example()) && meta != example());
+        assert_eq!(meta.visible().entries, 1);
+        assert_eq!(meta.visible().hash, example().entry_hash - 12);
+        assert_eq!(meta.visible_bytes(), 300 * 4 / 12);
+        let none = Content { entries: 0, ..Content::default() };
+        let joined = meta.masked(&Interval::new(b"b", Some(b"c")), none).unwrap();
+        let all = Content { entries: 2, deletes: 0, raw_bytes: 8, hash: 12 };
+        let whole = Interval::closed(b"a", b"c");
+        assert_eq!(joined.masks, [Mask { interval: whole, hidden: all }]);
+        let last = Content { entries: 1, deletes: 1, raw_bytes: 4, hash: 9 };
+        assert_eq!(meta.masked(&Interval::new(b"b", Some(b"c")), last), None);
+        let empty = example().masked(&Interval::new(b"bb", Some(b"c")), none).unwrap();
+        assert_eq!((empty.masks.len(), empty.visible()), (1, example().content()));
+        let mut content = Vec::new();
+        meta.encode_content(&mut content);
+        let from_file = TableMeta::decode_content(&content, "file", 0).unwrap();
+        assert_eq!(from_file.masks, [], "a file knows no view");
     }
 
     /// Unknown fields: an odd one is skipped, an even one is refused by name; every cut is damage.
@@ -337,7 +582,7 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let breakers: [fn(&mut TableMeta); 10] = [
+        let breakers: [fn(&mut TableMeta); 14] = [
             |m| m.deletes = 4,
             |m| m.entries = 0,
             |m| m.seq_min = 7,
@@ -348,9 +593,13 @@ mod tests {
             |m| m.raw_bytes = u64::MAX,
             |m| m.entries = SIZES_END,
             |m| m.check_uid = TableUid::new(u64::MAX),
+            |m| m.masks.reverse(),
+            |m| m.masks[0].hidden.entries = 2,
+            |m| m.masks[0].interval = Interval::new(b"x", None),
+            |m| m.masks[0].interval.to = Some(Arc::from(&b"c"[..])),
         ];
         for breaker in breakers {
-            let mut meta = example();
+            let mut meta = masked();
             breaker(&mut meta);
             let mut bytes = Vec::new();
             meta.encode(&mut bytes);

@@ -1,13 +1,14 @@
-//! Tasks: all that a policy can ask the executor to do (merge, move, rotate).
+//! Tasks: all that a policy can ask the executor to do (merge, move, rotate, build a sentinel).
 //!
 //! A task names whole tables by uid. It stays valid while no other job takes one of its tables as
 //! an input or conflicts with it (`JobFootprint::conflicts_with`); the executor checks that the
 //! tables still exist.
-//! Reserved for later policies, coded when used: trim a buffer list, build a sentinel.
+//! Not here: trims of buffer lists, which take no inputs (`compaction::buffer`).
 
 use std::fmt;
 
 use crate::base::ids::{Level, TableUid};
+use crate::base::interval::Interval;
 use crate::version::shape::{PartKind, RunId};
 
 /// Why a task was picked.
@@ -23,6 +24,8 @@ pub(crate) enum Reason {
     Deletes,
     /// The user requested it (`compact_range`).
     Manual,
+    /// A range is read so often that it pays to have it in one run.
+    Heat,
 }
 
 impl Reason {
@@ -34,6 +37,7 @@ impl Reason {
             Self::Drain => "drain",
             Self::Deletes => "deletes",
             Self::Manual => "manual",
+            Self::Heat => "heat",
         }
     }
 }
@@ -95,6 +99,16 @@ pub(crate) struct RotateTask {
     pub(crate) reason: Reason,
 }
 
+/// Build a sentinel: merge what all runs older than it hold of an interval, to the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelTask {
+    /// The tables that overlap the interval, of every run that is older than the output; the
+    /// output is a sentinel run of level 0, and above its inputs.
+    pub(crate) merge: MergeTask,
+    /// What it will claim.
+    pub(crate) interval: Interval,
+}
+
 /// One task of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -104,13 +118,15 @@ pub(crate) enum Task {
     Move(MoveTask),
     /// Make the filling part of a level its draining part.
     Rotate(RotateTask),
+    /// Build a sentinel.
+    Sentinel(SentinelTask),
 }
 
 impl Task {
     /// The input tables, run by run.
     pub(crate) fn inputs(&self) -> &[RunSlice] {
         match self {
-            Self::Merge(merge) => &merge.inputs,
+            Self::Merge(merge) | Self::Sentinel(SentinelTask { merge, .. }) => &merge.inputs,
             Self::Move(moved) => std::slice::from_ref(&moved.input),
             Self::Rotate(rotate) => &rotate.inputs,
         }
@@ -124,7 +140,7 @@ impl Task {
     /// The run of the outputs, existing or new; a rotation has none.
     pub(crate) fn output(&self) -> Option<RunId> {
         match self {
-            Self::Merge(merge) => Some(merge.output),
+            Self::Merge(merge) | Self::Sentinel(SentinelTask { merge, .. }) => Some(merge.output),
             Self::Move(moved) => Some(moved.output),
             Self::Rotate(_) => None,
         }
@@ -133,9 +149,9 @@ impl Task {
     /// The level and part of the outputs.
     fn target(&self) -> (Level, PartKind) {
         match self {
-            Self::Merge(MergeTask { output, .. }) | Self::Move(MoveTask { output, .. }) => {
-                (output.level, output.part)
-            }
+            Self::Merge(MergeTask { output, .. })
+            | Self::Sentinel(SentinelTask { merge: MergeTask { output, .. }, .. })
+            | Self::Move(MoveTask { output, .. }) => (output.level, output.part),
             Self::Rotate(rotate) => (rotate.level, PartKind::Draining),
         }
     }
@@ -146,14 +162,14 @@ impl Task {
         match self {
             Self::Merge(merge) => merge.cursor.as_ref(),
             Self::Move(moved) => moved.cursor.as_ref(),
-            Self::Rotate(_) => None,
+            Self::Rotate(_) | Self::Sentinel(_) => None,
         }
     }
 
     /// Why it was picked.
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Merge(merge) => merge.reason,
+            Self::Merge(merge) | Self::Sentinel(SentinelTask { merge, .. }) => merge.reason,
             Self::Move(moved) => moved.reason,
             Self::Rotate(rotate) => rotate.reason,
         }
@@ -168,6 +184,7 @@ impl fmt::Display for Task {
             Self::Merge(_) => "merge",
             Self::Move(_) => "move",
             Self::Rotate(_) => "rotate",
+            Self::Sentinel(_) => "sentinel",
         })?;
         for slice in self.inputs() {
             write!(f, " {}/{}:{{", PartName(slice.run.level, slice.run.part), slice.run.epoch)?;

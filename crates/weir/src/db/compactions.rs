@@ -15,7 +15,7 @@ use crate::base::sched;
 use crate::compaction;
 use crate::compaction::execute::{self, CompactionJob, MergeSpec};
 use crate::compaction::policy::{RangePick, running_job};
-use crate::compaction::task::Task;
+use crate::compaction::task::{SentinelTask, Task};
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::quarantine::PickedFrom;
@@ -29,6 +29,10 @@ use crate::table::TableOptions;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
+
+#[cfg(test)]
+mod sentinel_tests;
+mod sentinels;
 
 /// A task that was picked, whose inputs no other job can take.
 struct Reservation {
@@ -428,7 +432,11 @@ impl Engine {
                 let edit = execute::rotate_edit(id, &state.version, task)?;
                 return self.install_outputs(edit, &[], None);
             }
-            Task::Merge(merge) => merge,
+            Task::Merge(merge) | Task::Sentinel(SentinelTask { merge, .. }) => merge,
+        };
+        let claim = match &reserved.task {
+            Task::Sentinel(sentinel) => Some(sentinel.interval.clone()),
+            _ => None,
         };
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
@@ -443,6 +451,7 @@ impl Engine {
             table,
             warm_up: state.options.warm_up,
             lists: self.foresee(id, merge),
+            claim,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
         let finished =

@@ -29,11 +29,20 @@ pub(super) fn size(tree: &Tree, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) 
     let current = tree.pin();
     let mut bytes = 0;
     for run in current.version.runs_newest_first() {
-        for table in run.overlapping(lower, upper) {
-            bytes += part_of(table, lower, upper, table.meta().bytes)?;
+        for (meta, table) in run.overlapping(lower, upper) {
+            let part = part_of(table, lower, upper, meta.bytes)?;
+            bytes += shown_share(part, meta.visible_bytes(), meta.bytes);
         }
     }
     Ok(bytes)
+}
+
+/// The share of `part` of a table that no mask hides, as if it were the same everywhere.
+fn shown_share(part: u64, visible: u64, all: u64) -> u64 {
+    if visible >= all {
+        return part;
+    }
+    u64::try_from(u128::from(part) * u128::from(visible) / u128::from(all)).unwrap_or(part)
 }
 
 /// Bytes of a table between two bounds, of its first `bytes`.
@@ -59,8 +68,8 @@ pub(super) fn count(tree: &Tree, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>)
         .map(|buffer| count_in_memtable(&buffer.memtable, lower, upper))
         .sum();
     for run in current.version.runs_newest_first() {
-        for table in run.overlapping(lower, upper) {
-            entries += count_in_table(table, lower, upper)?;
+        for (meta, table) in run.overlapping(lower, upper) {
+            entries += count_in_table(meta, table, lower, upper)?;
         }
     }
     Ok(entries)
@@ -120,9 +129,14 @@ fn count_in_memtable(memtable: &Arc<Memtable>, lower: Bound<&[u8]>, upper: Bound
 
 /// All puts of a table within the bounds; of one that they cut, the share of its blocks, and one
 /// block for each end.
-fn count_in_table(table: &Table, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Result<u64> {
-    let meta: &TableMeta = table.meta();
-    let puts = meta.entries - meta.deletes;
+fn count_in_table(
+    meta: &TableMeta,
+    table: &Table,
+    lower: Bound<&[u8]>,
+    upper: Bound<&[u8]>,
+) -> Result<u64> {
+    let visible = meta.visible();
+    let puts = visible.entries.saturating_sub(visible.deletes);
     let (cut_below, cut_above) =
         (!is_above(&meta.smallest, lower), !is_below(&meta.largest, upper));
     if !cut_below && !cut_above {

@@ -351,6 +351,7 @@ fn imagined(number: u64, keys: (&[u8], &[u8])) -> Arc<TableMeta> {
         largest: keys.1.to_vec(),
         entry_hash: 0,
         keyspace: DEFAULT,
+        masks: Vec::new(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::SegmentNumber;
+use crate::base::interval::Interval;
 use crate::base::table_meta::TableMeta;
 use crate::compaction;
 use crate::db::engine::Engine;
@@ -16,7 +17,7 @@ use crate::state::tree::Tree;
 use crate::storage::io::{Cause, on_behalf_of};
 use crate::table::Table;
 use crate::version::buffer_list::{BufferList, ListCounts};
-use crate::version::shape::PartKind;
+use crate::version::shape::{PartKind, RunKind};
 use crate::version::tables::TableList;
 
 /// What a store consists of.
@@ -84,6 +85,11 @@ pub struct RunDescription {
     pub tables: Vec<TableDescription>,
     /// Its buffer list, if it has one.
     pub buffer: Option<BufferDescription>,
+    /// Whether it is a sentinel: hot ranges of all older runs, merged back to the top.
+    pub sentinel: bool,
+    /// Of a sentinel: intervals whose lookups end there, each from its first key to the first one
+    /// behind it (`None`: without an end).
+    pub claims: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 /// The buffer list of a run: older forms of its tables, kept for their cached blocks
@@ -132,6 +138,8 @@ pub struct TableDescription {
     pub largest: Vec<u8>,
     /// Smallest and largest sequence number.
     pub sequences: (u64, u64),
+    /// Entries that masks hide: a sentinel has them, and the next merge leaves them out.
+    pub hidden_entries: u64,
 }
 
 /// What [`Db::verify`](crate::Db::verify) found.
@@ -200,6 +208,7 @@ fn describe_tables(tables: &TableList<Arc<Table>>) -> Vec<TableDescription> {
         smallest: meta.smallest.clone(),
         largest: meta.largest.clone(),
         sequences: (meta.seq_min, meta.seq_max),
+        hidden_entries: meta.hidden().entries,
     };
     tables.iter().map(|(meta, _)| describe(meta)).collect()
 }
@@ -213,12 +222,18 @@ fn describe_list(list: &BufferList) -> BufferDescription {
     BufferDescription { runs: runs.collect(), appended, shadowed, quiet }
 }
 
+fn describe_claim(Interval { from, to }: &Interval) -> (Vec<u8>, Option<Vec<u8>>) {
+    (from.to_vec(), to.as_ref().map(|to| to.to_vec()))
+}
+
 fn describe_level(level: &crate::version::run::LevelRuns) -> LevelDescription {
     let run = |(part, run): (PartKind, &Arc<crate::version::run::Run>)| RunDescription {
         epoch: run.epoch.get(),
         draining: part == PartKind::Draining,
         tables: describe_tables(&run.tables),
         buffer: run.list.as_deref().map(describe_list),
+        sentinel: run.kind == RunKind::Sentinel,
+        claims: run.claims.iter().flat_map(|claims| claims.iter()).map(describe_claim).collect(),
     };
     let draining = level.draining.as_ref();
     LevelDescription {

@@ -6,6 +6,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(any(test, feature = "sim"))]
+use crate::base::interval::Interval;
 use crate::base::key::Kind;
 use crate::base::value::Value;
 use crate::db::closing::Handle;
@@ -324,6 +326,19 @@ impl Keyspace {
         let engine = &self.handle.engine;
         let compact = || engine.compact_range(&self.tree, lower, upper);
         engine.guarded("a compaction", compact)
+    }
+
+    /// Merges what all runs hold of `range` to the top, if no other job is in the way; whether it
+    /// did. For simulations.
+    ///
+    /// # Errors
+    /// As [`compact_range`](Self::compact_range).
+    #[cfg(any(test, feature = "sim"))]
+    pub fn build_sentinel(&self, range: impl KeyRange) -> Result<bool> {
+        self.check()?;
+        let interval = Interval::of_bounds(range.into_bounds());
+        let engine = &self.handle.engine;
+        engine.guarded("a sentinel", || engine.build_sentinel(&self.tree, interval))
     }
 
     /// Bytes on disk of the entries in `range`: an estimate from the tables' block indexes, off by

@@ -17,6 +17,7 @@ use crate::base::ids::{DataEpoch, KeyspaceId, Level};
 use crate::base::key::Seq;
 use crate::db::engine::Engine;
 use crate::state::tree::{SuperVersion, last_seq};
+use crate::version::shape::RunKind;
 
 /// A keyspace that is watched for rests.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ impl Newest {
     fn with(self, state: &SuperVersion) -> Self {
         let memtables = std::iter::once(&state.active).chain(&state.immutables);
         let seqs = memtables.filter(|m| !m.memtable.is_empty()).map(|m| last_seq(m));
-        let runs = state.version.levels()[Level::ZERO].filling.runs.first();
+        let runs = &state.version.levels()[Level::ZERO].filling.runs;
+        let runs = runs.iter().find(|run| run.kind == RunKind::Data);
         Self {
             seq: seqs.fold(self.seq, Seq::max),
             flush: runs.map_or(self.flush, |run| run.epoch.max(self.flush)),

@@ -217,6 +217,7 @@ mod tests {
                 largest: vec![2; 100],
                 entry_hash: u64::MAX,
                 keyspace: KeyspaceId::new(u32::MAX),
+                masks: Vec::new(),
             };
             part.add_table(Level::LAST, DataEpoch::MAX, Arc::new(meta));
         }

@@ -26,7 +26,7 @@ use std::cell::OnceCell;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Category;
 use crate::compaction::policy_of;
-use crate::compaction::task::Task;
+use crate::compaction::task::{SentinelTask, Task};
 use crate::db::engine::Engine;
 use crate::db::job_table::{JobTable, Reserved};
 use crate::db::space::{
@@ -178,7 +178,9 @@ impl Engine {
         let Some(shape) = self.shape_of(root, keyspace.id, reserved) else { return full_level_0 };
         let policy = policy_of(options.compaction);
         let due = policy.pick(&shape).into_iter().find_map(|task| match task {
-            Task::Merge(merge) => Some(merge_need(&shape, &merge)),
+            Task::Merge(merge) | Task::Sentinel(SentinelTask { merge, .. }) => {
+                Some(merge_need(&shape, &merge))
+            }
             Task::Move(_) | Task::Rotate(_) => None,
         });
         let level_0 = of_bytes(policy.level_0_merge_bytes(&shape));
@@ -260,7 +262,9 @@ impl Engine {
         shape: &Shape,
         task: &Task,
     ) -> Fit {
-        let Task::Merge(merge) = task else { return Fit::Fits(Space::default()) };
+        let (Task::Merge(merge) | Task::Sentinel(SentinelTask { merge, .. })) = task else {
+            return Fit::Fits(Space::default());
+        };
         let (beside, free) = self.count(device);
         if free.is_unlimited() {
             return Fit::Fits(Space::default());

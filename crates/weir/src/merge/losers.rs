@@ -15,7 +15,9 @@
 //! (3) `heads[i]` is the head of source i's key, complemented when going backwards, and all ones
 //!     for a source at its end: in both directions the smaller head wins, and equal heads are
 //!     resolved by a full comparison;
-//! (4) an error in any source makes the merge invalid until the next seek: a source that cannot be
+//! (4) a source that is ahead of its next entry (`Cursor::is_ahead`) takes part with its bound, and
+//!     is asked to read only when nothing else precedes it: the winner is never ahead;
+//! (5) an error in any source makes the merge invalid until the next seek: a source that cannot be
 //!     read may hide the newest entry of any key (bug 39).
 //!
 //! Cost: one comparison of cached heads while the same source wins again; else log2 k, and k-1 to
@@ -52,6 +54,8 @@ pub(crate) struct MergingCursor<C> {
     /// The best of all sources but the winner, if it is known.
     runner_up: usize,
     direction: Direction,
+    /// Whether a source may be ahead.
+    lazy: bool,
     valid: bool,
     error: Option<Error>,
     /// Copy of the current key while the sources move.
@@ -63,6 +67,7 @@ impl<C: Cursor> MergingCursor<C> {
     pub(crate) fn new(sources: Vec<C>) -> Self {
         let count = sources.len();
         Self {
+            lazy: sources.iter().any(Cursor::may_be_ahead),
             sources,
             heads: vec![HEAD_END; count],
             // Not of zeros: glibc before 2.41 gets those at the slow end of its allocator.
@@ -73,6 +78,11 @@ impl<C: Cursor> MergingCursor<C> {
             error: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// The sources, newest first.
+    pub(crate) fn sources(&self) -> &[C] {
+        &self.sources
     }
 
     #[inline]
@@ -162,6 +172,17 @@ impl<C: Cursor> MergingCursor<C> {
         }
         self.valid = self.sources[self.tree[0]].valid();
         debug_assert!(self.winner_is_first(), "source {} won by mistake", self.tree[0]);
+        if self.lazy {
+            self.arrive();
+        }
+    }
+
+    /// Lets winners that are ahead read, until one is not.
+    fn arrive(&mut self) {
+        while self.valid && self.winner().is_ahead() {
+            self.sources[self.tree[0]].arrive();
+            self.replay_winner();
+        }
     }
 
     /// Whether no source precedes the winner. O(k).
@@ -172,6 +193,14 @@ impl<C: Cursor> MergingCursor<C> {
     /// Restores the order after the winner's source has moved in the direction of travel.
     #[inline]
     fn replay(&mut self) {
+        self.replay_winner();
+        if self.lazy {
+            self.arrive();
+        }
+    }
+
+    #[inline]
+    fn replay_winner(&mut self) {
         let moved = self.tree[0];
         if !self.load(moved) {
             return;

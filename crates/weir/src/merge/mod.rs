@@ -8,7 +8,9 @@ mod retain;
 #[cfg(test)]
 mod tests;
 mod visible;
+mod without;
 
 pub(crate) use losers::MergingCursor;
 pub(crate) use retain::{Retain, RetainCounts, Tally};
 pub(crate) use visible::Visible;
+pub(crate) use without::Without;

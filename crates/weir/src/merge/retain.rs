@@ -106,6 +106,11 @@ impl<C: Cursor, F: FnMut(&[u8]) -> bool> Retain<C, F> {
         }
     }
 
+    /// The input.
+    pub(crate) fn inner(&self) -> &C {
+        &self.inner
+    }
+
     /// Moves to the first surviving entry and starts counting from zero.
     pub(crate) fn seek_to_first(&mut self) {
         self.counts = RetainCounts::default();

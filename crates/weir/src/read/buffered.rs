@@ -21,19 +21,20 @@ use std::sync::Arc;
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::interval::Intervals;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
 use crate::cache::Purpose;
 use crate::merge::MergingCursor;
 use crate::table::{CursorOptions, Gate, HashedKey, HeldBlock, Table, TableCursor, TableHit};
 use crate::version::buffer_list::BufferList;
-use crate::version::run::Run;
+use crate::version::run::{Run, Version};
 use crate::version::run_cursor::{Ranges, RangesCursor, RunCursor};
 use crate::version::tables::TableList;
 
 #[cfg(feature = "sim")]
 pub(crate) mod bare {
-    //! Reads without buffer lists and row cache, or through lists wherever that is possible, for
-    //! tests: no answer may depend on them.
+    //! Reads without buffer lists, claims and row cache, or through lists wherever that is
+    //! possible, for tests: no answer may depend on them.
 
     use std::cell::Cell;
 
@@ -55,7 +56,7 @@ pub(crate) mod bare {
         result
     }
 
-    /// Runs `read` without buffer lists and row cache on this thread.
+    /// Runs `read` without buffer lists, claims and row cache on this thread.
     pub fn without_lists<T>(read: impl FnOnce() -> T) -> T {
         reading(Lists::Without, read)
     }
@@ -83,6 +84,37 @@ pub(crate) fn list_of(run: &Run) -> Option<&BufferList> {
         return None;
     }
     run.list.as_deref().filter(|list| !list.runs().is_empty())
+}
+
+/// What a scan passes over in a run, if that is `all` with the claims of newer ones.
+#[inline]
+pub(crate) fn shown(run: &Run, all: &Arc<Intervals>) -> Arc<Intervals> {
+    #[cfg(feature = "sim")]
+    if bare::is_on() {
+        return run.hidden.clone().unwrap_or_default();
+    }
+    let _ = run;
+    Arc::clone(all)
+}
+
+/// The runs that a lookup of `key` asks, newest first.
+#[inline]
+pub(crate) fn runs_for<'a>(version: &'a Version, key: &[u8]) -> std::slice::Iter<'a, Arc<Run>> {
+    #[cfg(feature = "sim")]
+    if bare::is_on() {
+        return version.runs_newest_first();
+    }
+    version.runs_for(key)
+}
+
+/// What a run claims: its lookups end there.
+#[inline]
+pub(crate) fn claims_of(run: &Run) -> Option<&Intervals> {
+    #[cfg(feature = "sim")]
+    if bare::is_on() {
+        return None;
+    }
+    run.claims.as_deref()
 }
 
 /// What a run's list says about a key.

@@ -11,12 +11,13 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
-use crate::merge::{MergingCursor, Visible};
-use crate::read::buffered::{BufferedCursor, Scan, list_of};
+use crate::merge::{MergingCursor, Visible, Without};
+use crate::read::buffered::{self, BufferedCursor, Scan, list_of};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
 use crate::table::{CursorOptions, ReadAhead, TableCursor};
+use crate::version::run::Run;
 use crate::version::run_cursor::RunCursor;
 
 /// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
@@ -25,6 +26,8 @@ pub(crate) enum Source {
     Table(TableCursor),
     Run(RunCursor),
     Buffered(Box<BufferedCursor>),
+    /// One of these, of whose entries some are hidden.
+    Without(Box<Without<Source>>),
 }
 
 macro_rules! each {
@@ -34,6 +37,7 @@ macro_rules! each {
             Source::Table($c) => $body,
             Source::Run($c) => $body,
             Source::Buffered($c) => $body,
+            Source::Without($c) => $body,
         }
     };
 }
@@ -58,6 +62,21 @@ impl Cursor for Source {
     #[inline]
     fn value(&self) -> &[u8] {
         each!(self, c => c.value())
+    }
+    fn may_be_ahead(&self) -> bool {
+        matches!(self, Self::Without(_))
+    }
+    #[inline]
+    fn is_ahead(&self) -> bool {
+        match self {
+            Self::Without(c) => c.is_ahead(),
+            _ => false,
+        }
+    }
+    fn arrive(&mut self) {
+        if let Self::Without(c) = self {
+            c.arrive();
+        }
     }
     fn approach(&mut self, key: &[u8], seq: Seq) {
         each!(self, c => c.approach(key, seq));
@@ -102,31 +121,45 @@ fn sources(current: &SuperVersion, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>
             sources.push(Source::Memtable(flushable.memtable.cursor()));
         }
     }
-    for run in current.version.runs_newest_first() {
-        match (run.tables.len(), run.tables.get(0)) {
-            (1, Some((_, table))) if list_of(run).is_none() => {
-                let meta = table.meta();
-                let below = match upper {
-                    Bound::Included(key) => meta.smallest > *key,
-                    Bound::Excluded(key) => meta.smallest >= *key,
-                    Bound::Unbounded => false,
-                };
-                let above = match lower {
-                    Bound::Included(key) | Bound::Excluded(key) => meta.largest < *key,
-                    Bound::Unbounded => false,
-                };
-                if !below && !above {
-                    sources.push(Source::Table(table.cursor(options)));
-                }
+    let mut limits = None;
+    for (run, passed_over) in current.version.runs_for_scans() {
+        let Some(source) = source_of(run, (options, scan), lower, upper) else { continue };
+        match passed_over.map(|all| buffered::shown(run, all)) {
+            None => sources.push(source),
+            Some(hidden) => {
+                let limits = limits.get_or_insert_with(|| Arc::new((lower.clone(), upper.clone())));
+                let without = Without::within(source, hidden, Arc::clone(limits));
+                sources.push(Source::Without(Box::new(without)));
             }
-            _ if list_of(run).is_some() => {
-                let cursor = BufferedCursor::through_list(Arc::clone(run), scan);
-                sources.push(Source::Buffered(Box::new(cursor)));
-            }
-            _ => sources.push(Source::Run(run.cursor(options))),
         }
     }
     sources
+}
+
+/// The source of a run; `None` if its one table is outside the bounds.
+fn source_of(
+    run: &Arc<Run>,
+    (options, scan): (CursorOptions, Scan),
+    lower: &Bound<Vec<u8>>,
+    upper: &Bound<Vec<u8>>,
+) -> Option<Source> {
+    if list_of(run).is_some() {
+        let cursor = BufferedCursor::through_list(Arc::clone(run), scan);
+        return Some(Source::Buffered(Box::new(cursor)));
+    }
+    let (1, Some((meta, table))) = (run.tables.len(), run.tables.get(0)) else {
+        return Some(Source::Run(run.cursor(options)));
+    };
+    let below = match upper {
+        Bound::Included(key) => meta.smallest > *key,
+        Bound::Excluded(key) => meta.smallest >= *key,
+        Bound::Unbounded => false,
+    };
+    let above = match lower {
+        Bound::Included(key) | Bound::Excluded(key) => meta.largest < *key,
+        Bound::Unbounded => false,
+    };
+    (!below && !above).then(|| Source::Table(table.cursor(options)))
 }
 
 /// The state that a cursor reads.

@@ -142,6 +142,9 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
             false
         });
         failed.map_or(Ok(()), Err)?;
+        if let Some(claims) = buffered::claims_of(run) {
+            open.retain(|open| !claims.contain(keys[open.at].as_ref()));
+        }
     }
     shared.counters.gets.add(keys.len() as u64);
     shared.counters.gets_found.add(answers.iter().flatten().count() as u64);
@@ -172,7 +175,7 @@ fn on_disk(
     (key, hash): HashedKey<'_>,
     seq: Seq,
 ) -> Result<Option<Value>> {
-    for run in current.version.runs_newest_first() {
+    for run in buffered::runs_for(&current.version, key) {
         let Some(table) = run.find(key) else { continue };
         let hit = match list_of(run) {
             None => table.get_at(current.gate(), (key, hash), seq, Purpose::Foreground)?,

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::check;
-use super::edit::{Flushed, KeyspaceEdit, ListChange, Rotation, VersionEdit};
+use super::edit::{Claim, Flushed, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::record::RootRecord;
 use super::root::{Places, Root, refused};
 use super::run::{Part, Run};
-use super::shape::RunId;
+use super::shape::{RunId, RunKind};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
@@ -106,6 +106,12 @@ fn append_part(
     if !edit.keyspaces.is_empty() {
         append(&edit, false)?;
     }
+    let claims: Vec<Claim> = part.runs.iter().flat_map(|run| claims_of(level, run)).collect();
+    for claims in claims.chunks(BASE_EDIT_TABLES) {
+        let mut edit = VersionEdit::default();
+        edit.keyspace(keyspace).claims = claims.to_vec();
+        append(&edit, false)?;
+    }
     // The lists in edits of their own: they name tables of runs that are there by then.
     for run in &part.runs {
         let changes = list_changes(RunId::filling(level, run.epoch), run);
@@ -116,6 +122,17 @@ fn append_part(
         }
     }
     Ok(())
+}
+
+/// What makes a sentinel of a run.
+fn claims_of(level: Level, run: &Run) -> Vec<Claim> {
+    if run.kind != RunKind::Sentinel {
+        return Vec::new();
+    }
+    let id = RunId::filling(level, run.epoch);
+    let claims = run.claims.iter().flat_map(|claims| claims.iter());
+    let claims = claims.map(|interval| Claim { run: id, interval: Some(interval.clone()) });
+    std::iter::once(Claim { run: id, interval: None }).chain(claims).collect()
 }
 
 /// The changes that make the buffer list of `run` out of none: oldest buffered run first, and in

@@ -26,12 +26,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::buffer_list::{BufferList, BufferedRun, ListCounts};
-use super::edit::{KeyspaceEdit, ListChange};
+use super::edit::{AddedTable, KeyspaceEdit, ListChange};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Places;
 use super::run::Run;
 use super::shape::{PartKind, RunId};
 use crate::base::ids::{Level, TableUid};
+use crate::base::interval::Interval;
 use crate::base::key::compare;
 use crate::base::table_meta::TableMeta;
 use crate::options::{CompactionBuffer, Options};
@@ -53,6 +54,24 @@ impl<'a> Hull<'a> {
             (smallest, largest)
         }))
     }
+}
+
+/// The keys of an interval that a run or its list may have, both ends included.
+pub(super) fn list_range(run: &Run, interval: &Interval) -> (Vec<u8>, Vec<u8>) {
+    let smallest = interval.from.to_vec();
+    if let Some(to) = &interval.to {
+        let mut largest = to.to_vec();
+        // The key before it, where there is one; else one key too many, which a hole may have.
+        if largest.last() == Some(&0) {
+            largest.pop();
+        }
+        return (smallest, largest);
+    }
+    let listed = run.list.iter().flat_map(|list| list.tables());
+    let all = run.tables.iter().chain(listed).map(|(meta, _)| &meta.largest);
+    let largest = all.max().filter(|largest| **largest > smallest);
+    let largest = largest.cloned().unwrap_or_else(|| smallest.clone());
+    (smallest, largest)
 }
 
 /// A table that leaves a run.
@@ -86,8 +105,15 @@ pub(super) fn effects(
         let from = RunId { level: place.level, part: removed.part, epoch: place.epoch };
         Some(Leaving { from, meta: Arc::clone(&place.meta) })
     });
-    let leaving = leaving.collect();
-    let into = edit.added.iter().map(|added| added.run).collect();
+    let mut leaving: Vec<Leaving> = leaving.collect();
+    // What stays in its place with another view passes nothing: the claim of the edit does.
+    let from: BTreeMap<TableUid, RunId> = leaving.iter().map(|l| (l.meta.uid, l.from)).collect();
+    let stays = |added: &&AddedTable| from.get(&added.meta.uid) == Some(&added.run);
+    let in_place: BTreeSet<TableUid> =
+        edit.added.iter().filter(stays).map(|added| added.meta.uid).collect();
+    leaving.retain(|leaving| !in_place.contains(&leaving.meta.uid));
+    let moved = edit.added.iter().filter(|added| !in_place.contains(&added.meta.uid));
+    let into = moved.map(|added| added.run).collect();
     Passage { old, options, edit, leaving, into }.changes()
 }
 
@@ -140,11 +166,24 @@ impl Passage<'_> {
             if Some(id) != target && !self.ends(id, run) {
                 changes.extend(self.hole(id, run, list));
             }
+            if !list.runs().is_empty() {
+                changes.extend(self.claimed(id, run));
+            }
         }
         if let Some(target) = target.filter(|_| !self.edit.requests.drop) {
             self.append(target, &mut changes);
         }
         changes
+    }
+
+    /// The holes in the list of `id` under the claims of the edit (H10).
+    fn claimed(&self, id: RunId, run: &Run) -> impl Iterator<Item = ListChange> {
+        let claims = self.edit.claims.iter().filter(move |claim| claim.run < id);
+        let intervals = claims.filter_map(|claim| claim.interval.as_ref());
+        intervals.map(move |interval| {
+            let (smallest, largest) = list_range(run, interval);
+            ListChange::Hole { run: id, smallest, largest }
+        })
     }
 
     /// Whether the edit leaves nothing of a run.
@@ -172,7 +211,8 @@ impl Passage<'_> {
         let leaving = self.leaving.iter().filter(|leaving| self.is_passed(id, leaving.from));
         let leaving: Vec<&TableMeta> = leaving.map(|leaving| &*leaving.meta).collect();
         // What comes from nowhere: of a repair, or a flush.
-        let coming = self.edit.added.iter().filter(|added| added.run == id);
+        let coming = self.edit.added.iter();
+        let coming = coming.filter(|added| added.run == id && self.into.contains(&id));
         let coming = coming.filter(|_| self.leaving.is_empty()).map(|added| &*added.meta);
         let (smallest, largest) = Hull::of(leaving.into_iter().chain(coming)).0?;
         // A run that gives in key order would leave a hole for each job: nothing of the run lies

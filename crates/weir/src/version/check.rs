@@ -18,21 +18,27 @@
 //! run or passes it is under a hole of every list on its way, or was appended to the list of the
 //! run that it came to, above all that is older: nothing else is appended, and a list that begins
 //! has holes over what its run has already; (8) a list is where the options allow one, has no more
-//! buffered runs than a level is larger than the one above, and only its oldest has no table.
+//! buffered runs than a level is larger than the one above, and only its oldest has no table; (9) a
+//! claim is of a run that its edit founds, or of a sentinel; in its interval every older run is
+//! masked and every older list has a hole; no other edit brings masks, and no more entries come up
+//! than are hidden below; (10) a claim ends where its sentinel, or a run above, gave something to a
+//! run below (H24).
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::buffer_effects::list_range;
 use super::buffer_list::BufferList;
-use super::edit::{KeyspaceEdit, ListChange, VersionEdit};
+use super::edit::{AddedTable, Claim, KeyspaceEdit, ListChange, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::{AddedPlace, Changes, Place, Places, Root, refused};
 use super::run::{Run, Version};
-use super::shape::{PartKind, RunId};
+use super::shape::{PartKind, RunId, RunKind};
 use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, Level, TableUid};
+use crate::base::interval::Interval;
 use crate::base::key::{Printable, SEQ_MAX, compare};
 use crate::base::table_meta::TableMeta;
 use crate::log::LogPosition;
@@ -66,11 +72,14 @@ pub(super) fn check(
         }
         let added = changes.added.iter().filter(|added| added.place.keyspace == *id);
         let added: Vec<&AddedPlace> = added.collect();
-        let passage = Passage::new(&keyspace.version, keyspace_edit, places, &added);
+        let in_place = in_place(keyspace_edit, places);
+        let passage = Passage::new(&keyspace.version, keyspace_edit, places, &in_place);
         passage.check_appended()?;
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             passage.check_founded(&old_keyspace.version)?;
         }
+        let of_claims = OfClaims { version: &keyspace.version, edit: keyspace_edit, places };
+        of_claims.check(old.keyspaces.get(*id).map(|old| &*old.version), &in_place)?;
         if keyspace_edit.added.is_empty() && keyspace_edit.removed.is_empty() {
             continue;
         }
@@ -81,9 +90,13 @@ pub(super) fn check(
         if let Some(old_keyspace) = old.keyspaces.get(*id) {
             check_flush(old_keyspace, keyspace_edit)?;
         }
-        for removed in &keyspace_edit.removed {
+        let moved = added.iter().filter(|added| !in_place.contains(&added.place.meta.uid));
+        let moved: Vec<&AddedPlace> = moved.copied().collect();
+        let passing = keyspace_edit.removed.iter();
+        for removed in passing.filter(|removed| !in_place.contains(&removed.uid)) {
             if let Some(place) = places.get(removed.uid) {
-                check_no_overtaking(&keyspace.version, removed.part, place, &added)?;
+                let keys = keys_that_move(&place.meta, keyspace_edit);
+                check_no_overtaking(&keyspace.version, (removed.part, place), &keys, &moved)?;
                 passage.check_passing(run_at(removed.part, place), &place.meta)?;
             }
         }
@@ -154,13 +167,24 @@ fn check_table(new: &Root, keyspace: KeyspaceId, meta: &TableMeta) -> Result<()>
     Err(refused(format_args!("table {} has {fault}", meta.uid)))
 }
 
-/// Rule 2.
+/// Rule 2. A sentinel has what older runs had, and nothing that is newer than a newer run's.
 fn check_level_0(keyspace: &KeyspaceVersion) -> Result<()> {
     let level = &keyspace.version.levels()[Level::ZERO];
     let runs: Vec<&Run> = level.runs().map(|(_, run)| &**run).collect();
-    for pair in runs.windows(2) {
-        let [newer, older] = pair else { continue };
-        if newer.epoch <= older.epoch || newer.seq_min() <= older.seq_max() {
+    let mut pairs = runs.iter().zip(runs.iter().skip(1));
+    if let Some((newer, older)) = pairs.find(|(newer, older)| newer.epoch <= older.epoch) {
+        return Err(refused(format_args!(
+            "level 0 of keyspace {:?} would not be newest first: a run of epoch {} above {}",
+            keyspace.name, newer.epoch, older.epoch
+        )));
+    }
+    let mut highest: Option<&Run> = None;
+    for newer in runs.iter().rev() {
+        let older = highest.filter(|older| newer.seq_min() <= older.seq_max());
+        if highest.is_none_or(|highest| newer.seq_max() > highest.seq_max()) {
+            highest = Some(newer);
+        }
+        if let Some(older) = older.filter(|_| newer.kind == RunKind::Data) {
             return Err(refused(format_args!(
                 "level 0 of keyspace {:?} would not be newest first: the run of epoch {} begins \
                  with sequence {}, the older run of epoch {} ends with {}",
@@ -221,20 +245,28 @@ fn check_flush(old: &KeyspaceVersion, edit: &KeyspaceEdit) -> Result<()> {
     Ok(())
 }
 
-/// Rule 4, for one table that is removed from `place`.
+/// The keys of a table that an edit takes away: what it shows of them. All that is left of one that
+/// a sentinel takes is in its claim.
+fn keys_that_move(meta: &TableMeta, edit: &KeyspaceEdit) -> Interval {
+    let all = Interval::closed(&meta.smallest, &meta.largest);
+    let mut claims = edit.claims.iter().filter_map(|claim| claim.interval.as_ref());
+    match (claims.next(), claims.next()) {
+        (Some(claim), None) => all.common(claim),
+        _ => all,
+    }
+}
+
+/// Rule 4, for the keys of one table that is removed from `place`.
 fn check_no_overtaking(
     version: &Version,
-    part: PartKind,
-    place: &Place,
+    (part, place): (PartKind, &Place),
+    keys: &Interval,
     added: &[&AddedPlace],
 ) -> Result<()> {
-    let (smallest, largest) = (place.meta.smallest.as_slice(), place.meta.largest.as_slice());
     let from = run_at(part, place);
     let (mut first, mut last) = (from, from);
     for AddedPlace { part, place: output } in added {
-        let apart = compare(&output.meta.largest, smallest).is_lt()
-            || compare(&output.meta.smallest, largest).is_gt();
-        if !apart {
+        if keys.overlaps(&output.meta.smallest, &output.meta.largest) {
             first = first.min(run_at(*part, output));
             last = last.max(run_at(*part, output));
         }
@@ -245,24 +277,157 @@ fn check_no_overtaking(
             if id <= first || id >= last || id == from {
                 continue;
             }
-            let mut between = run.overlapping(Bound::Included(smallest), Bound::Included(largest));
-            let passed = between.find(|t| added.iter().all(|a| a.place.meta.uid != t.meta().uid));
-            if let Some(passed) = passed {
+            let (lower, upper) = keys.bounds();
+            let passed = run.overlapping(lower, upper).find(|(t, _)| {
+                // What masks hide is not there.
+                added.iter().all(|a| a.place.meta.uid != t.uid) && shows(t, keys)
+            });
+            if let Some((passed, _)) = passed {
                 return Err(refused(format_args!(
                     "keys {} to {} of table {} (level {}, epoch {}) would pass table {} (level \
                      {level_index}, epoch {})",
-                    Printable(smallest),
-                    Printable(largest),
+                    Printable(&place.meta.smallest),
+                    Printable(&place.meta.largest),
                     place.meta.uid,
                     place.level,
                     place.epoch,
-                    passed.meta().uid,
+                    passed.uid,
                     run.epoch
                 )));
             }
         }
     }
     Ok(())
+}
+
+/// The tables that stay where they are, with another view.
+fn in_place(edit: &KeyspaceEdit, places: &Places) -> BTreeSet<TableUid> {
+    let stays = edit.removed.iter().filter(|removed| {
+        let run = places.get(removed.uid).map(|place| run_at(removed.part, place));
+        let mut added = edit.added.iter();
+        added.any(|added| added.meta.uid == removed.uid && Some(added.run) == run)
+    });
+    stays.map(|removed| removed.uid).collect()
+}
+
+/// What an edit does to claims and masks.
+struct OfClaims<'a> {
+    version: &'a Version,
+    edit: &'a KeyspaceEdit,
+    places: &'a Places,
+}
+
+impl OfClaims<'_> {
+    fn check(&self, old: Option<&Version>, in_place: &BTreeSet<TableUid>) -> Result<()> {
+        for Claim { run: id, interval } in &self.edit.claims {
+            let was = old.and_then(|old| old.run(*id));
+            if was.is_some_and(|run| run.kind != RunKind::Sentinel) {
+                return Err(refused(format_args!(
+                    "the run of epoch {} would claim what flushes gave it",
+                    id.epoch
+                )));
+            }
+            interval.iter().try_for_each(|interval| self.check_hidden(*id, interval))?;
+        }
+        self.check_masks(in_place)?;
+        let removed = self.edit.removed.iter();
+        let mut moved = removed.filter(|removed| !in_place.contains(&removed.uid));
+        moved.try_for_each(|removed| match self.places.get(removed.uid) {
+            Some(place) => self.check_clipped(run_at(removed.part, place), &place.meta),
+            None => Ok(()),
+        })
+    }
+
+    /// Rule 9: that what is older than the sentinel says nothing of the interval.
+    fn check_hidden(&self, sentinel: RunId, interval: &Interval) -> Result<()> {
+        let (lower, upper) = interval.bounds();
+        for (id, run) in self.version.runs_by_id().filter(|(id, _)| *id > sentinel) {
+            let mut tables = run.overlapping(lower, upper);
+            if let Some((meta, _)) = tables.find(|(meta, _)| shows(meta, interval)) {
+                return Err(refused(format_args!(
+                    "a claim from {} on has table {} (level {}, epoch {}) below it without a mask",
+                    Printable(&interval.from),
+                    meta.uid,
+                    id.level,
+                    id.epoch
+                )));
+            }
+            let Some(list) = &run.list else { continue };
+            let (smallest, largest) = list_range(run, interval);
+            if !list.is_hidden(&smallest, &largest) {
+                return Err(refused(format_args!(
+                    "a claim from {} on has a buffer list of level {} below it without a hole",
+                    Printable(&interval.from),
+                    id.level
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 9: that masks are new in their place only, and hide what came up.
+    fn check_masks(&self, in_place: &BTreeSet<TableUid>) -> Result<()> {
+        let mut hidden = 0u64;
+        let mut came = 0u64;
+        for AddedTable { run, meta } in &self.edit.added {
+            let Some(place) = self.places.get(meta.uid) else {
+                if !meta.masks.is_empty() {
+                    return Err(refused(format_args!("table {} comes with masks", meta.uid)));
+                }
+                came = came.saturating_add(meta.entries);
+                continue;
+            };
+            if place.meta.masks != meta.masks && !in_place.contains(&meta.uid) {
+                return Err(refused(format_args!(
+                    "table {} is masked while it moves to level {}",
+                    meta.uid, run.level
+                )));
+            }
+            let newly = meta.hidden().minus(place.meta.hidden());
+            hidden = hidden.saturating_add(newly.entries);
+        }
+        let leaves =
+            self.edit.removed.iter().filter(|removed| {
+                !self.edit.added.iter().any(|added| added.meta.uid == removed.uid)
+            });
+        let leaves = leaves.filter_map(|removed| self.places.get(removed.uid));
+        hidden = leaves.fold(hidden, |sum, place| sum.saturating_add(place.meta.visible().entries));
+        if !in_place.is_empty() && came > hidden {
+            return Err(refused(format_args!(
+                "{came} entries come into a sentinel, of which only {hidden} are hidden below"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Rule 10, for a table that leaves `from`.
+    fn check_clipped(&self, from: RunId, meta: &TableMeta) -> Result<()> {
+        for (id, run) in self.version.sentinels() {
+            let goes_below =
+                self.edit.added.is_empty() || self.edit.added.iter().any(|added| added.run > id);
+            let passes = from == id || (from < id && goes_below);
+            let claims = run.claims.as_ref().filter(|_| passes);
+            // A claim of the same edit is looked at by rule 9.
+            let is_new = self.edit.claims.iter().any(|claim| claim.run == id);
+            if claims.is_some_and(|claims| claims.overlap(&meta.smallest, &meta.largest)) && !is_new
+            {
+                return Err(refused(format_args!(
+                    "table {} passes a claim of the sentinel of epoch {} over keys {} to {}",
+                    meta.uid,
+                    id.epoch,
+                    Printable(&meta.smallest),
+                    Printable(&meta.largest)
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a table may show a key of `keys`.
+fn shows(meta: &TableMeta, keys: &Interval) -> bool {
+    let keys = keys.common(&Interval::closed(&meta.smallest, &meta.largest));
+    !keys.is_empty() && !meta.masks.iter().any(|mask| mask.interval.includes(&keys))
 }
 
 /// What an edit moves, and the lists after it.
@@ -278,13 +443,15 @@ struct Passage<'a> {
 }
 
 impl<'a> Passage<'a> {
+    /// Of what does not stay in its place.
     fn new(
         version: &'a Version,
         edit: &'a KeyspaceEdit,
         places: &Places,
-        added: &[&AddedPlace],
+        in_place: &BTreeSet<TableUid>,
     ) -> Self {
-        let from = edit.removed.iter().filter_map(|removed| {
+        let moved = edit.removed.iter().filter(|removed| !in_place.contains(&removed.uid));
+        let from = moved.filter_map(|removed| {
             Some((removed.uid, run_at(removed.part, places.get(removed.uid)?)))
         });
         let appended = edit.lists.iter().filter_map(|change| match change {
@@ -292,7 +459,8 @@ impl<'a> Passage<'a> {
             _ => None,
         });
         let (from, appended) = (from.collect(), appended.collect());
-        let into = added.iter().map(|added| run_at(added.part, &added.place)).collect();
+        let into = edit.added.iter().filter(|added| !in_place.contains(&added.meta.uid));
+        let into = into.map(|added| added.run).collect();
         Self { version, edit, from, into, appended }
     }
 

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=2b3e01e78639
+// FORMAT: docs/format/edit.md sha=e45d60c98814
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from
@@ -21,6 +21,7 @@ use super::shape::{PartKind, RunId};
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lsn, TableUid};
+use crate::base::interval::Interval;
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX};
 use crate::base::table_meta::TableMeta;
@@ -73,11 +74,23 @@ pub(crate) struct KeyspaceEdit {
     pub(crate) cursors: BTreeMap<Level, Option<Vec<u8>>>,
     /// This keyspace needs the write-ahead log from here on only.
     pub(crate) flushed: Option<Flushed>,
+    /// New claims of sentinel runs. What the edit's moves take away of older ones is not stored:
+    /// it follows from the root that the edit meets (`claims`).
+    pub(crate) claims: Vec<Claim>,
     /// Changes of buffer lists, in this order, after all of the above. Filled in by
     /// `VersionSet::apply`, except in a base.
     pub(crate) lists: Vec<ListChange>,
     /// What `VersionSet::apply` is to consider for `lists`. Not stored.
     pub(crate) requests: ListRequests,
+}
+
+/// A run of level 0 is a sentinel, and has all that its keyspace's older runs hold of an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// The run.
+    pub(crate) run: RunId,
+    /// The interval; `None` if the sentinel claims nothing any more.
+    pub(crate) interval: Option<Interval>,
 }
 
 /// A change of a run's buffer list.
@@ -127,6 +140,7 @@ impl KeyspaceEdit {
         let Self { create, drop, options, rotated, removed, added, cursors, .. } = self;
         let fate = create.is_some() || *drop || options.is_some();
         let tables = !rotated.is_empty() || !removed.is_empty() || !added.is_empty();
+        let tables = tables || !self.claims.is_empty();
         let requests = self.requests != ListRequests::default();
         fate || tables || !cursors.is_empty() || !self.lists.is_empty() || requests
     }
@@ -235,7 +249,8 @@ const TAG_LIST_APPEND: u64 = 26;
 const TAG_LIST_HOLE: u64 = 28;
 const TAG_LIST_COUNTS: u64 = 32;
 const TAG_LIST_DROP: u64 = 34;
-// Reserved: 20 timestamp length, 22 merge operator name, 36 claim; for good: 30 floor, 38 mask.
+const TAG_CLAIM: u64 = 36;
+// Reserved: 20 timestamp length, 22 merge operator name; for good: 30 floor, 38 mask.
 
 // Tags of a removed table.
 const TAG_REMOVED_LEVEL: u64 = 2;
@@ -247,7 +262,7 @@ const TAG_ADDED_LEVEL: u64 = 2;
 const TAG_ADDED_EPOCH: u64 = 4;
 const TAG_ADDED_META: u64 = 6;
 const TAG_ADDED_PART: u64 = 8;
-// Reserved: 10 kind of run.
+// Reserved for good: 10 kind of run.
 
 // The draining part; the filling part has no field.
 const PART_DRAINING: u64 = 1;
@@ -265,6 +280,11 @@ const TAG_CURSOR_KEY: u64 = 4;
 const TAG_FLUSHED_LOG_START: u64 = 2;
 const TAG_FLUSHED_SEQ: u64 = 4;
 const TAG_FLUSHED_DURABLE_LSN: u64 = 6;
+
+// Tags of a claim.
+const TAG_CLAIM_EPOCH: u64 = 2;
+const TAG_CLAIM_FROM: u64 = 4;
+const TAG_CLAIM_TO: u64 = 6;
 
 // Tags of all changes of a buffer list.
 const TAG_LIST_LEVEL: u64 = 2;
@@ -411,10 +431,25 @@ impl KeyspaceEdit {
             put_number(&mut part, TAG_FLUSHED_DURABLE_LSN, flushed.durable_lsn.get());
             put_field(buf, TAG_FLUSHED, &part);
         }
+        for claim in &self.claims {
+            part.clear();
+            claim.encode(&mut part);
+            put_field(buf, TAG_CLAIM, &part);
+        }
         for change in &self.lists {
             part.clear();
             let tag = change.encode(&mut part);
             put_field(buf, tag, &part);
+        }
+    }
+}
+
+impl Claim {
+    fn encode(&self, buf: &mut Vec<u8>) {
+        put_number(buf, TAG_CLAIM_EPOCH, self.run.epoch.get());
+        if let Some(Interval { from, to }) = &self.interval {
+            put_field(buf, TAG_CLAIM_FROM, from);
+            to.iter().for_each(|to| put_field(buf, TAG_CLAIM_TO, to));
         }
     }
 }
@@ -564,6 +599,7 @@ impl Decoder<'_> {
                 }
                 TAG_FLUSHED => edit.flushed = Some(self.flushed(content)?),
                 TAG_KEY_ORDER => self.key_order(content)?,
+                TAG_CLAIM => edit.claims.push(self.claim(content)?),
                 TAG_LIST_APPEND | TAG_LIST_HOLE | TAG_LIST_COUNTS | TAG_LIST_DROP => {
                     match self.list_change(tag, content) {
                         Err(error) if self.leave_lists && error.kind() == ErrorKind::Corruption => {
@@ -635,6 +671,26 @@ impl Decoder<'_> {
             }
             _ => Err(self.damaged("adds a table without level, epoch or description")),
         }
+    }
+
+    fn claim(&self, bytes: &[u8]) -> Result<Claim> {
+        let (mut epoch, mut from, mut to) = (None, None, None);
+        let mut reader = Reader::new(bytes);
+        while let Some((tag, content)) = self.field(&mut reader)? {
+            match tag {
+                TAG_CLAIM_EPOCH => epoch = Some(self.epoch(content)?),
+                TAG_CLAIM_FROM if content.len() <= KEY_BYTES_MAX + 1 => from = Some(content),
+                TAG_CLAIM_TO if content.len() <= KEY_BYTES_MAX + 1 => to = Some(content),
+                _ => unknown(RECORD, tag)?,
+            }
+        }
+        let run = epoch.map(|epoch| RunId::filling(Level::ZERO, epoch));
+        let run = run.ok_or_else(|| self.damaged("has a claim without naming its run"))?;
+        let interval = from.map(|from| Interval::new(from, to));
+        if interval.as_ref().is_some_and(Interval::is_empty) || (from.is_none() && to.is_some()) {
+            return Err(self.damaged("has a claim of no key"));
+        }
+        Ok(Claim { run, interval })
     }
 
     fn list_change(&self, change: u64, bytes: &[u8]) -> Result<ListChange> {

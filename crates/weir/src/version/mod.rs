@@ -13,6 +13,7 @@ mod base_log;
 mod buffer_effects;
 pub(crate) mod buffer_list;
 mod check;
+mod claims;
 pub(crate) mod edit;
 pub(crate) mod foreseen;
 pub(crate) mod keyspaces;

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=2b3e01e78639
+// FORMAT: docs/format/edit.md sha=e45d60c98814
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

@@ -13,16 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::buffer_list::{BufferList, ListInEdit, ListStep, Moved};
-use super::edit::{AddedTable, KeyspaceEdit, ListChange, Rotation, VersionEdit};
+use super::claims;
+use super::edit::{AddedTable, Claim, KeyspaceEdit, ListChange, Rotation, VersionEdit};
 use super::keyspaces::{KeyspaceVersion, Keyspaces};
 use super::run::{LevelRuns, Part, Run, Version};
-use super::shape::{PartKind, RunId};
+use super::shape::{PartKind, RunId, RunKind};
 use super::tables::{Overlap, TableList};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, PerLevel, TableUid};
 use crate::base::key::{Printable, Seq};
 use crate::base::limits::KEYSPACES_MAX;
-use crate::base::table_meta::TableMeta;
+use crate::base::table_meta::{Mask, TableMeta};
 use crate::log::LogPosition;
 use crate::table::Table;
 
@@ -392,6 +393,7 @@ fn change_keyspace(
     }
     let runs = run_changes(keyspace.id, edit, places, open, changes)?;
     let same_tables = runs.is_empty() && edit.rotated.is_empty();
+    let same_tables = same_tables && edit.claims.is_empty();
     if same_tables && edit.cursors.is_empty() && edit.lists.is_empty() {
         return Ok(changed);
     }
@@ -400,10 +402,12 @@ fn change_keyspace(
         rotate(&mut levels[level], level, *rotation)?;
     }
     for (run, change) in runs {
-        if let Some(list) = change_run(&mut levels[run.level], run, change)? {
+        let kind = claims::kind_of_new(run, edit);
+        if let Some(list) = change_run(&mut levels[run.level], run, kind, change)? {
             changes.unlist(list.tables().map(|(_, table)| table));
         }
     }
+    change_claims(&mut levels, &keyspace.version, edit, places)?;
     let lists = ListEdit { keyspace: keyspace.id, places, open };
     lists.apply(&mut levels, &edit.lists, changes)?;
     for level in levels.values_mut() {
@@ -472,11 +476,15 @@ fn run_changes(
         if !added_uids.insert(meta.uid) {
             return Err(refused(format_args!("table {} is added twice", meta.uid)));
         }
-        // A table that moves keeps its reader, with the index and filter that are loaded.
+        // A table that moves keeps its reader, with the index and filter that are loaded. Its view
+        // may be another one, but never shows more.
         let moved = removed_at.remove(&meta.uid);
         let (meta, table) = match moved {
             Some(place) if place.meta == *meta => {
                 (Arc::clone(&place.meta), Arc::clone(&place.table))
+            }
+            Some(place) if place.meta.is_same_file(meta) && shows_no_more(&place.meta, meta) => {
+                (Arc::clone(meta), Arc::clone(&place.table))
             }
             None if !places.contains(meta.uid) && !changes.listed.contains_key(&meta.uid) => {
                 (Arc::clone(meta), open(meta))
@@ -493,6 +501,16 @@ fn run_changes(
     Ok(runs)
 }
 
+/// Whether all that masks hide in the view `from` is hidden in the view `to` too.
+fn shows_no_more(from: &TableMeta, to: &TableMeta) -> bool {
+    from.masks.iter().all(|mask| {
+        let hides = |wider: &Mask| {
+            wider.interval.includes(&mask.interval) && wider.hidden.entries >= mask.hidden.entries
+        };
+        to.masks.iter().any(hides)
+    })
+}
+
 /// The part of a level that a change belongs to.
 fn part_mut(level: &mut LevelRuns, index: Level, part: PartKind) -> Result<&mut Part> {
     match part {
@@ -504,9 +522,38 @@ fn part_mut(level: &mut LevelRuns, index: Level, part: PartKind) -> Result<&mut 
     }
 }
 
+/// Clips the claims that the edit passes, and adds its own.
+fn change_claims(
+    levels: &mut PerLevel<LevelRuns>,
+    old: &Version,
+    edit: &KeyspaceEdit,
+    places: &Places,
+) -> Result<()> {
+    let runs = &mut levels[Level::ZERO].filling.runs;
+    for (id, gone) in claims::clipped(old, edit, places) {
+        // One that is empty now is gone.
+        let Some(run) = runs.iter_mut().find(|run| run.epoch == id.epoch) else { continue };
+        let mut left = run.claims.as_deref().cloned().unwrap_or_default();
+        gone.iter().for_each(|interval| left.subtract(interval));
+        *run = Arc::new(run.with_claims(Some(Arc::new(left))));
+    }
+    for Claim { run: id, interval } in &edit.claims {
+        let run = runs.iter_mut().find(|run| *id == RunId::filling(Level::ZERO, run.epoch));
+        let Some(run) = run else {
+            return Err(refused(format_args!("a claim of {id:?}, which is no run of level 0")));
+        };
+        let mut all = run.claims.as_deref().cloned().unwrap_or_default();
+        interval.iter().for_each(|interval| all.add(interval.clone()));
+        let claiming = Run { kind: RunKind::Sentinel, ..run.with_claims(Some(Arc::new(all))) };
+        *run = Arc::new(claiming);
+    }
+    Ok(())
+}
+
 fn change_run(
     level: &mut LevelRuns,
     RunId { level: level_index, part, epoch }: RunId,
+    kind: RunKind,
     mut change: RunChange,
 ) -> Result<Option<Arc<BufferList>>> {
     let part = part_mut(level, level_index, part)?;
@@ -544,11 +591,12 @@ fn change_run(
         }
         (Some(existing), false) => {
             if let Some(run) = part.runs.get_mut(at) {
-                *run = Arc::new(Run { epoch, tables, list: existing.list.clone() });
+                let Run { kind, list, claims, .. } = (*existing).clone();
+                *run = Arc::new(Run::new(epoch, kind, tables).with_list(list).with_claims(claims));
             }
         }
         (None, true) => {}
-        (None, false) => part.runs.insert(at, Arc::new(Run { epoch, tables, list: None })),
+        (None, false) => part.runs.insert(at, Arc::new(Run::new(epoch, kind, tables))),
     }
     Ok(None)
 }
@@ -585,11 +633,7 @@ impl ListEdit<'_> {
                 refused(format_args!("tables {a} and {b} overlap in a buffer list of {id:?}"))
             })?;
             self.note(moved, changes)?;
-            *run = Arc::new(Run {
-                epoch: run.epoch,
-                tables: run.tables.clone(),
-                list: list.map(Arc::new),
-            });
+            *run = Arc::new(run.with_list(list.map(Arc::new)));
         }
         // Only now is it known what has left the other lists.
         let stays =

@@ -7,7 +7,8 @@
 //! part, then data epoch descending; (2) a part's runs have distinct data epochs and are newest
 //! first; (3) a run has at least one table, and a draining part at least one run; (4) for every
 //! user key, all its entries in an earlier run of that order are newer than all in a later one
-//! (H22, H23, H40; `check` keeps it through every edit).
+//! (H22, H23, H40; `check` keeps it through every edit), but for what masks hide; (5) of what a run
+//! claims, no older one holds anything that is not masked.
 //!
 //! The edit that merges a table of a draining part into the next level removes the whole table, so
 //! a run holds exactly the entries that it answers for. Its buffer list may still hold older copies
@@ -21,10 +22,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::buffer_list::BufferList;
-use super::shape::{LevelShape, PartKind, PartShape, RunId, RunShape, Shape};
+use super::claims::Shown;
+use super::shape::{LevelShape, PartKind, PartShape, RunId, RunKind, RunShape, Shape};
 use super::tables::{TableList, Totals};
-use crate::base::ids::{DataEpoch, PerLevel, TableUid};
+use crate::base::ids::{DataEpoch, Level, PerLevel, TableUid};
+use crate::base::interval::Intervals;
 use crate::base::key::Seq;
+use crate::base::table_meta::TableMeta;
 use crate::options::Options;
 use crate::table::Table;
 
@@ -33,16 +37,41 @@ use crate::table::Table;
 pub(crate) struct Run {
     /// Its age among the runs of its part.
     pub(crate) epoch: DataEpoch,
+    /// What it is.
+    pub(crate) kind: RunKind,
     /// The tables.
     pub(crate) tables: TableList<Arc<Table>>,
     /// Its buffer list: older forms of its tables, which serve reads where they can.
     pub(crate) list: Option<Arc<BufferList>>,
+    /// What the masks of its tables hide of it, and of its list.
+    pub(crate) hidden: Option<Arc<Intervals>>,
+    /// Of a sentinel: of which keys no older run holds anything.
+    pub(crate) claims: Option<Arc<Intervals>>,
 }
 
 impl Run {
-    /// The only table that may hold `key`.
+    /// A run of these tables without a list.
+    pub(crate) fn new(epoch: DataEpoch, kind: RunKind, tables: TableList<Arc<Table>>) -> Self {
+        let hidden = Some(tables.hidden()).filter(|hidden| !hidden.is_empty()).map(Arc::new);
+        Self { epoch, kind, tables, list: None, hidden, claims: None }
+    }
+
+    /// The same run with other claims.
+    pub(crate) fn with_claims(&self, claims: Option<Arc<Intervals>>) -> Self {
+        Self { claims: claims.filter(|claims| !claims.is_empty()), ..self.clone() }
+    }
+
+    /// The same run with another list.
+    pub(crate) fn with_list(&self, list: Option<Arc<BufferList>>) -> Self {
+        Self { list, ..self.clone() }
+    }
+
+    /// The only table that may hold `key` for its readers.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        if self.hidden.as_ref().is_some_and(|hidden| hidden.contain(key)) {
+            return None;
+        }
         self.tables.find(key).map(|(_, table)| table)
     }
 
@@ -51,13 +80,13 @@ impl Run {
         &self,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-    ) -> impl DoubleEndedIterator<Item = &Arc<Table>> {
-        self.tables.range(self.tables.overlapping(lower, upper)).map(|(_, table)| table)
+    ) -> impl DoubleEndedIterator<Item = (&Arc<TableMeta>, &Arc<Table>)> {
+        self.tables.range(self.tables.overlapping(lower, upper))
     }
 
     /// The same run without its buffer list, for a job that lasts.
     pub(crate) fn without_list(&self) -> Arc<Self> {
-        Arc::new(Self { epoch: self.epoch, tables: self.tables.clone(), list: None })
+        Arc::new(self.with_list(None))
     }
 
     /// Smallest sequence number.
@@ -133,6 +162,8 @@ pub(crate) struct Version {
     levels: PerLevel<LevelRuns>,
     /// All runs, newest data first.
     order: Vec<Arc<Run>>,
+    /// What claims and masks mean for readers; `None` if there is none.
+    shown: Option<Box<Shown>>,
 }
 
 impl Default for Version {
@@ -145,8 +176,9 @@ impl Version {
     /// A version of these levels.
     pub(crate) fn new(levels: PerLevel<LevelRuns>) -> Self {
         let runs = levels.values().flat_map(LevelRuns::runs).map(|(_, run)| Arc::clone(run));
-        let order = runs.collect();
-        let version = Self { levels, order };
+        let order: Vec<Arc<Run>> = runs.collect();
+        let shown = Shown::of(&order);
+        let version = Self { levels, order, shown };
         version.assert_order();
         version
     }
@@ -190,6 +222,36 @@ impl Version {
         self.order.iter()
     }
 
+    /// The runs that a lookup of `key` asks, newest data first: a claim over it ends the lookup.
+    #[inline]
+    pub(crate) fn runs_for(&self, key: &[u8]) -> std::slice::Iter<'_, Arc<Run>> {
+        let asked = self.shown.as_ref().and_then(|shown| shown.runs_asked(key));
+        asked.and_then(|asked| self.order.get(..asked)).unwrap_or(&self.order).iter()
+    }
+
+    /// The runs with what a scan passes over in each, newest data first.
+    pub(crate) fn runs_for_scans(
+        &self,
+    ) -> impl Iterator<Item = (&Arc<Run>, Option<&Arc<Intervals>>)> {
+        self.order.iter().enumerate().map(|(number, run)| {
+            (run, self.shown.as_ref().and_then(|shown| shown.passed_over(number)))
+        })
+    }
+
+    /// The runs with their names, newest data first.
+    pub(crate) fn runs_by_id(&self) -> impl Iterator<Item = (RunId, &Arc<Run>)> {
+        self.levels.iter().flat_map(|(level, runs)| {
+            runs.runs().map(move |(part, run)| (RunId { level, part, epoch: run.epoch }, run))
+        })
+    }
+
+    /// The sentinel runs, newest first.
+    pub(crate) fn sentinels(&self) -> impl Iterator<Item = (RunId, &Arc<Run>)> {
+        let runs = self.levels[Level::ZERO].filling.runs.iter();
+        runs.filter(|run| run.kind == RunKind::Sentinel)
+            .map(|run| (RunId::filling(Level::ZERO, run.epoch), run))
+    }
+
     /// Sums over all levels.
     #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
@@ -223,10 +285,7 @@ impl Version {
 
     /// The buffer lists with their runs, newest data first.
     pub(crate) fn lists(&self) -> impl Iterator<Item = (RunId, &Arc<Run>, &BufferList)> {
-        let runs = self.levels.iter().flat_map(|(level, runs)| {
-            runs.runs().map(move |(part, run)| (RunId { level, part, epoch: run.epoch }, run))
-        });
-        runs.filter_map(|(id, run)| Some((id, run, run.list.as_deref()?)))
+        self.runs_by_id().filter_map(|(id, run)| Some((id, run, run.list.as_deref()?)))
     }
 
     /// The same tree without buffer lists. O(runs).
@@ -269,7 +328,12 @@ impl Version {
         busy: BTreeSet<TableUid>,
         snapshots: Vec<Seq>,
     ) -> Shape {
-        let run_shape = |run: &Arc<Run>| RunShape { epoch: run.epoch, tables: run.tables.metas() };
+        let run_shape = |run: &Arc<Run>| RunShape {
+            epoch: run.epoch,
+            kind: run.kind,
+            tables: run.tables.metas(),
+            claims: run.claims.clone(),
+        };
         let part_shape = |part: &Part| PartShape {
             runs: part.runs.iter().map(run_shape).collect(),
             rotated_bytes: part.rotated_bytes,

@@ -62,7 +62,12 @@ impl Context {
             accountant: self.accountant.clone(),
             tables: self.tables.clone(),
         };
-        Table::new(Arc::clone(&self.storage), Arc::clone(meta), hash_seed, memory)
+        // A view belongs to a run, not to the reader of the file.
+        let meta = match meta.masks.is_empty() {
+            true => Arc::clone(meta),
+            false => Arc::new(meta.of_file()),
+        };
+        Table::new(Arc::clone(&self.storage), meta, hash_seed, memory)
     }
 }
 
@@ -364,9 +369,15 @@ impl VersionSet {
         TableUid::new(self.next_uid.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A data epoch above all drawn before. Drawn when a run's content is fixed (H22).
+    /// A data epoch above all drawn before, and above one more, which nobody else gets: that of the
+    /// sentinels that are built of what is older (H22). Drawn when a run's content is fixed.
     pub(crate) fn new_epoch(&self) -> DataEpoch {
-        DataEpoch::new(self.next_epoch.fetch_add(1, Ordering::Relaxed))
+        DataEpoch::new(self.next_epoch.fetch_add(2, Ordering::Relaxed) + 1)
+    }
+
+    /// The epoch below that of the next run whose content will be fixed, and above all others.
+    pub(crate) fn epoch_below_next(&self) -> DataEpoch {
+        DataEpoch::new(self.next_epoch.load(Ordering::Relaxed))
     }
 
     /// A keyspace id that was never assigned before; `None` if all are used.

@@ -9,13 +9,15 @@
 //! (4) `jobs` holds each running job: a pick that conflicts with one
 //! ([`JobFootprint::conflicts_with`]) is void too.
 //!
-//! Buffer lists, claims and masks (ARCHITECTURE §3) will be fields of `RunShape`.
+//! Masks are in the descriptions of tables. Buffer lists are not here: what becomes of them is no
+//! policy's (`version::buffer_effects`).
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::base::ids::{DataEpoch, Level, PerLevel, TableUid};
+use crate::base::interval::Intervals;
 use crate::base::key::{self, Seq};
 use crate::options::Options;
 
@@ -70,13 +72,27 @@ pub(crate) struct PartShape {
     pub(crate) rotated_bytes: u64,
 }
 
+/// What a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RunKind {
+    /// Entries that came down from above: what flushes and merges make.
+    #[default]
+    Data,
+    /// In level 0: hot ranges that were merged from all older runs, back to the top.
+    Sentinel,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunShape {
     /// Data epoch.
     pub(crate) epoch: DataEpoch,
+    /// What it is.
+    pub(crate) kind: RunKind,
     /// The tables, in key order.
     pub(crate) tables: TableList<()>,
+    /// What it claims, of a sentinel.
+    pub(crate) claims: Option<Arc<Intervals>>,
 }
 
 impl Shape {

@@ -14,6 +14,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use crate::base::interval::Intervals;
 use crate::base::key::{SEQ_MAX, Seq, compare, prefix};
 use crate::base::table_meta::TableMeta;
 
@@ -23,12 +24,14 @@ pub(crate) const CHUNK_TABLES_MAX: usize = 128;
 /// A rebuilt chunk with fewer tables than this is merged with its neighbour.
 const CHUNK_TABLES_MIN: usize = CHUNK_TABLES_MAX / 4;
 
-/// Sums over tables.
+/// Sums over tables, of what no mask hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Number of tables.
     pub(crate) tables: usize,
-    /// Bytes of their files.
+    /// Number of those with masks.
+    pub(crate) masked: usize,
+    /// Bytes of their files; of those with masks in proportion.
     pub(crate) bytes: u64,
     /// Bytes of their keys and values.
     pub(crate) raw_bytes: u64,
@@ -46,6 +49,7 @@ impl Default for Totals {
     fn default() -> Self {
         Self {
             tables: 0,
+            masked: 0,
             bytes: 0,
             raw_bytes: 0,
             entries: 0,
@@ -58,12 +62,14 @@ impl Default for Totals {
 
 impl Totals {
     fn of(meta: &TableMeta) -> Self {
+        let visible = meta.visible();
         Self {
             tables: 1,
-            bytes: meta.bytes,
-            raw_bytes: meta.raw_bytes,
-            entries: meta.entries,
-            deletes: meta.deletes,
+            masked: usize::from(!meta.masks.is_empty()),
+            bytes: meta.visible_bytes(),
+            raw_bytes: visible.raw_bytes,
+            entries: visible.entries,
+            deletes: visible.deletes,
             seq_min: meta.seq_min,
             seq_max: meta.seq_max,
         }
@@ -74,6 +80,7 @@ impl Totals {
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             tables: self.tables + other.tables,
+            masked: self.masked + other.masked,
             bytes: self.bytes.saturating_add(other.bytes),
             raw_bytes: self.raw_bytes.saturating_add(other.raw_bytes),
             entries: self.entries.saturating_add(other.entries),
@@ -266,6 +273,16 @@ impl<T> TableList<T> {
     /// All tables, in key order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Arc<TableMeta>, &T)> {
         self.0.chunks.iter().flat_map(|chunk| chunk.pairs())
+    }
+
+    /// What masks hide of the tables. Costs nothing where there is none.
+    pub(crate) fn hidden(&self) -> Intervals {
+        let mut hidden = Intervals::default();
+        for chunk in self.0.chunks.iter().filter(|chunk| chunk.totals.masked > 0) {
+            let masks = chunk.metas.iter().flat_map(|meta| &meta.masks);
+            masks.for_each(|mask| hidden.add(mask.interval.clone()));
+        }
+        hidden
     }
 
     /// The same tables without their attachments. Costs one small allocation per chunk.

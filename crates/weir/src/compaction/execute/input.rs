@@ -9,14 +9,18 @@
 use std::sync::Arc;
 
 use crate::base::buf::Buf;
+use crate::base::checksum::hash_entry;
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
-use crate::base::key::{Kind, Seq};
+use crate::base::interval::Interval;
+use crate::base::key::{Kind, Seq, compare};
+use crate::base::table_meta::{Content, TableMeta};
 use crate::cache::Purpose;
 use crate::compaction::execute::handoff::HandOff;
 use crate::compaction::task::{MergeTask, PartName, RunSlice};
+use crate::merge::Without;
 use crate::table::{CursorOptions, ReadAhead, Table};
 use crate::version::foreseen::InputLists;
 use crate::version::list_heat::ListHeat;
@@ -24,20 +28,23 @@ use crate::version::run::Version;
 use crate::version::run_cursor::RunCursor;
 use crate::version::tables::TableList;
 
+/// A table as its run describes it: its view is the run's, not the file's.
+pub(super) type Described = (Arc<TableMeta>, Arc<Table>);
+
 /// The open tables of a slice, in key order.
 ///
 /// # Errors
 /// `Conflict` if a table is not in the slice's run.
-pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<Table>>> {
+pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Described>> {
     debug_assert!(!slice.uids.is_empty(), "a slice of {:?} without tables", slice.run);
     let run = version.run(slice.run);
     // Both are in key order.
     let mut wanted = slice.uids.iter().peekable();
-    let tables: Vec<Arc<Table>> = run
+    let tables: Vec<Described> = run
         .into_iter()
         .flat_map(|run| run.tables.iter())
         .filter(|(meta, _)| wanted.next_if_eq(&&meta.uid).is_some())
-        .map(|(_, table)| Arc::clone(table))
+        .map(|(meta, table)| (Arc::clone(meta), Arc::clone(table)))
         .collect();
     if tables.len() == slice.uids.len() {
         return Ok(tables);
@@ -55,29 +62,29 @@ pub(super) fn tables_of(version: &Version, slice: &RunSlice) -> Result<Vec<Arc<T
     ))
 }
 
-/// Entries of the inputs of a merge.
+/// Entries of the inputs of a merge that no mask hides.
 ///
 /// # Errors
 /// As [`tables_of`].
 pub(crate) fn entries_of(version: &Version, task: &MergeTask) -> Result<u64> {
     let entries = |slice: &RunSlice| -> Result<u64> {
-        Ok(tables_of(version, slice)?.iter().map(|table| table.meta().entries).sum())
+        Ok(tables_of(version, slice)?.iter().map(|(meta, _)| meta.visible().entries).sum())
     };
     task.inputs.iter().map(entries).sum()
 }
 
-/// A cursor over `tables` of one run, in key order. Compactions use cached blocks but insert none
-/// into the cache.
+/// A cursor over what no mask hides of `tables` of one run, in key order, and only `within`.
+/// Compactions use cached blocks but insert none into the cache.
 ///
 /// # Errors
 /// `Corruption` if they overlap, which `version::check` excludes.
 pub(super) fn cursor_over(
     slice: &RunSlice,
-    tables: &[Arc<Table>],
+    tables: &[Described],
     readahead: ReadAhead,
-) -> Result<RunCursor> {
-    let tables = tables.iter().map(|table| (Arc::new(table.meta().clone()), Arc::clone(table)));
-    let tables = TableList::new(tables.collect()).map_err(|overlap| {
+    within: Option<&Interval>,
+) -> Result<Without<RunCursor>> {
+    let tables = TableList::new(tables.to_vec()).map_err(|overlap| {
         Error::corruption(
             format!("{}, run {}", PartName(slice.run.level, slice.run.part), slice.run.epoch),
             0,
@@ -85,12 +92,18 @@ pub(super) fn cursor_over(
         )
     })?;
     let options = CursorOptions { purpose: Purpose::Background, fill_cache: false, readahead };
-    Ok(RunCursor::over(tables, options))
+    let mut hidden = tables.hidden();
+    if let Some(Interval { from, to }) = within {
+        hidden.add(Interval { from: Arc::from(&[][..]), to: Some(Arc::clone(from)) });
+        to.iter().for_each(|to| hidden.add(Interval { from: Arc::clone(to), to: None }));
+    }
+    let hidden = Arc::new(hidden);
+    Ok(Without::new(RunCursor::over(tables, options), hidden))
 }
 
 /// A cursor over an input, with what users read of it through a buffer list.
 pub(super) struct Input {
-    cursor: RunCursor,
+    cursor: Without<RunCursor>,
     /// Its tables go over into the list of the output run.
     stays: bool,
     heat: Option<ListHeat>,
@@ -98,6 +111,32 @@ pub(super) struct Input {
     listed: Warmth,
     hand_off: Option<Arc<HandOff>>,
     lent: Option<Lent>,
+    /// What was read of each table; only for a sentinel.
+    contents: Option<Contents>,
+}
+
+/// What was read of each table of an input, in key order.
+struct Contents {
+    tables: Vec<(Arc<TableMeta>, Content)>,
+    /// The table of the current entry.
+    at: usize,
+}
+
+impl Contents {
+    fn note(&mut self, cursor: &impl Cursor) {
+        let ends_before = |meta: &TableMeta| compare(&meta.largest, cursor.key()).is_lt();
+        while self.tables.get(self.at).is_some_and(|(meta, _)| ends_before(meta)) {
+            self.at += 1;
+        }
+        let Some((_, content)) = self.tables.get_mut(self.at) else { return };
+        let (key, seq, kind, value) = (cursor.key(), cursor.seq(), cursor.kind(), cursor.value());
+        *content = content.plus(Content {
+            entries: 1,
+            deletes: u64::from(kind == Kind::Delete),
+            raw_bytes: (key.len() + value.len()) as u64,
+            hash: hash_entry(key, seq, kind, value),
+        });
+    }
 }
 
 /// A block of an input that takes the place of the list's in the cache.
@@ -112,17 +151,39 @@ struct Lent {
 impl Input {
     /// A cursor over a slice; `lists` says what was read of it, and where it will be.
     pub(super) fn new(
-        cursor: RunCursor,
+        cursor: Without<RunCursor>,
         lists: InputLists,
         hand_off: Option<Arc<HandOff>>,
     ) -> Self {
         let InputLists { stays, heat } = lists;
-        Self { cursor, stays, heat, listed: Warmth::Cold, hand_off, lent: None }
+        let (listed, lent, contents) = (Warmth::Cold, None, None);
+        Self { cursor, stays, heat, listed, hand_off, lent, contents }
     }
 
-    /// Notes the heat of the current entry, after a step.
+    /// The same, which counts what it reads of each of its `tables`.
+    pub(super) fn counting(self, tables: &[Described]) -> Self {
+        let tables = tables.iter().map(|(meta, _)| (Arc::clone(meta), Content::default()));
+        Self { contents: Some(Contents { tables: tables.collect(), at: 0 }), ..self }
+    }
+
+    /// What was read of each table.
+    pub(super) fn contents(&self) -> &[(Arc<TableMeta>, Content)] {
+        self.contents.as_ref().map_or(&[], |contents| &contents.tables)
+    }
+
+    /// Notes the current entry after a step: its heat, and that it was read.
+    #[inline]
     fn note(&mut self) {
+        if let Some(contents) = &mut self.contents
+            && !self.cursor.is_ahead()
+            && self.cursor.valid()
+        {
+            contents.note(&self.cursor);
+        }
         let Some(heat) = &mut self.heat else { return };
+        if self.cursor.is_ahead() {
+            return;
+        }
         if !self.cursor.valid() {
             self.hand_over();
             return;
@@ -135,7 +196,7 @@ impl Input {
 
     /// Marks the current entry in its block, which goes into the cache.
     fn lend(&mut self) {
-        let Some(block) = self.cursor.block() else { return };
+        let Some(block) = self.cursor.inner().block() else { return };
         let (uid, ordinal) = (block.uid, block.ordinal);
         if self.lent.as_ref().is_none_or(|lent| (lent.uid, lent.ordinal) != (uid, ordinal)) {
             let content = (!block.is_cached()).then(|| Buf::from(block.content));
@@ -198,6 +259,21 @@ impl Cursor for Input {
     fn cached_bytes(&self) -> u64 {
         let own = if self.stays { 0 } else { self.cursor.cached_bytes() };
         own + self.heat.as_ref().map_or(0, ListHeat::cached_bytes)
+    }
+
+    #[inline]
+    fn may_be_ahead(&self) -> bool {
+        self.cursor.may_be_ahead()
+    }
+
+    #[inline]
+    fn is_ahead(&self) -> bool {
+        self.cursor.is_ahead()
+    }
+
+    fn arrive(&mut self) {
+        self.cursor.arrive();
+        self.note();
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq) {

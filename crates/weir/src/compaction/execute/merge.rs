@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
+use crate::base::interval::Interval;
 use crate::base::key::{self, Printable, Seq};
 use crate::base::table_meta::TableMeta;
 use crate::compaction::execute::handoff::{HandOff, Rule};
-use crate::compaction::execute::input::{Input, cursor_over, tables_of};
+use crate::compaction::execute::input::{Described, Input, cursor_over, tables_of};
 use crate::compaction::execute::outputs::Outputs;
 use crate::compaction::execute::{
     Finished, Job, JobContext, JobStats, Progress, check_conservation, set_cursor, tally_of,
@@ -22,7 +23,7 @@ use crate::compaction::task::{MergeTask, Task};
 use crate::merge::{MergingCursor, Retain, Tally};
 use crate::options::WarmUp;
 use crate::table::{ReadAhead, Table, TableOptions};
-use crate::version::edit::{AddedTable, VersionEdit};
+use crate::version::edit::{AddedTable, Claim, KeyspaceEdit, VersionEdit};
 use crate::version::foreseen::Foreseen;
 use crate::version::run::Version;
 use crate::version::shape::RunId;
@@ -43,6 +44,9 @@ pub(crate) struct MergeSpec {
     pub(crate) warm_up: WarmUp,
     /// What becomes of the runs' buffer lists, for `WarmUp::HandOff`.
     pub(crate) lists: Foreseen,
+    /// Only this interval is merged, and its output, a sentinel, claims it: the inputs are masked
+    /// there, and all tables of older runs that overlap it are inputs.
+    pub(crate) claim: Option<Interval>,
 }
 
 /// Decides whether a delete may be dropped: for ascending keys, whether no table outside the inputs
@@ -130,7 +134,8 @@ pub(crate) struct CompactionJob {
     name: String,
     keyspace: KeyspaceId,
     task: MergeTask,
-    promised: Tally,
+    promised: Option<Tally>,
+    claim: Option<Interval>,
     /// The smallest and the largest key of the inputs.
     bounds: Option<(Vec<u8>, Vec<u8>)>,
     retain: Retain<MergingCursor<Input>, DropDeletes>,
@@ -145,16 +150,17 @@ impl CompactionJob {
     /// # Errors
     /// `Conflict` if an input is not in `version`.
     pub(crate) fn new(context: JobContext, version: &Version, spec: MergeSpec) -> Result<Self> {
-        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up, lists } = spec;
-        assert_inputs(&task);
-        let mut inputs: Vec<Vec<Arc<Table>>> = Vec::with_capacity(task.inputs.len());
+        let MergeSpec { keyspace, task, plan, snapshots, table, warm_up, lists, claim } = spec;
+        assert_inputs(&task, claim.is_some());
+        let mut inputs: Vec<Vec<Described>> = Vec::with_capacity(task.inputs.len());
         for slice in &task.inputs {
             inputs.push(tables_of(version, slice)?);
         }
-        let metas: Vec<&TableMeta> = inputs.iter().flatten().map(|table| table.meta()).collect();
-        let promised = tally_of(metas.iter().copied());
+        let metas: Vec<&TableMeta> = inputs.iter().flatten().map(|(meta, _)| &**meta).collect();
+        // What a sentinel reads of its inputs is known when it has been read.
+        let promised = claim.is_none().then(|| tally_of(metas.iter().copied()));
         let stats = JobStats {
-            bytes_read: metas.iter().map(|meta| meta.bytes).sum(),
+            bytes_read: metas.iter().map(|meta| meta.visible_bytes()).sum(),
             tables_read: metas.len() as u64,
             ..JobStats::default()
         };
@@ -166,20 +172,28 @@ impl CompactionJob {
             Some(window_bytes) => ReadAhead::Windows { window_bytes },
             None => ReadAhead::for_merge(inputs.len(), context.accountant.as_ref()),
         };
-        let cursors: Result<Vec<_>> =
-            slices.map(|(slice, tables)| cursor_over(slice, tables, readahead)).collect();
+        let cursors =
+            slices.map(|(slice, tables)| cursor_over(slice, tables, readahead, claim.as_ref()));
+        let cursors: Result<Vec<_>> = cursors.collect();
+        let counted = if claim.is_some() { inputs.clone() } else { Vec::new() };
         let mut outputs = Outputs::new(context.clone(), table, plan);
         let rule = match warm_up {
             WarmUp::None => None,
-            WarmUp::Incremental => Some(Rule::Overlap(inputs)),
+            WarmUp::Incremental => Some(Rule::Overlap(opened(inputs))),
             WarmUp::HandOff => Some(Rule::Heat(lists.served)),
         };
         let hand_off = rule.zip(context.cache.clone());
         let hand_off =
             hand_off.map(|(rule, cache)| HandOff::new(cache, rule, context.accountant.clone()));
         let mut lists_of = lists.inputs.into_iter();
+        let mut counted = counted.iter();
         let cursors = cursors?.into_iter().map(|cursor| {
-            Input::new(cursor, lists_of.next().unwrap_or_default(), hand_off.clone())
+            let lists = lists_of.next().unwrap_or_default();
+            let input = Input::new(cursor, lists, hand_off.clone());
+            match counted.next() {
+                Some(tables) => input.counting(tables),
+                None => input,
+            }
         });
         let merge = MergingCursor::new(cursors.collect());
         if let Some(hand_off) = hand_off {
@@ -194,6 +208,7 @@ impl CompactionJob {
             keyspace,
             task,
             promised,
+            claim,
             bounds,
             retain: Retain::new(merge, snapshots, drop_deletes),
             outputs,
@@ -233,16 +248,56 @@ impl CompactionJob {
         Ok(())
     }
 
+    /// What a sentinel has read.
+    fn read(&self) -> Tally {
+        let contents = self.retain.inner().sources().iter().flat_map(Input::contents);
+        contents.fold(Tally::default(), |sum, (_, content)| {
+            sum.plus(Tally { entries: content.entries, hash: content.hash })
+        })
+    }
+
+    /// Puts the inputs of a sentinel back in their places, without what it has read of them.
+    ///
+    /// # Errors
+    /// `Corruption` if an input that was read whole is not what its description says.
+    fn mask(&self, interval: &Interval, changes: &mut KeyspaceEdit) -> Result<()> {
+        for (slice, input) in self.task.inputs.iter().zip(self.retain.inner().sources()) {
+            for (meta, content) in input.contents() {
+                let is_whole = interval.covers(&meta.smallest, &meta.largest);
+                if is_whole && meta.visible() != *content {
+                    let what = format_args!(
+                        "table {} has {} entries, {} were read; nothing was installed",
+                        meta.uid,
+                        meta.visible().entries,
+                        content.entries
+                    );
+                    return Err(Error::corruption_found(&self.name, what));
+                }
+                if let Some(masked) = meta.masked(interval, *content) {
+                    changes.added.push(AddedTable { run: slice.run, meta: Arc::new(masked) });
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<Progress> {
         let counts = self.retain.counts();
         let written = tally_of(self.outputs.finished().iter().map(|table| &**table));
-        check_conservation(&self.name, Some(self.promised), &counts, written)?;
+        let promised = self.promised.unwrap_or_else(|| self.read());
+        check_conservation(&self.name, Some(promised), &counts, written)?;
         self.check_outputs()?;
         let mut edit = VersionEdit::default();
         let changes = edit.keyspace(self.keyspace);
         for slice in &self.task.inputs {
             let RunId { level, part, .. } = slice.run;
             slice.uids.iter().for_each(|&uid| changes.remove_table_from(level, part, uid));
+        }
+        if let Some(interval) = self.claim.clone() {
+            self.mask(&interval, changes)?;
+            if !self.outputs.finished().is_empty() {
+                changes.claims.push(Claim { run: self.task.output, interval: Some(interval) });
+            }
         }
         changes.added.extend(
             self.outputs
@@ -262,9 +317,20 @@ impl CompactionJob {
     }
 }
 
-/// That the inputs are distinct runs, newest first, and not below the output.
-fn assert_inputs(task: &MergeTask) {
+fn opened(inputs: Vec<Vec<Described>>) -> Vec<Vec<Arc<Table>>> {
+    let tables = |slice: Vec<Described>| slice.into_iter().map(|(_, table)| table).collect();
+    inputs.into_iter().map(tables).collect()
+}
+
+/// That the inputs are distinct runs, newest first, and not below the output; or for a sentinel all
+/// below it.
+fn assert_inputs(task: &MergeTask, is_sentinel: bool) {
     assert!(task.inputs.is_sorted_by(|newer, older| newer.run < older.run), "inputs of {task:?}");
+    if is_sentinel {
+        let mut inputs = task.inputs.iter();
+        assert!(inputs.all(|slice| slice.run > task.output), "a sentinel among {task:?}");
+        return;
+    }
     let lowest = task.inputs.iter().map(|slice| slice.run.level).max();
     let level = task.output.level;
     assert!(lowest <= Some(level), "a merge from level {lowest:?} up to level {level}");

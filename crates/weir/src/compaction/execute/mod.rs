@@ -165,9 +165,9 @@ pub(crate) fn move_edit(
     let tables = input::tables_of(version, &task.input)?;
     let mut edit = VersionEdit::default();
     let changes = edit.keyspace(keyspace);
-    for table in tables {
-        changes.remove_table_from(task.input.run.level, task.input.run.part, table.meta().uid);
-        changes.added.push(AddedTable { run: task.output, meta: Arc::new(table.meta().clone()) });
+    for (meta, _) in tables {
+        changes.remove_table_from(task.input.run.level, task.input.run.part, meta.uid);
+        changes.added.push(AddedTable { run: task.output, meta });
     }
     set_cursor(&mut edit, keyspace, task.cursor.as_ref());
     Ok(edit)
@@ -191,9 +191,9 @@ pub(crate) fn rotate_edit(
             task.level,
             PartName(level, part)
         );
-        for table in input::tables_of(version, slice)? {
-            rotation.bytes += table.meta().bytes;
-            rotation.entries += table.meta().entries;
+        for (meta, _) in input::tables_of(version, slice)? {
+            rotation.bytes += meta.visible_bytes();
+            rotation.entries += meta.visible().entries;
         }
     }
     let mut edit = VersionEdit::default();
@@ -207,10 +207,11 @@ fn set_cursor(edit: &mut VersionEdit, keyspace: KeyspaceId, cursor: Option<&Curs
     }
 }
 
-/// Entries of a set of tables, from their descriptions.
+/// Entries of a set of tables that no mask hides, from their descriptions.
 fn tally_of<'a>(tables: impl IntoIterator<Item = &'a TableMeta>) -> Tally {
     tables.into_iter().fold(Tally::default(), |sum, table| {
-        sum.plus(Tally { entries: table.entries, hash: table.entry_hash })
+        let visible = table.visible();
+        sum.plus(Tally { entries: visible.entries, hash: visible.hash })
     })
 }
 

@@ -305,6 +305,7 @@ impl Store {
             table: TableOptions::of_level(KEYSPACE, &self.options, task.output.level, HASH_SEED),
             warm_up: WarmUp::None,
             lists: Foreseen::default(),
+            claim: None,
         };
         CompactionJob::new(self.context.clone(), &version, spec).expect("the inputs exist")
     }
@@ -325,6 +326,7 @@ impl Store {
                 let shape = running_job(&shape, &task);
                 self.jobs.push(RunningJob { task, shape, job });
             }
+            Task::Sentinel(_) => panic!("no policy picks a sentinel: {task}"),
         }
     }
 
@@ -538,7 +540,7 @@ fn reopened(store: &Store) -> Version {
                 (Arc::clone(meta), table)
             });
             let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
-            levels[level].filling.runs.push(Arc::new(Run { epoch: run.epoch, tables, list: None }));
+            levels[level].filling.runs.push(Arc::new(Run::new(run.epoch, run.kind, tables)));
         }
     }
     Version::new(levels)
@@ -553,6 +555,7 @@ fn job_over(store: &Store, version: &Version, task: &MergeTask) -> CompactionJob
         table: TableOptions::of_level(KEYSPACE, &store.options, task.output.level, HASH_SEED),
         warm_up: WarmUp::None,
         lists: Foreseen::default(),
+        claim: None,
     };
     CompactionJob::new(store.context.clone(), version, spec).expect("the inputs exist")
 }
@@ -661,7 +664,7 @@ fn an_input_that_does_not_hold_what_it_promises_fails_the_job() {
             (Arc::new(meta), table)
         });
         let tables = crate::version::tables::TableList::new(tables.collect()).expect("a run");
-        *run_of = Arc::new(Run { epoch: run_of.epoch, tables, list: None });
+        *run_of = Arc::new(Run::new(run_of.epoch, run_of.kind, tables));
         let version = Version::new(levels);
         let error = run(&mut job_over(&store, &version, &task)).expect_err("a lie is found");
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
@@ -705,6 +708,7 @@ fn a_task_for_tables_that_are_gone_is_refused() {
         table: TableOptions::of_level(KEYSPACE, &store.options, level(6), HASH_SEED),
         warm_up: WarmUp::None,
         lists: Foreseen::default(),
+        claim: None,
     };
     let result = CompactionJob::new(store.context.clone(), &store.version(), spec);
     assert_eq!(result.err().expect("refused").kind(), ErrorKind::Conflict);

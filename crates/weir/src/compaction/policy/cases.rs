@@ -39,7 +39,7 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
 use crate::options::{CompactionPolicy, Compression, LeveledOptions, Options};
-use crate::version::shape::{JobFootprint, PartKind, RunId, RunShape, Shape, TableList};
+use crate::version::shape::{JobFootprint, PartKind, RunId, RunKind, RunShape, Shape, TableList};
 
 /// Options in which 100 bytes are a table, and one write buffer counts nothing.
 fn small_options(policy: CompactionPolicy) -> Options {
@@ -73,6 +73,7 @@ pub(super) fn table(uid: TableUid, smallest: &[u8], largest: &[u8], bytes: u64) 
         largest: largest.to_vec(),
         entry_hash: 0,
         keyspace: KeyspaceId::DEFAULT,
+        masks: Vec::new(),
     }
 }
 
@@ -165,7 +166,12 @@ fn add_run(shape: &mut Shape, part: &str, rest: &str) {
     let (epoch, tables) = rest.split_once(':').expect("PART EPOCH: TABLES");
     let tables = tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
     let tables = TableList::new(tables.collect()).expect("tables in key order");
-    let run = RunShape { epoch: DataEpoch::new(number(epoch)), tables };
+    let run = RunShape {
+        epoch: DataEpoch::new(number(epoch)),
+        kind: RunKind::Data,
+        tables,
+        claims: None,
+    };
     match part.strip_suffix('\'') {
         Some(level) => {
             let draining = &mut shape.levels[level_of(level)].draining;

@@ -11,8 +11,9 @@
 use std::collections::BTreeSet;
 
 use crate::base::ids::{Level, TableUid};
+use crate::base::interval::Interval;
 use crate::compaction::policy::geometry::{Chosen, KeyBounds, bounds_over, placed, run_of};
-use crate::compaction::task::{MergeTask, RunSlice, Task};
+use crate::compaction::task::{MergeTask, RunSlice, SentinelTask, Task};
 use crate::version::shape::{JobFootprint, RunId, Shape};
 
 /// What a task of a shape is to others while it runs. A rotation is nothing to them: it moves no
@@ -28,6 +29,14 @@ pub(crate) fn running_job(shape: &Shape, task: &Task) -> Option<JobFootprint> {
         Some(last.map_or(first, |last| first.union(KeyBounds::of(last))))
     };
     let bounds = task.inputs().iter().filter_map(slice_bounds).reduce(KeyBounds::union)?;
+    // An output of another job may lie over a gap of what a sentinel claims.
+    let bounds = match task {
+        Task::Sentinel(SentinelTask { interval: Interval { from, to }, .. }) => {
+            let largest = to.as_deref().unwrap_or(bounds.largest).max(from);
+            bounds.union(KeyBounds { smallest: from, largest })
+        }
+        _ => bounds,
+    };
     Some(job_of(bounds, task.inputs().iter().map(|slice| slice.run), output))
 }
 

@@ -17,7 +17,7 @@ const REWRITE_DELETES_DIVISOR: u64 = 4;
 /// the oldest snapshot.
 pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
     let visible_to_all = shape.snapshots.first().is_none_or(|&oldest| table.seq_max <= oldest);
-    table.deletes > 0 && visible_to_all
+    table.visible().deletes > 0 && visible_to_all
 }
 
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
@@ -25,7 +25,7 @@ pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
 pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<MergeTask> {
     let table = oldest.tables().find(|table| {
         deletes_hide_nothing(shape, table)
-            && table.deletes >= table.entries / REWRITE_DELETES_DIVISOR
+            && table.visible().deletes >= table.visible().entries / REWRITE_DELETES_DIVISOR
     })?;
     Some(rewrite(oldest, vec![table.uid], Reason::Deletes))
 }

@@ -123,7 +123,7 @@ impl<'a> Chosen<'a> {
 
     /// Bytes of the tables.
     pub(super) fn bytes(&self) -> u64 {
-        self.tables().map(|table| table.bytes).sum()
+        self.tables().map(|table| table.visible_bytes()).sum()
     }
 
     /// The tables as an input of a task.

@@ -163,8 +163,10 @@ fn idle_bytes(shape: &Shape, level: Level) -> u64 {
         return level_bytes(shape, level);
     }
     let tables = placed(shape, level).flat_map(|place| place.tables());
-    let busy: u64 =
-        tables.filter(|table| shape.busy.contains(&table.uid)).map(|table| table.bytes).sum();
+    let busy: u64 = tables
+        .filter(|table| shape.busy.contains(&table.uid))
+        .map(|table| table.visible_bytes())
+        .sum();
     level_bytes(shape, level) - busy
 }
 

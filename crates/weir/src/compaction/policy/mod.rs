@@ -48,6 +48,7 @@ mod ranges;
 mod run_policies;
 pub(crate) mod runs;
 mod scores;
+pub(crate) mod sentinel_task;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod size_tiered;

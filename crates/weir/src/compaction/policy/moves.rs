@@ -83,7 +83,7 @@ pub(super) fn take<'a>(
         let Some(table) = place.table(end).filter(|table| !busy.contains(&table.uid)) else {
             break;
         };
-        taken += table.bytes;
+        taken += table.visible_bytes();
         end += 1;
     }
     place.chosen(within.start..end)
@@ -103,15 +103,16 @@ pub(super) fn may_move(
     if options.compression_at(source_level.get()) != options.compression_at(output_level.get()) {
         return false;
     }
-    let entries = source.tables().map(|table| table.entries).sum();
+    let entries = source.tables().map(|table| table.visible().entries).sum();
     let bits = |level| filter_bits(level, entries);
     if keeps_too_many_bits(shape, bits(source_level), bits(output_level)) {
         return false;
     }
     source.tables().all(|table| {
         let below = bytes_below(shape, output_level, KeyBounds::of(table));
+        let visible = table.visible();
         let deletes_end_here =
-            table.deletes > 0 && table.deletes >= table.entries / MOVE_DELETES_DIVISOR;
+            visible.deletes > 0 && visible.deletes >= visible.entries / MOVE_DELETES_DIVISOR;
         below <= overlap_bytes_max(shape) && (below > 0 || !deletes_end_here)
     })
 }

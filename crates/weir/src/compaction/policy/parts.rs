@@ -233,7 +233,7 @@ impl<'a> Picker<'a> {
         let limit = moves::widen_bytes_max(self.shape);
         let mut bytes = source.bytes();
         while let Some(table) = source.place.table(source.span.end) {
-            bytes += table.bytes;
+            bytes += table.visible_bytes();
             let damaged = self.picks.busy().contains(&table.uid);
             if table.largest.as_slice() > lower.largest || bytes > limit || damaged {
                 break;

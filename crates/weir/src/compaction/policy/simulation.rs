@@ -12,7 +12,9 @@ use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::{CursorMove, MergeTask, RotateTask, RunSlice, Task};
 use crate::options::{CompactionPolicy, LeveledOptions, Options, RunsOptions};
-use crate::version::shape::{JobFootprint, PartKind, PartShape, RunId, RunShape, Shape, TableList};
+use crate::version::shape::{
+    JobFootprint, PartKind, PartShape, RunId, RunKind, RunShape, Shape, TableList,
+};
 
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
@@ -98,7 +100,7 @@ impl Tree {
         let run_shape = |(&epoch, run): (&DataEpoch, &SimRun)| {
             let tables = run.values().map(|table| (Arc::clone(&table.meta), ())).collect();
             let tables = TableList::new(tables).expect("tables of a run are disjoint");
-            RunShape { epoch, tables }
+            RunShape { epoch, kind: RunKind::Data, tables, claims: None }
         };
         for (level, [filling, draining]) in self.levels.iter() {
             let parts = &mut shape.levels[level];
@@ -267,6 +269,7 @@ impl Tree {
                 input.uids.iter().map(|&uid| self.find(input, uid)).collect()
             }
             Task::Rotate(_) => Vec::new(),
+            Task::Sentinel(_) => panic!("no policy picks a sentinel: {task}"),
         };
         self.in_flight.push(InFlight { shape: running_job(shape, &task), task, outputs });
     }
@@ -279,6 +282,7 @@ impl Tree {
             Task::Merge(merge) => merge.output,
             Task::Move(moved) => moved.output,
             Task::Rotate(rotate) => return self.rotate(rotate),
+            Task::Sentinel(_) => panic!("no policy picks a sentinel: {task}"),
         };
         let mut left: Vec<(RunId, SimTable)> = Vec::new();
         for slice in task.inputs() {

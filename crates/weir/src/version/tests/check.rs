@@ -13,7 +13,7 @@ use crate::version::set::{ApplyError, Installed, VersionSet};
 
 /// A keyspace with runs of epochs 30 (uid 3) and 20 (uid 2) in level 0, and tables 10 [a, f] and 11
 /// [m, p] in level 1.
-fn tree() -> VersionSet {
+pub(super) fn tree() -> VersionSet {
     let (set, _) = set::fresh(1 << 20);
     apply(&set, |part| {
         part.create = Some("default".into());
@@ -28,7 +28,7 @@ fn tree() -> VersionSet {
     set
 }
 
-fn flushed(group: u64, flushed_seq: u64) -> Flushed {
+pub(super) fn flushed(group: u64, flushed_seq: u64) -> Flushed {
     let log_start = LogPosition {
         segment: segment(1),
         offset: group * 100,
@@ -38,7 +38,7 @@ fn flushed(group: u64, flushed_seq: u64) -> Flushed {
     Flushed { log_start, flushed_seq, durable_lsn: lsn(group - 1) }
 }
 
-fn apply(
+pub(super) fn apply(
     set: &VersionSet,
     change: impl FnOnce(&mut KeyspaceEdit),
 ) -> Result<Installed, ApplyError> {
@@ -48,7 +48,11 @@ fn apply(
 }
 
 fn refused(change: impl FnOnce(&mut KeyspaceEdit), why: &str) {
-    let failed = apply(&tree(), change).unwrap_err();
+    refused_of(&tree(), change, why);
+}
+
+pub(super) fn refused_of(set: &VersionSet, change: impl FnOnce(&mut KeyspaceEdit), why: &str) {
+    let failed = apply(set, change).unwrap_err();
     assert_eq!((failed.error.kind(), failed.maybe_persisted), (ErrorKind::Conflict, false));
     let text = failed.error.to_string();
     assert!(text.contains(why), "{text} does not say {why:?}");

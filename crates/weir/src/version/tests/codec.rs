@@ -228,7 +228,7 @@ fn unknown_tags_are_refused_by_name_or_skipped() {
     // The same one level down.
     let mut part = Vec::new();
     put_number(&mut part, 2, 1);
-    put_field(&mut part, 36, b"claim");
+    put_field(&mut part, 40, b"from the future");
     let mut bytes = Vec::new();
     put_field(&mut bytes, 16, &part);
     assert_eq!(decode(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);

@@ -28,7 +28,7 @@ fn run_of(storage: &Arc<MemoryTables>, prng: &mut Prng, entries: &[Entry]) -> Ar
         }
     }
     let tables = TableList::<Arc<Table>>::new(tables).unwrap();
-    Arc::new(Run { epoch: epoch(1), tables, list: None })
+    Arc::new(Run::new(epoch(1), crate::version::shape::RunKind::Data, tables))
 }
 
 fn entry_at(cursor: &impl Cursor) -> Option<Entry> {

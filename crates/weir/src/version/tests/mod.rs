@@ -3,6 +3,7 @@
 
 mod buffer;
 mod check;
+mod claims;
 mod codec;
 #[cfg(feature = "sim")]
 mod crash;
@@ -17,15 +18,16 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::buffer_list::{BufferList, ListCounts};
-use super::edit::{Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
+use super::edit::{AddedTable, Claim, Flushed, KeyspaceEdit, ListRequests, Rotation, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::Root;
 use super::set::{Context, VersionSet};
-use super::shape::PartKind;
-use crate::base::ids::{KeyspaceId, Level, Lineage, level, lsn, segment, uid};
+use super::shape::{PartKind, RunId};
+use crate::base::ids::{KeyspaceId, Level, Lineage, TableUid, level, lsn, segment, uid};
+use crate::base::interval::Interval;
 use crate::base::key::KeyRange;
 use crate::base::prng::Prng;
-use crate::base::table_meta::TableMeta;
+use crate::base::table_meta::{Content, TableMeta};
 use crate::log::LogPosition;
 use crate::options::{CompactionBuffer, LeveledOptions, Options};
 use crate::storage::Storage;
@@ -55,6 +57,7 @@ fn meta(number: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Tab
         largest: largest.as_bytes().to_vec(),
         entry_hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         keyspace: KeyspaceId::DEFAULT,
+        masks: Vec::new(),
     })
 }
 
@@ -89,7 +92,11 @@ fn dump(root: &Root) -> String {
             }
             for (part, run) in level.runs() {
                 let metas: Vec<_> = run.tables.iter().map(|(m, _)| (**m).clone()).collect();
-                writeln!(text, " level {number} {part:?} epoch {} {metas:?}", run.epoch).unwrap();
+                let name = format!("{:?} {part:?} epoch {}", run.kind, run.epoch);
+                writeln!(text, " level {number} {name} {metas:?}").unwrap();
+                if let Some(claims) = &run.claims {
+                    writeln!(text, "  claims {claims:?}").unwrap();
+                }
                 if let Some(list) = &run.list {
                     writeln!(text, "  list {}", dump_list(list)).unwrap();
                 }
@@ -217,18 +224,56 @@ fn compaction(
     if let Some(run) = target {
         let lower = std::ops::Bound::Included(low.as_bytes());
         let upper = std::ops::Bound::Included(high.as_bytes());
-        for table in run.overlapping(lower, upper) {
+        for (_, table) in run.overlapping(lower, upper) {
             take(&mut edit, next, PartKind::Filling, table.meta());
         }
     }
     if edit.removed.len() == 1 && prng.chance(1, 2) {
         let uid = edit.removed[0].uid;
-        let found = keyspace.version.tables().find(|t| t.meta().uid == uid).unwrap();
-        edit.add_table(next, epoch, Arc::new(found.meta().clone()));
+        edit.add_table(next, epoch, described(keyspace, uid));
         return edit;
     }
     for table in outputs(set, prng, range, seqs) {
         edit.add_table(next, epoch, table);
+    }
+    edit
+}
+
+/// A table of the tree, with its view.
+fn described(keyspace: &KeyspaceVersion, uid: TableUid) -> Arc<TableMeta> {
+    let mut runs = keyspace.version.runs_newest_first().flat_map(|run| run.tables.iter());
+    Arc::clone(runs.find(|(meta, _)| meta.uid == uid).unwrap().0)
+}
+
+/// A sentinel over a range, of everything that is there; nothing if there is nothing.
+fn sentinel(set: &VersionSet, prng: &mut Prng, keyspace: &KeyspaceVersion) -> KeyspaceEdit {
+    let (low, length) = (prng.below(900), 1 + prng.below(150));
+    let interval = Interval::new(key(low).as_bytes(), Some(key(low + length).as_bytes()));
+    let run = RunId::filling(level(0), set.epoch_below_next());
+    let mut edit = KeyspaceEdit::default();
+    let (mut seqs, mut hidden) = ((u64::MAX, 0), 0);
+    for (id, older) in keyspace.version.runs_by_id() {
+        let (lower, upper) = interval.bounds();
+        for (meta, _) in older.overlapping(lower, upper) {
+            seqs = (seqs.0.min(meta.seq_min), seqs.1.max(meta.seq_max));
+            let visible = meta.visible();
+            let is_whole = interval.covers(&meta.smallest, &meta.largest);
+            let entries = if is_whole { visible.entries } else { prng.below(visible.entries) };
+            let content = Content { entries, raw_bytes: 0, deletes: 0, hash: prng.next_u64() };
+            hidden += entries;
+            edit.remove_table_from(id.level, id.part, meta.uid);
+            if let Some(masked) = meta.masked(&interval, content).filter(|_| !is_whole) {
+                edit.added.push(AddedTable { run: id, meta: Arc::new(masked) });
+            }
+        }
+    }
+    if hidden > 0 {
+        let uid = set.new_uid().get();
+        let (from, to) = (key(low), key(low + prng.below(length)));
+        let mut table = (*meta(uid, &from, &to, seqs)).clone();
+        (table.entries, table.deletes) = (hidden.min(table.entries), 0);
+        edit.add_table(level(0), run.epoch, Arc::new(table));
+        edit.claims.push(Claim { run, interval: Some(interval) });
     }
     edit
 }
@@ -301,6 +346,7 @@ fn random_edit(set: &VersionSet, prng: &mut Prng) -> VersionEdit {
             part.requests.shadowed = prng.below(6);
             part
         }
+        10 => sentinel(set, prng, keyspace),
         9 => {
             let requests = list_requests(prng, keyspace);
             KeyspaceEdit { requests, ..KeyspaceEdit::default() }

@@ -1,0 +1,163 @@
+//! A store with sentinels against a map, under every policy.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::base::prng::Prng;
+use crate::{CompactionPolicy, Db, LeveledOptions, Options, PartsOptions, RunsOptions, Snapshot};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const KEYS: u64 = 120;
+
+fn key_of(prng: &mut Prng) -> Vec<u8> {
+    format!("{:03}", prng.below(KEYS)).into_bytes()
+}
+
+fn policies() -> Vec<CompactionPolicy> {
+    let leveled = LeveledOptions::default().l0_trigger(2).base_level_bytes(2 << 10).level_ratio(2);
+    let parts = PartsOptions::default().base_level_bytes(1 << 10).level_ratio(2);
+    let runs = RunsOptions::default().runs_per_level(3);
+    vec![
+        CompactionPolicy::Leveled(leveled),
+        CompactionPolicy::Gear(parts),
+        CompactionPolicy::TwoPhase(parts),
+        CompactionPolicy::Tiered(runs),
+        CompactionPolicy::LazyLeveled(runs),
+    ]
+}
+
+struct Pair {
+    db: Db,
+    map: Map,
+    snapshots: Vec<(Snapshot, Map)>,
+    built: u64,
+    what: String,
+}
+
+impl Pair {
+    fn range(prng: &mut Prng) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (a, b) = (key_of(prng), key_of(prng));
+        let (low, high) = (a.clone().min(b.clone()), a.max(b));
+        let lower = match prng.below(5) {
+            0 => Bound::Unbounded,
+            1 => Bound::Excluded(low),
+            _ => Bound::Included(low),
+        };
+        let upper = match prng.below(5) {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(high),
+            _ => Bound::Excluded(high),
+        };
+        (lower, upper)
+    }
+
+    fn check(&self, prng: &mut Prng) {
+        let keyspace = self.db.default_keyspace();
+        let key = key_of(prng);
+        let got = self.db.get(&key).unwrap().map(|value| value.to_vec());
+        assert_eq!(got.as_ref(), self.map.get(&key), "{}: get {key:?}", self.what);
+        for (snapshot, map) in &self.snapshots {
+            let got = snapshot.get(&keyspace, &key).unwrap().map(|value| value.to_vec());
+            assert_eq!(got.as_ref(), map.get(&key), "{}: get {key:?} of a snapshot", self.what);
+        }
+        let keys: Vec<Vec<u8>> = (0..7).map(|_| key_of(prng)).collect();
+        let got = self.db.multi_get(&keys).unwrap();
+        for (key, got) in keys.iter().zip(got) {
+            let got = got.map(|value| value.to_vec());
+            assert_eq!(got.as_ref(), self.map.get(key), "{}: multi_get {key:?}", self.what);
+        }
+        let (lower, upper) = Self::range(prng);
+        let is_empty = match (&lower, &upper) {
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
+            _ => false,
+        };
+        if is_empty {
+            return;
+        }
+        let expected: Vec<_> = self.map.range((lower.clone(), upper.clone())).collect();
+        let range = (lower, upper);
+        let forward: Vec<_> = self.db.range(range.clone()).map(|entry| entry.unwrap()).collect();
+        let forward: Vec<_> = forward.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        let forward: Vec<_> = forward.iter().map(|(k, v)| (k, v)).collect();
+        assert_eq!(forward, expected, "{}: {range:?}", self.what);
+        let backward: Vec<_> = self.db.range(range.clone()).rev().map(|e| e.unwrap()).collect();
+        let backward: Vec<_> = backward.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        let backward: Vec<_> = backward.iter().rev().map(|(k, v)| (k, v)).collect();
+        assert_eq!(backward, expected, "{}: {range:?} backwards", self.what);
+    }
+
+    fn step(&mut self, prng: &mut Prng) {
+        match prng.below(100) {
+            0..45 => {
+                let (key, value) = (key_of(prng), vec![b'v'; prng.below(40) as usize]);
+                self.db.put(&key, &value).unwrap();
+                self.map.insert(key, value);
+            }
+            45..60 => {
+                let key = key_of(prng);
+                self.db.delete(&key).unwrap();
+                self.map.remove(&key);
+            }
+            60..75 => self.check(prng),
+            75..83 => self.db.flush().unwrap(),
+            83..93 => {
+                let range = Self::range(prng);
+                let built = self.db.default_keyspace().build_sentinel(range).unwrap();
+                self.built += u64::from(built);
+                self.check(prng);
+            }
+            93 => self.db.compact_range(Self::range(prng)).unwrap(),
+            94 => self.db.wait_idle().unwrap(),
+            95..97 => self.snapshots.push((self.db.snapshot(), self.map.clone())),
+            _ if !self.snapshots.is_empty() => {
+                let at = prng.below(self.snapshots.len() as u64) as usize;
+                drop(self.snapshots.swap_remove(at));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Goal: sentinels change no answer: gets, batches, scans in both directions, of the newest state
+/// and of snapshots, beside flushes, merges, range compactions and reopening, under every policy.
+/// Method: random operations on a store and on a map.
+#[test]
+fn sentinels_change_no_answer() {
+    for (number, policy) in policies().into_iter().enumerate() {
+        let mut built = 0;
+        for seed in 0..4 {
+            let mut prng = Prng::new(seed * 100 + number as u64);
+            let dir = tempfile::tempdir().unwrap();
+            let options = Options::default().compaction(policy).table_bytes(1 << 10);
+            let open = || {
+                let builder = Db::builder(dir.path().join("db"));
+                builder.default_options(options.clone()).open().unwrap()
+            };
+            let what = format!("policy {number}, seed {seed}");
+            let mut pair =
+                Pair { db: open(), map: Map::new(), snapshots: Vec::new(), built: 0, what };
+            for round in 0..3 {
+                for _ in 0..250 {
+                    pair.step(&mut prng);
+                }
+                for _ in 0..10 {
+                    pair.check(&mut prng);
+                }
+                if round < 2 {
+                    pair.snapshots.clear();
+                    pair.db.close().unwrap();
+                    pair.db = open();
+                }
+            }
+            let report = pair.db.verify().unwrap();
+            assert_eq!(report.damages.len(), 0, "{}", pair.what);
+            built += pair.built;
+            pair.snapshots.clear();
+            pair.db.close().unwrap();
+        }
+        assert!(built > 10, "policy {number}: {built} sentinels");
+    }
+}

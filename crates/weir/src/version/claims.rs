@@ -1,0 +1,138 @@
+//! Claims: which runs answer for a key, and what a move takes away of them.
+//!
+//! A *sentinel* is a run of level 0 into which a job merged all that older runs held of a hot
+//! interval (BiLSM §3). It *claims* the interval: what the sentinel does not hold of it, no older
+//! run holds, so a reader that has asked the sentinel is done. What the older runs held is masked
+//! in them (`base::table_meta`) for as long as their tables live; a claim may end any time.
+//!
+//! ```text
+//! L0   flush 9          |----------------------|     newer: asked first
+//!      sentinel 8             [==claim==]            a get in the claim ends here
+//!      flush 6          |-----~~~~~~~~~~~------|     ~ masked: in the sentinel now
+//! L1   4                |--|--~~~~~~~~~~~|-----|
+//! ```
+//!
+//! *Clipping* (H24): a claim speaks of everything that is older than its sentinel. What an edit
+//! takes from above the sentinel, or out of it, to below, ends the claim over its hull, also where
+//! the sentinel has no table: a newer flush that has a key in a gap of the sentinel moves down
+//! alone, and a reader that ended at the claim would not find it. What a newer sentinel claims, an
+//! older one does not any more. One pure function of the edit and the version that it meets, so
+//! replay does what was done; too much may be taken away at any time.
+//!
+//! Not here: what is hot (`heat`), how a sentinel is built (`compaction::execute`), the rules that
+//! an edit must keep (`check`).
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::edit::KeyspaceEdit;
+use super::root::Places;
+use super::run::{Run, Version};
+use super::shape::{RunId, RunKind};
+use crate::base::ids::TableUid;
+use crate::base::interval::{Interval, Intervals};
+use crate::base::key::compare;
+
+/// What the claims of a version mean for its readers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    /// Disjoint and ascending: intervals that end at the run with this number, in the order of
+    /// reading.
+    ends: Vec<(Interval, usize)>,
+    /// What scans pass over in each run: what masks hide in it, and what newer runs claim.
+    passed_over: Vec<Option<Arc<Intervals>>>,
+}
+
+impl Shown {
+    /// Of these runs, newest first; `None` if no run claims or hides anything.
+    pub(super) fn of(order: &[Arc<Run>]) -> Option<Box<Self>> {
+        if order.iter().all(|run| run.claims.is_none() && run.hidden.is_none()) {
+            return None;
+        }
+        let mut shown = Self::default();
+        let mut claimed = Intervals::default();
+        for (number, run) in order.iter().enumerate() {
+            let passed_over = match (&run.hidden, claimed.is_empty()) {
+                (hidden, true) => hidden.clone(),
+                (hidden, false) => {
+                    let mut all = claimed.clone();
+                    hidden.iter().for_each(|hidden| all.add_all(hidden));
+                    Some(Arc::new(all))
+                }
+            };
+            shown.passed_over.push(passed_over);
+            for claim in run.claims.iter().flat_map(|claims| claims.iter()) {
+                let mut newly: Intervals = [claim.clone()].into_iter().collect();
+                claimed.iter().for_each(|earlier| newly.subtract(earlier));
+                shown.ends.extend(newly.iter().map(|interval| (interval.clone(), number)));
+            }
+            run.claims.iter().for_each(|claims| claimed.add_all(claims));
+        }
+        shown.ends.sort_by(|(a, _), (b, _)| compare(&a.from, &b.from));
+        Some(Box::new(shown))
+    }
+
+    /// The number of runs, newest first, of which the last ends a lookup of `key`; `None`: none
+    /// does.
+    #[inline]
+    pub(super) fn runs_asked(&self, key: &[u8]) -> Option<usize> {
+        let after = self.ends.partition_point(|(interval, _)| compare(&interval.from, key).is_le());
+        let (interval, number) = self.ends.get(after.checked_sub(1)?)?;
+        interval.contains(key).then_some(number + 1)
+    }
+
+    /// What scans pass over in the run with this number.
+    pub(super) fn passed_over(&self, number: usize) -> Option<&Arc<Intervals>> {
+        self.passed_over.get(number)?.as_ref()
+    }
+}
+
+/// What an edit takes away of the claims of each sentinel run of `old`.
+pub(super) fn clipped(
+    old: &Version,
+    edit: &KeyspaceEdit,
+    places: &Places,
+) -> BTreeMap<RunId, Intervals> {
+    let mut clipped = BTreeMap::new();
+    let sentinels = old.sentinels().filter(|(_, run)| run.claims.is_some());
+    for (id, _) in sentinels {
+        let gone = taken_below(id, edit, places);
+        let newer = edit.claims.iter().filter(|claim| claim.run < id);
+        let newer = newer.filter_map(|claim| claim.interval.clone());
+        let gone: Intervals = gone.into_iter().chain(newer).collect();
+        if !gone.is_empty() {
+            clipped.insert(id, gone);
+        }
+    }
+    clipped
+}
+
+/// The hull of what an edit takes out of the sentinel `id`, or from above it to below.
+fn taken_below(id: RunId, edit: &KeyspaceEdit, places: &Places) -> Option<Interval> {
+    let goes_below = edit.added.is_empty() || edit.added.iter().any(|added| added.run > id);
+    let stays = |uid: TableUid, from: RunId| {
+        edit.added.iter().any(|added| added.meta.uid == uid && added.run == from)
+    };
+    let gone = edit.removed.iter().filter_map(|removed| {
+        let place = places.get(removed.uid)?;
+        let from = RunId { level: place.level, part: removed.part, epoch: place.epoch };
+        let passes = from == id || (from < id && goes_below);
+        (passes && !stays(removed.uid, from)).then_some(&place.meta)
+    });
+    let hull = gone.map(|meta| (&meta.smallest[..], &meta.largest[..])).reduce(|a, b| {
+        let smallest = if compare(b.0, a.0).is_lt() { b.0 } else { a.0 };
+        let largest = if compare(b.1, a.1).is_gt() { b.1 } else { a.1 };
+        (smallest, largest)
+    })?;
+    Some(Interval::closed(hull.0, hull.1))
+}
+
+/// The kind of a run that an edit founds.
+pub(super) fn kind_of_new(id: RunId, edit: &KeyspaceEdit) -> RunKind {
+    match edit.claims.iter().any(|claim| claim.run == id) {
+        true => RunKind::Sentinel,
+        false => RunKind::Data,
+    }
+}
