@@ -16,7 +16,7 @@ use crate::version::shape::{PartKind, RunId};
 pub(crate) enum Reason {
     /// The number of runs of level 0 reached its trigger.
     RunCount,
-    /// A level holds more bytes than its target.
+    /// A level holds more bytes than its target, or sentinel runs more than they may.
     LevelBytes,
     /// A level above the base level holds tables: of an earlier policy, or the tree shrank.
     Drain,

@@ -344,6 +344,14 @@ impl Version {
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
         let levels = self.levels.each(level_shape);
-        Shape { levels, busy, damaged: BTreeSet::new(), jobs: Vec::new(), snapshots, options }
+        Shape {
+            levels,
+            busy,
+            damaged: BTreeSet::new(),
+            jobs: Vec::new(),
+            snapshots,
+            sentinel_bytes_max: u64::MAX,
+            options,
+        }
     }
 }

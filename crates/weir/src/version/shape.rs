@@ -7,7 +7,8 @@
 //! are newer than those of the draining part; (2) a draining part has at least one run; (3) `busy`
 //! holds the inputs of running jobs and all `damaged` tables: a pick that includes one is void;
 //! (4) `jobs` holds each running job: a pick that conflicts with one
-//! ([`JobFootprint::conflicts_with`]) is void too.
+//! ([`JobFootprint::conflicts_with`]) is void too; (5) only the filling part of level 0 has
+//! sentinel runs.
 //!
 //! Masks are in the descriptions of tables. Buffer lists are not here: what becomes of them is no
 //! policy's (`version::buffer_effects`).
@@ -36,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) jobs: Vec<JobFootprint>,
     /// Sequence numbers of the live snapshots, ascending.
     pub(crate) snapshots: Vec<Seq>,
+    /// Bytes that sentinel runs may have together. `u64::MAX`: no limit; 0: all of them have to go.
+    pub(crate) sentinel_bytes_max: u64,
     /// The keyspace's options.
     pub(crate) options: Arc<Options>,
 }
@@ -75,10 +78,12 @@ pub(crate) struct PartShape {
 /// What a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RunKind {
-    /// Entries that came down from above: what flushes and merges make.
+    /// Data that a flush or a compaction brought: what policies count and weigh.
     #[default]
     Data,
-    /// In level 0: hot ranges that were merged from all older runs, back to the top.
+    /// A copy of ranges that are read often, in level 0: the only one, since the entries that it
+    /// was made of are hidden. As old as its epoch says: older than the flushes after it, newer
+    /// than all that was on disk. It counts for nothing, but nothing newer may pass it (H23).
     Sentinel,
 }
 
@@ -99,7 +104,15 @@ impl Shape {
     /// Runs in level 0 that flushes made and that wait to be merged into the tree. Every rule that
     /// takes the length of level 0 for load counts with this.
     pub(crate) fn l0_flushed_runs(&self) -> usize {
-        self.levels[Level::ZERO].runs().count()
+        let runs = self.levels[Level::ZERO].runs();
+        runs.filter(|(_, run)| run.kind == RunKind::Data).count()
+    }
+
+    /// Bytes of the sentinel runs.
+    pub(crate) fn sentinel_bytes(&self) -> u64 {
+        let runs = self.levels[Level::ZERO].runs().map(|(_, run)| run);
+        let sentinels = runs.filter(|run| run.kind == RunKind::Sentinel);
+        sentinels.map(|run| run.tables.totals().bytes).sum()
     }
 
     /// A shape without tables.
@@ -111,6 +124,7 @@ impl Shape {
             damaged: BTreeSet::new(),
             jobs: Vec::new(),
             snapshots: Vec::new(),
+            sentinel_bytes_max: u64::MAX,
             options,
         }
     }

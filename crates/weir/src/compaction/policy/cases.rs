@@ -8,6 +8,8 @@
 //!   options l0_trigger=2
 //!   L0 9: 12[a-m] 13[n-z]         a run with epoch 9 of two tables, newest run first
 //!   L0 8: 11[c-p]*300!4/10@77     300 bytes, 4 deletes of 10 entries, largest sequence number 77
+//!   L0 7s: 10[a-c]              a sentinel run
+//!   sentinel_bytes_max 500        of which all together may have 500 bytes
 //!   L5 3: 7[a-c]
 //!   L5' 2: 6[a-b] 8[d-e]          a run of the draining part of level 5
 //!   rotated L5 900                which had 900 bytes when it began to drain; without this
@@ -17,6 +19,8 @@
 //!   damaged 13                    after the busy ones
 //!   job L0 9 L5 2 a-m             a running job from the run of epoch 9 on level 0 to that of
 //!                                 epoch 2 on level 5
+//!   build L0 10 L5 2 c-d          a running job that builds a sentinel run of epoch 10 from what
+//!                                 is older, to that run
 //!   snapshots 5 9
 //! pick
 //!   merge L0/9:{12,13} L0/8:{11} -> L6 (run-count)
@@ -24,9 +28,9 @@
 //!
 //! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
 //! all`), `plan` (of the first task picked), `targets` (of `leveled`), `part_targets` (of `gear`
-//! and `two_phase`), `pressure`, `check`. A table has 100 bytes unless it says otherwise, and so
-//! has the option `table_bytes`; `base_level_bytes` is 400, `level_ratio` 10, `l0_trigger` and
-//! `runs_per_level` 4.
+//! and `two_phase`), `pressure`, `merge_bytes` (of the next merge of level 0), `check`. A table has
+//! 100 bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is
+//! 400, `level_ratio` 10, `l0_trigger` and `runs_per_level` 4.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -166,12 +170,12 @@ fn add_run(shape: &mut Shape, part: &str, rest: &str) {
     let (epoch, tables) = rest.split_once(':').expect("PART EPOCH: TABLES");
     let tables = tables.split_whitespace().map(|table| (Arc::new(parse_table(table)), ()));
     let tables = TableList::new(tables.collect()).expect("tables in key order");
-    let run = RunShape {
-        epoch: DataEpoch::new(number(epoch)),
-        kind: RunKind::Data,
-        tables,
-        claims: None,
+    let (epoch, kind) = match epoch.strip_suffix('s') {
+        Some(epoch) => (epoch, RunKind::Sentinel),
+        None => (epoch, RunKind::Data),
     };
+    let epoch = DataEpoch::new(number(epoch));
+    let run = RunShape { epoch, kind, tables, claims: None };
     match part.strip_suffix('\'') {
         Some(level) => {
             let draining = &mut shape.levels[level_of(level)].draining;
@@ -215,8 +219,13 @@ fn build_shape(policy: CompactionPolicy, lines: &[String]) -> Shape {
                 shape.damaged = parse_uids(rest);
                 shape.busy.extend(&shape.damaged);
             }
+            "sentinel_bytes_max" => shape.sentinel_bytes_max = number(rest),
             "busy" => shape.busy = parse_uids(rest),
             "job" => shape.jobs.push(parse_job(rest)),
+            "build" => {
+                let job = parse_job(rest);
+                shape.jobs.push(JobFootprint { output: job.newest, ..job });
+            }
             "snapshots" => shape.snapshots = rest.split(' ').map(number).collect(),
             "cursor" => {
                 let (level, key) = rest.split_once(' ').expect("cursor LEVEL KEY");
@@ -279,6 +288,7 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 }
             }
         }
+        "merge_bytes" => out = policy.level_0_merge_bytes(shape).to_string(),
         "part_targets" => out = super::parts::targets_of(shape).describe(),
         "targets" => out = super::leveled::targets_of(shape).describe(),
         "pressure" => {
@@ -340,11 +350,11 @@ macro_rules! cases {
 
 cases! {
     leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged deletes
-        drain range plan_outputs pressure check parts;
-    tiered: level along gap epoch busy range deletes check pressure;
-    lazy_leveled: level drain check;
-    size_tiered: similar place cap;
-    stepped_merge: level room;
-    gear: targets level0 pace rotate foreign jobs damaged range check pressure;
-    two_phase: level foreign check;
+        drain range plan_outputs pressure check parts sentinels;
+    tiered: level along gap epoch busy range deletes check pressure sentinels;
+    lazy_leveled: level drain check sentinels;
+    size_tiered: similar place cap sentinels;
+    stepped_merge: level room sentinels;
+    gear: targets level0 pace rotate foreign jobs damaged range check pressure sentinels;
+    two_phase: level foreign check sentinels;
 }

@@ -5,8 +5,9 @@
 //! policies).
 //!
 //! Invariants: (1) the tasks of one [`Picks`] share no table with each other nor with a job;
-//! (2) where a policy asks [`Picks::conflicts`], no two of them conflict either. The policies that
-//! merge whole runs need not ask: a run that a job has taken a table of is not idle.
+//! (2) where a policy asks [`Picks::conflicts`], no two of them conflict either. A job that builds
+//! a sentinel takes no table of the runs that its range passes between tables, so that also those
+//! who merge whole idle runs have to ask.
 
 use std::collections::BTreeSet;
 

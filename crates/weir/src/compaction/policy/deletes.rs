@@ -5,7 +5,8 @@
 
 use crate::base::ids::{Level, TableUid};
 use crate::base::table_meta::TableMeta;
-use crate::compaction::policy::geometry::{Placed, placed};
+use crate::compaction::policy::geometry::{KeyBounds, Placed, placed};
+use crate::compaction::policy::sentinels;
 use crate::compaction::task::{MergeTask, Reason, RunSlice};
 use crate::version::shape::{PartKind, Shape};
 
@@ -21,11 +22,13 @@ pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
 }
 
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
-/// there because a snapshot needed them) is rewritten without them, in its place.
+/// there because a snapshot needed them) is rewritten without them, in its place. If it is in level
+/// 0, a sentinel may be older.
 pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<MergeTask> {
     let table = oldest.tables().find(|table| {
         deletes_hide_nothing(shape, table)
             && table.visible().deletes >= table.visible().entries / REWRITE_DELETES_DIVISOR
+            && sentinels::along(shape, &oldest.over(KeyBounds::of(table))).is_empty()
     })?;
     Some(rewrite(oldest, vec![table.uid], Reason::Deletes))
 }

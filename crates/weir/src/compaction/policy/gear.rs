@@ -53,8 +53,8 @@ impl PartsPolicy for Gear {
         behind(shape, targets, level)
     }
 
-    /// What gear promises at rest: an empty level 0, and no level full or more than a quantum
-    /// behind.
+    /// What gear promises at rest: nothing but sentinels in level 0, and no level full or more than
+    /// a quantum behind.
     fn check_pace(&self, shape: &Shape, targets: &Targets) -> Vec<String> {
         let mut violations = Vec::new();
         if shape.l0_flushed_runs() > 0 {
@@ -157,11 +157,15 @@ fn pick_level(picker: &mut Picker<'_>, receivers: &Receivers, level: Level) {
     }
 }
 
-/// Rule: level 0 drains as long as it has a run.
+/// Rule: level 0 drains as long as it has a run. Sentinels beyond their cap, which are older than
+/// most of it, go before it unless writers may have to wait.
 fn pick_level_0(picker: &mut Picker<'_>, receivers: &Receivers) {
     let shape = picker.shape;
     let next = picker.next_level(Level::ZERO);
-    if receivers.may_receive(shape, &picker.targets, next) {
+    if !receivers.may_receive(shape, &picker.targets, next) {
+        return;
+    }
+    if receivers.urgent || !picker.drain_sentinels() {
         picker.drain(Level::ZERO, take_bytes_max(shape), Reason::RunCount);
     }
 }

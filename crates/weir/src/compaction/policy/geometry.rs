@@ -14,7 +14,7 @@ use crate::base::ids::{DataEpoch, Level, TableUid};
 use crate::base::key;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::task::RunSlice;
-use crate::version::shape::{PartKind, RunId, RunShape, Shape};
+use crate::version::shape::{PartKind, RunId, RunKind, RunShape, Shape};
 
 /// An interval of user keys, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,11 @@ impl<'a> Placed<'a> {
     /// Bytes of its tables.
     pub(super) fn bytes(&self) -> u64 {
         self.run.tables.totals().bytes
+    }
+
+    /// Whether it is a sentinel run.
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.run.kind == RunKind::Sentinel
     }
 
     /// The table at an index.
@@ -169,6 +174,11 @@ pub(super) fn run_of<'a>(shape: &'a Shape, slice: &RunSlice) -> Option<Placed<'a
     placed(shape, slice.run.level).find(|place| place.id() == slice.run)
 }
 
+/// The runs of a level without sentinels, newest first: those that count.
+pub(super) fn placed_data(shape: &Shape, level: Level) -> impl Iterator<Item = Placed<'_>> {
+    placed(shape, level).filter(|place| !place.is_sentinel())
+}
+
 /// All tables of a level, newest run first.
 pub(super) fn whole_runs(shape: &Shape, level: Level) -> Vec<Chosen<'_>> {
     placed(shape, level).map(Placed::whole).collect()
@@ -181,11 +191,31 @@ pub(super) fn stack_over<'a>(
     level: Level,
     bounds: KeyBounds<'a>,
 ) -> Vec<Chosen<'a>> {
-    let mut bounds = bounds;
+    stack(shape, level, bounds, |_| true)
+}
+
+/// The same of what has to leave `level` together: not of sentinel runs that are newer than every
+/// other run among them, which nothing passes.
+pub(super) fn leaving_stack_over<'a>(
+    shape: &'a Shape,
+    level: Level,
+    bounds: KeyBounds<'a>,
+) -> Vec<Chosen<'a>> {
+    stack(shape, level, bounds, |newest| !newest.place.is_sentinel())
+}
+
+/// The stack over `bounds`, from the first run on that `begins` says yes to.
+fn stack<'a>(
+    shape: &'a Shape,
+    level: Level,
+    mut bounds: KeyBounds<'a>,
+    begins: impl Fn(&Chosen<'a>) -> bool,
+) -> Vec<Chosen<'a>> {
     loop {
         let chosen: Vec<Chosen<'a>> = placed(shape, level)
             .map(|place| place.over(bounds))
             .filter(|chosen| !chosen.span.is_empty())
+            .skip_while(|chosen| !begins(chosen))
             .collect();
         let wider = chosen.iter().filter_map(Chosen::bounds).fold(bounds, KeyBounds::union);
         if wider == bounds {
@@ -208,9 +238,10 @@ pub(super) fn bytes_below(shape: &Shape, level: Level, bounds: KeyBounds<'_>) ->
     bytes.into_iter().find(|&bytes| bytes > 0).unwrap_or(0)
 }
 
-/// Bytes of all tables of a level.
+/// Bytes of all tables of a level, as far as they count: without those of sentinels.
 pub(super) fn level_bytes(shape: &Shape, level: Level) -> u64 {
-    shape.levels[level].bytes()
+    let sentinels = if level == Level::ZERO { shape.sentinel_bytes() } else { 0 };
+    shape.levels[level].bytes() - sentinels
 }
 
 /// Entries of all tables of a level.

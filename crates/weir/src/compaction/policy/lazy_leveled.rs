@@ -16,7 +16,7 @@
 
 use crate::base::ids::Level;
 use crate::compaction::policy::filters::TreeForm;
-use crate::compaction::policy::geometry::{Placed, filling_runs, level_bytes, placed};
+use crate::compaction::policy::geometry::{Placed, filling_runs, level_bytes, placed, placed_data};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
@@ -58,7 +58,7 @@ fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
         picker.merge(&runs::runs_from(shape, level), Level::LAST, Reason::RunCount);
         return;
     }
-    let all: Vec<Placed<'_>> = placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed_data(shape, level).collect();
     picker.merge(&all, next, Reason::RunCount);
 }
 

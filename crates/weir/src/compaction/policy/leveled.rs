@@ -19,12 +19,12 @@
 //! Not here: the tombstone rule (`merge::Retain` and `execute`), the delay of writers (`pacing`).
 //!
 //! Invariants: (1) what leaves level 0 takes along every level-0 table, older or newer, that
-//! overlaps it, so that only age-contiguous data moves (H23); (2) at most one job of `pick` takes
-//! from level 0; (3) the tables taken from a deeper level are neighbours, and all tables that they
-//! overlap below are taken too, so the outputs overlap nothing else there; (4) a table is never
-//! taken without another that shares a user key with it in its run (H40); (5) no two jobs conflict:
-//! what one writes may span the gaps between its inputs, and nothing may be brought there
-//! meanwhile, nor past it (`conflicts`).
+//! overlaps it, so that only age-contiguous data moves (H23); only sentinels that are newer than
+//! all of it stay; (2) at most one job of `pick` takes from level 0; (3) the tables taken from a
+//! deeper level are neighbours, and all tables that they overlap below are taken too, so the
+//! outputs overlap nothing else there; (4) a table is never taken without another that shares a
+//! user key with it in its run (H40); (5) no two jobs conflict: what one writes may span the gaps
+//! between its inputs, and nothing may be brought there meanwhile, nor past it (`conflicts`).
 
 use std::ops::Bound;
 
@@ -34,14 +34,14 @@ use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
 use crate::compaction::policy::filters::filter_bits_of_levels;
 use crate::compaction::policy::geometry::{
-    Chosen, Placed, bounds_over, bytes_of, filling_runs, level_bytes, newest_filling, placed,
-    stack_over, whole_runs,
+    Chosen, KeyBounds, Placed, bounds_over, bytes_of, filling_runs, leaving_stack_over,
+    level_bytes, newest_filling, placed, stack_over, whole_runs,
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
 use crate::compaction::policy::moves::{self, merge_of, move_or_merge, small_bytes};
 use crate::compaction::policy::scores::{Work, most_urgent_first};
 use crate::compaction::policy::targets::Targets;
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges, sentinels};
 use crate::compaction::task::{CursorMove, MergeTask, Reason, Task};
 use crate::version::shape::Shape;
 
@@ -68,6 +68,7 @@ impl Policy for Leveled {
                 picker.pick_bytes(work);
             }
         }
+        picker.pick_sentinels();
         picker.picks.finish(|| rewrite_deletes_of_last_level(shape))
     }
 
@@ -81,7 +82,7 @@ impl Policy for Leveled {
 
     /// With the level that it is merged into: what is flushed next may overlap all of it.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        level_bytes(shape, Level::ZERO)
+        shape.levels[Level::ZERO].bytes()
             + level_bytes(shape, targets_of(shape).next_level(shape, Level::ZERO))
     }
 
@@ -101,7 +102,7 @@ impl Policy for Leveled {
 
     /// What leveled promises about the form: one run in every level but 0.
     fn check(&self, shape: &Shape) -> Vec<String> {
-        let mut violations = Vec::new();
+        let mut violations: Vec<String> = sentinels::check(shape).into_iter().collect();
         for level in Level::ONE.to_last() {
             let count = filling_runs(shape, level).len();
             if count > 1 {
@@ -196,6 +197,11 @@ fn debt_bytes(shape: &Shape) -> u64 {
 
 // ------------------------------------------------------------------------------------------ picks
 
+/// Those that are of no sentinel run.
+fn data_runs<'a, 'b>(runs: &'b [Chosen<'a>]) -> impl Iterator<Item = &'b Chosen<'a>> {
+    runs.iter().filter(|chosen| !chosen.place.is_sentinel())
+}
+
 /// The state of one `pick`.
 struct Picker<'a> {
     shape: &'a Shape,
@@ -211,8 +217,9 @@ impl<'a> Picker<'a> {
     }
 
     /// Rule: a level of overlapping runs (level 0, or runs left by another policy) gives its oldest
-    /// run and everything that overlaps it to the next level; one job at a time. If it has to wait
-    /// for a table there, no new job may take from that level, or it would wait for ever.
+    /// run but sentinels, and everything that overlaps it, to the next level; one job at a time. If
+    /// it has to wait for a table there, no new job may take from that level, or it would wait for
+    /// ever.
     fn pick_stack(&mut self, level: Level, reason: Reason) {
         let shape = self.shape;
         if !shape.damaged.is_empty() {
@@ -222,12 +229,15 @@ impl<'a> Picker<'a> {
         if self.picks.any_busy(&all_runs) {
             return;
         }
-        let Some(seed) = all_runs.iter().rev().find_map(Chosen::bounds) else { return };
-        let mut chosen = stack_over(shape, level, seed);
+        let bounds = || data_runs(&all_runs).filter_map(Chosen::bounds);
+        let (Some(seed), Some(whole)) = (bounds().last(), bounds().reduce(KeyBounds::union)) else {
+            return;
+        };
+        let mut chosen = leaving_stack_over(shape, level, seed);
         if bytes_of(&chosen) < small_bytes(shape) || level == Level::LAST {
             // Small flushes that do not overlap: one table for all of them. The bottom level: its
             // runs become one.
-            chosen = all_runs;
+            chosen = leaving_stack_over(shape, level, whole);
         }
         let output_level = self.stack_output(level);
         match self.finish(chosen, output_level, reason, None) {
@@ -246,14 +256,31 @@ impl<'a> Picker<'a> {
             return;
         }
         let output_level = self.stack_output(level);
-        for seed in all_runs.iter().rev().filter_map(Chosen::bounds) {
-            let chosen = stack_over(shape, level, seed);
+        let seeds: Vec<_> = data_runs(&all_runs).filter_map(Chosen::bounds).collect();
+        for seed in seeds.into_iter().rev() {
+            let chosen = leaving_stack_over(shape, level, seed);
             if !self.picks.any_busy(&chosen)
                 && let Some(task) = self.finish(chosen, output_level, reason, None)
             {
                 return self.picks.accept(task);
             }
         }
+    }
+
+    /// Rule: beyond their cap sentinels go too, while no job takes from level 0.
+    fn pick_sentinels(&mut self) {
+        let (shape, level) = (self.shape, Level::ZERO);
+        if self.picks.len() >= TASKS_MAX || shape.sentinel_bytes() <= shape.sentinel_bytes_max {
+            return;
+        }
+        if placed(shape, level).any(|run| run.tables().any(|table| self.picks.is_taken(table.uid)))
+        {
+            return;
+        }
+        let chosen = sentinels::tables_beyond_cap(shape, self.picks.busy());
+        let output_level = self.stack_output(level);
+        let task = chosen.and_then(|c| self.finish(c, output_level, Reason::LevelBytes, None));
+        task.into_iter().for_each(|task| self.picks.accept(task));
     }
 
     /// The level that a level of overlapping runs is merged into.

@@ -4,7 +4,8 @@
 //! reading stays, because everything in the filling part is newer. Where a run there has the same
 //! or an older data epoch (a merge's outputs carry that of its newest input, and a run drained into
 //! two rounds of the next level gives its epoch to both), the moved run gets the epoch below:
-//! within a level an epoch only orders. Damaged tables move too: a move reads nothing.
+//! within a level an epoch only orders. Damaged tables move too: a move reads nothing. Sentinel
+//! runs are in the filling part of level 0, newer than all that moves there, and stay as they are.
 
 use crate::base::ids::{DataEpoch, Level};
 use crate::compaction::policy::RangePick;

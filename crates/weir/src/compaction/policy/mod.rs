@@ -8,6 +8,7 @@
 //! | `plan`, `cut` | where outputs end |
 //! | `targets`, `scores` | how large each level should be, and which one works next |
 //! | `filters` | how many filter bits a run gets |
+//! | `sentinels` | what sentinel runs go along with, and when they go by themselves |
 //! | `merge_back`, `ranges` | the way back from parts; a range that a user asks for |
 //! | `parts` | all that `gear` and `two_phase` do alike (`OfParts`): levels of two parts |
 //! | `runs` | the same (`OfRuns`) of `tiered`, `lazy_leveled`, `size_tiered`, `stepped_merge` |
@@ -49,6 +50,7 @@ mod run_policies;
 pub(crate) mod runs;
 mod scores;
 pub(crate) mod sentinel_task;
+mod sentinels;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod size_tiered;
@@ -87,9 +89,9 @@ pub(crate) const L0_SLACK: usize = 4;
 /// What a policy says about the tree: the part of the writers' load that memtables do not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Pressure {
-    /// Runs in level 0.
+    /// Runs in level 0, without sentinels.
     pub(crate) l0_runs: usize,
-    /// Runs in level 0 that start a compaction; at least 1.
+    /// So many of them start a compaction; at least 1.
     pub(crate) l0_trigger: usize,
     /// Bytes that compactions have to write before the tree is in shape. An estimate from above.
     pub(crate) debt_bytes: u64,
@@ -118,7 +120,7 @@ pub(crate) trait Policy: Send + Sync {
         shape.options.table_bytes.max(shape.options.write_buffer_bytes.saturating_mul(2))
     }
     /// Bytes that the next merge of level 0 may read, whether or not it is due yet, without what is
-    /// flushed meanwhile. As it stands its runs alone.
+    /// flushed meanwhile. As it stands its runs alone, sentinels among them: they may come along.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
         shape.levels[Level::ZERO].bytes()
     }

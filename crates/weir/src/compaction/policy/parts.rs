@@ -3,8 +3,9 @@
 //! Each level from the base level to the last but one receives into its filling part and gives from
 //! its draining part, each one run; when the filling part is full and the draining part empty, the
 //! level is rotated. The last level has one run, which fills for ever. Level 0 is the same without
-//! a rotation: its draining part is its oldest flushed run, the younger ones wait. Not here: when a
-//! level drains (one file per policy), how large it should be (`targets`).
+//! a rotation: its draining part is its oldest flushed run, the younger ones wait; older sentinels
+//! come along (`sentinels`). Not here: when a level drains (one file per policy), how large it
+//! should be (`targets`).
 //!
 //! Source: LSbM §4.1 (bLSM generalised to every level), dLSM §IV-A.
 //!
@@ -24,12 +25,13 @@ use crate::compaction::policy::conflicts::{Picks, any_taken};
 use crate::compaction::policy::deletes::rewrite_deletes_of_last_level;
 use crate::compaction::policy::filters::filter_bits_of_levels;
 use crate::compaction::policy::geometry::{
-    Chosen, Placed, filling_bytes, in_use, level_bytes, newest_filling, placed,
+    Chosen, Placed, bounds_over, bytes_of, filling_bytes, in_use, level_bytes, newest_filling,
+    placed, placed_data,
 };
 use crate::compaction::policy::merge_back::move_back_newest;
 use crate::compaction::policy::moves::{self, move_or_merge, small_bytes, take_bytes_max};
 use crate::compaction::policy::targets::Targets;
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, ranges, sentinels};
 use crate::compaction::task::{MergeTask, Reason, RotateTask, Task};
 use crate::version::shape::{PartKind, RunId, Shape};
 
@@ -71,7 +73,7 @@ impl<P: PartsPolicy> Policy for OfParts<P> {
 
     /// With the part that it drains into: what is flushed next may overlap all of it.
     fn level_0_merge_bytes(&self, shape: &Shape) -> u64 {
-        level_bytes(shape, Level::ZERO)
+        shape.levels[Level::ZERO].bytes()
             + filling_bytes(shape, targets_of(shape).next_level(shape, Level::ZERO))
     }
 
@@ -155,19 +157,39 @@ impl<'a> Picker<'a> {
         may
     }
 
-    /// Rule: the first tables of the oldest run of the draining part (in level 0, of all) are
-    /// merged into the next level's filling part: about `bytes`, but no more than a job may take.
+    /// Whether nothing stands in the way of a job from this part: one job at a time takes from it,
+    /// and none brings tables to a level that is being rotated.
+    fn may_take(&self, level: Level, part: PartKind, next: Level) -> bool {
+        let rotating = next < Level::LAST && self.part_is_taken(next, PartKind::Filling);
+        !rotating && !self.part_is_taken(level, part)
+    }
+
+    /// Rule: the first tables of the oldest run of the draining part (in level 0, of all but
+    /// sentinels) are merged into the next level's filling part: about `bytes`, but no more than a
+    /// job may take.
     pub(super) fn drain(&mut self, level: Level, bytes: u64, reason: Reason) -> bool {
         let part = if level == Level::ZERO { PartKind::Filling } else { PartKind::Draining };
         let next = self.next_level(level);
-        let oldest = placed(self.shape, level).filter(|place| place.part == part).last();
-        let Some(oldest) = oldest else { return false };
-        let rotating = next < Level::LAST && self.part_is_taken(next, PartKind::Filling);
-        if rotating || self.part_is_taken(level, part) {
+        let oldest = placed_data(self.shape, level).filter(|place| place.part == part).last();
+        let Some(oldest) = oldest.filter(|_| self.may_take(level, part, next)) else {
+            return false;
+        };
+        let source = sentinels::with_older(self.shape, self.first_tables(oldest, bytes));
+        self.merge_into(source, next, newest_filling(self.shape, next), reason)
+    }
+
+    /// Rule: beyond their cap sentinels go too, as if the oldest of them were what level 0 drains.
+    pub(super) fn drain_sentinels(&mut self) -> bool {
+        let (shape, level) = (self.shape, Level::ZERO);
+        let next = self.next_level(level);
+        if shape.sentinel_bytes() <= shape.sentinel_bytes_max
+            || !self.may_take(level, PartKind::Filling, next)
+        {
             return false;
         }
-        let source = self.first_tables(oldest, bytes);
-        self.merge_into(source, next, newest_filling(self.shape, next), reason)
+        let source = sentinels::tables_beyond_cap(shape, self.picks.busy());
+        let into = newest_filling(shape, next);
+        source.is_some_and(|source| self.merge_into(source, next, into, Reason::LevelBytes))
     }
 
     /// Rule: the last level gets its one run back. A draining part there, or in level 0, fills
@@ -188,7 +210,7 @@ impl<'a> Picker<'a> {
             return true;
         }
         let source = self.first_tables(newer, take_bytes_max(self.shape));
-        self.merge_into(source, Level::LAST, Some(older), Reason::Drain);
+        self.merge_into(vec![source], Level::LAST, Some(older), Reason::Drain);
         true
     }
 
@@ -198,25 +220,30 @@ impl<'a> Picker<'a> {
         moves::take(self.shape, place, within, bytes, self.picks.busy())
     }
 
-    /// Merges (or moves) `source` into the run `into` of the filling part of `level`, or founds it.
+    /// Merges (or moves) `source`, newest first, into the run `into` of the filling part of
+    /// `level`, or founds it.
     fn merge_into(
         &mut self,
-        mut source: Chosen<'a>,
+        mut source: Vec<Chosen<'a>>,
         level: Level,
         into: Option<Placed<'a>>,
         reason: Reason,
     ) -> bool {
-        let Some(bounds) = source.bounds() else { return false };
+        let Some(bounds) = bounds_over(&source) else { return false };
+        let Some(newest) = source.first().map(|newest| newest.place.run.epoch) else {
+            return false;
+        };
         let mut target = into.map(|place| place.over(bounds));
         if let Some(target) = &mut target {
-            self.widen(&mut source, target);
-            self.take_small_neighbour(&source, target);
+            if let [only] = &mut source[..] {
+                self.widen(only, target);
+            }
+            self.take_small_neighbour(bytes_of(&source), target);
         }
-        let found = RunId::filling(level, source.place.run.epoch);
-        let output = into.map_or(found, |place| place.id());
+        let output = into.map_or(RunId::filling(level, newest), |place| place.id());
         let target = target.filter(|target| !target.span.is_empty());
         let may_move = target.is_none() && self.may_move(&source, level);
-        let chosen: Vec<Chosen<'_>> = std::iter::once(source).chain(target).collect();
+        let chosen: Vec<Chosen<'_>> = source.into_iter().chain(target).collect();
         if self.picks.any_busy(&chosen) || self.picks.conflicts(&chosen, output) {
             return false;
         }
@@ -227,7 +254,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Rule: tables that follow come along if they add no table of the target (LevelDB,
-    /// SetupOtherInputs), as long as the job stays bounded.
+    /// SetupOtherInputs) nor of a sentinel, as long as the job stays bounded.
     fn widen(&self, source: &mut Chosen<'a>, target: &Chosen<'a>) {
         let Some(lower) = target.bounds() else { return };
         let limit = moves::widen_bytes_max(self.shape);
@@ -238,15 +265,19 @@ impl<'a> Picker<'a> {
             if table.largest.as_slice() > lower.largest || bytes > limit || damaged {
                 break;
             }
+            let wider = source.place.chosen(source.span.start..source.span.end + 1);
+            if !sentinels::along(self.shape, &wider).is_empty() {
+                break;
+            }
             source.span.end += 1;
         }
     }
 
     /// Rule: what would become a small table takes the table before it along, or the one after it,
     /// if that is small too.
-    fn take_small_neighbour(&self, source: &Chosen<'a>, target: &mut Chosen<'a>) {
+    fn take_small_neighbour(&self, source_bytes: u64, target: &mut Chosen<'a>) {
         let small = small_bytes(self.shape);
-        if source.bytes() + target.bytes() >= small {
+        if source_bytes + target.bytes() >= small {
             return;
         }
         let is_small =
@@ -258,10 +289,11 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Whether tables that overlap nothing in the target are moved, not rewritten.
-    fn may_move(&self, source: &Chosen<'_>, level: Level) -> bool {
+    /// Whether tables that overlap nothing in the target are moved, not rewritten: those of one
+    /// run.
+    fn may_move(&self, source: &[Chosen<'_>], level: Level) -> bool {
         let bits = |level, entries| filter_bits(self.shape, level, entries);
-        moves::may_move(self.shape, source, level, bits)
+        matches!(source, [only] if moves::may_move(self.shape, only, level, bits))
     }
 }
 
@@ -318,9 +350,9 @@ fn pressure(shape: &Shape, bytes_late: impl Fn(&Targets, Level) -> u64) -> Press
 // ------------------------------------------------------------------------------------------- form
 
 /// What a tree with parts promises at rest: at most one run in a part below level 0, no draining
-/// part in level 0 and the last, nothing above the base level.
+/// part in level 0 and the last, nothing above the base level, sentinels within their cap.
 fn check(shape: &Shape) -> Vec<String> {
-    let mut violations = Vec::new();
+    let mut violations: Vec<String> = sentinels::check(shape).into_iter().collect();
     let base = targets_of(shape).base;
     for (level, parts) in shape.levels.iter() {
         let edge = level == Level::ZERO || level == Level::LAST;

@@ -4,11 +4,14 @@
 //! Such a policy looks at the tree as a list of runs, newest first, and merges neighbours in that
 //! list. Not here: which ones (one file per policy), levels of one run (`leveled`).
 //!
+//! Sentinel runs are not in that list: a merge takes what it passes of them (`sentinels`).
+//!
 //! Invariants: (1) inputs are whole runs without a busy table, and neighbours in age (H23, H48);
 //! (2) the output stands in the list where its inputs stood: in the level of its oldest input, or
 //! deeper as long as no other run lies between (runs that a job has taken count, so what the job
 //! writes cannot be passed); (3) in its level it is newer than every run that stays there (H22);
-//! (4) every merge leaves fewer runs or deeper ones, so a tree without writes comes to rest.
+//! (4) every merge leaves fewer runs or deeper ones, so a tree without writes comes to rest; (5) no
+//! two jobs conflict (`conflicts`): where nobody builds a sentinel, idle neighbours are enough.
 
 use std::ops::Bound;
 
@@ -18,10 +21,10 @@ use crate::compaction::policy::conflicts::Picks;
 use crate::compaction::policy::deletes::{deletes_hide_nothing, rewrite, rewrite_deletes};
 use crate::compaction::policy::filters::{TreeForm, filter_bits};
 use crate::compaction::policy::geometry::{
-    KeyBounds, Placed, filling_runs, level_bytes, newest_epoch, placed,
+    Chosen, KeyBounds, Placed, filling_runs, level_bytes, newest_epoch, placed, placed_data,
 };
 use crate::compaction::policy::merge_back::{merge_back_first, merge_parts_back};
-use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan};
+use crate::compaction::policy::{Plan, Policy, Pressure, RangePick, plan, sentinels};
 use crate::compaction::task::{MergeTask, Reason, RunSlice, Task};
 use crate::version::shape::{RunId, Shape};
 
@@ -62,6 +65,7 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
         }
         let mut picker = Picker { shape, picks: Picks::new(shape) };
         self.0.pick_runs(shape, &mut picker);
+        picker.pick_sentinels();
         picker.finish()
     }
 
@@ -88,14 +92,15 @@ impl<P: RunsPolicy> Policy for OfRuns<P> {
 
     fn check(&self, shape: &Shape) -> Vec<String> {
         let mut violations = check_order(shape);
+        violations.extend(sentinels::check(shape));
         violations.extend(self.0.check_form(shape));
         violations
     }
 }
 
-/// All runs from a level down, newest first: the order of reading.
+/// All runs from a level down but sentinels, newest first: the order of reading.
 pub(super) fn runs_from(shape: &Shape, level: Level) -> Vec<Placed<'_>> {
-    level.to_last().flat_map(|level| placed(shape, level)).collect()
+    level.to_last().flat_map(|level| placed_data(shape, level)).collect()
 }
 
 /// The deepest level with a run.
@@ -155,18 +160,45 @@ pub(super) struct Picker<'a> {
 }
 
 impl Picker<'_> {
-    /// Adds a merge of these runs, which are neighbours in age, if none is busy. Whether it did.
+    /// Adds a merge of these runs, which are neighbours in age, with what they pass of sentinels,
+    /// if none is busy. Whether it did.
     pub(super) fn merge(
         &mut self,
         runs: &[Placed<'_>],
         output_level: Level,
         reason: Reason,
     ) -> bool {
-        if runs.is_empty() || !self.are_idle(runs) {
+        let (inputs, output_level) = inputs_of(self.shape, runs, output_level);
+        self.merge_chosen(&inputs, output_level, reason)
+    }
+
+    /// Adds a merge of these tables, newest first, if none is busy and nothing is in the way.
+    fn merge_chosen(&mut self, inputs: &[Chosen<'_>], level: Level, reason: Reason) -> bool {
+        if inputs.is_empty() || self.picks.any_busy(inputs) {
             return false;
         }
-        self.accept(Task::Merge(merge_of(self.shape, runs, output_level, reason)));
-        true
+        let merge = merge_of(self.shape, inputs, level, reason);
+        let may = !self.picks.conflicts(inputs, merge.output);
+        if may {
+            self.accept(Task::Merge(merge));
+        }
+        may
+    }
+
+    /// Rule: beyond their cap sentinels go too, one run at a time and as a run of level 1, while no
+    /// job takes from level 0.
+    fn pick_sentinels(&mut self) {
+        let shape = self.shape;
+        if shape.sentinel_bytes() <= shape.sentinel_bytes_max {
+            return;
+        }
+        let mut tables = placed(shape, Level::ZERO).flat_map(|place| place.tables());
+        if tables.any(|table| self.picks.is_taken(table.uid)) {
+            return;
+        }
+        if let Some(inputs) = sentinels::run_beyond_cap(shape, self.picks.busy()) {
+            self.merge_chosen(&inputs, Level::ONE, Reason::LevelBytes);
+        }
     }
 
     /// Whether no job, also none of this pick, has a table of these runs.
@@ -191,9 +223,39 @@ impl Picker<'_> {
     }
 }
 
-/// A merge of whole runs, newest first, into one.
-fn merge_of(shape: &Shape, runs: &[Placed<'_>], output_level: Level, reason: Reason) -> MergeTask {
-    let inputs: Vec<RunSlice> = runs.iter().map(|run| run.whole().slice()).collect();
+/// The tables of these runs and those of sentinels that they pass, newest first, and the level they
+/// go to. Rule: nothing of a sentinel comes into a run of level 0 (`sentinels`), so a merge there
+/// that passes one takes all older runs of level 0 along, and goes to level 1.
+fn inputs_of<'a>(
+    shape: &'a Shape,
+    runs: &[Placed<'a>],
+    output_level: Level,
+) -> (Vec<Chosen<'a>>, Level) {
+    let mut inputs: Vec<Chosen<'a>> = runs.iter().map(|run| run.whole()).collect();
+    if !sentinels::any(shape) {
+        return (inputs, output_level);
+    }
+    let passed = sentinels::passed_by(shape, runs, output_level);
+    if let Some(newest) = runs.first()
+        && output_level == Level::ZERO
+        && !passed.is_empty()
+    {
+        let older = placed_data(shape, Level::ZERO).skip_while(|place| place.id() != newest.id());
+        return inputs_of(shape, &older.collect::<Vec<_>>(), Level::ONE);
+    }
+    inputs.extend(passed);
+    inputs.sort_by_key(|chosen| chosen.place.id());
+    (inputs, output_level)
+}
+
+/// A merge of whole runs, and tables of sentinel runs, newest first, into one.
+fn merge_of(
+    shape: &Shape,
+    inputs: &[Chosen<'_>],
+    output_level: Level,
+    reason: Reason,
+) -> MergeTask {
+    let inputs: Vec<RunSlice> = inputs.iter().map(Chosen::slice).collect();
     let output = RunId::filling(output_level, epoch_in(shape, output_level, &inputs));
     MergeTask { inputs, output, cursor: None, reason }
 }
@@ -217,18 +279,30 @@ fn epoch_in(shape: &Shape, output_level: Level, inputs: &[RunSlice]) -> DataEpoc
 /// running job writes may span any gap between its inputs, and must not be passed (H23). Once one
 /// run is left, its tables in the range are rewritten for the deletes that hide nothing: one
 /// stretch of neighbours at a time, because an output may span what lies between two of its inputs.
+/// Sentinels are runs like any other, but what is merged with them leaves level 0 (`sentinels`).
 fn pick_range(shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick {
-    let runs = runs_from(shape, Level::ZERO);
+    let runs: Vec<Placed<'_>> = Level::all().flat_map(|level| placed(shape, level)).collect();
     let in_range = |place: &Placed<'_>| !place.in_range(lower, upper).span.is_empty();
     let Some(newest) = runs.iter().position(in_range) else { return RangePick::Done };
-    let oldest = runs.iter().rposition(in_range).unwrap_or(newest);
-    let chosen = runs.get(newest..=oldest).unwrap_or_default();
+    let mut oldest = runs.iter().rposition(in_range).unwrap_or(newest);
+    let mut chosen = runs.get(newest..=oldest).unwrap_or_default();
     let Some(place) = chosen.last() else { return RangePick::Done };
-    if !chosen.iter().all(|run| run.is_idle(&shape.busy)) {
+    let mut output_level = place.level;
+    if place.level == Level::ZERO && chosen.iter().any(Placed::is_sentinel) {
+        oldest = runs.iter().rposition(|run| run.level == Level::ZERO).unwrap_or(oldest);
+        chosen = runs.get(newest..=oldest).unwrap_or_default();
+        output_level = Level::ONE;
+    }
+    let inputs: Vec<Chosen<'_>> = chosen.iter().map(|run| run.whole()).collect();
+    let picks = Picks::new(shape);
+    if picks.any_busy(&inputs) {
         return RangePick::Wait;
     }
-    if chosen.len() > 1 {
-        let merge = merge_of(shape, chosen, place.level, Reason::Manual);
+    if chosen.len() > 1 || output_level != place.level {
+        let merge = merge_of(shape, &inputs, output_level, Reason::Manual);
+        if picks.conflicts(&inputs, merge.output) {
+            return RangePick::Wait;
+        }
         return RangePick::Task(Task::Merge(merge));
     }
     let older = runs.get(oldest + 1..).unwrap_or_default();

@@ -16,6 +16,8 @@ use crate::version::shape::{
     JobFootprint, PartKind, PartShape, RunId, RunKind, RunShape, Shape, TableList,
 };
 
+mod sentinels;
+
 /// Bytes of one entry.
 pub(super) const ENTRY_BYTES: u64 = 100;
 
@@ -37,9 +39,30 @@ struct SimTable {
     entries: Arc<Vec<Entry>>,
 }
 
+impl SimTable {
+    /// Its smallest and its largest key. A table that a sentinel hides a part of keeps them.
+    fn bounds(&self) -> (u64, u64) {
+        let number = |key: &[u8]| u64::from_be_bytes(key.try_into().expect("a key of 8 bytes"));
+        (number(&self.meta.smallest), number(&self.meta.largest))
+    }
+
+    fn overlaps(&self, (first, last): (u64, u64)) -> bool {
+        let (smallest, largest) = self.bounds();
+        smallest <= last && largest >= first
+    }
+}
+
+/// What was started.
+enum Job {
+    /// By the policy.
+    Task(Task),
+    /// A sentinel of these keys.
+    Build(sentinels::Build),
+}
+
 /// A started task.
 struct InFlight {
-    task: Task,
+    job: Job,
     shape: Option<JobFootprint>,
     outputs: Vec<SimTable>,
 }
@@ -59,7 +82,11 @@ pub(super) struct Tree {
     busy: BTreeSet<TableUid>,
     in_flight: Vec<InFlight>,
     next_uid: TableUid,
+    /// Two above that of the newest flush: the one between is that of the sentinels built after it.
     pub(super) next_epoch: DataEpoch,
+    /// Epochs of sentinel runs in level 0.
+    sentinels: BTreeSet<DataEpoch>,
+    sentinel_bytes_max: u64,
     /// Whether some entries are deletes.
     deletes: bool,
     pub(super) flushed_bytes: u64,
@@ -84,7 +111,9 @@ impl Tree {
             busy: BTreeSet::new(),
             in_flight: Vec::new(),
             next_uid: TableUid::FIRST,
-            next_epoch: DataEpoch::new(1),
+            next_epoch: DataEpoch::new(2),
+            sentinels: BTreeSet::new(),
+            sentinel_bytes_max: u64::MAX,
             deletes: false,
             flushed_bytes: 0,
             merged_bytes: 0,
@@ -96,6 +125,7 @@ impl Tree {
     pub(super) fn shape(&self) -> Shape {
         let mut shape = Shape::empty(Arc::clone(&self.options));
         shape.busy = self.busy.clone();
+        shape.sentinel_bytes_max = self.sentinel_bytes_max;
         shape.jobs = self.in_flight.iter().filter_map(|job| job.shape.clone()).collect();
         let run_shape = |(&epoch, run): (&DataEpoch, &SimRun)| {
             let tables = run.values().map(|table| (Arc::clone(&table.meta), ())).collect();
@@ -111,6 +141,10 @@ impl Tree {
                 rotated_bytes: self.rotated[level],
             });
         }
+        let level_0 = shape.levels[Level::ZERO].filling.runs.iter_mut();
+        level_0
+            .filter(|run| self.sentinels.contains(&run.epoch))
+            .for_each(|run| run.kind = RunKind::Sentinel);
         shape
     }
 
@@ -140,7 +174,7 @@ impl Tree {
     /// Adds a table to a run; refuses one that overlaps another.
     fn insert(&mut self, level: Level, part: PartKind, epoch: DataEpoch, table: SimTable) {
         let run = self.levels[level][part as usize].entry(epoch).or_default();
-        let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
+        let (first, last) = table.bounds();
         let before = run.range(..=last).next_back().map(|(_, table)| &table.meta);
         let apart = before.is_none_or(|before| before.largest < key_bytes(first));
         assert!(apart, "{:?} and {before:?} overlap in level {level}", table.meta);
@@ -191,7 +225,7 @@ impl Tree {
     /// Flushes entries, one per key, as one run of level 0.
     pub(super) fn flush(&mut self, entries: BTreeMap<u64, u64>) {
         let epoch = self.next_epoch;
-        self.next_epoch = self.next_epoch.next();
+        self.next_epoch = self.next_epoch.next().next();
         let per_table = (self.options.table_bytes / ENTRY_BYTES).max(1) as usize;
         let entries: Vec<Entry> = entries.into_iter().collect();
         self.flushed_bytes += entries.len() as u64 * ENTRY_BYTES;
@@ -213,10 +247,8 @@ impl Tree {
         let uids: BTreeSet<TableUid> = merge.inputs.iter().flat_map(|s| s.uids.clone()).collect();
         let newest = merge.inputs.iter().map(|slice| slice.run).min();
         let older = self.ranked_runs().filter(|(rank, _)| Some(*rank) >= newest);
-        let may_hold = |table: &SimTable| {
-            let (first, last) = (table.entries[0].0, table.entries[table.entries.len() - 1].0);
-            (first..=last).contains(&key) && !uids.contains(&table.meta.uid)
-        };
+        let may_hold =
+            |table: &SimTable| table.overlaps((key, key)) && !uids.contains(&table.meta.uid);
         older.flat_map(|(_, run)| run.values()).all(|table| !may_hold(table))
     }
 
@@ -271,12 +303,17 @@ impl Tree {
             Task::Rotate(_) => Vec::new(),
             Task::Sentinel(_) => panic!("no policy picks a sentinel: {task}"),
         };
-        self.in_flight.push(InFlight { shape: running_job(shape, &task), task, outputs });
+        let footprint = running_job(shape, &task);
+        self.in_flight.push(InFlight { job: Job::Task(task), shape: footprint, outputs });
     }
 
     /// Installs a started task.
     fn install(&mut self, index: usize) {
-        let InFlight { task, outputs, .. } = self.in_flight.swap_remove(index);
+        let InFlight { job, outputs, .. } = self.in_flight.swap_remove(index);
+        let task = match job {
+            Job::Task(task) => task,
+            Job::Build(build) => return self.install_sentinel(build, outputs),
+        };
         task.input_uids().for_each(|uid| assert!(self.busy.remove(&uid)));
         let output = match &task {
             Task::Merge(merge) => merge.output,
@@ -296,7 +333,9 @@ impl Tree {
                 part.remove(&epoch);
             }
         }
+        self.check_sentinels(task.inputs(), output);
         for (run, table) in &left {
+            self.check_nothing_older_above(*run, table, output);
             self.check_no_overtaking(*run, table, output, &outputs);
         }
         let RunId { level, part, epoch } = output;
@@ -356,9 +395,7 @@ impl Tree {
     /// table over the same keys: rule 4 of `version::check`. The inputs are gone, the outputs not
     /// there yet.
     fn check_no_overtaking(&self, from: RunId, left: &SimTable, to: RunId, outputs: &[SimTable]) {
-        let overlaps = |table: &SimTable| {
-            table.meta.smallest <= left.meta.largest && table.meta.largest >= left.meta.smallest
-        };
+        let overlaps = |table: &SimTable| table.overlaps(left.bounds());
         if !outputs.iter().any(overlaps) {
             return;
         }

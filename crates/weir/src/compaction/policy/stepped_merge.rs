@@ -16,7 +16,7 @@
 //! Invariants: those of `runs`, and (1) one job at a time takes from a level.
 
 use crate::base::ids::Level;
-use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
+use crate::compaction::policy::geometry::{Placed, level_bytes, placed, placed_data};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::{MoveTask, Reason, Task};
 use crate::version::shape::{RunId, Shape};
@@ -40,7 +40,7 @@ impl RunsPolicy for SteppedMerge {
 /// Rule: all runs of a full level become one run of the next; those of the last level become one in
 /// their place.
 fn pick_level(shape: &Shape, level: Level, last: Level, picker: &mut Picker<'_>) {
-    let all: Vec<Placed<'_>> = placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed_data(shape, level).collect();
     if level == last {
         picker.merge(&all, level, Reason::RunCount);
         return;

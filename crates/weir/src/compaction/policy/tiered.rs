@@ -16,7 +16,7 @@
 //! levels run beside it and bring new runs to it.
 
 use crate::base::ids::Level;
-use crate::compaction::policy::geometry::{Placed, level_bytes, placed};
+use crate::compaction::policy::geometry::{Placed, level_bytes, placed, placed_data};
 use crate::compaction::policy::runs::{self, Picker, RunsPolicy};
 use crate::compaction::task::Reason;
 use crate::version::shape::Shape;
@@ -48,7 +48,7 @@ fn pick_level(shape: &Shape, level: Level, picker: &mut Picker<'_>) {
     {
         return;
     }
-    let all: Vec<Placed<'_>> = placed(shape, level).collect();
+    let all: Vec<Placed<'_>> = placed_data(shape, level).collect();
     let output_level =
         if level == Level::LAST { Level::LAST } else { runs::append_level(shape, level) };
     picker.merge(&all, output_level, Reason::RunCount);

@@ -26,7 +26,7 @@ pub(crate) struct TwoPhase;
 
 impl PartsPolicy for TwoPhase {
     /// The rules: rotations, which cost nothing; the form of the last level; then what drains, the
-    /// highest score first.
+    /// highest score first; sentinels beyond their cap.
     fn pick_parts(&self, picker: &mut Picker<'_>) {
         let shape = picker.shape;
         let candidates = candidates(shape, &picker.targets);
@@ -39,6 +39,7 @@ impl PartsPolicy for TwoPhase {
         for work in &candidates {
             picker.drain(work.level, work.excess, work.reason);
         }
+        picker.drain_sentinels();
     }
 
     fn bytes_late(&self, shape: &Shape, targets: &Targets, level: Level) -> u64 {
