@@ -166,7 +166,7 @@ impl Passage<'_> {
             if Some(id) != target && !self.ends(id, run) {
                 changes.extend(self.hole(id, run, list));
             }
-            if !list.runs().is_empty() {
+            if !list.runs().is_empty() && !self.ends(id, run) {
                 changes.extend(self.claimed(id, run));
             }
         }
