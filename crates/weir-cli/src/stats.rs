@@ -108,9 +108,10 @@ pub(crate) fn print(db: &Db, out: &mut dyn Write) -> Result<()> {
     let (hits, misses) = hits(&m);
     writeln!(
         out,
-        "block cache: {} hits, {} misses, hit ratio {}, {} of {}",
+        "block cache: {} hits, {} misses, {} of them shared, hit ratio {}, {} of {}",
         Count(hits),
         Count(misses),
+        Count(m.block_reads_shared),
         percent(hits, hits + misses),
         Bytes(m.cache_bytes),
         Bytes(m.cache_capacity)

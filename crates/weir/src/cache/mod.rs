@@ -3,7 +3,8 @@
 //! Each table has a *directory* ([`directory`]), an array by block number, which the opened table
 //! keeps: a hit follows it to the block's *frame* (`base::frame`), counts itself there and looks
 //! whether the block is still the one. It takes no lock, allocates nothing and hashes nothing. What
-//! comes in and what leaves is decided in *shards* ([`shard`]), under their locks.
+//! comes in and what leaves is decided in *shards* ([`shard`]), under their locks. Readers that miss
+//! a block at once share one read of it ([`flights`]).
 //!
 //! The cache counts *periods*, by which the marks of read entries fade (`base::heat`): one ends
 //! when as many bytes have come in as [`PERIOD_TURNOVERS`] caches hold.
@@ -29,6 +30,7 @@ use crate::base::slabs;
 mod blocks;
 mod counters;
 mod directory;
+mod flights;
 mod ghosts;
 #[cfg(feature = "sim")]
 mod lru;
@@ -49,6 +51,8 @@ pub use blocks::Eviction;
 use counters::LookupCounters;
 pub(crate) use counters::Purpose;
 use directory::Directory;
+use flights::Flights;
+pub(crate) use flights::Missed;
 #[cfg(feature = "sim")]
 pub use raced::{RacedCache, RacedTable};
 use registry::Registry;
@@ -69,6 +73,8 @@ pub(crate) struct CacheCounters {
     pub(crate) inserts: u64,
     /// Blocks that were handed over, and left the cache before anybody had read them.
     pub(crate) unread: u64,
+    /// Misses that read nothing: another reader did ([`flights`]).
+    pub(crate) reads_shared: u64,
 }
 
 /// Memory of a cached block besides its bytes and its part of a page of the directory: frame, entry
@@ -94,6 +100,7 @@ pub(crate) struct BlockCache {
     blocks: Blocks,
     tables: Arc<Registry>,
     lookups: LookupCounters,
+    flights: Flights,
     inserts: AtomicU64,
     /// Bytes that came in so far, and how many of them end the period.
     inserted_bytes: AtomicU64,
@@ -127,6 +134,7 @@ impl BlockCache {
             blocks: Blocks::new(capacity_bytes, eviction),
             tables: Arc::default(),
             lookups: LookupCounters::default(),
+            flights: Flights::new(),
             inserts: AtomicU64::new(0),
             inserted_bytes: AtomicU64::new(0),
             period_ends_at: AtomicU64::new(capacity_bytes.saturating_mul(PERIOD_TURNOVERS)),
@@ -234,6 +242,7 @@ impl BlockCache {
             misses: self.lookups.misses(),
             inserts: self.inserts.load(Ordering::Relaxed),
             unread: self.blocks.unread(),
+            reads_shared: self.flights.shared(),
         }
     }
 
@@ -365,7 +374,8 @@ mod tests {
         assert!(cache.get(uid(1), 0, Purpose::Foreground).is_some());
         assert!(cache.get(uid(1), 0, Purpose::Background).is_some());
         assert!(cache.get(uid(2), 0, Purpose::Background).is_none(), "the uid is part of the key");
-        let expected = CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1, unread: 0 };
+        let expected =
+            CacheCounters { hits: [1, 1], misses: [1, 1], inserts: 1, ..CacheCounters::default() };
         assert_eq!(cache.counters(), expected);
         assert!(cache.contains(uid(1), 0) && !cache.contains(uid(1), 1));
     }

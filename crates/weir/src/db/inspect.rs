@@ -412,12 +412,14 @@ fn stats(engine: &Engine) -> String {
             m.flushes, m.flush_seconds, m.compactions, m.compaction_seconds, m.trivial_moves
         ),
         format!(
-            "reads {} gets ({} found), {} seeks; cache hits {:.2} % of {} lookups",
+            "reads {} gets ({} found), {} seeks; cache hits {:.2} % of {} lookups, \
+             {} reads shared",
             m.gets,
             m.gets_found,
             m.seeks,
             100.0 * m.cache_foreground.hit_ratio(),
-            m.cache_foreground.hits + m.cache_foreground.misses
+            m.cache_foreground.hits + m.cache_foreground.misses,
+            m.block_reads_shared
         ),
         format!(
             "memory {:.1} of {:.1} MiB: memtables {:.1} and {:.1} spare, cache {:.1} and \

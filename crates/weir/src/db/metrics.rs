@@ -52,6 +52,9 @@ pub struct Metrics {
     pub cache_foreground: CacheMetrics,
     /// Cache lookups for flushes, compactions and verification.
     pub cache_background: CacheMetrics,
+    /// Misses of users that read nothing from the device, because another user was reading the same
+    /// block: they waited for it.
+    pub block_reads_shared: u64,
     /// Bytes that the block cache holds.
     pub cache_bytes: u64,
     /// Bytes that the block cache may hold now.
@@ -151,7 +154,8 @@ impl BytesWritten {
 pub struct CacheMetrics {
     /// Blocks found in the cache.
     pub hits: u64,
-    /// Blocks read from the device.
+    /// Blocks not found there: read from the device, by this reader or by another one at the same
+    /// time ([`Metrics::block_reads_shared`]).
     pub misses: u64,
 }
 
@@ -311,6 +315,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         compaction_bytes_read: c.compaction_bytes_read.get(),
         cache_foreground: lookups(Purpose::Foreground),
         cache_background: lookups(Purpose::Background),
+        block_reads_shared: cache.reads_shared,
         cache_bytes: engine.cache.bytes(),
         cache_capacity: engine.cache.capacity(),
         row_cache: shared.rows.as_ref().map_or_else(RowCacheMetrics::default, row_cache),
@@ -323,7 +328,7 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         jobs_waiting: engine.jobs.retries_waiting() as u64,
         compactions_refused: c.compactions_refused.get(),
         blocks_handed_over: c.blocks_handed_over.get(),
-        blocks_handed_over_unread: engine.cache.counters().unread,
+        blocks_handed_over_unread: cache.unread,
         gets_of_lists: c.gets_of_lists.get(),
         tables_trimmed: c.tables_trimmed.get(),
         lists_dropped: c.lists_dropped.get(),
@@ -490,7 +495,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 26] = [
+        let counters: [(&str, &str, f64); 27] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -522,6 +527,11 @@ impl Metrics {
                 "weir_compactions_refused_total",
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
+            ),
+            (
+                "weir_block_reads_shared_total",
+                "Misses of users that waited for another's read.",
+                self.block_reads_shared as f64,
             ),
             (
                 "weir_blocks_handed_over_total",

@@ -3,6 +3,13 @@
 //! The only file that accesses the block cache for a table's blocks: a layer before the cache, or
 //! an observer of it, belongs here.
 //!
+//! A user's read of a single block is entered among the reads in flight (`cache`, `flights`), and
+//! waits for another user's read of the same block instead of reading it too. Windows of readahead
+//! neither enter nor wait: one request brings many blocks, most of them wanted by its cursor alone;
+//! who waited for it would wait for all of them, and a window that left out what is in flight would
+//! be two requests. Background reads do not either: they read windows, mostly of what no user has
+//! read.
+//!
 //! Not here: the block that may hold a key (`index`), the search in it (`lookup`, `cursor`), the
 //! size of readahead (`ahead`).
 //!
@@ -16,7 +23,7 @@ use crate::base::buf::Buf;
 use crate::base::error::Result;
 use crate::base::heat::Heat;
 use crate::base::key::SEQ_MAX;
-use crate::cache::Purpose;
+use crate::cache::{Missed, Purpose};
 use crate::table::block::{Layout, overhead_bytes_max};
 use crate::table::format::BlockPlace;
 use crate::table::index::Extent;
@@ -65,7 +72,7 @@ impl Table {
         debug_assert!(block < opened.index.blocks(), "block {block} of {}", self.meta().blocks);
         match self.cached(block, how.purpose) {
             Some(cached) => Ok(cached),
-            None => self.read_block(opened, block, how.fill_cache),
+            None => self.fetch_missed(opened, block, how),
         }
     }
 
@@ -148,7 +155,32 @@ impl Table {
         (0..samples).map(sample).collect()
     }
 
+    /// Block `block`, which is not cached. Users that want it at once share one read of it.
     #[cold]
+    fn fetch_missed(&self, opened: &Opened, block: usize, how: FetchFor) -> Result<Block> {
+        let FetchFor { purpose, fill_cache } = how;
+        let blocks = self.blocks().filter(|_| purpose == Purpose::Foreground);
+        let Some(blocks) = blocks else { return self.read_block(opened, block, fill_cache) };
+        match blocks.join_read(ordinal_of(block)) {
+            Missed::Leads(flight) => {
+                let read = self.read_block(opened, block, fill_cache)?;
+                flight.land(&read.buf);
+                Ok(read)
+            }
+            Missed::Shared(buf) => match Block::from_cache(buf) {
+                Some(shared) => {
+                    // Its reader may have been one that leaves the cache alone.
+                    if fill_cache && !self.is_cached(block) {
+                        blocks.insert(ordinal_of(block), shared.buf.clone());
+                    }
+                    Ok(shared)
+                }
+                None => self.read_block(opened, block, fill_cache),
+            },
+            Missed::Alone => self.read_block(opened, block, fill_cache),
+        }
+    }
+
     fn read_block(&self, opened: &Opened, block: usize, fill_cache: bool) -> Result<Block> {
         let extent = opened.index.extent(block);
         let read = |bytes: &mut [u8]| self.read_exact_at(bytes, extent.offset);

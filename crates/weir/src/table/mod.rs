@@ -24,6 +24,8 @@ mod damage_tests;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod flight_tests;
+#[cfg(test)]
 mod open_tests;
 #[cfg(test)]
 mod speed;

@@ -1,15 +1,16 @@
 //! Tables in memory, for tests: a storage that holds table bytes in a map and counts reads, and
 //! helpers that build a table from entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, SegmentNumber, TableUid};
 use crate::base::key::{Kind, Seq};
 use crate::base::prng::Prng;
-use crate::base::sched::Mutex;
+use crate::base::sched::{Mutex, delay};
 use crate::base::table_meta::TableMeta;
 use crate::cache::{BlockCache, Purpose};
 use crate::device::Advice;
@@ -24,6 +25,32 @@ pub(crate) type Entry = (Vec<u8>, Seq, Kind, Vec<u8>);
 /// The seed of all key hashes in these tests.
 pub(crate) const SEED: u64 = 0x5eed;
 
+/// Reads that are under way.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    /// How long each takes.
+    pub(crate) nanos: AtomicU64,
+    /// Reads that began while another one of the same place was under way.
+    pub(crate) rivals: AtomicU64,
+    places: Mutex<BTreeSet<(TableUid, u64)>>,
+}
+
+impl UnderWay {
+    fn read<T>(&self, place: (TableUid, u64), read: impl FnOnce() -> T) -> T {
+        let is_first = self.places.lock().insert(place);
+        self.rivals.fetch_add(u64::from(!is_first), Ordering::Relaxed);
+        let nanos = self.nanos.load(Ordering::Relaxed);
+        if nanos > 0 {
+            delay(Duration::from_nanos(nanos));
+        }
+        let read = read();
+        if is_first {
+            self.places.lock().remove(&place);
+        }
+        read
+    }
+}
+
 /// Tables of a store in memory.
 pub(crate) struct MemoryTables {
     tables: Arc<Mutex<BTreeMap<TableUid, Arc<Vec<u8>>>>>,
@@ -33,6 +60,8 @@ pub(crate) struct MemoryTables {
     pub(crate) bytes_read: Arc<AtomicU64>,
     /// The read with this number fails; 0: none does.
     pub(crate) failing_read: Arc<AtomicU64>,
+    /// Reads that are under way.
+    pub(crate) under_way: Arc<UnderWay>,
     /// Files that may be open at once.
     pub(crate) descriptors: AtomicU64,
     /// Most files that were open at once.
@@ -47,6 +76,7 @@ impl Default for MemoryTables {
             reads: Arc::default(),
             bytes_read: Arc::default(),
             failing_read: Arc::default(),
+            under_way: Arc::default(),
             descriptors: AtomicU64::new(u64::MAX),
             files_open_max: AtomicU64::new(0),
             files_open: Arc::default(),
@@ -100,7 +130,19 @@ struct MemorySource {
     reads: Arc<AtomicU64>,
     bytes_read: Arc<AtomicU64>,
     failing_read: Arc<AtomicU64>,
+    under_way: Arc<UnderWay>,
     files_open: Arc<AtomicU64>,
+}
+
+impl MemorySource {
+    fn copy_to(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let start = offset as usize;
+        let Some(bytes) = self.bytes.get(start..start + buf.len()) else {
+            return Err(Error::corruption(self.path(), offset, "a table that ends too early"));
+        };
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
 }
 
 impl Drop for MemorySource {
@@ -113,18 +155,13 @@ impl TableSource for MemorySource {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let number = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         self.bytes_read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        if number == self.failing_read.load(Ordering::Relaxed) {
-            return Err(Error::new(
-                ErrorKind::Io,
-                format!("read {number} fails as it was told to"),
-            ));
-        }
-        let start = offset as usize;
-        let Some(bytes) = self.bytes.get(start..start + buf.len()) else {
-            return Err(Error::corruption(self.path(), offset, "a table that ends too early"));
-        };
-        buf.copy_from_slice(bytes);
-        Ok(())
+        self.under_way.read((self.uid, offset), || {
+            if number == self.failing_read.load(Ordering::Relaxed) {
+                let what = format!("read {number} fails as it was told to");
+                return Err(Error::new(ErrorKind::Io, what));
+            }
+            self.copy_to(buf, offset)
+        })
     }
     fn advise(&self, _: u64, _: u64, _: Advice) {}
     fn len(&self) -> u64 {
@@ -154,9 +191,16 @@ impl Storage for MemoryTables {
             return Err(Error::io("opening a table", std::io::Error::from_raw_os_error(24)));
         }
         self.files_open_max.fetch_max(now_open, Ordering::Relaxed);
-        let (reads, bytes_read) = (Arc::clone(&self.reads), Arc::clone(&self.bytes_read));
-        let failing_read = Arc::clone(&self.failing_read);
-        Ok(Arc::new(MemorySource { uid, bytes, reads, bytes_read, failing_read, files_open }))
+        let source = MemorySource {
+            uid,
+            bytes,
+            reads: Arc::clone(&self.reads),
+            bytes_read: Arc::clone(&self.bytes_read),
+            failing_read: Arc::clone(&self.failing_read),
+            under_way: Arc::clone(&self.under_way),
+            files_open,
+        };
+        Ok(Arc::new(source))
     }
     fn remove_table(&self, uid: TableUid) -> Result<()> {
         self.tables.lock().remove(&uid);
