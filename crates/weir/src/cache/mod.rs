@@ -3,8 +3,8 @@
 //! Each table has a *directory* ([`directory`]), an array by block number, which the opened table
 //! keeps: a hit follows it to the block's *frame* (`base::frame`), counts itself there and looks
 //! whether the block is still the one. It takes no lock, allocates nothing and hashes nothing. What
-//! comes in and what leaves is decided in *shards* ([`shard`]), under their locks. Readers that miss
-//! a block at once share one read of it ([`flights`]).
+//! comes in and what leaves is decided in *shards* ([`shard`]), under their locks. Readers that
+//! miss a block at once share one read of it ([`flights`]).
 //!
 //! The cache counts *periods*, by which the marks of read entries fade (`base::heat`): one ends
 //! when as many bytes have come in as [`PERIOD_TURNOVERS`] caches hold.

@@ -158,9 +158,9 @@ fn reads_beside_erasing_and_eviction() {
     });
 }
 
-/// Goal: nobody waits for ever for a read that ends in any way, one reads at a time, and the content
-/// is that of the block. Method: readers of two blocks whose reads land, fail or panic, in a cache
-/// that keeps nothing.
+/// Goal: nobody waits for ever for a read that ends in any way, one reads at a time, and the
+/// content is that of the block. Method: readers of two blocks whose reads land, fail or panic, in
+/// a cache that keeps nothing.
 #[test]
 fn every_read_ends() {
     explore(|mut prng| {
