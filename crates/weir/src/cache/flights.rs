@@ -8,9 +8,12 @@
 //! Not here: the read and its verification, and whose reads take part (`table::fetch`). Invariants:
 //! (1) of the reads of a block that are entered, at most one is under way or has brought it; (2) a
 //! slot is free again only when its read is over and the last waiter has left, so that a waiter
-//! gets the block that it asked for; (3) every entered read ends: one that fails or panics without
-//! a block, by its guard, and its waiters then read for themselves, so that an error is each one's
-//! own; (4) a read ends with a verified block only.
+//! gets the block that it asked for, or nothing; (3) every entered read ends: one that fails or
+//! panics without a block, by its guard, and its waiters then read for themselves, so that an error
+//! is each one's own; (4) a read ends with a verified block only.
+//!
+//! A wait has an end: some times as long as reads took lately. A reader whose leader lost the
+//! processor, where reads are answered by the page cache, would else wait for longer than it reads.
 //!
 //! Nobody waits in a circle: a leader waits for no read until its own is over, and a waiter holds
 //! no lock, no file and no permit for one, only memory. Locks: a group's is a leaf.
@@ -18,9 +21,12 @@
 //! Source: request coalescing, as `golang.org/x/sync/singleflight` has it. We differ: nothing is
 //! allocated, and errors are not shared.
 
+use std::time::Duration;
+
 use super::TableBlocks;
 use crate::base::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::base::buf::Buf;
+use crate::base::clock;
 use crate::base::ids::TableUid;
 use crate::base::sched::{Condvar, Mutex, MutexGuard, can_wait_awake, wait_awake};
 
@@ -28,6 +34,12 @@ use crate::base::sched::{Condvar, Mutex, MutexGuard, can_wait_awake, wait_awake}
 const GROUPS: usize = 8;
 /// Reads that a group can hold: all threads of a usual program, even if they meet in one group.
 const READS: usize = 16;
+/// A wait lasts as long as so many reads.
+const WAIT_READS: u64 = 4;
+/// And as long as a sleep and wake-up, at least; at most a tenth of a second.
+const WAIT_NANOS: std::ops::RangeInclusive<u64> = 50_000..=100_000_000;
+/// The mean time of reads follows each by this part of the difference.
+const MEAN_DIVISOR: u64 = 8;
 
 /// How a read has ended.
 #[derive(Default)]
@@ -93,11 +105,11 @@ impl Slots {
         matches!(self.slots[at].outcome, Outcome::Pending)
     }
 
-    /// The block of a read that is over, for a waiter, who leaves.
+    /// The block of a read that is over, for a waiter, who leaves; nothing if it is not over.
     fn leave(&mut self, at: usize) -> Option<Buf> {
         let slot = &mut self.slots[at];
         slot.waiters -= 1;
-        if slot.waiters == 0 {
+        if slot.waiters == 0 && !matches!(slot.outcome, Outcome::Pending) {
             return match self.free(at) {
                 Outcome::Block(buf) => Some(buf),
                 Outcome::Pending | Outcome::Nothing => None,
@@ -124,9 +136,15 @@ struct Group {
 }
 
 impl Group {
-    /// Waits for the end of a read and takes its block.
+    /// Waits for the end of a read, for `nanos` at most, and takes its block. Awake first, if
+    /// `awake`.
     #[cold]
-    fn wait<'a>(&'a self, slots: MutexGuard<'a, Slots>, at: usize, awake: bool) -> Option<Buf> {
+    fn wait<'a>(
+        &'a self,
+        slots: MutexGuard<'a, Slots>,
+        at: usize,
+        (awake, nanos): (bool, u64),
+    ) -> Option<Buf> {
         let mut slots = slots;
         let end = &self.ends[at];
         slots.slots[at].waiters += 1;
@@ -136,8 +154,13 @@ impl Group {
             wait_awake(|| end.is_over.load(Ordering::Acquire));
             slots = self.slots.lock();
         }
+        let until = clock::now_nanos().saturating_add(nanos);
         while slots.is_pending(at) {
-            end.over.wait(&mut slots);
+            let left = until.saturating_sub(clock::now_nanos());
+            if left == 0 {
+                break;
+            }
+            end.over.wait_for(&mut slots, Duration::from_nanos(left));
         }
         slots.leave(at)
     }
@@ -148,11 +171,19 @@ pub(super) struct Flights {
     groups: [Group; GROUPS],
     awake: bool,
     shared: AtomicU64,
+    /// How long reads take.
+    mean_nanos: AtomicU64,
 }
 
 impl Flights {
     pub(super) fn new() -> Self {
-        Self { groups: Default::default(), awake: can_wait_awake(), shared: AtomicU64::new(0) }
+        Self {
+            groups: Default::default(),
+            awake: can_wait_awake(),
+            shared: AtomicU64::new(0),
+            // Until some are known, the longest.
+            mean_nanos: AtomicU64::new(*WAIT_NANOS.end() / WAIT_READS),
+        }
     }
 
     /// Misses that read nothing.
@@ -165,12 +196,15 @@ impl Flights {
         let group = &self.groups[(first as usize).wrapping_add(ordinal as usize) % GROUPS];
         let mut slots = group.slots.lock();
         if let Some(at) = slots.find(uid, ordinal) {
-            let waited = group.wait(slots, at, self.awake);
+            let nanos = self.mean_nanos.load(Ordering::Relaxed).saturating_mul(WAIT_READS);
+            let nanos = nanos.clamp(*WAIT_NANOS.start(), *WAIT_NANOS.end());
+            let waited = group.wait(slots, at, (self.awake, nanos));
             return waited.map_or(Missed::Alone, Missed::Shared);
         }
         let Some(at) = slots.take(uid, ordinal) else { return Missed::Alone };
         group.ends[at].is_over.store(false, Ordering::Relaxed);
-        Missed::Leads(ReadInFlight { group, at, is_over: false })
+        let began = clock::now_nanos();
+        Missed::Leads(ReadInFlight { flights: self, group, at, began, is_over: false })
     }
 }
 
@@ -186,8 +220,11 @@ pub(crate) enum Missed<'a> {
 
 /// A read that others may wait for. Dropped, it has failed.
 pub(crate) struct ReadInFlight<'a> {
+    flights: &'a Flights,
     group: &'a Group,
     at: usize,
+    /// When it was entered.
+    began: u64,
     is_over: bool,
 }
 
@@ -195,6 +232,16 @@ impl ReadInFlight<'_> {
     /// Gives the verified block to those who wait. Requires: it was offered to the cache before, if
     /// it is to be; else the next reader reads it again.
     pub(crate) fn land(mut self, buf: &Buf) {
+        let mean = &self.flights.mean_nanos;
+        let took = clock::now_nanos().saturating_sub(self.began);
+        let before = mean.load(Ordering::Relaxed);
+        // One that is lost beside another does no harm.
+        mean.store(before - before / MEAN_DIVISOR + took / MEAN_DIVISOR, Ordering::Relaxed);
+        self.end(Some(buf));
+    }
+
+    /// The same for a block that needed no read.
+    fn give(mut self, buf: &Buf) {
         self.end(Some(buf));
     }
 
@@ -230,7 +277,8 @@ impl TableBlocks {
         let missed = match flights.join(self.directory.uid, ordinal) {
             Missed::Leads(read) => match self.cache.blocks.peek(&self.directory, ordinal) {
                 Some(buf) => {
-                    read.land(&buf);
+                    // No read that says how long they take.
+                    read.give(&buf);
                     Missed::Shared(buf)
                 }
                 None => Missed::Leads(read),
