@@ -69,6 +69,8 @@ pub(crate) mod filter;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg_attr(not(test), expect(dead_code, reason = "who decides by it is not built yet"))]
+pub(crate) mod heat;
 pub(crate) mod log;
 pub(crate) mod memtable;
 pub(crate) mod merge;

@@ -63,6 +63,8 @@ macro_rules! names {
 pub(crate) mod buffer;
 pub(crate) mod compaction;
 pub mod defaults;
+#[cfg_attr(not(test), expect(dead_code, reason = "no option has these values yet"))]
+pub(crate) mod sentinels;
 
 pub use buffer::{CompactionBuffer, TrimOptions};
 pub use compaction::{CompactionPolicy, LeveledOptions, PartsOptions, RunsOptions};

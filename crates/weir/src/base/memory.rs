@@ -14,7 +14,7 @@ pub(crate) enum Category {
     Memtables = 0,
     /// Cached data blocks.
     BlockCache = 1,
-    /// Indexes, filters and fences of open tables.
+    /// Indexes, filters and fences of open tables, and the heat of ranges.
     TableMetadata = 2,
     /// Buffers of flushes, compactions and the log.
     Jobs = 3,

@@ -15,6 +15,7 @@ pub(crate) mod heat;
 pub(crate) mod ids;
 pub(crate) mod interval;
 pub(crate) mod key;
+pub(crate) mod key_scale;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pages;

@@ -93,3 +93,18 @@ pub const TRIM_INTERVAL_RANGE: RangeInclusive<Duration> =
 /// Range of [`Options::idle_compaction`](super::Options::idle_compaction): a millisecond to a day.
 pub const IDLE_COMPACTION_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+
+/// Default of [`SentinelOptions::theta`](super::SentinelOptions::theta): that of BiLSM §4.1.
+pub const DEFAULT_THETA: f32 = 1.0;
+/// Range of [`SentinelOptions::theta`](super::SentinelOptions::theta): 0 moves whatever is read.
+pub const THETA_RANGE: RangeInclusive<f32> = 0.0..=1e6;
+/// Default number of [`SentinelOptions::buckets`](super::SentinelOptions::buckets): about that of
+/// BiLSM §4.1.
+pub const DEFAULT_BUCKETS: u32 = 512;
+/// Range of the number of [`SentinelOptions::buckets`](super::SentinelOptions::buckets).
+pub const BUCKETS_RANGE: RangeInclusive<u32> = 2..=16_384;
+/// Default of [`SentinelOptions::window`](super::SentinelOptions::window).
+pub const DEFAULT_HEAT_WINDOW: Duration = Duration::from_secs(30);
+/// Range of [`SentinelOptions::window`](super::SentinelOptions::window): a millisecond to a day.
+pub const HEAT_WINDOW_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
