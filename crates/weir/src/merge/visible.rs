@@ -71,6 +71,11 @@ impl<C: Cursor> Visible<C> {
         (&self.lower, &self.upper)
     }
 
+    /// The cursor below.
+    pub(crate) fn inner(&self) -> &C {
+        &self.inner
+    }
+
     /// The same view of another cursor. Not valid before the first seek.
     pub(crate) fn set_inner(&mut self, inner: C) {
         self.inner = inner;

@@ -13,6 +13,7 @@ use crate::cache::Purpose;
 use crate::memtable::MemtableCursor;
 use crate::merge::{MergingCursor, Visible, Without};
 use crate::read::buffered::{self, BufferedCursor, Scan, list_of};
+use crate::read::sampled::{SampledScan, Start};
 use crate::state::health;
 use crate::state::shared::Shared;
 use crate::state::tree::{SuperVersion, Tree};
@@ -28,6 +29,13 @@ pub(crate) enum Source {
     Buffered(Box<BufferedCursor>),
     /// One of these, of whose entries some are hidden.
     Without(Box<Without<Source>>),
+}
+
+impl Source {
+    /// Whether it is a run and stands on an entry, of which a block was read.
+    fn is_open_run(&self) -> bool {
+        !matches!(self, Self::Memtable(_)) && self.valid() && !self.is_ahead()
+    }
 }
 
 macro_rules! each {
@@ -176,12 +184,15 @@ pub(crate) struct View {
     pub(crate) upper: Bound<Vec<u8>>,
 }
 
+/// One merge of all sources, as a reader sees it.
+type Merged = Visible<MergingCursor<Source>>;
+
 /// A cursor over the visible entries of one keyspace within bounds.
 ///
 /// When memory runs short it releases the memtables that it holds: it moves to the keyspace's
 /// newest super-version, in which its snapshot protects everything that it can see.
 pub(crate) struct TreeCursor {
-    inner: Visible<MergingCursor<Source>>,
+    inner: Merged,
     shared: Arc<Shared>,
     tree: Arc<Tree>,
     /// The last call for release that it has followed.
@@ -189,6 +200,11 @@ pub(crate) struct TreeCursor {
     /// Keeps memtables and tables alive; the inner cursors hold their own parts too.
     pinned: Result<Arc<SuperVersion>>,
     closed: bool,
+    /// The scan since the last seek, if it is counted.
+    sampled: Option<SampledScan>,
+    /// Entries passed since then, and whether backwards at last.
+    passed: u64,
+    is_backwards: bool,
 }
 
 impl TreeCursor {
@@ -203,6 +219,9 @@ impl TreeCursor {
             tree,
             pinned,
             closed: false,
+            sampled: None,
+            passed: 0,
+            is_backwards: false,
         }
     }
 
@@ -255,37 +274,53 @@ impl TreeCursor {
         self.inner.value()
     }
 
-    pub(crate) fn seek(&mut self, key: &[u8]) {
+    /// Positions the cursor by `seek`, which is about `start`: a new scan.
+    #[inline]
+    fn position(&mut self, start: Start<'_>, seek: impl FnOnce(&mut Merged)) {
         if self.check_open() {
+            self.end_scan();
             self.shared.counters.seeks.add(1);
-            self.inner.seek(key);
+            seek(&mut self.inner);
+            (self.passed, self.is_backwards) = (0, false);
+            if let Ok(pinned) = &self.pinned
+                && let Some(heat) = SampledScan::begin(pinned)
+            {
+                let runs = self.inner.inner().sources().iter().filter(|s| s.is_open_run()).count();
+                let bounds = self.inner.bounds();
+                self.sampled = Some(SampledScan::at(heat, start, bounds, runs));
+            }
         }
+    }
+
+    /// Counts the scan that ends here, if it is one that is counted.
+    #[inline]
+    fn end_scan(&mut self) {
+        if let Some(scan) = self.sampled.take() {
+            let key = self.inner.valid().then(|| self.inner.key());
+            scan.end(key, self.inner.bounds(), (self.passed, self.is_backwards));
+        }
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.position(Start::Key(key), |inner| inner.seek(key));
     }
 
     pub(crate) fn seek_for_prev(&mut self, key: &[u8]) {
-        if self.check_open() {
-            self.shared.counters.seeks.add(1);
-            self.inner.seek_for_prev(key);
-        }
+        self.position(Start::Key(key), |inner| inner.seek_for_prev(key));
     }
 
     pub(crate) fn seek_to_first(&mut self) {
-        if self.check_open() {
-            self.shared.counters.seeks.add(1);
-            self.inner.seek_to_first();
-        }
+        self.position(Start::First, Merged::seek_to_first);
     }
 
     pub(crate) fn seek_to_last(&mut self) {
-        if self.check_open() {
-            self.shared.counters.seeks.add(1);
-            self.inner.seek_to_last();
-        }
+        self.position(Start::Last, Merged::seek_to_last);
     }
 
     #[inline]
     pub(crate) fn next(&mut self) {
         if self.check_open() && self.inner.valid() {
+            self.passed += 1;
             self.inner.next();
         }
     }
@@ -293,6 +328,7 @@ impl TreeCursor {
     #[inline]
     pub(crate) fn prev(&mut self) {
         if self.check_open() && self.inner.valid() {
+            (self.passed, self.is_backwards) = (self.passed + 1, true);
             self.inner.prev();
         }
     }
@@ -305,5 +341,11 @@ impl TreeCursor {
             return Err(error.clone());
         }
         self.inner.status().map_err(|e| self.shared.health.or_closed(e))
+    }
+}
+
+impl Drop for TreeCursor {
+    fn drop(&mut self) {
+        self.end_scan();
     }
 }

@@ -8,6 +8,7 @@ use crate::cache::Purpose;
 use crate::cache::row::{RowCache, RowKey};
 use crate::memtable::Found;
 use crate::read::buffered::{self, HeldBlocks, list_of};
+use crate::read::sampled::SampledGet;
 use crate::state::shared::Shared;
 use crate::state::tree::{Peek, SuperVersion, Tree};
 use crate::table::HashedKey;
@@ -21,10 +22,12 @@ pub(crate) fn get(
     snapshot: Option<Seq>,
 ) -> Result<Option<Value>> {
     let current = tree.peek();
+    let sampled = SampledGet::begin(&current);
     let found = match snapshot {
         Some(seq) => get_in(shared, &current, key, seq)?,
         None => get_newest(shared, tree, &current, key)?,
     };
+    SampledGet::end(sampled, key);
     count(shared, found.as_ref());
     Ok(found.map(|value| value.keep(&shared.accountant)))
 }
@@ -40,10 +43,12 @@ pub(crate) fn get_into(
 ) -> Result<bool> {
     buf.clear();
     let current = tree.peek();
+    let sampled = SampledGet::begin(&current);
     let found = match snapshot {
         Some(seq) => get_in(shared, &current, key, seq)?,
         None => get_newest(shared, tree, &current, key)?,
     };
+    SampledGet::end(sampled, key);
     count(shared, found.as_ref());
     if let Some(value) = &found {
         buf.extend_from_slice(value);
@@ -59,6 +64,7 @@ pub(crate) fn contains(
     snapshot: Option<Seq>,
 ) -> Result<bool> {
     let current = tree.peek();
+    let sampled = SampledGet::begin(&current);
     // After the super-version: H45.
     let seq = snapshot.unwrap_or_else(|| shared.visible());
     let found = match find_in_memtables(&current, key, seq) {
@@ -73,6 +79,7 @@ pub(crate) fn contains(
             }
         }
     };
+    SampledGet::end(sampled, key);
     shared.counters.gets.add(1);
     shared.counters.gets_found.add(u64::from(found));
     Ok(found)
@@ -104,6 +111,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     snapshot: Option<Seq>,
 ) -> Result<Vec<Option<Value>>> {
     let current = tree.pin();
+    let sampled = SampledGet::begin_batch(&current);
     let seq = snapshot.unwrap_or_else(|| shared.visible());
     let mut answers: Vec<Option<Value>> = vec![None; keys.len()];
     let mut open = Vec::with_capacity(keys.len());
@@ -146,6 +154,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
             open.retain(|open| !claims.contain(keys[open.at].as_ref()));
         }
     }
+    SampledGet::end_batch(sampled, keys);
     shared.counters.gets.add(keys.len() as u64);
     shared.counters.gets_found.add(answers.iter().flatten().count() as u64);
     let bytes: usize = answers.iter().flatten().map(|value| value.len()).sum();

@@ -11,3 +11,4 @@
 pub(crate) mod buffered;
 pub(crate) mod cursor;
 pub(crate) mod get;
+mod sampled;

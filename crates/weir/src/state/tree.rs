@@ -28,6 +28,7 @@ use crate::base::key::Seq;
 use crate::base::memory::{Category, Charge};
 use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
+use crate::heat::RangeHeat;
 use crate::log::LogPosition;
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::Options;
@@ -100,13 +101,15 @@ pub(crate) struct SuperVersion {
     pub(crate) options: Arc<Options>,
     /// Generation of the disk part, for the row cache; always 0 in a store without one.
     pub(crate) disk_generation: u64,
+    /// Where reads and writes of this state are counted by range, if anybody asks for it.
+    pub(crate) heat: Option<Arc<RangeHeat>>,
 }
 
 impl SuperVersion {
     /// Of a keyspace that is opened: nothing waits for a flush.
     pub(crate) fn new(active: Flushable, version: Arc<Version>, options: Arc<Options>) -> Self {
         let active = Arc::new(active);
-        Self { active, immutables: Vec::new(), version, options, disk_generation: 0 }
+        Self { active, immutables: Vec::new(), version, options, disk_generation: 0, heat: None }
     }
 
     /// With `fresh` for the writes to come: the memtable that took them until now is frozen.
@@ -125,6 +128,12 @@ impl SuperVersion {
     /// With new options.
     pub(crate) fn with_options(self, options: Arc<Options>) -> Self {
         Self { options, ..self }
+    }
+
+    /// With reads and writes counted there.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no option asks for heat yet"))]
+    pub(crate) fn with_heat(self, heat: Option<Arc<RangeHeat>>) -> Self {
+        Self { heat, ..self }
     }
 
     /// Without the frozen memtable `flushed`, which the version has as tables. `generation` is that

@@ -28,12 +28,13 @@ use crate::base::ids::{DataEpoch, Lsn};
 use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
+use crate::heat::counters::is_sampled;
 use crate::log::LogPosition;
 use crate::log::wal::Wal;
 use crate::options::Durability;
 use crate::state::shared::Shared;
-use crate::state::tree::{DELAY_UNITS_PER_NANO, Flushable, Tree};
-use crate::write::batch::Records;
+use crate::state::tree::{DELAY_UNITS_PER_NANO, Flushable, SuperVersion, Tree};
+use crate::write::batch::{Record, Records};
 use crate::write::limit::{self, MemtableBytes};
 pub(crate) use crate::write::pending::PendingBatch;
 pub(crate) use crate::write::ticket::{Committed, OwedCallback, Ticket};
@@ -692,6 +693,7 @@ fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
         begin(&current.active);
         for record in Records::new(&batch.bytes) {
             current.active.memtable.insert(record.key, seq, record.kind, record.value);
+            count_write(&current, &record);
             seq += 1;
         }
         current.active.update_charge();
@@ -704,7 +706,9 @@ fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
         let tree = batch.trees.iter().find(|t| t.id == record.keyspace);
         debug_assert!(tree.is_some(), "a record of keyspace {}, not named", record.keyspace);
         if let Some(tree) = tree {
-            tree.peek().active.memtable.insert(record.key, seq, record.kind, record.value);
+            let current = tree.peek();
+            current.active.memtable.insert(record.key, seq, record.kind, record.value);
+            count_write(&current, &record);
         }
         seq += 1;
     }
@@ -712,4 +716,15 @@ fn insert(batch: &PendingBatch, mut seq: Seq) -> Seq {
         tree.peek().active.update_charge();
     }
     seq
+}
+
+/// Counts a write for the heat of ranges, if the keyspace has it and the write is one of those that
+/// are counted.
+#[inline]
+fn count_write(current: &SuperVersion, record: &Record<'_>) {
+    if let Some(heat) = &current.heat
+        && is_sampled()
+    {
+        heat.note_write(record.key, record.key.len() + record.value.len());
+    }
 }
