@@ -24,8 +24,8 @@ pub(crate) enum Reason {
     Deletes,
     /// The user requested it (`compact_range`).
     Manual,
-    /// A range is read so often that it pays to have it in one run.
-    Heat,
+    /// Many reads open several runs in its range.
+    Reads,
 }
 
 impl Reason {
@@ -37,7 +37,7 @@ impl Reason {
             Self::Drain => "drain",
             Self::Deletes => "deletes",
             Self::Manual => "manual",
-            Self::Heat => "heat",
+            Self::Reads => "reads",
         }
     }
 }

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
-//! all`), `plan` (of the first task picked), `targets` (of `leveled`), `part_targets` (of `gear`
+//! all`), `hot LOW-HIGH` (without HIGH), `plan` (of the first task picked), `targets` (of `leveled`), `part_targets` (of `gear`
 //! and `two_phase`), `pressure`, `merge_bytes` (of the next merge of level 0), `check`. A table has
 //! 100 bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is
 //! 400, `level_ratio` 10, `l0_trigger` and `runs_per_level` 4.
@@ -204,6 +204,12 @@ fn parse_job(text: &str) -> JobFootprint {
     JobFootprint { smallest, largest, newest, oldest: output, output }
 }
 
+/// A shape from lines as in a case.
+pub(crate) fn shape_of(policy: CompactionPolicy, text: &str) -> Shape {
+    let lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    build_shape(policy, &lines)
+}
+
 fn build_shape(policy: CompactionPolicy, lines: &[String]) -> Shape {
     let mut shape = empty_shape(small_options(policy));
     for line in lines {
@@ -265,6 +271,12 @@ fn run_command(policy: &dyn Policy, shape: &Shape, command: &str) -> Vec<String>
                 RangePick::Wait => "wait".to_owned(),
                 RangePick::Done => "done".to_owned(),
             };
+        }
+        "hot" => {
+            let (a, b) = rest.split_once('-').expect("hot LOW-HIGH");
+            let (a, b) = (Bound::Included(a.as_bytes()), Bound::Excluded(b.as_bytes()));
+            let task = policy.pick_hot(shape, a, b);
+            out = task.map_or_else(|| "none".to_owned(), |task| task.to_string());
         }
         "plan" => {
             let tasks = policy.pick(shape);
@@ -350,7 +362,7 @@ macro_rules! cases {
 
 cases! {
     leveled: targets level0 level_bytes cursor widen moves whole_keys busy jobs damaged deletes
-        drain range plan_outputs pressure check parts sentinels;
+        drain range hot plan_outputs pressure check parts sentinels;
     tiered: level along gap epoch busy range deletes check pressure sentinels;
     lazy_leveled: level drain check sentinels;
     size_tiered: similar place cap sentinels;

@@ -76,6 +76,32 @@ impl Policy for Leveled {
         merge_back_first(shape).unwrap_or_else(|| ranges::into_last_level(shape, lower, upper))
     }
 
+    /// Rule: the uppermost level with tables in a hot range gives those to the next level, at most
+    /// as many as a job takes; of a level of overlapping runs, all that overlap them.
+    fn pick_hot(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Task> {
+        if merge_back_first(shape).is_some() {
+            return None;
+        }
+        let picker = Picker::new(shape);
+        let inside = |level| -> Vec<Chosen<'_>> {
+            let chosen = placed(shape, level).map(|place| place.in_range(lower, upper));
+            chosen.filter(|chosen| !chosen.span.is_empty()).collect()
+        };
+        let level = Level::all().find(|&level| !inside(level).is_empty())?;
+        let mut seeds = inside(level);
+        if !is_stack(shape, level) {
+            for seed in &mut seeds {
+                let within = seed.span.clone();
+                *seed = moves::take(shape, seed.place, within, u64::MAX, picker.picks.busy());
+            }
+        }
+        let chosen = stack_over(shape, level, bounds_over(&seeds)?);
+        if level == Level::LAST || picker.picks.any_busy(&chosen) {
+            return None;
+        }
+        picker.finish(chosen, picker.targets.next_level(shape, level), Reason::Reads, None)
+    }
+
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan {
         plan::aligned(shape, merge)
     }

@@ -29,7 +29,7 @@ use crate::compaction::task::{MergeTask, Task};
 use crate::version::shape::Shape;
 
 #[cfg(test)]
-mod cases;
+pub(crate) mod cases;
 mod conflicts;
 pub(crate) mod cut;
 mod deletes;
@@ -107,6 +107,11 @@ pub(crate) trait Policy: Send + Sync {
     fn pick(&self, shape: &Shape) -> Vec<Task>;
     /// The next step towards one run without deletes over the user keys from `lower` to `upper`.
     fn pick_range(&self, shape: &Shape, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> RangePick;
+    /// A task after which reads between two keys open fewer runs, not due by itself: what lies
+    /// there in the uppermost level goes to the next one. As it stands none.
+    fn pick_hot(&self, _: &Shape, _lower: Bound<&[u8]>, _upper: Bound<&[u8]>) -> Option<Task> {
+        None
+    }
     /// How the outputs of `merge` are made.
     fn plan(&self, shape: &Shape, merge: &MergeTask) -> Plan;
     /// Where the run of a flush goes. Level 0 as it stands: a merge in flight may be older than the

@@ -38,7 +38,7 @@ pub(crate) fn build(
         return None;
     }
     let inputs = inputs.iter().map(Chosen::slice).collect();
-    let merge = MergeTask { inputs, output, cursor: None, reason: Reason::Heat };
+    let merge = MergeTask { inputs, output, cursor: None, reason: Reason::Reads };
     let task = Task::Sentinel(SentinelTask { merge, interval });
     let job = running_job(shape, &task)?;
     let crosses = shape.jobs.iter().any(|other| other.conflicts_with(&job));

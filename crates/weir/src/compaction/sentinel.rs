@@ -1,0 +1,400 @@
+//! Which hot range is moved, and where: up, where all its runs become one sentinel in level 0, or
+//! down, where its uppermost runs become one with what lies below them. Pure.
+//!
+//! A read of a range that lies in `r` runs opens `r`, and would open one: what could be saved is
+//! what reads opened beyond one, counted bucket by bucket (`heat`). A range is moved if
+//!
+//! ```text
+//! benefit > theta * cost                   both in blocks
+//!           paper, formula (1)             corrected (H28)
+//! benefit   scans * (L - 1) / OW * FW      opened beyond one * reach
+//! cost      bytes / block                  (bytes + p * way down) / block
+//! ```
+//!
+//! `OW`, `FW`: blocks written in the last windows, and those that fit into the memtable before its
+//! flush; `OW` is 1 at least, where the paper divides by zero if nothing is written. `L`: levels.
+//!
+//! *Reach* is how long the range stays as it was moved, in the time that the counters stand for.
+//! The next flush that brings a key of the range puts a run on top of a sentinel and then takes it
+//! down: that is the present memtable's if the range is written to often, and later the more seldom
+//! it is. Never is more than [`REACH_MAX`] foreseen: what is hot now may be cold then.
+//! *p* is the part of the way down that will be paid within that time. The *way down* writes the
+//! bytes once into every level, with the rest of the tables that they meet in the first, and with
+//! as much more as each deeper level is larger than the one above.
+//!
+//! A way down of one level saves one run of those beyond one, stays until as much has been written
+//! to the range as the upper runs have of it, and has no way down left to pay.
+//!
+//! Not here: what is counted (`heat`), how a sentinel is built and claims its range (`execute`),
+//! which tables go down (`policy`, `pick_hot`).
+//!
+//! Invariants: (1) what lies in one run is never moved; (2) nothing is moved up of which a job has
+//! a table, or over which one writes (H26); (3) nothing is moved while writers are held back, or
+//! space or memory is short, nor faster than [`MOVED_SHARE`] allows; (4) sentinels have at most
+//! [`SENTINEL_SHARE`] of the tree.
+//!
+//! Source: BiLSM §3.1; we differ as said above. Down: read-triggered compaction as RocksDB and
+//! Pebble have it, decided by what reads opened.
+
+use std::cmp::Reverse;
+use std::ops::Bound;
+
+use crate::base::ids::Level;
+use crate::base::key;
+use crate::base::key_scale::KeyScale;
+use crate::base::table_meta::TableMeta;
+use crate::compaction::policy::Policy;
+use crate::compaction::task::{RunSlice, Task};
+use crate::heat::shape::{BucketHeat, HeatShape, SAMPLE};
+use crate::options::sentinels::{CostModel, HotRanges, SentinelOptions};
+use crate::version::shape::{RunShape, Shape};
+
+/// How much farther than the time that the counters stand for anything is foreseen: BiLSM takes the
+/// load for similar "within several adjacent time windows".
+const REACH_MAX: f64 = 4.0;
+
+/// Fewer reads of a bucket tell nothing: those of 4 samples.
+const READS_MIN: u64 = 4 * SAMPLE;
+
+/// Sentinels have at most this part of the tree: a little more than the tenth that is above the
+/// last level anyway, and than what is hot in BiLSM's experiment.
+const SENTINEL_SHARE: u64 = 8;
+
+/// At most this part of the tree is written to move hot ranges in the time that the counters stand
+/// for.
+const MOVED_SHARE: u64 = 8;
+
+/// The hottest ranges for which a task down is looked for.
+const TRIED_MAX: usize = 8;
+
+/// What a decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation<'a> {
+    /// The tree.
+    pub(crate) shape: &'a Shape,
+    /// Where it is read and written.
+    pub(crate) heat: &'a HeatShape,
+    /// Bytes that may be written before the active memtable is frozen.
+    pub(crate) memtable_left: u64,
+    /// Bytes of the sentinels that there are.
+    pub(crate) sentinel_bytes: u64,
+    /// Writers are slowed or wait, or compactions are due.
+    pub(crate) is_pressed: bool,
+    /// The device has no room for more than what must be done.
+    pub(crate) is_short_of_space: bool,
+    /// Memory is above its budget.
+    pub(crate) is_short_of_memory: bool,
+}
+
+/// Why a range is moved, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Why {
+    /// Blocks that reads will save.
+    pub(crate) benefit: f64,
+    /// Blocks that are written for it.
+    pub(crate) cost: f64,
+    /// What the cost was multiplied with.
+    pub(crate) theta: f32,
+    /// Runs that have tables over the range.
+    pub(crate) runs: usize,
+    /// Bytes of the range in all of them, an estimate.
+    pub(crate) bytes: u64,
+}
+
+/// A range that becomes a sentinel.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hot {
+    /// Its first key.
+    pub(crate) from: Vec<u8>,
+    /// The first key behind it; `None`: there is none.
+    pub(crate) to: Option<Vec<u8>>,
+    pub(crate) why: Why,
+}
+
+/// A hot range, and the task by which its uppermost runs go down.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Down {
+    /// The first key of the range: its reads before are settled by the task.
+    pub(crate) from: Vec<u8>,
+    /// The merge, or a move where nothing lies below yet.
+    pub(crate) task: Task,
+    pub(crate) why: Why,
+}
+
+/// What to do about hot ranges.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Way {
+    /// Build a sentinel.
+    Up(Hot),
+    /// Merge down by a level.
+    Down(Down),
+}
+
+/// What is most worth moving now, if anything is.
+pub(crate) fn decide(
+    situation: &Situation<'_>,
+    policy: &dyn Policy,
+    options: &SentinelOptions,
+) -> Option<Way> {
+    let goes = |way| options.ways == way || options.ways == HotRanges::Cheaper;
+    let up = goes(HotRanges::Up).then(|| pick(situation, options)).flatten();
+    let down = goes(HotRanges::Down).then(|| pick_down(situation, policy, options)).flatten();
+    match (up, down) {
+        (Some(up), Some(down)) if down.why.gain() >= up.why.gain() => Some(Way::Down(down)),
+        (Some(up), _) => Some(Way::Up(up)),
+        (None, down) => down.map(Way::Down),
+    }
+}
+
+/// The range that is most worth a sentinel, if one is worth it.
+pub(crate) fn pick(situation: &Situation<'_>, options: &SentinelOptions) -> Option<Hot> {
+    let limit = tree_bytes(situation.shape) / SENTINEL_SHARE;
+    let hot = read_buckets(situation, options).filter_map(|bucket| {
+        let range = Measured::of(situation.shape, bucket);
+        let fits = situation.sentinel_bytes.saturating_add(range.bytes() as u64) <= limit;
+        if range.runs.len() < 2 || !fits || range.is_held(situation.shape) {
+            return None;
+        }
+        let why = range.why_up(situation, options);
+        why.is_worth_it().then(|| Hot { from: bucket.from.clone(), to: bucket.to.clone(), why })
+    });
+    best(hot, |hot| &hot.why)
+}
+
+/// The task down that is most worth it, if one is.
+pub(crate) fn pick_down(
+    situation: &Situation<'_>,
+    policy: &dyn Policy,
+    options: &SentinelOptions,
+) -> Option<Down> {
+    let shape = situation.shape;
+    let mut hottest: Vec<&BucketHeat> = read_buckets(situation, options).collect();
+    hottest.sort_by_key(|bucket| Reverse((bucket.opened_beyond, bucket.scans)));
+    let measured = hottest.into_iter().map(|bucket| Measured::of(shape, bucket));
+    let down = measured.filter(|range| range.runs.len() > 1).take(TRIED_MAX).filter_map(|range| {
+        let (lower, upper) = bounds_of(range.heat);
+        let task = policy.pick_hot(shape, lower, upper)?;
+        let why = range.why_down(situation, options, &task);
+        why.is_worth_it().then(|| Down { from: range.heat.from.clone(), task, why })
+    });
+    best(down, |down| &down.why)
+}
+
+/// Rule: the most blocks saved for each that is written; of equals the first.
+fn best<T>(candidates: impl Iterator<Item = T>, why: impl Fn(&T) -> &Why) -> Option<T> {
+    candidates.reduce(|best, next| if why(&next).gain() > why(&best).gain() { next } else { best })
+}
+
+impl Why {
+    fn is_worth_it(&self) -> bool {
+        self.benefit > f64::from(self.theta) * self.cost
+    }
+
+    fn gain(&self) -> f64 {
+        self.benefit / self.cost
+    }
+}
+
+/// Rule: buckets that were read often enough to tell, if anything may be moved at all.
+fn read_buckets<'a>(
+    situation: &Situation<'a>,
+    options: &SentinelOptions,
+) -> impl Iterator<Item = &'a BucketHeat> + use<'a> {
+    let Situation { shape, heat, is_pressed, is_short_of_space, is_short_of_memory, .. } =
+        *situation;
+    let is_moving_fast = heat.moved_bytes > tree_bytes(shape) / MOVED_SHARE;
+    let may_move = !is_pressed && !is_short_of_space && !is_short_of_memory && !is_moving_fast;
+    let cost = options.cost;
+    let buckets = if may_move { &*heat.buckets } else { &[] };
+    buckets.iter().filter(move |bucket| match cost {
+        CostModel::Paper => bucket.scans >= READS_MIN,
+        CostModel::Corrected => bucket.scans + bucket.gets >= READS_MIN && bucket.opened_beyond > 0,
+    })
+}
+
+/// Bytes of all tables.
+fn tree_bytes(shape: &Shape) -> u64 {
+    Level::all().map(|level| shape.levels[level].bytes()).sum()
+}
+
+/// Bytes of some neighbouring tables of a run.
+fn bytes_of(shape: &Shape, slice: &RunSlice) -> u64 {
+    let mut runs = shape.levels[slice.run.level].runs();
+    let run = runs.find(|(part, run)| (*part, run.epoch) == (slice.run.part, slice.run.epoch));
+    let tables = run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| table));
+    let from_first = tables.skip_while(|table| slice.uids.first() != Some(&table.uid));
+    from_first.take(slice.uids.len()).map(|table| table.bytes).sum()
+}
+
+fn bounds_of(bucket: &BucketHeat) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    let upper = bucket.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(&bucket.from), upper)
+}
+
+/// What a run has of a range.
+struct RunPart<'a> {
+    level: Level,
+    tables: Vec<&'a TableMeta>,
+    /// Estimates of the bytes of the range, and of what else the same tables have.
+    inside: f64,
+    outside: f64,
+}
+
+impl<'a> RunPart<'a> {
+    fn of(level: Level, run: &'a RunShape, bucket: &BucketHeat) -> Option<Self> {
+        let (lower, upper) = bounds_of(bucket);
+        let span = run.tables.overlapping(lower, upper);
+        let tables: Vec<&TableMeta> = run.tables.range(span).map(|(table, ())| &**table).collect();
+        let inside =
+            tables.iter().map(|table| table.bytes as f64 * part_inside(table, bucket)).sum();
+        let all: f64 = tables.iter().map(|table| table.bytes as f64).sum();
+        (!tables.is_empty()).then_some(Self { level, tables, inside, outside: all - inside })
+    }
+}
+
+/// The part of a table's keys that a bucket has, an estimate.
+fn part_inside(table: &TableMeta, bucket: &BucketHeat) -> f64 {
+    let scale = KeyScale::new(&table.smallest, &table.largest);
+    let below = |key: &[u8]| scale.part_below(key);
+    let end = bucket.to.as_deref().map_or(1.0, below);
+    (end - below(&bucket.from)).max(0.0)
+}
+
+/// A range, measured in the tree.
+struct Measured<'a> {
+    heat: &'a BucketHeat,
+    /// The runs that have tables over it, newest first.
+    runs: Vec<RunPart<'a>>,
+}
+
+impl<'a> Measured<'a> {
+    fn of(shape: &'a Shape, heat: &'a BucketHeat) -> Self {
+        let runs = Level::all().flat_map(|level| {
+            let runs = shape.levels[level].runs();
+            runs.filter_map(move |(_, run)| RunPart::of(level, run, heat))
+        });
+        Self { heat, runs: runs.collect() }
+    }
+
+    fn bytes(&self) -> f64 {
+        self.runs.iter().map(|run| run.inside).sum()
+    }
+
+    /// Rule: H26. Whether a job has a table of the range, or may write over it.
+    fn is_held(&self, shape: &Shape) -> bool {
+        let mut tables = self.runs.iter().flat_map(|run| &run.tables);
+        let BucketHeat { from, to, .. } = self.heat;
+        let is_over = |smallest: &[u8], largest: &[u8]| {
+            key::compare(largest, from).is_ge()
+                && to.as_deref().is_none_or(|to| key::compare(smallest, to).is_lt())
+        };
+        tables.any(|table| shape.busy.contains(&table.uid))
+            || shape.jobs.iter().any(|job| is_over(&job.smallest, &job.largest))
+    }
+
+    /// Why the range would go up.
+    fn why_up(&self, situation: &Situation<'_>, options: &SentinelOptions) -> Why {
+        let block = f64::from(situation.shape.options.block_bytes.max(1));
+        let (benefit, bytes) = match options.cost {
+            CostModel::Paper => (self.published_benefit(situation, block), self.bytes()),
+            CostModel::Corrected => {
+                let stay = Stay::of_sentinel(situation, self.heat);
+                let benefit = self.heat.opened_beyond as f64 * stay.reach;
+                (benefit, self.bytes() + stay.ends * self.way_down(situation.shape))
+            }
+        };
+        self.why(options, benefit, bytes / block)
+    }
+
+    /// Formula (1) of BiLSM.
+    fn published_benefit(&self, situation: &Situation<'_>, block: f64) -> f64 {
+        let Situation { shape, heat, memtable_left, .. } = *situation;
+        let levels = Level::all().filter(|&level| !shape.levels[level].is_empty()).count();
+        let saved = self.heat.scans as f64 * levels.saturating_sub(1) as f64;
+        let written: u64 = heat.buckets.iter().map(|bucket| bucket.written_bytes).sum();
+        saved / (written as f64 / block).max(1.0) * (memtable_left as f64 / block)
+    }
+
+    /// Why its uppermost runs would go down by `task`.
+    fn why_down(&self, situation: &Situation<'_>, options: &SentinelOptions, task: &Task) -> Why {
+        let shape = situation.shape;
+        let block = f64::from(shape.options.block_bytes.max(1));
+        let bytes = match task {
+            Task::Merge(merge) => merge.inputs.iter().map(|slice| bytes_of(shape, slice)).sum(),
+            Task::Move(_) | Task::Rotate(_) => 0,
+        };
+        let of_one = 1.0 / (self.runs.len() - 1) as f64;
+        let benefit = match options.cost {
+            CostModel::Paper => self.published_benefit(situation, block),
+            CostModel::Corrected => {
+                let upper = self.runs.first().map_or(0.0, |run| run.inside);
+                self.heat.opened_beyond as f64 * Stay::until_written(self.heat, upper).reach
+            }
+        };
+        self.why(options, benefit * of_one, bytes as f64 / block)
+    }
+
+    /// Bytes that are written until what was moved up is in the last level again, at most.
+    fn way_down(&self, shape: &Shape) -> f64 {
+        let ratio = f64::from(shape.options.compaction.level_sizes().level_ratio);
+        let (bytes, mut above) = (self.bytes(), None::<u64>);
+        let mut written = 0.0;
+        for level in Level::ONE.to_last().filter(|&level| !shape.levels[level].is_empty()) {
+            let level_bytes = shape.levels[level].bytes();
+            let meets = match above.replace(level_bytes) {
+                None => {
+                    let parts = self.runs.iter().filter(|run| run.level == level);
+                    parts.map(|run| run.outside).sum()
+                }
+                Some(above) => bytes * (level_bytes as f64 / above.max(1) as f64).min(ratio),
+            };
+            written += bytes + meets;
+        }
+        written
+    }
+
+    fn why(&self, options: &SentinelOptions, benefit: f64, cost: f64) -> Why {
+        let (theta, runs) = (options.theta, self.runs.len());
+        // One block at least: the edit.
+        Why { benefit, cost: cost.max(1.0), theta, runs, bytes: self.bytes() as u64 }
+    }
+}
+
+/// How long a range stays as it was moved.
+struct Stay {
+    /// In the time that the counters stand for, at most [`REACH_MAX`].
+    reach: f64,
+    /// The part of its end that lies within [`REACH_MAX`].
+    ends: f64,
+}
+
+impl Stay {
+    /// For so many bytes, of which `written` are written in the time of the counters.
+    fn for_bytes(bytes: f64, written: f64) -> Self {
+        if written <= 0.0 {
+            return Self { reach: REACH_MAX, ends: 0.0 };
+        }
+        let stay = bytes / written;
+        Self { reach: stay.min(REACH_MAX), ends: (REACH_MAX / stay).min(1.0) }
+    }
+
+    /// Of a sentinel: until a flush brings a key of its range.
+    fn of_sentinel(situation: &Situation<'_>, range: &BucketHeat) -> Self {
+        let sum = |figure: fn(&BucketHeat) -> u64| -> f64 {
+            situation.heat.buckets.iter().map(|bucket| figure(bucket) as f64).sum()
+        };
+        let (writes, bytes) = (sum(|bucket| bucket.writes), sum(|bucket| bucket.written_bytes));
+        // Bytes of the keyspace's writes until one is of this range, which may have one sample of
+        // them where none was counted.
+        let until_first = bytes / (range.writes.max(SAMPLE) as f64).min(writes.max(1.0));
+        Self::for_bytes(until_first.max(situation.memtable_left as f64), bytes)
+    }
+
+    /// Of a range of a level: until as many bytes are written to it.
+    fn until_written(range: &BucketHeat, bytes: f64) -> Self {
+        Self::for_bytes(bytes, range.written_bytes as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests;
