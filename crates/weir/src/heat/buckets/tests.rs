@@ -138,5 +138,9 @@ fn buckets_are_cut_anew_when_they_no_longer_fit() {
     let one = [(number(7), number(7), 1000u64)];
     let cut = Buckets::cut(how, &spans(&one));
     assert!(cut.len() <= 2 && !cut.are_uneven(&spans(&one)));
+    // Nine of ten entries are of one key: uneven whatever is cut.
+    let most = [(number(0), number(6), 100), (number(7), number(7), 900u64)];
+    let cut = Buckets::cut(BucketRanges::Quantile(50), &spans(&most));
+    assert!(cut.len() > 5 && !cut.are_uneven(&spans(&most)));
     assert!(!Buckets::cut(BucketRanges::Equal(20), &spans(&tables)).are_uneven(&spans(&grown)));
 }

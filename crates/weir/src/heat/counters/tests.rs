@@ -101,6 +101,9 @@ fn a_new_cut_carries_counts_over() {
         cut.buckets.iter().filter(inside).map(|b| b.writes).sum::<u64>()
     };
     assert_eq!((written(0, 90), written(210, 9999)), (0, 0), "{cut:?}");
+    // Four new buckets share the middle of what was one.
+    let largest = cut.buckets.iter().map(|b| b.writes).max();
+    assert!(largest < Some(40 * SAMPLE), "{cut:?}");
 }
 
 /// Goal: about one call in `SAMPLE` is counted, in every pattern of calls, and always the same ones

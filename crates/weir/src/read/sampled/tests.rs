@@ -116,6 +116,24 @@ fn scans_count_where_they_were() {
     let counted = buckets(&heat);
     assert_about("scans of nothing", counted[9].scans, 3000);
     assert_eq!((counted[9].scanned, counted[9].opened_beyond), (0, 0));
+    let heat = heat_of(&db);
+    let mut cursor = db.cursor();
+    // Before the first key nothing is opened.
+    (0..3000).for_each(|_| cursor.seek_for_prev(b""));
+    drop(cursor);
+    let counted = buckets(&heat);
+    assert_about("scans of nothing", counted[0].scans, 3000);
+    assert_eq!((counted[0].opened_beyond, counted[1].scans), (0, 0));
+    // Backwards to the first key.
+    for _ in 0..3000 {
+        let mut cursor = db.cursor();
+        cursor.seek_for_prev(key(5));
+        (0..6).for_each(|_| cursor.prev());
+        assert!(!cursor.valid());
+    }
+    let counted = buckets(&heat);
+    assert_about("scans to the first key", counted[0].scans, 6000);
+    assert_eq!(counted[1].scans, 0);
 }
 
 /// Goal: puts and deletes count with their bytes, one by one and in batches of several keyspaces.
