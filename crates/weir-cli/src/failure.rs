@@ -23,7 +23,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
   3  the store is damaged, data was lost, or an answer is not what it must be";
 
 /// The engine's options that the command line sets.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 15] = [
     ("write_buffer_bytes", "--write-buffer"),
     ("write_buffer_entries", "--write-buffer-entries"),
     ("immutables_max", "--immutables"),
@@ -33,6 +33,9 @@ const OPTIONS: [(&str, &str); 12] = [
     ("base_level_bytes", "--base-level-bytes"),
     ("l0_trigger", "--l0-trigger"),
     ("runs_per_level", "--runs-per-level"),
+    ("theta", "--theta"),
+    ("number of buckets", "--buckets"),
+    ("the window of sentinels", "--heat-window"),
     ("idle_compaction", "--idle-compaction"),
     ("block_cache_bytes", "--cache"),
     ("memory_budget", "the memory of --cache and --write-buffer"),

@@ -9,7 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir::{
     BufferDescription, CompactionBuffer, CompactionPolicy, Db, Description, ErrorKind,
-    KeyspaceDescription, Options, RunDescription, TableDescription, TrimOptions,
+    KeyspaceDescription, Options, RunDescription, SentinelOptions, Sentinels, TableDescription,
+    TrimOptions,
 };
 
 /// Options of `weir inspect`.
@@ -106,6 +107,35 @@ fn trim(options: &Options) -> Option<TrimOptions> {
     }
 }
 
+/// Options of sentinels, where they are on.
+fn sentinels(options: &Options) -> Option<SentinelOptions> {
+    match options.sentinels {
+        Sentinels::On(sentinels) => Some(sentinels),
+        _ => None,
+    }
+}
+
+/// Sentinels, for programs.
+fn sentinels_json(sentinels: SentinelOptions) -> Value {
+    json!({
+        "theta": sentinels.theta,
+        "cost": sentinels.cost.name(),
+        "buckets": sentinels.buckets.to_string(),
+        "window_seconds": sentinels.window.as_secs_f64(),
+        "ways": sentinels.ways.name(),
+    })
+}
+
+/// Sentinels, for people; nothing where they are off.
+fn sentinel_options(options: &Options) -> String {
+    sentinels(options).map_or(
+        String::new(),
+        |SentinelOptions { theta, cost, buckets, window, ways, .. }| {
+            format!(", sentinels {ways} above {theta} ({cost}, {buckets}, {window:?})")
+        },
+    )
+}
+
 /// A compaction buffer, for people.
 fn buffer_options(buffer: CompactionBuffer) -> String {
     match buffer {
@@ -135,7 +165,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     writeln!(out, "\nkeyspace {} (number {})", Quoted(keyspace.name.as_bytes()), keyspace.id)?;
     writeln!(
         out,
-        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}{}",
+        "  {}, write buffer {}, tables of {}, {}filters {}, warm-up {}, compaction buffer {}{}{}",
         o.compaction,
         Bytes(o.write_buffer_bytes),
         Bytes(o.table_bytes),
@@ -143,6 +173,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
         o.filters,
         o.warm_up,
         buffer_options(o.compaction_buffer),
+        sentinel_options(o),
         o.idle_compaction.map_or(String::new(), |rest| format!(", merged down after {rest:?}"))
     )?;
     writeln!(
@@ -323,6 +354,7 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "compaction_buffer": k.options.compaction_buffer.name(),
             "trim_threshold": trim(&k.options).map(|trim| trim.threshold),
             "trim_interval_seconds": trim(&k.options).map(|trim| trim.interval.as_secs_f64()),
+            "sentinels": sentinels(&k.options).map(sentinels_json),
             "idle_compaction_seconds": k.options.idle_compaction.map(|rest| rest.as_secs_f64()),
             "flushed_sequence": k.flushed_sequence,
             "log_start_segment": k.log_start_segment,

@@ -10,7 +10,10 @@ use clap::Args;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
-use weir::{CompactionBuffer, CompactionPolicy, Filters, Options, WarmUp};
+use weir::{
+    BucketRanges, CompactionBuffer, CompactionPolicy, CostModel, Filters, HotRanges, Options,
+    Sentinels, WarmUp,
+};
 
 /// The shape of the tree.
 #[derive(Args, Clone, Debug, Default)]
@@ -51,6 +54,24 @@ pub(crate) struct TreeArgs {
     /// Seconds between two looks at kept tables, where they are trimmed
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     trim_interval: Option<Duration>,
+    /// Whether ranges that are read much from several runs are moved: off or on
+    #[arg(long, value_name = "NAME", value_parser = parse::<Sentinels>)]
+    sentinels: Option<Sentinels>,
+    /// How many times more blocks reads must save than are written to move a range
+    #[arg(long, value_name = "FACTOR")]
+    theta: Option<f32>,
+    /// How both are estimated: paper or corrected
+    #[arg(long, value_name = "NAME", value_parser = parse::<CostModel>)]
+    cost_model: Option<CostModel>,
+    /// Ranges that are told apart: quantile:N (of the keys) or equal:N (of the key space)
+    #[arg(long, value_name = "RANGES", value_parser = parse::<BucketRanges>)]
+    buckets: Option<BucketRanges>,
+    /// Seconds after which reads and writes count half
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    heat_window: Option<Duration>,
+    /// Where hot ranges are moved: up, down or cheaper
+    #[arg(long, value_name = "NAME", value_parser = parse::<HotRanges>)]
+    hot_ranges: Option<HotRanges>,
     /// Seconds without a write after which all levels are merged down into the last one, where
     /// levels have sizes; 0: never
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -125,6 +146,12 @@ impl TreeArgs {
             flag("--compaction-buffer", self.compaction_buffer),
             flag("--trim-threshold", self.trim_threshold),
             flag("--trim-interval", self.trim_interval.map(|interval| interval.as_secs_f64())),
+            flag("--sentinels", self.sentinels),
+            flag("--theta", self.theta),
+            flag("--cost-model", self.cost_model),
+            flag("--buckets", self.buckets),
+            flag("--heat-window", self.heat_window.map(|window| window.as_secs_f64())),
+            flag("--hot-ranges", self.hot_ranges),
             flag("--idle-compaction", self.idle_compaction.map(|rest| rest.as_secs_f64())),
             flag("--write-buffer-entries", self.write_buffer_entries),
         ];
@@ -190,12 +217,40 @@ impl TreeArgs {
             trim.threshold = self.trim_threshold.unwrap_or(trim.threshold);
             trim.interval = self.trim_interval.unwrap_or(trim.interval);
         }
+        self.apply_sentinels(options)?;
         if let Some(rest) = self.idle_compaction {
             options.idle_compaction = (!rest.is_zero()).then_some(rest);
         }
         if self.write_buffer_entries.is_some() {
             options.debug.write_buffer_entries = self.write_buffer_entries;
         }
+        Ok(())
+    }
+}
+
+impl TreeArgs {
+    /// Sets what was given of sentinels.
+    fn apply_sentinels(&self, options: &mut Options) -> Result<()> {
+        if let Some(sentinels) = self.sentinels {
+            let same = sentinels.name() == options.sentinels.name();
+            options.sentinels = if same { options.sentinels } else { sentinels };
+        }
+        let Self { theta, cost_model, buckets, heat_window, hot_ranges, .. } = *self;
+        let Sentinels::On(sentinels) = &mut options.sentinels else {
+            let given = theta.is_some() || cost_model.is_some() || buckets.is_some();
+            if given || heat_window.is_some() || hot_ranges.is_some() {
+                return Err(Failure::usage(format_args!(
+                    "--theta, --cost-model, --buckets, --heat-window and --hot-ranges are options \
+                     of sentinels, which are off; turn them on with --sentinels on"
+                )));
+            }
+            return Ok(());
+        };
+        sentinels.theta = theta.unwrap_or(sentinels.theta);
+        sentinels.cost = cost_model.unwrap_or(sentinels.cost);
+        sentinels.buckets = buckets.unwrap_or(sentinels.buckets);
+        sentinels.window = heat_window.unwrap_or(sentinels.window);
+        sentinels.ways = hot_ranges.unwrap_or(sentinels.ways);
         Ok(())
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use weir::sim::Prng;
 use weir::{
-    CompactionBuffer, CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions,
-    Filters, LeveledOptions, Options, RunsOptions, TrimOptions, WarmUp,
+    BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DbOptions,
+    DebugDbOptions, DebugOptions, Filters, HotRanges, LeveledOptions, Options, RunsOptions,
+    SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 
 /// Options of a store and of its default keyspace.
@@ -56,7 +57,18 @@ pub fn keyspace(number: u32) -> Options {
     let options = options.compaction_buffer(buffer);
     let rest = one(rng, &[None, None, Some(1_000), Some(100_000), Some(3_000_000)]);
     let rest = rest.filter(|_| options.compaction.level_ratio().is_some());
-    options.idle_compaction(rest.map(Duration::from_micros))
+    options.idle_compaction(rest.map(Duration::from_micros)).sentinels(sentinels(rng))
+}
+
+/// Windows end within an operation, or outlive an episode. No way needs a policy.
+fn sentinels(rng: &mut Prng) -> Sentinels {
+    let on = SentinelOptions::default()
+        .theta(one(rng, &[0.0, 0.1, 1.0]))
+        .cost(one(rng, &CostModel::ALL))
+        .buckets(one(rng, &[BucketRanges::Quantile(8), BucketRanges::Equal(8)]))
+        .window(Duration::from_micros(one(rng, &[10_000, 1_000_000, 100_000_000])))
+        .ways(one(rng, &[HotRanges::Up, HotRanges::Cheaper]));
+    one(rng, &[Sentinels::Off, on.into()])
 }
 
 /// Caches are so small here that all but a threshold of 0 trims whatever it may; intervals end

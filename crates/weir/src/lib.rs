@@ -132,8 +132,9 @@ pub use db::snapshot::Snapshot;
 pub use db::{Builder, Db};
 pub use options::defaults;
 pub use options::{
-    CompactionBuffer, CompactionPolicy, Compression, DbOptions, DebugDbOptions, DebugOptions,
-    Durability, Filters, LeveledOptions, Options, PartsOptions, RunsOptions, TrimOptions, WarmUp,
+    BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DbOptions,
+    DebugDbOptions, DebugOptions, Durability, Filters, HotRanges, LeveledOptions, Options,
+    PartsOptions, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 pub use storage::io::{IoByCause, IoMetrics};
 

@@ -63,12 +63,12 @@ macro_rules! names {
 pub(crate) mod buffer;
 pub(crate) mod compaction;
 pub mod defaults;
-#[cfg_attr(not(test), expect(dead_code, reason = "no option has these values yet"))]
 pub(crate) mod sentinels;
 
 pub use buffer::{CompactionBuffer, TrimOptions};
 pub use compaction::{CompactionPolicy, LeveledOptions, PartsOptions, RunsOptions};
 use defaults::*;
+pub use sentinels::{BucketRanges, CostModel, HotRanges, SentinelOptions, Sentinels};
 
 /// How much a write must survive before it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,6 +319,9 @@ pub struct Options {
     /// Whether runs keep the tables that were merged into them for the blocks that are cached.
     /// Default: [`CompactionBuffer::Off`].
     pub compaction_buffer: CompactionBuffer,
+    /// Whether reads and writes are counted by range, and ranges that are read much from several
+    /// runs are moved so that they lie in fewer. Default: [`Sentinels::Off`].
+    pub sentinels: Sentinels,
     /// After so long without a write to the keyspace, its levels are merged down until all of it is
     /// in the last one, so that scans read one run (dLSM §VI); `None`: only what compaction asks
     /// for is merged. Stops when writes come, after the compactions that run; nothing waits for it,
@@ -359,6 +362,7 @@ impl Default for Options {
             compression: vec![Compression::None],
             warm_up: WarmUp::default(),
             compaction_buffer: CompactionBuffer::Off,
+            sentinels: Sentinels::Off,
             idle_compaction: None,
             debug: DebugOptions::default(),
         }
@@ -382,6 +386,7 @@ impl Options {
         compression: impl Into<Vec<Compression>>,
         warm_up: WarmUp,
         compaction_buffer: impl Into<CompactionBuffer>,
+        sentinels: impl Into<Sentinels>,
         idle_compaction: impl Into<Option<Duration>>,
         debug: DebugOptions,
     }
@@ -422,6 +427,9 @@ impl Options {
         if let CompactionBuffer::Trimmed(trim) = &mut self.compaction_buffer {
             trim.interval = in_whole_micros(trim.interval);
         }
+        if let Sentinels::On(sentinels) = &mut self.sentinels {
+            sentinels.window = in_whole_micros(sentinels.window);
+        }
         self.idle_compaction = self.idle_compaction.map(in_whole_micros);
         Ok(self)
     }
@@ -440,6 +448,7 @@ impl Options {
         in_range("table_bytes", self.table_bytes, &TABLE_BYTES_RANGE)?;
         self.compaction.validate()?;
         self.compaction_buffer.validate(self.compaction)?;
+        self.sentinels.validate(self.compaction)?;
         if let Some(rest) = self.idle_compaction {
             if self.compaction.sizes_if_any().is_none() {
                 return Err(Error::invalid(format!(

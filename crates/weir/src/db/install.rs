@@ -12,6 +12,7 @@ use crate::base::ids::KeyspaceId;
 use crate::base::memory::Category;
 use crate::base::table_meta::TableMeta;
 use crate::db::engine::{Engine, memtable_bytes_max};
+use crate::db::heat::heat_for;
 use crate::state::tree::{Flushable, Tree};
 use crate::version::edit::VersionEdit;
 use crate::version::set::{ApplyError, Installed};
@@ -84,6 +85,9 @@ impl Engine {
                 let Some(state) = newest.keyspaces.get(tree.id) else { return current.clone() };
                 let next = current.clone().with_version(Arc::clone(&state.version));
                 let next = next.with_options(self.effective(&state.options));
+                let accountant = &self.shared.accountant;
+                let heat = heat_for(accountant, &next.options, &next.version, next.heat.as_ref());
+                let next = next.with_heat(heat);
                 match flushed {
                     Some((of, flushable, generation)) if Arc::ptr_eq(of, &tree) => {
                         next.without_memtable(flushable, generation)

@@ -13,6 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::KeyspaceId;
 use crate::base::limits;
 use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer};
+use crate::db::heat::heat_for;
 use crate::options::Options;
 use crate::state::tree::{Flushable, SuperVersion, Tree};
 use crate::version::edit::{Flushed, VersionEdit};
@@ -137,7 +138,9 @@ impl Engine {
         let options = self.effective(&state.options);
         let active =
             Flushable::new(options.write_buffer_bytes, position, &self.shared.memtable_memory);
+        let heat = heat_for(&self.shared.accountant, &options, &state.version, None);
         let first = SuperVersion::new(active, Arc::clone(&state.version), options);
+        let first = first.with_heat(heat);
         let tree = Arc::new(Tree::new(id, name.to_owned(), first));
         let other = self.trees.lock().insert(id, Arc::clone(&tree));
         assert!(other.is_none(), "two keyspaces with number {id}");

@@ -19,6 +19,7 @@ mod default;
 pub(crate) mod engine;
 mod estimates;
 pub(crate) mod flushes;
+mod heat;
 #[cfg(all(test, feature = "sim"))]
 mod hostile_tests;
 pub(crate) mod inspect;

@@ -28,6 +28,7 @@ use crate::cache::BlockCache;
 use crate::compaction::execute::{self, JobContext};
 use crate::db::closing::Handle;
 use crate::db::engine::{DEFAULT_KEYSPACE, Engine, Writer, effective_options, memtable_bytes_max};
+use crate::db::heat::heat_for;
 use crate::db::job_table::Jobs;
 use crate::db::keyspace::Keyspace;
 use crate::db::log_pins::LogPins;
@@ -205,7 +206,9 @@ impl Opening {
             let options = effective_options(&self.options, &state.options);
             let active =
                 Flushable::new(options.write_buffer_bytes, state.log_start, &self.memtable_memory);
+            let heat = heat_for(&self.accountant, &options, &state.version, None);
             let first = SuperVersion::new(active, Arc::clone(&state.version), options);
+            let first = first.with_heat(heat);
             Arc::new(Tree::new(state.id, state.name.to_string(), first))
         };
         root.keyspaces.iter().map(|state| (state.id, tree(state))).collect()

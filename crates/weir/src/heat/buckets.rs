@@ -120,6 +120,11 @@ impl Buckets {
         (from.map_or(&[], |from| from), self.bounds.get(bucket).map(|to| &**to))
     }
 
+    /// How it was cut.
+    pub(crate) fn how(&self) -> BucketRanges {
+        self.how
+    }
+
     /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let keys: usize =

@@ -188,6 +188,11 @@ impl RangeHeat {
         }
     }
 
+    /// Whether its buckets are cut in this way, and counted in such windows.
+    pub(crate) fn is_cut_by(&self, how: BucketRanges, window: Duration) -> bool {
+        self.buckets.how() == how && u128::from(self.window) == window.as_nanos()
+    }
+
     /// The buckets.
     pub(crate) fn buckets(&self) -> &Buckets {
         &self.buckets

@@ -5,7 +5,87 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::defaults::*;
+use super::{CompactionPolicy, in_range};
 use crate::base::error::{Error, Result};
+
+/// Whether hot ranges are moved, so that reads of them open fewer runs (BiLSM).
+///
+/// Costs what is written to move them, as far as reads are expected to save more; some nanoseconds
+/// a get, seek and write to count them by range; and memory: [`SentinelOptions::buckets`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Sentinels {
+    /// Nothing is counted or moved.
+    #[default]
+    Off,
+    /// Hot ranges are moved.
+    On(SentinelOptions),
+}
+
+impl From<SentinelOptions> for Sentinels {
+    fn from(options: SentinelOptions) -> Self {
+        Self::On(options)
+    }
+}
+
+impl Sentinels {
+    /// All of them, with default options.
+    pub const ALL: [Self; 2] = [Self::Off, Self::On(SentinelOptions::DEFAULT)];
+
+    /// `On` with default options.
+    #[must_use]
+    pub const fn on() -> Self {
+        Self::On(SentinelOptions::DEFAULT)
+    }
+
+    /// The name that people write: `off` or `on`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On(_) => "on",
+        }
+    }
+
+    pub(super) fn validate(self, policy: CompactionPolicy) -> Result<()> {
+        let Self::On(options) = self else { return Ok(()) };
+        in_range("theta", options.theta, &THETA_RANGE)?;
+        in_range("number of buckets", options.buckets.count(), &BUCKETS_RANGE)?;
+        if !HEAT_WINDOW_RANGE.contains(&options.window) {
+            return Err(Error::invalid(format!(
+                "the window of sentinels is {:?}; choose one from {:?} to {:?}",
+                options.window,
+                HEAT_WINDOW_RANGE.start(),
+                HEAT_WINDOW_RANGE.end()
+            )));
+        }
+        if options.ways == HotRanges::Down && !matches!(policy, CompactionPolicy::Leveled(_)) {
+            return Err(Error::invalid(format!(
+                "hot ranges are to go down, which needs levels of one run, and {policy} has \
+                 others; choose the policy leveled, or the way up or cheaper"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Sentinels {
+    type Err = Error;
+
+    /// The variant with a [`name`](Sentinels::name), with default options.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|sentinels| sentinels.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("sentinels cannot be {name:?}; choose one of {names}"))
+        })
+    }
+}
 
 /// How the key space is divided into the ranges whose reads and writes are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +97,33 @@ pub enum BucketRanges {
     /// bytes or digits behind what all keys begin with (BiLSM §4.1). Where keys are not spread
     /// evenly, some ranges have far more of them than others.
     Equal(u32),
+}
+
+impl fmt::Display for BucketRanges {
+    /// As people write them: `quantile:512`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantile(count) => write!(f, "quantile:{count}"),
+            Self::Equal(count) => write!(f, "equal:{count}"),
+        }
+    }
+}
+
+impl FromStr for BucketRanges {
+    type Err = Error;
+
+    /// `quantile:N` or `equal:N`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, count) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, count.parse()) {
+            ("quantile", Ok(count)) => Ok(Self::Quantile(count)),
+            ("equal", Ok(count)) => Ok(Self::Equal(count)),
+            _ => Err(Error::invalid(format!(
+                "{text:?} names no buckets; write quantile:N or equal:N, such as {}",
+                Self::Quantile(DEFAULT_BUCKETS)
+            ))),
+        }
+    }
 }
 
 impl BucketRanges {
@@ -96,4 +203,52 @@ impl SentinelOptions {
         window: DEFAULT_HEAT_WINDOW,
         ways: HotRanges::Cheaper,
     };
+
+    setters! {
+        theta: f32,
+        cost: CostModel,
+        buckets: BucketRanges,
+        window: Duration,
+        ways: HotRanges,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    /// Goal: what is out of range is refused with the range, what cannot work with what would, and
+    /// names are read as they are written.
+    #[test]
+    fn ranges_and_combinations_are_checked() {
+        let check = |sentinels: SentinelOptions, policy| {
+            Options::default().compaction(policy).sentinels(sentinels).validate()
+        };
+        let refused = |sentinels: SentinelOptions, word: &str| {
+            let error = check(sentinels, CompactionPolicy::leveled()).unwrap_err().to_string();
+            assert!(error.contains("choose") && error.contains(word), "{error}");
+        };
+        let default = SentinelOptions::default;
+        for policy in CompactionPolicy::ALL {
+            check(default(), policy).unwrap();
+            let down = check(default().ways(HotRanges::Down), policy);
+            assert_eq!(down.is_ok(), policy.name() == "leveled", "{policy}");
+        }
+        refused(default().theta(-1.0), "theta");
+        refused(default().theta(f32::NAN), "theta");
+        refused(default().buckets(BucketRanges::Quantile(1)), "number of buckets");
+        refused(default().buckets(BucketRanges::Equal(1 << 20)), "number of buckets");
+        refused(default().window(Duration::ZERO), "window of sentinels");
+        for sentinels in Sentinels::ALL {
+            assert_eq!(sentinels.name().parse::<Sentinels>().unwrap(), sentinels);
+        }
+        for buckets in [BucketRanges::Quantile(7), BucketRanges::Equal(500)] {
+            assert_eq!(buckets.to_string().parse::<BucketRanges>().unwrap(), buckets);
+        }
+        for text in ["quantile", "equal:x", "5", "quantile:-1"] {
+            assert!(text.parse::<BucketRanges>().unwrap_err().to_string().contains("quantile:512"));
+        }
+        assert!("yes".parse::<Sentinels>().unwrap_err().to_string().contains("off, on"));
+    }
 }

@@ -131,7 +131,6 @@ impl SuperVersion {
     }
 
     /// With reads and writes counted there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no option asks for heat yet"))]
     pub(crate) fn with_heat(self, heat: Option<Arc<RangeHeat>>) -> Self {
         Self { heat, ..self }
     }

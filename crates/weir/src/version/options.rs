@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=e45d60c98814
+// FORMAT: docs/format/edit.md sha=ed2c97a9e99f
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may
@@ -15,8 +15,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 use crate::options::compaction::LevelSizes;
 use crate::options::{
-    CompactionBuffer, CompactionPolicy, Compression, Filters, Options, RunsOptions, TrimOptions,
-    WarmUp,
+    BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, Filters, HotRanges,
+    Options, RunsOptions, SentinelOptions, Sentinels, TrimOptions, WarmUp,
 };
 
 const TAG_WRITE_BUFFER_BYTES: u64 = 1;
@@ -38,6 +38,15 @@ const TAG_COMPACTION_BUFFER: u64 = 6;
 const TAG_TRIM_THRESHOLD: u64 = 27;
 const TAG_TRIM_INTERVAL: u64 = 29;
 const TAG_IDLE_COMPACTION: u64 = 31;
+// Sentinels are ignorable: they say what is done from now on. What was moved is in the tree, and is
+// critical there if a reader must know of it.
+const TAG_SENTINELS: u64 = 33;
+const TAG_THETA: u64 = 35;
+const TAG_COST_MODEL: u64 = 37;
+const TAG_QUANTILE_BUCKETS: u64 = 39;
+const TAG_EQUAL_BUCKETS: u64 = 41;
+const TAG_HEAT_WINDOW: u64 = 43;
+const TAG_HOT_RANGES: u64 = 45;
 
 const RECORD: &str = "keyspace option";
 
@@ -110,6 +119,46 @@ pub(crate) fn encode_options(options: &Options, buf: &mut Vec<u8>) {
     if let Some(rest) = options.idle_compaction {
         put_number(buf, TAG_IDLE_COMPACTION, u64::try_from(rest.as_micros()).unwrap_or(u64::MAX));
     }
+    if let Sentinels::On(sentinels) = options.sentinels {
+        encode_sentinels(&sentinels, buf);
+    }
+}
+
+fn encode_sentinels(sentinels: &SentinelOptions, buf: &mut Vec<u8>) {
+    let SentinelOptions { theta, cost, buckets, window, ways } = *sentinels;
+    put_number(buf, TAG_SENTINELS, 1);
+    put_field(buf, TAG_THETA, &theta.to_le_bytes());
+    put_number(buf, TAG_COST_MODEL, cost_number(cost));
+    match buckets {
+        BucketRanges::Quantile(count) => put_number(buf, TAG_QUANTILE_BUCKETS, u64::from(count)),
+        BucketRanges::Equal(count) => put_number(buf, TAG_EQUAL_BUCKETS, u64::from(count)),
+    }
+    put_number(buf, TAG_HEAT_WINDOW, u64::try_from(window.as_micros()).unwrap_or(u64::MAX));
+    put_number(buf, TAG_HOT_RANGES, ways_number(ways));
+}
+
+fn cost_number(cost: CostModel) -> u64 {
+    match cost {
+        CostModel::Paper => 1,
+        CostModel::Corrected => 2,
+    }
+}
+
+fn ways_number(ways: HotRanges) -> u64 {
+    match ways {
+        HotRanges::Up => 1,
+        HotRanges::Down => 2,
+        HotRanges::Cheaper => 3,
+    }
+}
+
+/// An unknown model, and an unknown way, become the default.
+fn decode_cost(value: u64) -> CostModel {
+    CostModel::ALL.into_iter().find(|&cost| cost_number(cost) == value).unwrap_or_default()
+}
+
+fn decode_ways(value: u64) -> HotRanges {
+    HotRanges::ALL.into_iter().find(|&ways| ways_number(ways) == value).unwrap_or_default()
 }
 
 fn buffer_number(buffer: CompactionBuffer) -> u64 {
@@ -130,6 +179,7 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
     let mut options = Options::default();
     let (mut sizes, mut runs) = (LevelSizes::DEFAULT, RunsOptions::DEFAULT);
     let mut trim = TrimOptions::default();
+    let (mut has_sentinels, mut sentinels) = (false, SentinelOptions::default());
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let (tag, content) = next_field(&mut reader).ok_or_else(|| damaged("is cut off"))?;
@@ -172,12 +222,26 @@ pub(crate) fn decode_options(bytes: &[u8], file: &str, offset: u64) -> Result<Op
                 options.idle_compaction = Some(Duration::from_micros(wide()?));
             }
             TAG_TRIM_INTERVAL => trim.interval = Duration::from_micros(wide()?),
+            TAG_SENTINELS => has_sentinels = wide()? != 0,
+            TAG_THETA => {
+                let bits = <[u8; 4]>::try_from(content);
+                let bits = bits.map_err(|_| damaged("has a theta that is no number"))?;
+                sentinels.theta = f32::from_le_bytes(bits);
+            }
+            TAG_COST_MODEL => sentinels.cost = decode_cost(wide()?),
+            TAG_QUANTILE_BUCKETS => sentinels.buckets = BucketRanges::Quantile(small()?),
+            TAG_EQUAL_BUCKETS => sentinels.buckets = BucketRanges::Equal(small()?),
+            TAG_HEAT_WINDOW => sentinels.window = Duration::from_micros(wide()?),
+            TAG_HOT_RANGES => sentinels.ways = decode_ways(wide()?),
             _ => unknown(RECORD, tag)?,
         }
     }
     options.compaction = options.compaction.assembled(sizes, runs);
     if let CompactionBuffer::Trimmed(options) = &mut options.compaction_buffer {
         *options = trim;
+    }
+    if has_sentinels {
+        options.sentinels = sentinels.into();
     }
     options.check_ranges().map_err(|error| out_of_range(&error, file))?;
     Ok(options)

@@ -11,8 +11,8 @@ use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{put_field, put_number};
 use crate::log::LogPosition;
 use crate::options::{
-    CompactionBuffer, CompactionPolicy, Compression, DebugOptions, Filters, LeveledOptions,
-    Options, RunsOptions, TrimOptions, WarmUp,
+    BucketRanges, CompactionBuffer, CompactionPolicy, Compression, CostModel, DebugOptions,
+    Filters, HotRanges, LeveledOptions, Options, RunsOptions, SentinelOptions, TrimOptions, WarmUp,
 };
 use crate::version::buffer_list::ListCounts;
 use crate::version::edit::{AddedTable, Flushed, ListChange, ListRequests, Rotation, VersionEdit};
@@ -263,7 +263,11 @@ fn options_round_trip() {
     let buffers = buffers.map(|buffer| {
         options.clone().compaction(CompactionPolicy::gear()).compaction_buffer(buffer)
     });
-    for options in policies.into_iter().chain(buffers).chain([Options::default()]) {
+    let sentinels = SentinelOptions::default().theta(2.5).window(Duration::from_micros(1500));
+    let equal = sentinels.buckets(BucketRanges::Equal(500)).cost(CostModel::Paper);
+    let sentinels = [sentinels.ways(HotRanges::Up), equal].map(|s| Options::default().sentinels(s));
+    let all = policies.into_iter().chain(buffers).chain(sentinels).chain([Options::default()]);
+    for options in all {
         let mut bytes = Vec::new();
         encode_options(&options, &mut bytes);
         assert_eq!(decode_options(&bytes, "file", 0).unwrap(), options);
