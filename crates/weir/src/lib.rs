@@ -69,7 +69,6 @@ pub(crate) mod filter;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-#[cfg_attr(not(test), expect(dead_code, reason = "who decides by it is not built yet"))]
 pub(crate) mod heat;
 pub(crate) mod log;
 pub(crate) mod memtable;
@@ -118,7 +117,7 @@ pub use db::batch::{BatchIter, BatchRecord, Commit, WriteBatch};
 pub use db::copies::CopiesCached;
 pub use db::inspect::{
     BufferDescription, BufferedRunDescription, Description, KeyspaceDescription, LevelDescription,
-    RunDescription, TableDescription, VerifyReport,
+    MovedRangeDescription, RunDescription, TableDescription, VerifyReport,
 };
 pub use db::iter::{Cursor, Iter, Keys};
 pub use db::keyspace::Keyspace;

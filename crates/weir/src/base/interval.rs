@@ -95,6 +95,13 @@ impl Interval {
         compare(&self.from, &other.from).is_le() && ends_behind
     }
 
+    /// The smallest interval that has the keys of both.
+    pub(crate) fn around(&self, other: &Self) -> Self {
+        let from = Arc::clone(&self.from).min(Arc::clone(&other.from));
+        let to = self.to.clone().zip(other.to.clone()).map(|(ours, theirs)| ours.max(theirs));
+        Self { from, to }
+    }
+
     /// The keys that both have.
     pub(crate) fn common(&self, other: &Self) -> Self {
         let from = Arc::clone(&self.from).max(Arc::clone(&other.from));

@@ -26,7 +26,6 @@ pub(crate) mod buffer;
 pub(crate) mod execute;
 pub(crate) mod pacing;
 pub(crate) mod policy;
-#[cfg_attr(not(test), expect(dead_code, reason = "sentinels are not built yet"))]
 pub(crate) mod sentinel;
 pub(crate) mod task;
 

@@ -40,6 +40,7 @@ use std::cmp::Reverse;
 use std::ops::Bound;
 
 use crate::base::ids::Level;
+use crate::base::interval::Interval;
 use crate::base::key;
 use crate::base::key_scale::KeyScale;
 use crate::base::table_meta::TableMeta;
@@ -114,8 +115,11 @@ pub(crate) struct Hot {
 /// A hot range, and the task by which its uppermost runs go down.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Down {
-    /// The first key of the range: its reads before are settled by the task.
+    /// The first key of the ranges that the task takes as wholes: their reads before are settled
+    /// by it.
     pub(crate) from: Vec<u8>,
+    /// The first key behind them, if there is one.
+    pub(crate) to: Option<Vec<u8>>,
     /// The merge, or a move where nothing lies below yet.
     pub(crate) task: Task,
     pub(crate) why: Why,
@@ -158,7 +162,38 @@ pub(crate) fn pick(situation: &Situation<'_>, options: &SentinelOptions) -> Opti
         let why = range.why_up(situation, options);
         why.is_worth_it().then(|| Hot { from: bucket.from.clone(), to: bucket.to.clone(), why })
     });
-    best(hot, |hot| &hot.why)
+    let most =
+        limit.saturating_sub(situation.sentinel_bytes).min(situation.shape.options.table_bytes);
+    with_neighbours(hot.collect(), most)
+}
+
+/// Rule: the best range with its neighbours that are worth it too, as long as together they are no
+/// larger than `bytes_max`: one job, one edit and one claim for what is read together.
+fn with_neighbours(hot: Vec<Hot>, bytes_max: u64) -> Option<Hot> {
+    let best = best(hot.iter().enumerate(), |(_, hot)| &hot.why)?.0;
+    let (mut first, mut last) = (best, best);
+    let mut why = hot.get(best)?.why;
+    loop {
+        let (lowest, highest) = (hot.get(first)?, hot.get(last)?);
+        let below = first.checked_sub(1).and_then(|at| hot.get(at));
+        let below = below.filter(|below| below.to.as_deref() == Some(&lowest.from[..]));
+        let above = hot.get(last + 1);
+        let above = above.filter(|above| highest.to.as_deref() == Some(&above.from[..]));
+        let next = match (below, above) {
+            (Some(below), Some(above)) if above.why.gain() > below.why.gain() => Some(above),
+            (Some(below), _) => Some(below),
+            (None, above) => above,
+        };
+        let Some(next) = next.filter(|next| why.bytes + next.why.bytes <= bytes_max) else {
+            return Some(Hot { from: lowest.from.clone(), to: highest.to.clone(), why });
+        };
+        if next.from < lowest.from {
+            first -= 1;
+        } else {
+            last += 1;
+        }
+        why = why.with(next.why);
+    }
 }
 
 /// The task down that is most worth it, if one is.
@@ -175,7 +210,11 @@ pub(crate) fn pick_down(
         let (lower, upper) = bounds_of(range.heat);
         let task = policy.pick_hot(shape, lower, upper)?;
         let why = range.why_down(situation, options, &task);
-        why.is_worth_it().then(|| Down { from: range.heat.from.clone(), task, why })
+        let mut moved = heats_over(situation, &task);
+        let first = moved.next().unwrap_or(range.heat);
+        let last = moved.last().unwrap_or(first);
+        let (from, to) = (first.from.clone(), last.to.clone());
+        why.is_worth_it().then(|| Down { from, to, task, why })
     });
     best(down, |down| &down.why)
 }
@@ -186,6 +225,17 @@ fn best<T>(candidates: impl Iterator<Item = T>, why: impl Fn(&T) -> &Why) -> Opt
 }
 
 impl Why {
+    /// Of both ranges together.
+    fn with(self, other: Self) -> Self {
+        Self {
+            benefit: self.benefit + other.benefit,
+            cost: self.cost + other.cost,
+            theta: self.theta,
+            runs: self.runs.max(other.runs),
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
     fn is_worth_it(&self) -> bool {
         self.benefit > f64::from(self.theta) * self.cost
     }
@@ -223,7 +273,30 @@ fn bytes_of(shape: &Shape, slice: &RunSlice) -> u64 {
     let run = runs.find(|(part, run)| (*part, run.epoch) == (slice.run.part, slice.run.epoch));
     let tables = run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| table));
     let from_first = tables.skip_while(|table| slice.uids.first() != Some(&table.uid));
-    from_first.take(slice.uids.len()).map(|table| table.bytes).sum()
+    from_first.take(slice.uids.len()).map(|table| table.visible_bytes()).sum()
+}
+
+/// The buckets over what a task takes.
+fn heats_over<'a>(
+    situation: &Situation<'a>,
+    task: &Task,
+) -> impl Iterator<Item = &'a BucketHeat> + use<'a> {
+    let shape = situation.shape;
+    let mut hull: Option<Interval> = None;
+    for slice in task.inputs() {
+        let mut runs = shape.levels[slice.run.level].runs();
+        let run = runs.find(|(part, run)| (*part, run.epoch) == (slice.run.part, slice.run.epoch));
+        let tables =
+            run.into_iter().flat_map(|(_, run)| run.tables.iter().map(|(table, ())| table));
+        for table in tables.filter(|table| slice.uids.contains(&table.uid)) {
+            let keys = Interval::closed(&table.smallest, &table.largest);
+            hull = Some(hull.map_or_else(|| keys.clone(), |hull| hull.around(&keys)));
+        }
+    }
+    situation.heat.buckets.iter().filter(move |bucket| {
+        let keys = Interval::new(&bucket.from, bucket.to.as_deref());
+        hull.as_ref().is_some_and(|hull| !hull.common(&keys).is_empty())
+    })
 }
 
 fn bounds_of(bucket: &BucketHeat) -> (Bound<&[u8]>, Bound<&[u8]>) {
@@ -244,12 +317,22 @@ impl<'a> RunPart<'a> {
     fn of(level: Level, run: &'a RunShape, bucket: &BucketHeat) -> Option<Self> {
         let (lower, upper) = bounds_of(bucket);
         let span = run.tables.overlapping(lower, upper);
-        let tables: Vec<&TableMeta> = run.tables.range(span).map(|(table, ())| &**table).collect();
-        let inside =
-            tables.iter().map(|table| table.bytes as f64 * part_inside(table, bucket)).sum();
-        let all: f64 = tables.iter().map(|table| table.bytes as f64).sum();
+        let tables = run.tables.range(span).map(|(table, ())| &**table);
+        let tables: Vec<&TableMeta> = tables.filter(|table| shows(table, bucket)).collect();
+        let inside = tables
+            .iter()
+            .map(|table| table.visible_bytes() as f64 * part_inside(table, bucket))
+            .sum();
+        let all: f64 = tables.iter().map(|table| table.visible_bytes() as f64).sum();
         (!tables.is_empty()).then_some(Self { level, tables, inside, outside: all - inside })
     }
+}
+
+/// Whether a table has something of a bucket that no mask hides.
+fn shows(table: &TableMeta, BucketHeat { from, to, .. }: &BucketHeat) -> bool {
+    let all = Interval::closed(&table.smallest, &table.largest);
+    let keys = Interval::new(from, to.as_deref()).common(&all);
+    !keys.is_empty() && !table.masks.iter().any(|mask| mask.interval.includes(&keys))
 }
 
 /// The part of a table's keys that a bucket has, an estimate.
@@ -321,14 +404,19 @@ impl<'a> Measured<'a> {
         let block = f64::from(shape.options.block_bytes.max(1));
         let bytes = match task {
             Task::Merge(merge) => merge.inputs.iter().map(|slice| bytes_of(shape, slice)).sum(),
-            Task::Move(_) | Task::Rotate(_) => 0,
+            Task::Move(_) | Task::Rotate(_) | Task::Sentinel(_) => 0,
         };
         let of_one = 1.0 / (self.runs.len() - 1) as f64;
         let benefit = match options.cost {
             CostModel::Paper => self.published_benefit(situation, block),
             CostModel::Corrected => {
+                // The job moves what it takes as wholes: all that is read of that gains.
                 let upper = self.runs.first().map_or(0.0, |run| run.inside);
-                self.heat.opened_beyond as f64 * Stay::until_written(self.heat, upper).reach
+                let moved = heats_over(situation, task);
+                let saves = |heat: &BucketHeat| {
+                    heat.opened_beyond as f64 * Stay::until_written(heat, upper).reach
+                };
+                moved.map(saves).sum()
             }
         };
         self.why(options, benefit * of_one, bytes as f64 / block)

@@ -327,7 +327,10 @@ impl Engine {
         reserved: Reservation,
         note: impl FnOnce(Result<Ended>) -> Result<Ended>,
     ) -> Result<Ended> {
-        let _cause = on_behalf_of(Cause::Compaction);
+        let _cause = on_behalf_of(match reserved.task {
+            Task::Sentinel(_) => Cause::Sentinels,
+            _ => Cause::Compaction,
+        });
         // There may be more to do beside this task.
         self.shared.wake_workers();
         let result = match sched::catch_panic("a compaction", || self.execute(&reserved)) {
@@ -459,6 +462,10 @@ impl Engine {
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
         counters.compactions.add(1);
+        if matches!(reserved.task, Task::Sentinel(_)) {
+            counters.sentinels.add(1);
+            counters.sentinel_bytes.add(stats.bytes_written);
+        }
         counters.compaction_bytes.add(stats.bytes_written);
         counters.compaction_bytes_read.add(stats.bytes_read);
         reserved.tree.compacted[level].fetch_add(stats.bytes_written, Ordering::Relaxed);

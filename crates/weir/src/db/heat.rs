@@ -2,8 +2,9 @@
 //!
 //! A keyspace has heat while its option `sentinels` is on: with its super-version, so that who
 //! reads or writes finds it there. It is made when the option is set or the store is opened, with
-//! nothing counted, and its buckets are cut anew by an installed edit after which they are outgrown
-//! (`heat::buckets`). Not here: who counts (`read::sampled`, `write`).
+//! nothing counted, and its buckets are cut anew by an installed edit after which they are
+//! outgrown, and by a look at them that finds them uneven (`heat::buckets`). Not here: who counts
+//! (`read::sampled`, `write`).
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::base::clock;
 use crate::base::memory::Accountant;
 use crate::heat::RangeHeat;
 use crate::heat::buckets::TableSpan;
-use crate::options::{Options, Sentinels};
+use crate::options::{BucketRanges, Options, SentinelOptions, Sentinels};
+use crate::state::tree::SuperVersion;
 use crate::version::run::Version;
 
 /// Where a keyspace has more tables for each bucket, every second one stands for two, and so on: a
@@ -34,21 +36,42 @@ pub(super) fn heat_for(
     if let Some(heat) = fitting.filter(|heat| !heat.buckets().are_outgrown(entries)) {
         return Some(Arc::clone(heat));
     }
-    let all: usize = runs().map(|run| run.tables.len()).sum();
-    let step = all / (how.count() as usize * TABLES_PER_BUCKET) + 1;
-    let tables: Vec<TableSpan<'_>> = runs()
-        .flat_map(|run| run.tables.iter().step_by(step))
-        .map(|(meta, _)| TableSpan {
-            smallest: &meta.smallest,
-            largest: &meta.largest,
-            entries: meta.entries * step as u64,
-        })
-        .collect();
+    let tables = spans(version, how);
     let place = (Some(accountant), clock::now_nanos());
     Some(Arc::new(match before {
         Some(heat) => heat.cut_anew(how, &tables, window, place),
         None => RangeHeat::new(how, &tables, window, place),
     }))
+}
+
+/// The heat of a tree with buckets that are cut anew, if one of them has far more entries than the
+/// others by now.
+pub(super) fn evened(
+    accountant: &Arc<Accountant>,
+    current: &SuperVersion,
+) -> Option<Arc<RangeHeat>> {
+    let Sentinels::On(SentinelOptions { buckets, window, .. }) = current.options.sentinels else {
+        return None;
+    };
+    let (heat, tables) = (current.heat.as_ref()?, spans(&current.version, buckets));
+    let uneven = heat.buckets().are_uneven(&tables);
+    let place = (Some(accountant), clock::now_nanos());
+    uneven.then(|| Arc::new(heat.cut_anew(buckets, &tables, window, place)))
+}
+
+/// The tables that buckets are cut by.
+fn spans(version: &Version, how: BucketRanges) -> Vec<TableSpan<'_>> {
+    let runs = || version.runs_newest_first();
+    let all: usize = runs().map(|run| run.tables.len()).sum();
+    let step = all / (how.count() as usize * TABLES_PER_BUCKET) + 1;
+    let tables = runs().flat_map(|run| run.tables.iter().step_by(step));
+    tables
+        .map(|(meta, _)| TableSpan {
+            smallest: &meta.smallest,
+            largest: &meta.largest,
+            entries: meta.visible().entries * step as u64,
+        })
+        .collect()
 }
 
 #[cfg(test)]

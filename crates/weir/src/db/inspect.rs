@@ -11,6 +11,7 @@ use crate::base::table_meta::TableMeta;
 use crate::compaction;
 use crate::db::engine::Engine;
 use crate::db::metrics;
+use crate::heat::moved::MovedRange;
 use crate::log::wal::Wal;
 use crate::options::Options;
 use crate::state::tree::Tree;
@@ -58,6 +59,29 @@ pub struct KeyspaceDescription {
     pub memtable_bytes: u64,
     /// The levels, from 0 on.
     pub levels: Vec<LevelDescription>,
+    /// The hot ranges that were moved last since the store was opened, the newest last
+    /// ([`Options::sentinels`]).
+    pub moved_ranges: Vec<MovedRangeDescription>,
+}
+
+/// A hot range that was moved, so that reads of it open fewer runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct MovedRangeDescription {
+    /// Its first key.
+    pub from: Vec<u8>,
+    /// The first key behind it; `None`: it has no end.
+    pub to: Option<Vec<u8>>,
+    /// Whether it was moved up into a sentinel; else it was merged down by a level.
+    pub up: bool,
+    /// Blocks that reads were expected to save by it.
+    pub benefit_blocks: f64,
+    /// Blocks that it was expected to cost, the way down again included.
+    pub cost_blocks: f64,
+    /// Runs that had something of the range before.
+    pub runs: usize,
+    /// Bytes that they had of it, an estimate.
+    pub bytes: u64,
 }
 
 /// One level of a keyspace: its runs, newest first.
@@ -173,6 +197,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             let buffers = std::iter::once(&current.active).chain(&current.immutables);
             buffers.map(|b| b.memtable.bytes()).sum()
         });
+        let moved = trees.get(&state.id).map(|tree| tree.moved()).unwrap_or_default();
         KeyspaceDescription {
             id: state.id.get(),
             name: state.name.to_string(),
@@ -181,6 +206,7 @@ pub(crate) fn describe(engine: &Engine) -> Description {
             log_start_segment: state.log_start.segment.get(),
             memtable_bytes,
             levels: state.version.levels().values().map(describe_level).collect(),
+            moved_ranges: moved.iter().map(describe_moved).collect(),
         }
     });
     let numbers = |of: fn(&Wal) -> Vec<SegmentNumber>| {
@@ -220,6 +246,12 @@ fn describe_list(list: &BufferList) -> BufferDescription {
     });
     let ListCounts { appended, shadowed, quiet } = list.counts();
     BufferDescription { runs: runs.collect(), appended, shadowed, quiet }
+}
+
+fn describe_moved(range: &MovedRange) -> MovedRangeDescription {
+    let MovedRange { from, to, up, benefit, cost, runs, bytes } = range.clone();
+    let (benefit_blocks, cost_blocks) = (benefit, cost);
+    MovedRangeDescription { from, to, up, benefit_blocks, cost_blocks, runs, bytes }
 }
 
 fn describe_claim(Interval { from, to }: &Interval) -> (Vec<u8>, Option<Vec<u8>>) {

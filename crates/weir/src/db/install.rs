@@ -98,6 +98,7 @@ impl Engine {
         }
         self.note_lists(&ids);
         self.note_rests(&ids);
+        self.note_heat(&ids);
         self.jobs.look_at(ids);
         for table in &installed.removed {
             // New readers do not look for them, and their room is their successors'. A reader of an

@@ -83,6 +83,8 @@ pub(super) struct JobTable {
     pub(super) list_memory_at: Option<u64>,
     /// Keyspaces that are watched for rests of their writers.
     pub(super) rests: BTreeMap<KeyspaceId, Watch>,
+    /// Keyspaces that count where they are read, and when that is looked at next.
+    pub(super) heat_looks: BTreeMap<KeyspaceId, u64>,
     /// Running compactions that began because writers rest: nobody waits for them.
     pub(super) merges_at_rest: usize,
     /// What failed and is tried again.
@@ -238,7 +240,9 @@ impl JobTable {
     /// When lists, or writers, are looked at that were not to be at `looked_at`.
     fn next_look(&self, looked_at: u64) -> Option<u64> {
         let rests = self.rests.values().filter_map(Watch::due_at);
+        let heat = self.heat_looks.values().copied();
         let looks = self.lists.values().map(|look| look.at).chain(self.list_memory_at).chain(rests);
+        let looks = looks.chain(heat);
         looks.filter(|&at| at > looked_at).min()
     }
 

@@ -93,6 +93,13 @@ pub struct Metrics {
     pub tables_trimmed: u64,
     /// How often a keyspace's buffer lists were dropped for lack of space.
     pub lists_dropped: u64,
+    /// Hot ranges that were moved up into a sentinel
+    /// ([`Options::sentinels`](crate::Options::sentinels)).
+    pub sentinels_built: u64,
+    /// Bytes of the tables that were written for them.
+    pub sentinel_bytes_written: u64,
+    /// Hot ranges that were merged down by a level instead.
+    pub hot_ranges_merged_down: u64,
     /// Entries that compactions dropped: overwritten or deleted.
     pub entries_dropped: u64,
     /// Time spent in flushes, in seconds.
@@ -327,6 +334,9 @@ pub(crate) fn collect(engine: &Engine) -> Metrics {
         jobs_failed: c.jobs_failed.get(),
         jobs_waiting: engine.jobs.retries_waiting() as u64,
         compactions_refused: c.compactions_refused.get(),
+        sentinels_built: c.sentinels.get(),
+        sentinel_bytes_written: c.sentinel_bytes.get(),
+        hot_ranges_merged_down: c.hot_merges.get(),
         blocks_handed_over: c.blocks_handed_over.get(),
         blocks_handed_over_unread: cache.unread,
         gets_of_lists: c.gets_of_lists.get(),
@@ -495,7 +505,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 27] = [
+        let counters: [(&str, &str, f64); 30] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -527,6 +537,21 @@ impl Metrics {
                 "weir_compactions_refused_total",
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
+            ),
+            (
+                "weir_sentinels_built_total",
+                "Hot ranges moved up into a sentinel.",
+                self.sentinels_built as f64,
+            ),
+            (
+                "weir_sentinel_written_bytes_total",
+                "Bytes written for sentinels.",
+                self.sentinel_bytes_written as f64,
+            ),
+            (
+                "weir_hot_ranges_merged_down_total",
+                "Hot ranges merged down by a level.",
+                self.hot_ranges_merged_down as f64,
             ),
             (
                 "weir_block_reads_shared_total",

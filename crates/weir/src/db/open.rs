@@ -177,7 +177,9 @@ impl Opening {
         engine.freeze_replayed()?;
         engine.look_at_all();
         engine.note_all_lists();
-        engine.note_rests(&engine.trees.lock().keys().copied().collect());
+        let all: BTreeSet<KeyspaceId> = engine.trees.lock().keys().copied().collect();
+        engine.note_rests(&all);
+        engine.note_heat(&all);
         engine.update_pressure();
         let default = engine.trees.lock().values().find(|t| t.name == DEFAULT_KEYSPACE).cloned();
         let default = default.ok_or_else(|| {

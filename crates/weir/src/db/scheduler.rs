@@ -94,7 +94,7 @@ impl Engine {
                 None => {
                     // The job that found no space was not one that is tried again.
                     self.shared.health.clear_full();
-                    looks_at_lists
+                    self.move_hot_range() || looks_at_lists
                 }
             },
             Ok(true) => {

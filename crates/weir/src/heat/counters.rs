@@ -231,11 +231,16 @@ impl RangeHeat {
         }
     }
 
-    /// Notes that `bytes` were written to move the hot range that begins with `from`: what reads
+    /// Notes that `bytes` were written to move the hot range from `from` to below `to`: what reads
     /// opened there before is no longer to be gained.
-    pub(crate) fn note_moved(&self, from: &[u8], bytes: u64) {
-        let opened = &self.counters[self.buckets.find(from)].opened_beyond;
-        halve(opened, u64::BITS);
+    pub(crate) fn note_moved(&self, from: &[u8], to: Option<&[u8]>, bytes: u64) {
+        for number in self.buckets.find(from)..self.buckets.len() {
+            let (first, _) = self.buckets.range(number);
+            if number > self.buckets.find(from) && to.is_some_and(|to| first >= to) {
+                break;
+            }
+            halve(&self.counters[number].opened_beyond, u64::BITS);
+        }
         add(&self.moved_bytes, bytes);
     }
 

@@ -22,6 +22,7 @@
 
 pub(crate) mod buckets;
 pub(crate) mod counters;
+pub(crate) mod moved;
 pub(crate) mod shape;
 
 pub(crate) use counters::RangeHeat;

@@ -108,6 +108,10 @@ pub(crate) struct Counters {
     /// were dropped for lack of space.
     pub(crate) tables_trimmed: Counter,
     pub(crate) lists_dropped: Counter,
+    /// Sentinels built, bytes of their tables, and hot ranges that were merged down instead.
+    pub(crate) sentinels: Counter,
+    pub(crate) sentinel_bytes: Counter,
+    pub(crate) hot_merges: Counter,
     /// Entries that compactions dropped.
     pub(crate) entries_dropped: Counter,
     /// Time spent in background jobs, in nanoseconds.

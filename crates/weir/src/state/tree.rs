@@ -29,6 +29,7 @@ use crate::base::memory::{Category, Charge};
 use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
 use crate::heat::RangeHeat;
+use crate::heat::moved::{MovedRange, MovedRanges};
 use crate::log::LogPosition;
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::Options;
@@ -235,6 +236,8 @@ pub(crate) struct Tree {
     pub(crate) stalled: AtomicBool,
     /// Why stalled writers cannot make progress.
     stall_blocked_by: Mutex<Option<Error>>,
+    /// The hot ranges that were moved last.
+    moved: Mutex<MovedRanges>,
 }
 
 impl Tree {
@@ -253,7 +256,18 @@ impl Tree {
             shadowed: Default::default(),
             stalled: AtomicBool::new(false),
             stall_blocked_by: Mutex::new(None),
+            moved: Mutex::new(MovedRanges::default()),
         }
+    }
+
+    /// Remembers a hot range that was moved.
+    pub(crate) fn note_moved(&self, range: MovedRange) {
+        self.moved.lock().add(range);
+    }
+
+    /// The hot ranges that were moved last, the newest last.
+    pub(crate) fn moved(&self) -> Vec<MovedRange> {
+        self.moved.lock().iter().cloned().collect()
     }
 
     /// Borrows the current super-version for a short time (a point lookup).

@@ -36,9 +36,11 @@ pub(crate) enum Cause {
     Open,
     /// Verification that a user asked for.
     Verify,
+    /// Tables read and written to build sentinels.
+    Sentinels,
 }
 
-const CAUSES: usize = 7;
+const CAUSES: usize = 8;
 
 /// Requests to the device that have one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +89,8 @@ pub struct IoByCause {
     pub open: IoMetrics,
     /// [`Db::verify`](crate::Db::verify).
     pub verify: IoMetrics,
+    /// Sentinels: the tables that are read and written to move hot ranges up.
+    pub sentinels: IoMetrics,
 }
 
 impl IoByCause {
@@ -101,6 +105,7 @@ impl IoByCause {
             ("versions", self.versions),
             ("open", self.open),
             ("verify", self.verify),
+            ("sentinels", self.sentinels),
         ]
     }
 
@@ -207,6 +212,7 @@ impl IoCounters {
             versions: io(Cause::Versions),
             open: io(Cause::Open),
             verify: io(Cause::Verify),
+            sentinels: io(Cause::Sentinels),
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::base::ids::{DataEpoch, Level, PerLevel, TableUid};
 use crate::base::interval::Intervals;
 use crate::base::key::Seq;
 use crate::base::table_meta::TableMeta;
-use crate::options::Options;
+use crate::options::{Options, Sentinels};
 use crate::table::Table;
 
 /// Tables with disjoint ranges, in key order.
@@ -155,6 +155,10 @@ impl LevelRuns {
         self.parts().fold(Totals::default(), |sum, (_, part)| sum.plus(part.totals()))
     }
 }
+
+/// Sentinels with more than this part of the tree sink. They are built up to half of that
+/// (`compaction::sentinel`): where the tree shrinks, or they are many, they need not go at once.
+const SENTINEL_SHARE_MAX: u64 = 4;
 
 /// The tree of one keyspace at one moment.
 #[derive(Clone, Debug)]
@@ -344,13 +348,18 @@ impl Version {
             cursor: level.cursor.as_ref().map(|key| key.to_vec()),
         };
         let levels = self.levels.each(level_shape);
+        let all = self.order.iter().map(|run| run.tables.totals().bytes).sum::<u64>();
+        let sentinel_bytes_max = match options.sentinels {
+            Sentinels::Off => 0,
+            Sentinels::On(_) => all / SENTINEL_SHARE_MAX,
+        };
         Shape {
             levels,
             busy,
             damaged: BTreeSet::new(),
             jobs: Vec::new(),
             snapshots,
-            sentinel_bytes_max: u64::MAX,
+            sentinel_bytes_max,
             options,
         }
     }

@@ -29,7 +29,8 @@
 //! Commands: `pick`, `moves` (where the moves that were picked go to), `range LOW-HIGH` (or `range
 //! all`), `hot LOW-HIGH` (without HIGH), `plan` (of the first task picked), `targets` (of
 //! `leveled`), `part_targets` (of `gear` and `two_phase`), `pressure`, `merge_bytes` (of the next
-//! merge of level 0), `check`. A table has 100 bytes unless it says otherwise, and so has the option `table_bytes`; `base_level_bytes` is
+//! merge of level 0), `check`. A table has 100 bytes unless it says otherwise, and so has the
+//! option `table_bytes`; `base_level_bytes` is
 //! 400, `level_ratio` 10, `l0_trigger` and `runs_per_level` 4.
 
 use std::collections::BTreeSet;

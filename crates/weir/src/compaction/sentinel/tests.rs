@@ -211,7 +211,7 @@ fn a_hot_range_goes_down_by_a_level() {
     };
     // Half of four times what was opened, for 1 + 10 blocks.
     assert_eq!(down(5, CompactionPolicy::leveled()), None);
-    let Down { from, task, why } = down(6, CompactionPolicy::leveled()).unwrap();
+    let Down { from, to: _, task, why } = down(6, CompactionPolicy::leveled()).unwrap();
     assert_eq!(task.to_string(), "merge L0/9:{9} L5/2:{3} -> L5 (reads)");
     assert_eq!((&*from, why.benefit, why.cost), (&b"c"[..], 12.0, 11.0));
     assert_eq!(down(1 << 20, CompactionPolicy::tiered()), None);

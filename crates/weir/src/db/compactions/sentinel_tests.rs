@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::{Duration, Instant};
 
 use crate::base::prng::Prng;
-use crate::{CompactionPolicy, Db, LeveledOptions, Options, PartsOptions, RunsOptions, Snapshot};
+use crate::{
+    CompactionPolicy, Db, HotRanges, LeveledOptions, Options, PartsOptions, RunsOptions,
+    SentinelOptions, Sentinels, Snapshot,
+};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -131,7 +135,12 @@ fn sentinels_change_no_answer() {
         for seed in 0..4 {
             let mut prng = Prng::new(seed * 100 + number as u64);
             let dir = tempfile::tempdir().unwrap();
+            let sentinels = match seed % 2 {
+                0 => Sentinels::Off,
+                _ => SentinelOptions::default().window(Duration::from_millis(20)).into(),
+            };
             let options = Options::default().compaction(policy).table_bytes(1 << 10);
+            let options = options.sentinels(sentinels);
             let open = || {
                 let builder = Db::builder(dir.path().join("db"));
                 builder.default_options(options.clone()).open().unwrap()
@@ -160,4 +169,80 @@ fn sentinels_change_no_answer() {
         }
         assert!(built > 10, "policy {number}: {built} sentinels");
     }
+}
+
+/// A store of three runs in level 0 and one below, which counts in short windows.
+fn layered(dir: &std::path::Path, sentinels: Sentinels) -> Db {
+    let sizes = LeveledOptions::default().l0_trigger(8);
+    let options = Options::default().compaction(sizes).sentinels(sentinels);
+    let db = Db::builder(dir.join("db")).default_options(options).open().unwrap();
+    if db.get(b"00000").unwrap().is_some() {
+        return db;
+    }
+    for round in 0..4_u32 {
+        for key in 0..3000_u32 {
+            db.put(format!("{key:05}"), [round as u8; 200]).unwrap();
+        }
+        db.flush().unwrap();
+        if round == 0 {
+            db.compact_range(..).unwrap();
+        }
+    }
+    db.wait_idle().unwrap();
+    db
+}
+
+fn sentinel_runs(db: &Db) -> usize {
+    let keyspace = &db.describe().keyspaces[0];
+    keyspace.levels[0].runs.iter().filter(|run| run.sentinel).count()
+}
+
+/// Scans a tenth of the keys until `done`, or for a minute; whether it was.
+fn scan_until(db: &Db, done: impl Fn(&Db) -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        for _ in 0..200 {
+            assert_eq!(db.range(b"01000".as_slice()..b"01300").count(), 300);
+        }
+        if done(db) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Goal: a range that is scanned all the time becomes a sentinel without being asked for, what was
+/// decided is seen, and the range is read from one run then; with the option off at a reopening the
+/// sentinel sinks.
+#[test]
+fn hot_ranges_move_up_and_sink_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SentinelOptions::default().window(Duration::from_millis(200));
+    let db = layered(dir.path(), options.ways(HotRanges::Up).into());
+    assert!(scan_until(&db, |db| db.metrics().sentinels_built > 0));
+    let described = &db.describe().keyspaces[0];
+    let moved = described.moved_ranges.first().expect("a range was moved");
+    assert!(moved.up && moved.runs >= 2 && moved.benefit_blocks > moved.cost_blocks, "{moved:?}");
+    assert!(sentinel_runs(&db) > 0 && db.metrics().sentinel_bytes_written > 0);
+    assert!(db.metrics().io.sentinels.bytes_written > 0);
+    db.close().unwrap();
+    let db = layered(dir.path(), Sentinels::Off);
+    let off = db.default_keyspace().options().sentinels(Sentinels::Off);
+    db.default_keyspace().set_options(off).unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(sentinel_runs(&db), 0);
+    assert_eq!(db.range(..).count(), 3000);
+    db.close().unwrap();
+}
+
+/// Goal: where hot ranges go down, they end in one run below level 0, and none is moved up.
+#[test]
+fn hot_ranges_move_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SentinelOptions::default().window(Duration::from_millis(200));
+    let db = layered(dir.path(), options.ways(HotRanges::Down).into());
+    assert!(scan_until(&db, |db| db.metrics().hot_ranges_merged_down > 0));
+    assert_eq!((db.metrics().sentinels_built, sentinel_runs(&db)), (0, 0));
+    assert!(!db.describe().keyspaces[0].moved_ranges[0].up);
+    db.close().unwrap();
 }

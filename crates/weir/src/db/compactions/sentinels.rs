@@ -1,21 +1,56 @@
-//! Building sentinels: when a job of one may begin, and below which memtables its data lies.
+//! Moving hot ranges: when the heat of a keyspace is looked at, when a sentinel may begin, and
+//! below which memtables its data lies.
 //!
-//! Not here: which interval is worth one (`compaction::sentinel`), which tables it takes
-//! (`policy::sentinel_task`), the merge (`compaction::execute`).
+//! A worker that finds nothing else to do looks at what was read, several times a window: hot
+//! ranges are moved behind all work that is due. Not here: which range is worth it
+//! (`compaction::sentinel`), which tables a sentinel takes (`policy::sentinel_task`), the merge
+//! (`compaction::execute`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{Ended, Reservation};
+use crate::base::clock;
+#[cfg(any(test, feature = "sim"))]
 use crate::base::error::Result;
-use crate::base::ids::DataEpoch;
+use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::interval::Interval;
 use crate::compaction::policy::sentinel_task;
+use crate::compaction::policy_of;
+use crate::compaction::sentinel::{Situation, Way, Why, decide};
+use crate::compaction::task::Task;
 use crate::db::engine::Engine;
+use crate::db::heat::evened;
 use crate::db::job_table::JobTable;
+use crate::db::retries::Work;
 use crate::db::space::Fit;
 use crate::db::space_checks::DeviceSpace;
+use crate::heat::RangeHeat;
+use crate::heat::moved::MovedRange;
+use crate::options::{Options, Sentinels};
 use crate::state::tree::Tree;
 use crate::version::root::Root;
+
+/// Looks at the heat of a keyspace within one window of its counters.
+const LOOKS_PER_WINDOW: u32 = 8;
+
+/// Fewest runs that a sentinel is built of: one run is one already.
+const RUNS_MIN: usize = 2;
+
+/// How long until the next look.
+fn look_nanos(options: &Options) -> Option<u64> {
+    let Sentinels::On(sentinels) = options.sentinels else { return None };
+    let nanos = (sentinels.window / LOOKS_PER_WINDOW).as_nanos();
+    Some(u64::try_from(nanos).unwrap_or(u64::MAX).max(1))
+}
+
+/// A hot range that is going to be moved.
+struct Moving {
+    reserved: Reservation,
+    heat: Arc<RangeHeat>,
+    range: MovedRange,
+}
 
 impl Engine {
     /// A root, and an epoch below those of all memtables that are not flushed in it, and of those
@@ -32,26 +67,21 @@ impl Engine {
         (oldest.and_then(DataEpoch::previous).unwrap_or(next), root)
     }
 
-    /// Reserves a sentinel of `interval`; `None` if nothing is to be gained, or another job is in
-    /// the way, or it does not fit the device.
-    fn reserve_sentinel(
+    /// Reserves a task of hot ranges that was picked from `root`; `None` if it does not fit the
+    /// device, or the keyspace is closed.
+    fn reserve(
         &self,
         state: &mut JobTable,
         tree: &Arc<Tree>,
-        interval: Interval,
-        runs_min: usize,
+        root: &Root,
+        task: Task,
     ) -> Option<Reservation> {
-        let (epoch, root) = self.below_memtables(tree);
-        let shape = self.shape_of(&root, tree.id, state.reserved(tree.id))?;
+        let shape = self.shape_of(root, tree.id, state.reserved(tree.id))?;
         let keyspace = root.keyspaces.get(tree.id)?;
-        if state.quarantine.blocked_reason(keyspace).is_some() {
-            return None;
-        }
-        let task = sentinel_task::build(&shape, interval, epoch, runs_min)?;
         let Fit::Fits(need) = self.fit(state, &DeviceSpace::default(), &shape, &task) else {
             return None;
         };
-        if !state.begin(tree.id) {
+        if state.quarantine.blocked_reason(keyspace).is_some() || !state.begin(tree.id) {
             return None;
         }
         Some(Reservation::new(state, Arc::clone(tree), (shape, task, need), keyspace, false))
@@ -64,7 +94,13 @@ impl Engine {
     /// Those of a compaction.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn build_sentinel(&self, tree: &Arc<Tree>, interval: Interval) -> Result<bool> {
-        let reserved = self.reserve_sentinel(&mut self.jobs.state.lock(), tree, interval, 1);
+        let reserved = {
+            let mut state = self.jobs.state.lock();
+            let (epoch, root) = self.below_memtables(tree);
+            let shape = self.shape_of(&root, tree.id, state.reserved(tree.id));
+            let task = shape.and_then(|shape| sentinel_task::build(&shape, interval, epoch, 1));
+            task.and_then(|task| self.reserve(&mut state, tree, &root, task))
+        };
         let Some(reserved) = reserved else { return Ok(false) };
         match self.run_reserved(reserved, |ended| ended) {
             Ok(Ended::Done) => Ok(true),
@@ -75,4 +111,126 @@ impl Engine {
             }
         }
     }
+
+    /// Has the heat of these keyspaces looked at, if they count it.
+    pub(in crate::db) fn note_heat(&self, ids: &BTreeSet<KeyspaceId>) {
+        let (root, now) = (self.set.current(), clock::now_nanos());
+        let mut state = self.jobs.state.lock();
+        for &id in ids {
+            let nanos = root.keyspaces.get(id).and_then(|keyspace| look_nanos(&keyspace.options));
+            match nanos {
+                None => drop(state.heat_looks.remove(&id)),
+                Some(nanos) => {
+                    let latest = now.saturating_add(nanos);
+                    let at = state.heat_looks.entry(id).or_insert(latest);
+                    // The window may have become shorter.
+                    *at = latest.min(*at);
+                }
+            }
+        }
+    }
+
+    /// Looks at the heat of keyspaces whose time has come, and moves a range if that is worth it;
+    /// whether it did.
+    pub(in crate::db) fn move_hot_range(&self) -> bool {
+        let now = clock::now_nanos();
+        let due: Vec<KeyspaceId> = {
+            let state = self.jobs.state.lock();
+            let due = state.heat_looks.iter().filter(|&(_, &at)| at <= now);
+            due.map(|(&id, _)| id).collect()
+        };
+        for id in due {
+            let Some(tree) = self.trees.lock().get(&id).cloned() else {
+                self.jobs.state.lock().heat_looks.remove(&id);
+                continue;
+            };
+            let Some(moving) = self.reserve_hot(&tree, now) else { continue };
+            let Moving { reserved, heat, range } = moving;
+            let work = Work::Compaction(id);
+            let result = self.run_reserved(reserved, |ended| self.noting_retries(work, ended));
+            match result {
+                Ok(Ended::Done) => {
+                    let down = u64::from(!range.up);
+                    self.shared.counters.hot_merges.add(down);
+                    heat.note_moved(&range.from, range.to.as_deref(), range.bytes);
+                    tree.note_moved(range);
+                    self.note_job(Ok(()));
+                }
+                // It is noted; what is hot is looked at again.
+                Ok(Ended::Quarantined(_)) => self.note_job(Ok(())),
+                Err(error) => self.note_job(Err(error)),
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Decides what is worth moving in a keyspace, and reserves it; else it is looked at again
+    /// later.
+    fn reserve_hot(&self, tree: &Arc<Tree>, now: u64) -> Option<Moving> {
+        let before = tree.pin();
+        if let Some(evened) = evened(&self.shared.accountant, &before) {
+            tree.update(|current| {
+                // Options may have changed meanwhile, and the heat with them.
+                let heats = current.heat.as_ref().zip(before.heat.as_ref());
+                match heats.is_some_and(|(now, then)| Arc::ptr_eq(now, then)) {
+                    true => current.clone().with_heat(Some(evened)),
+                    false => current.clone(),
+                }
+            });
+        }
+        let current = tree.pin();
+        let mut state = self.jobs.state.lock();
+        let (Some(heat), Some(nanos)) = (current.heat.clone(), look_nanos(&current.options)) else {
+            state.heat_looks.remove(&tree.id);
+            return None;
+        };
+        let moving = self.reserve_hottest(&mut state, tree, heat, now);
+        if moving.is_none() {
+            state.heat_looks.insert(tree.id, now.saturating_add(nanos));
+        }
+        moving
+    }
+
+    fn reserve_hottest(
+        &self,
+        state: &mut JobTable,
+        tree: &Arc<Tree>,
+        heat: Arc<RangeHeat>,
+        now: u64,
+    ) -> Option<Moving> {
+        let (epoch, root) = self.below_memtables(tree);
+        let current = tree.pin();
+        let Sentinels::On(options) = current.options.sentinels else { return None };
+        let shape = self.shape_of(&root, tree.id, state.reserved(tree.id))?;
+        let counted = heat.shape(now);
+        let memory = &self.shared.accountant;
+        let used = current.active.memtable.bytes() as u64;
+        let situation = Situation {
+            shape: &shape,
+            heat: &counted,
+            memtable_left: current.options.write_buffer_bytes.saturating_sub(used),
+            sentinel_bytes: shape.sentinel_bytes(),
+            is_pressed: tree.delay_per_byte.load(Ordering::Relaxed) > 0
+                || tree.stalled.load(Ordering::Relaxed),
+            is_short_of_space: state.short_of_space.is_some(),
+            is_short_of_memory: memory.used_total() > memory.budget_bytes(),
+        };
+        let way = decide(&situation, policy_of(shape.options.compaction), &options)?;
+        let (task, range) = match way {
+            Way::Up(hot) => {
+                let interval = Interval::new(&hot.from, hot.to.as_deref());
+                let task = sentinel_task::build(&shape, interval, epoch, RUNS_MIN)?;
+                (task, moved(hot.from, hot.to, hot.why, true))
+            }
+            Way::Down(down) => (down.task, moved(down.from, down.to, down.why, false)),
+        };
+        let reserved = self.reserve(state, tree, &root, task)?;
+        Some(Moving { reserved, heat, range })
+    }
+}
+
+fn moved(from: Vec<u8>, to: Option<Vec<u8>>, why: Why, up: bool) -> MovedRange {
+    let Why { benefit, cost, runs, bytes, theta: _ } = why;
+    MovedRange { from, to, up, benefit, cost, runs, bytes }
 }
