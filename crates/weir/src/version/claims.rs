@@ -1,7 +1,7 @@
 //! Claims: which runs answer for a key, and what a move takes away of them.
 //!
 //! A *sentinel* is a run of level 0 into which a job merged all that older runs held of a hot
-//! interval (BiLSM §3). It *claims* the interval: what the sentinel does not hold of it, no older
+//! interval (BiLSM §3.1). It *claims* the interval: what the sentinel does not hold of it, no older
 //! run holds, so a reader that has asked the sentinel is done. What the older runs held is masked
 //! in them (`base::table_meta`) for as long as their tables live; a claim may end any time.
 //!
