@@ -32,11 +32,12 @@ pub(super) enum Scenario {
     Close,
     ListAppend,
     ListTrim,
+    Sentinel,
     Callbacks(Reaction),
 }
 
 /// All of them, with their names.
-pub(super) const SCENARIOS: [(Scenario, &str); 20] = [
+pub(super) const SCENARIOS: [(Scenario, &str); 21] = [
     (Scenario::Create, "create"),
     (Scenario::OpenClean, "open"),
     (Scenario::OpenCrashed, "open after a crash"),
@@ -54,6 +55,7 @@ pub(super) const SCENARIOS: [(Scenario, &str); 20] = [
     (Scenario::Close, "close"),
     (Scenario::ListAppend, "append to buffer lists"),
     (Scenario::ListTrim, "trim buffer lists"),
+    (Scenario::Sentinel, "build sentinels"),
     (Scenario::Callbacks(Reaction::Write), "callbacks that write"),
     (Scenario::Callbacks(Reaction::Close), "callbacks that close"),
     (Scenario::Callbacks(Reaction::Panic), "callbacks that panic"),
@@ -65,7 +67,7 @@ const TRIM_MILLIS: u64 = 100;
 /// The buffer of the keyspaces. There is no cache, so that all is trimmed but what came last.
 fn buffer(scenario: Scenario) -> CompactionBuffer {
     match scenario {
-        Scenario::ListAppend => CompactionBuffer::Cascade,
+        Scenario::ListAppend | Scenario::Sentinel => CompactionBuffer::Cascade,
         Scenario::ListTrim => {
             TrimOptions::default().interval(Duration::from_millis(TRIM_MILLIS)).into()
         }
@@ -201,6 +203,7 @@ pub(super) fn act(scene: &mut Scene, scenario: Scenario) -> Outcome {
         }
         Scenario::ListAppend => append_to_lists(scene, &db)?,
         Scenario::ListTrim => trim_lists(scene, &db)?,
+        Scenario::Sentinel => build_sentinels(scene, &db)?,
         Scenario::Callbacks(reaction) => {
             drop(db);
             return callbacks::act(scene, reaction);
@@ -225,6 +228,27 @@ fn append_to_lists(scene: &mut Scene, db: &Db) -> Outcome {
     scene.tolerate("wait_idle", result)?;
     if scene.faults().injected_total() == 0 && listed_tables(db) == 0 {
         return Err("nothing was appended to a list".into());
+    }
+    points(scene, db)
+}
+
+/// Sentinels over a part of all and over all, with what is written between them sinking past them.
+fn build_sentinels(scene: &mut Scene, db: &Db) -> Outcome {
+    let second = db.open_keyspace("second").map_err(|e| e.to_string())?;
+    for space in [db.default_keyspace(), &second] {
+        let result = caught(|| space.build_sentinel(.."m"));
+        scene.tolerate("sentinel", result)?;
+        scene.writes(20, Durability::Buffered)?;
+        let result = caught(|| space.flush());
+        scene.tolerate("flush", result)?;
+        let result = caught(|| space.build_sentinel(..));
+        scene.tolerate("sentinel", result)?;
+        points(scene, db)?;
+    }
+    let result = caught(|| db.wait_idle());
+    scene.tolerate("wait_idle", result)?;
+    if scene.faults().injected_total() == 0 && db.metrics().sentinels_built == 0 {
+        return Err("no sentinel was built".into());
     }
     points(scene, db)
 }
