@@ -332,7 +332,7 @@ impl Opening {
         assert!(!flushable.memtable.is_empty(), "an empty memtable of {:?}", tree.name);
         let limit = tree.peek().options.write_buffer_bytes;
         let epoch = self.set.new_epoch();
-        tree.freeze(epoch, next, limit, &self.memtable_memory);
+        tree.freeze(|| epoch, next, limit, &self.memtable_memory);
         let set = Arc::clone(&self.set);
         let context = JobContext {
             storage: Arc::clone(&self.storage),

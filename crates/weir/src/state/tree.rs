@@ -317,20 +317,27 @@ impl Tree {
         old
     }
 
-    /// Freezes the active memtable under `epoch` and replaces it by an empty one, whose entries
-    /// will be at or after `log_start`.
+    /// The current super-version, and what `look` says while no other is published.
+    pub(crate) fn pin_with<T>(&self, look: impl FnOnce() -> T) -> (Arc<SuperVersion>, T) {
+        let _publishing = self.install.lock();
+        (self.pin(), look())
+    }
+
+    /// Freezes the active memtable under a new epoch and replaces it by an empty one, whose entries
+    /// will be at or after `log_start`. The epoch is drawn under the lock of publications, so that
+    /// [`Tree::pin_with`] never meets one that is drawn and not published.
     ///
     /// Requires: no commit group is being inserted (the caller leads the commit queue).
     pub(crate) fn freeze(
         &self,
-        epoch: DataEpoch,
+        new_epoch: impl FnOnce() -> DataEpoch,
         log_start: LogPosition,
         hint: u64,
         pool: &Arc<ChunkPool>,
     ) {
         let fresh = Flushable::new(hint, log_start, pool);
         self.update(|current| {
-            let active = &current.active;
+            let (active, epoch) = (&current.active, new_epoch());
             assert_eq!(active.epoch(), DataEpoch::ZERO, "frozen again under epoch {epoch}");
             if let (Some(older), Some((first, _))) =
                 (current.immutables.first(), active.memtable.seq_range())

@@ -675,7 +675,7 @@ impl CommitQueue {
         if empty {
             return false;
         }
-        tree.freeze((self.source.next_epoch)(), position, hint, &self.shared.memtable_memory);
+        tree.freeze(|| (self.source.next_epoch)(), position, hint, &self.shared.memtable_memory);
         self.shared.note_frozen(tree.id);
         true
     }

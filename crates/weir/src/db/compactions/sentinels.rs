@@ -57,11 +57,10 @@ impl Engine {
     /// that will be frozen: what is older in the root is data that a sentinel of that epoch may
     /// hide (H22).
     fn below_memtables(&self, tree: &Tree) -> (DataEpoch, Arc<Root>) {
-        // In this order: what is frozen after the first look gets a higher epoch, what is frozen
-        // before the second is among its memtables, and what is flushed before the third is known
-        // to be newer by its epoch.
-        let next = self.set.epoch_below_next();
-        let current = tree.pin();
+        // No epoch of this tree is drawn between the two: what was frozen before is among the
+        // memtables or flushed, what is frozen after gets a higher epoch than the next.
+        let (current, next) = tree.pin_with(|| self.set.epoch_below_next());
+        // After them: what was flushed meanwhile is known to be newer by its epoch.
         let root = self.set.current();
         let oldest = current.immutables.iter().map(|flushable| flushable.epoch()).min();
         (oldest.and_then(DataEpoch::previous).unwrap_or(next), root)
