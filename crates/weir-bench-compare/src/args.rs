@@ -15,6 +15,7 @@ usage: weir-bench-compare [options]
 what runs
   --engines LIST        comma-separated, from weir,rocksdb,leveldb,fjall     (all)
                         and variants of them: weir-none, weir-incremental (warm-up),
+                        weir-up, weir-down (sentinels; hot ranges merged down),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
                         rocksdb-larger (a cache of 106 %)
   --workloads LIST      comma-separated                                      (a dozen)

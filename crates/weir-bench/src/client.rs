@@ -281,7 +281,12 @@ impl<'a> Client<'a> {
                 }
             })?,
             Workload::ReadSeq => self.read_seq()?,
-            Workload::SeekRandom => self.seek_random(share)?,
+            Workload::SeekRandom => self.seek(share, |prng, num| prng.below(num))?,
+            Workload::ScanHot => self.seek(share, |prng, num| {
+                // In the middle, as of `RangeHot`.
+                (num / 2 + prng.below(num.div_ceil(100))).min(num - 1)
+            })?,
+            Workload::Queue => self.queue(share)?,
             Workload::YcsbA => self.ycsb_point(share, 50, false)?,
             Workload::YcsbB => self.ycsb_point(share, 95, false)?,
             Workload::YcsbC => self.ycsb_point(share, 100, false)?,
@@ -421,12 +426,44 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    fn seek_random(&mut self, share: std::ops::Range<u64>) -> Result<()> {
+    /// Takes entries from the front and puts as many behind the last. Several clients may take the
+    /// same ones.
+    fn queue(&mut self, share: std::ops::Range<u64>) -> Result<()> {
+        let mut front: Vec<Vec<u8>> = Vec::new();
         for _ in share {
             if self.over() {
                 break;
             }
-            let index = self.prng.below(self.shared.config.num);
+            front.clear();
+            let engine = self.shared.engine;
+            self.totals.scanned +=
+                engine.scan(&[], self.shared.config.scan_entries, &mut |key, _| {
+                    front.push(key.to_vec());
+                })?;
+            let elapsed = self.lap();
+            self.totals.scan.saturating_record(elapsed);
+            self.done(1);
+            for key in &front {
+                engine.delete(key)?;
+                let index = self.shared.next_index.fetch_add(1, Ordering::Relaxed);
+                self.space.behind(index, &mut self.key);
+                self.put_key(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Short scans from positions that `choose` names.
+    fn seek(
+        &mut self,
+        share: std::ops::Range<u64>,
+        choose: impl Fn(&mut Prng, u64) -> u64,
+    ) -> Result<()> {
+        for _ in share {
+            if self.over() {
+                break;
+            }
+            let index = choose(&mut self.prng, self.shared.config.num);
             self.space.existing(index, &mut self.key);
             self.scan_from_key(self.shared.config.scan_entries)?;
         }
@@ -542,6 +579,10 @@ impl<'a> Client<'a> {
 
     fn put_index(&mut self, index: u64, sync: bool) -> Result<()> {
         self.space.existing(index, &mut self.key);
+        self.put_key(sync)
+    }
+
+    fn put_key(&mut self, sync: bool) -> Result<()> {
         let value = self.values.next_value();
         if sync {
             self.shared.engine.put_sync(&self.key, value)?;

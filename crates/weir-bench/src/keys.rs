@@ -38,6 +38,12 @@ impl KeySpace {
         self.write((neighbour << GAP_BITS) | place, out);
     }
 
+    /// Writes a key to `out` that lies behind all of a smaller index. Requires: no key of an index
+    /// above the loaded ones was written by [`KeySpace::existing`].
+    pub fn behind(&self, index: u64, out: &mut Vec<u8>) {
+        self.write(index << GAP_BITS, out);
+    }
+
     /// Writes a key to `out` that is never put and lies behind the loaded key of `index`.
     pub fn missing(&self, index: u64, out: &mut Vec<u8>) {
         debug_assert!(index < self.num);

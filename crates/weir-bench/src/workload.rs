@@ -4,7 +4,7 @@ use crate::engine::EngineError;
 use std::fmt;
 use std::str::FromStr;
 
-/// A workload. The first eleven are `db_bench`'s or kin to them, the last six are YCSB's core
+/// A workload. The first are `db_bench`'s or kin to them, the last six are YCSB's core
 /// workloads (Cooper et al., SoCC 2010).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
@@ -32,6 +32,11 @@ pub enum Workload {
     /// Reads, 98 % of them in a hot range of 15 % of the keys, while one more thread writes random
     /// keys (LSbM section 6.3, scaled).
     RangeHot,
+    /// Scans from random positions in one per cent of the keys, which lie together, while one more
+    /// thread writes random keys (BiLSM section 4, scaled).
+    ScanHot,
+    /// A queue: the first entries are scanned and deleted, and as many are put behind the last.
+    Queue,
     /// Half reads, half updates; scrambled Zipfian keys.
     YcsbA,
     /// 95 % reads, 5 % updates; scrambled Zipfian keys.
@@ -48,7 +53,7 @@ pub enum Workload {
 
 impl Workload {
     /// Every workload, in the order in which they make sense one after the other.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::FillSeq,
         Self::FillSync,
         Self::FillRandom,
@@ -60,6 +65,8 @@ impl Workload {
         Self::SeekRandom,
         Self::ReadWhileWriting,
         Self::RangeHot,
+        Self::ScanHot,
+        Self::Queue,
         Self::YcsbA,
         Self::YcsbB,
         Self::YcsbC,
@@ -83,6 +90,8 @@ impl Workload {
             Self::SeekRandom => "seekrandom",
             Self::ReadWhileWriting => "readwhilewriting",
             Self::RangeHot => "rangehot",
+            Self::ScanHot => "scanhot",
+            Self::Queue => "queue",
             Self::YcsbA => "ycsb-a",
             Self::YcsbB => "ycsb-b",
             Self::YcsbC => "ycsb-c",
@@ -128,7 +137,7 @@ impl Workload {
     /// Whether one more thread writes while the clients read.
     #[must_use]
     pub fn has_background_writer(self) -> bool {
-        matches!(self, Self::ReadWhileWriting | Self::RangeHot)
+        matches!(self, Self::ReadWhileWriting | Self::RangeHot | Self::ScanHot)
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) const WORKLOADS: &str = "Workloads:
   seekrandom              scans of --scan entries from random positions
   readwhilewriting        random reads while one more thread writes
   rangehot                98 % of the reads in 15 % of the keys, while one more thread writes
+  scanhot                 scans in 1 % of the keys, while one more thread writes
+  queue                   the first entries scanned and deleted, as many put behind the last
   ycsb-a .. ycsb-f        YCSB's core workloads, scrambled Zipfian
   all                     all of these
 

@@ -9,7 +9,7 @@ mod leveldb_sys;
 mod rocksdb;
 
 use std::time::Duration;
-use weir::{Options, WarmUp};
+use weir::{HotRanges, Options, SentinelOptions, WarmUp};
 use weir_bench::{EngineKind, WeirKind};
 
 /// The engine that the others are compared with.
@@ -26,13 +26,20 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
 }
 
 /// Other settings of an engine, which are compared only if they are named: what the cache of a
-/// store gets from flushes and merges.
+/// store gets from flushes and merges, and hot ranges that are moved.
 pub fn variants() -> Vec<Box<dyn EngineKind>> {
     let weir = |variant, warm_up| {
         let tree = Options::default().warm_up(warm_up);
         Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
     };
+    let moving = |variant, ways| {
+        let sentinels = SentinelOptions::default().ways(ways).window(Duration::from_secs(4));
+        let tree = Options::default().sentinels(sentinels);
+        Box::new(WeirKind { variant: Some(variant), tree, ..WeirKind::default() })
+    };
     vec![
+        moving("weir-up", HotRanges::Up),
+        moving("weir-down", HotRanges::Down),
         weir("weir-none", WarmUp::None),
         weir("weir-incremental", WarmUp::Incremental),
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::Flushes, ..rocksdb::Kind::default() }),
