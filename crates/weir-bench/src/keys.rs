@@ -32,7 +32,7 @@ impl KeySpace {
         if index < self.num {
             return self.write(index << GAP_BITS, out);
         }
-        let neighbour = mix(index) % self.num;
+        let neighbour = self.neighbour(index);
         // 0 is the loaded key and 1 the missing one.
         let place = 2 + (index - self.num) % ((1 << GAP_BITS) - 2);
         self.write((neighbour << GAP_BITS) | place, out);
@@ -42,6 +42,19 @@ impl KeySpace {
     /// above the loaded ones was written by [`KeySpace::existing`].
     pub fn behind(&self, index: u64, out: &mut Vec<u8>) {
         self.write(index << GAP_BITS, out);
+    }
+
+    /// Number of keys that are loaded.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    pub fn len(&self) -> u64 {
+        self.num
+    }
+
+    /// The index of the loaded key that the key of `index` is, or lies behind.
+    #[must_use]
+    pub fn neighbour(&self, index: u64) -> u64 {
+        if index < self.num { index } else { mix(index) % self.num }
     }
 
     /// Writes a key to `out` that is never put and lies behind the loaded key of `index`.

@@ -6,7 +6,7 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers; then those about what no paper has.
-const ALL: [(&str, &str); 33] = [
+const ALL: [(&str, &str); 38] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -31,6 +31,11 @@ const ALL: [(&str, &str); 33] = [
     ("dlsm-fig13", include_str!("../experiments/dlsm-fig13.toml")),
     ("dlsm-fig14", include_str!("../experiments/dlsm-fig14.toml")),
     ("dlsm-s4c", include_str!("../experiments/dlsm-s4c.toml")),
+    ("bilsm-table1", include_str!("../experiments/bilsm-table1.toml")),
+    ("bilsm-table1-4k", include_str!("../experiments/bilsm-table1-4k.toml")),
+    ("bilsm-queue", include_str!("../experiments/bilsm-queue.toml")),
+    ("bilsm-window", include_str!("../experiments/bilsm-window.toml")),
+    ("bilsm-hot", include_str!("../experiments/bilsm-hot.toml")),
     ("merfeld-fig1", include_str!("../experiments/merfeld-fig1.toml")),
     ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
     ("beyond-sizes", include_str!("../experiments/beyond-sizes.toml")),
@@ -43,10 +48,12 @@ const ALL: [(&str, &str); 33] = [
 ];
 
 /// Names and texts of what experiments share.
-const BASES: [(&str, &str); 4] = [
+const BASES: [(&str, &str); 6] = [
     ("lsbm-6.1", include_str!("../experiments/bases/lsbm-6.1.toml")),
     ("lsbm-scans", include_str!("../experiments/bases/lsbm-scans.toml")),
     ("dlsm-7a", include_str!("../experiments/bases/dlsm-7a.toml")),
+    ("bilsm-4", include_str!("../experiments/bases/bilsm-4.toml")),
+    ("bilsm-time", include_str!("../experiments/bases/bilsm-time.toml")),
     ("merfeld-4", include_str!("../experiments/bases/merfeld-4.toml")),
 ];
 

@@ -13,6 +13,7 @@
 //! Which keys are popular, and where the hot range is, depends on the run's seed alone: all groups
 //! agree on it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_bench::{Permutation, Prng, Zipfian};
@@ -43,6 +44,8 @@ pub struct Choice {
 #[derive(Debug)]
 enum Kind {
     Uniform,
+    Front,
+    Back,
     /// The next key.
     Sequential(AtomicU64),
     /// The popular keys do not lie together.
@@ -105,6 +108,8 @@ impl Choice {
         let zipfian = |keys: u64| Zipfian::with_theta(keys, reads.zipf_theta);
         let kind = match reads.choice {
             ReadChoice::Uniform => Kind::Uniform,
+            ReadChoice::Front => Kind::Front,
+            ReadChoice::Back => Kind::Back,
             ReadChoice::Sequential => Kind::Sequential(AtomicU64::new(0)),
             ReadChoice::Zipfian => Kind::Zipfian(zipfian(keys), Permutation::new(keys, seed)),
             ReadChoice::RangeHot => Kind::RangeHot(hot, reads.hot_reads),
@@ -116,9 +121,11 @@ impl Choice {
     }
 
     /// The key of the next operation, which begins `since` nanoseconds after the run and passes
-    /// about so many `entries`.
-    pub fn next(&self, prng: &mut Prng, since: u64, entries: u64) -> u64 {
+    /// about so many `entries`; of the keys `there` that are not deleted.
+    pub fn next(&self, prng: &mut Prng, since: u64, entries: u64, there: Range<u64>) -> u64 {
         match &self.kind {
+            Kind::Front => there.start,
+            Kind::Back => there.end.saturating_sub(entries).max(there.start),
             Kind::Uniform => prng.below(self.keys),
             Kind::Sequential(next) => next.fetch_add(entries, Ordering::Relaxed) % self.keys,
             Kind::Zipfian(ranks, order) => order.at(ranks.next(prng)),
@@ -180,7 +187,7 @@ mod tests {
     fn draw(choice: ReadChoice, measured_from: u64) -> Vec<u64> {
         let choice = Choice::new(&reads(choice), KEYS, 7, measured_from);
         let mut prng = Prng::new(1, 1);
-        (0..20_000).map(|_| choice.next(&mut prng, 0, 1)).collect()
+        (0..20_000).map(|_| choice.next(&mut prng, 0, 1, 0..KEYS)).collect()
     }
 
     /// Goal: every key is in range.
@@ -209,8 +216,9 @@ mod tests {
         let choice = Choice::new(&moving, KEYS, 7, 0);
         let mut prng = Prng::new(1, 1);
         let range = |seconds: u64| {
-            let keys: Vec<u64> =
-                (0..2000).map(|_| choice.next(&mut prng, seconds * 1_000_000_000, 1)).collect();
+            let keys: Vec<u64> = (0..2000)
+                .map(|_| choice.next(&mut prng, seconds * 1_000_000_000, 1, 0..KEYS))
+                .collect();
             (*keys.iter().min().expect("some"), *keys.iter().max().expect("some"))
         };
         let places = [0, 1, 2, 3, 4].map(range);
@@ -219,8 +227,13 @@ mod tests {
         assert!(places[0].0.abs_diff(4250) < 50 && near(0, 1) && near(2, 3), "{places:?}");
         assert!(!near(1, 2) && !near(3, 4), "{places:?}");
         let choice = Choice::new(&reads(ReadChoice::Sequential), 10, 7, 0);
-        let keys = [4, 4, 4, 1].map(|entries| choice.next(&mut prng, 0, entries));
+        let keys = [4, 4, 4, 1].map(|entries| choice.next(&mut prng, 0, entries, 0..10));
         assert_eq!(keys, [0, 4, 8, 2]);
+        for (end, key) in [(ReadChoice::Front, 30), (ReadChoice::Back, 45)] {
+            let choice = Choice::new(&reads(end), 10, 7, 0);
+            assert_eq!(choice.next(&mut prng, 0, 5, 30..50), key, "{end:?}");
+            assert_eq!(choice.next(&mut prng, 0, 50, 30..50), 30, "{end:?}");
+        }
     }
 
     /// Goal: `latest` reads what was written last before the measured part and nothing else, also
@@ -240,7 +253,7 @@ mod tests {
         let narrow = Reads { hot_keys: 1e-4, ..reads(ReadChoice::LatestRangeHot) };
         let narrow = Choice::new(&narrow, KEYS, 7, 1000);
         let mut prng = Prng::new(1, 1);
-        assert!((0..10).all(|_| narrow.next(&mut prng, 0, 1) == 4999));
+        assert!((0..10).all(|_| narrow.next(&mut prng, 0, 1, 0..KEYS) == 4999));
         let newest = written_key(7, 999, KEYS);
         let zipfian = draw(ReadChoice::LatestZipfian, 1000);
         assert!(zipfian.iter().filter(|&&k| k == newest).count() > 1000);

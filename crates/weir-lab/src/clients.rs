@@ -120,6 +120,11 @@ pub enum ReadChoice {
     Uniform,
     /// The next one in key order; a scan begins where the one before it ended.
     Sequential,
+    /// The first key that is not deleted; a scan begins before all keys, as who takes from a queue
+    /// does not know which are gone.
+    Front,
+    /// The last keys, as many as a scan passes.
+    Back,
     /// Popular keys, which do not lie together.
     Zipfian,
     /// Keys of one range most of the time.

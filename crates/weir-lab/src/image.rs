@@ -19,6 +19,7 @@ use weir::sim::{Dir, MemDir, RealDir};
 use weir::{Db, DbOptions, ErrorKind};
 
 use crate::files::{self, WorkDir};
+use crate::sentinels::Sentinels;
 use crate::settings::{
     CompactionBuffer, Durability, Eviction, Load, Order, Settings, Store, WarmUp,
 };
@@ -177,6 +178,9 @@ fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
         durability: Durability::None,
         trim_threshold: 0.0,
         trim_interval_seconds: 0.0,
+        sentinels: Sentinels::Off,
+        sentinel_bucket_keys: 1,
+        sentinel_scans: 1,
         ..settings.store.clone()
     };
     if stage == Stage::Loaded {

@@ -21,13 +21,14 @@
 //! All ratios are plain numbers, 0 to 1. Times are virtual seconds of the run; whoever shows them
 //! multiplies by the scale.
 
+mod blocks;
 mod latency;
 pub mod names;
 mod words;
 
 use weir::defaults::LEVELS;
 
-use crate::record::{CAUSES, LevelSample, Measured, Record, Sample};
+use crate::record::{LevelSample, Measured, Record, Sample};
 pub use words::{statistic, words};
 
 /// Lookups that a window holds on average at least.
@@ -83,7 +84,7 @@ fn hits_of(hits: f64, misses: f64) -> f64 {
     ratio(hits, hits + misses)
 }
 
-const PER_WINDOW: [PerWindow; 29] = [
+const PER_WINDOW: [PerWindow; 30] = [
     PerWindow {
         name: "hit_ratio",
         unit: "",
@@ -198,6 +199,11 @@ const PER_WINDOW: [PerWindow; 29] = [
             ratio(bytes / 1e6, b.seconds - a.seconds)
         }),
     },
+    PerWindow {
+        name: "runs_per_scan",
+        unit: "",
+        of: Of::Samples(|_, a, b| ratio(grown(a.runs, b.runs), grown(a.reads, b.reads))),
+    },
     PerWindow { name: "answered_at_once", unit: "", of: Of::AtOnce },
     PerWindow { name: "latency_p50_ms", unit: "ms", of: Of::Latency("readers.", 0.5) },
     PerWindow { name: "latency_p99_ms", unit: "ms", of: Of::Latency("readers.", 0.99) },
@@ -212,7 +218,7 @@ const PER_WINDOW: [PerWindow; 29] = [
 /// A number over the whole measured part.
 type Whole = (&'static str, &'static str, fn(&Sample, &Sample) -> f64);
 
-const WHOLE: [Whole; 12] = [
+const WHOLE: [Whole; 13] = [
     ("tables_per_lookup", "", |a, b| {
         let searched =
             grown(a.reads, b.reads) - grown(a.reads_without_tables, b.reads_without_tables);
@@ -242,6 +248,7 @@ const WHOLE: [Whole; 12] = [
     ("read_seconds", "s", |a, b| b.read_seconds - a.read_seconds),
     ("reads", "", |a, b| grown(a.reads, b.reads)),
     ("writes", "", |a, b| grown(a.writes, b.writes)),
+    ("sentinels", "", |a, b| grown(a.sentinels, b.sentinels)),
     ("stalled", "", |a, b| ratio(b.stalled_seconds - a.stalled_seconds, b.seconds - a.seconds)),
     ("user_mb_per_second", "MB/s", |a, b| {
         ratio(grown(a.user_bytes, b.user_bytes) / 1e6, b.seconds - a.seconds)
@@ -299,19 +306,6 @@ fn level_size(record: &Record, name: &str) -> Option<impl Fn(&Sample) -> f64 + u
         _ => return None,
     };
     Some(move |sample: &Sample| of(&sample.levels[level]) as f64)
-}
-
-/// `read_blocks_CAUSE` and `written_blocks_CAUSE`: blocks that the engine read and wrote for one of
-/// [`CAUSES`], in bytes of a block; what the page cache answers is read too.
-fn blocks(record: &Record, name: &str) -> Option<f64> {
-    let (side, cause) = match name.strip_prefix("read_blocks_") {
-        Some(cause) => (0, cause),
-        None => (1, name.strip_prefix("written_blocks_")?),
-    };
-    let cause = CAUSES.iter().position(|known| *known == cause)?;
-    let (first, last) = record.samples.first().zip(record.samples.last())?;
-    let bytes = grown(first.io[cause][side], last.io[cause][side]);
-    Some(ratio(bytes, record.block_bytes as f64))
 }
 
 /// The places of the samples at the beginning and at the end of each window. No window is in two
@@ -462,7 +456,7 @@ pub fn number(record: &Record, name: &str) -> Result<f64, String> {
         "open_log_bytes" => return Ok(record.open_log_bytes as f64),
         _ => {}
     }
-    if let Some(blocks) = blocks(record, name) {
+    if let Some(blocks) = blocks::number(record, name) {
         return Ok(blocks);
     }
     let (base, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;

@@ -49,6 +49,10 @@ pub struct Sample {
     pub reads_without_tables: u64,
     /// Lookups that the row cache answered.
     pub row_hits: u64,
+    /// Tables that scans entered as they began: the runs that they opened.
+    pub runs: u64,
+    /// Sentinels that the laboratory had built.
+    pub sentinels: u64,
     /// Lookups in runs that buffer lists answered.
     pub list_hits: u64,
     /// Keys that lists answer for: the parts that are cached in their list, in their run, and in
@@ -62,8 +66,15 @@ pub struct Sample {
     pub disk: Disk,
 }
 
-/// Who reads and writes files; what is left over is `other`.
-pub const CAUSES: [&str; 6] = ["users", "flush", "compaction", "log", "versions", "other"];
+/// Who reads and writes files; what is left over is `other`. `sentinels` is known where the
+/// laboratory asks for them at rest (`count`); elsewhere they are a part of `compaction`.
+pub const CAUSES: [&str; 7] =
+    ["users", "flush", "compaction", "log", "versions", "other", "sentinels"];
+
+/// The places of some of these.
+pub(crate) const COMPACTION: usize = 2;
+/// See [`COMPACTION`].
+pub(crate) const SENTINELS: usize = 6;
 
 /// One level, as of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,10 @@
 use serde::Deserialize;
 
 use crate::clients::{self, Readers, Writers};
+use crate::counted::Counted;
 use crate::phases::{self, Pace, Phase};
 use crate::policies::{Policies, Policy, Tree};
+use crate::sentinels::Sentinels;
 
 /// What a table has for an entry beside its key and value: columns of its block, its share of the
 /// block's header, of the index and of the filter. Measured in trees that have aged: 13 to 14.5
@@ -68,6 +70,9 @@ pub struct Settings {
     pub time: Time,
     /// What is done instead.
     pub replay: Replay,
+    /// What is counted instead, without clients and time; not stated by experiments that have
+    /// these.
+    pub counted: Option<Counted>,
 }
 
 /// Options of the engine.
@@ -106,6 +111,12 @@ pub struct Store {
     pub trim_threshold: f32,
     /// Seconds between two looks at kept tables. Scaled.
     pub trim_interval_seconds: f64,
+    /// Who moves hot ranges up.
+    pub sentinels: Sentinels,
+    /// Keys of a bucket, a range that is hot or not.
+    pub sentinel_bucket_keys: u64,
+    /// Scans of a bucket after which it is moved, for `forced`.
+    pub sentinel_scans: u64,
     /// Threads for flushes and merges.
     pub background_threads: usize,
     /// How much a write survives.
@@ -358,6 +369,9 @@ pub enum Preset {
     /// A virtual disk in a data centre.
     #[serde(rename = "virtio")]
     Virtio,
+    /// One that takes no time, for counting.
+    #[serde(rename = "free")]
+    Free,
 }
 
 /// A file system below the store; see `weir::sim::FileSystem`.
@@ -412,7 +426,10 @@ impl Settings {
         let divide = |number: u64| number / u64::from(scale);
         let store = &mut self.store;
         store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
-        store.table_bytes = divide(store.table_bytes).max(1 << 10);
+        // What is counted are scans, buckets and blocks of full length: tables too.
+        if self.counted.is_none() {
+            store.table_bytes = divide(store.table_bytes).max(1 << 10);
+        }
         store.block_cache_bytes = divide(store.block_cache_bytes);
         store.row_cache_bytes = divide(store.row_cache_bytes);
         store.trim_interval_seconds /= f64::from(scale);
@@ -425,6 +442,7 @@ impl Settings {
         self.load.updates = divide(self.load.updates);
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);
+        self.counted.iter_mut().for_each(|counted| counted.scale(scale));
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
         self.disk.capacity_bytes = divide(self.disk.capacity_bytes);
         self.disk.scale *= scale;
@@ -514,18 +532,19 @@ impl Settings {
     /// What does not fit together, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         self.disk.check()?;
-        let is_list = self.replay.is_list();
+        let is_list = self.is_list();
         self.load.check(self.load.keys > 0 || !is_list)?;
         self.check_store()?;
         self.check_clients()?;
         phases::check(&self.phases)?;
         self.check_samples()?;
         self.replay.check()?;
+        self.check_counted()?;
         if self.phases.is_empty() && !is_list {
             return Err("there are no phases, and no list of operations".into());
         }
         if is_list && (self.clients() > 0 || !self.phases.is_empty()) {
-            return Err("replay: a list of operations is done instead of readers, writers and \
+            return Err("a list of operations is done instead of readers, writers and \
                         phases: say phases = [], and threads = 0 for each group"
                 .into());
         }
@@ -533,6 +552,20 @@ impl Settings {
             return Err("crash_at_end: a list of operations has no crash".into());
         }
         self.check_phases()
+    }
+
+    /// Whether a list of operations is done instead of what clients do.
+    fn is_list(&self) -> bool {
+        self.replay.is_list() || self.counted.is_some()
+    }
+
+    /// That what is counted can be done.
+    fn check_counted(&self) -> Result<(), String> {
+        let Some(counted) = &self.counted else { return Ok(()) };
+        if self.replay.is_list() {
+            return Err("there are both replay and counted: say writes = 0 and file = \"\"".into());
+        }
+        counted.check(self.load.keys, self.store.sentinel_bucket_keys)
     }
 
     /// That sizes of the store can be added up; their ranges are the engine's.
@@ -546,7 +579,10 @@ impl Settings {
         ] {
             in_range(&format!("store.{name}"), bytes, 0, BYTES_MAX)?;
         }
-        in_range("store.immutables_max", store.immutables_max as u64, 0, 1000)
+        in_range("store.immutables_max", store.immutables_max as u64, 0, 1000)?;
+        in_range("store.sentinel_bucket_keys", store.sentinel_bucket_keys, 1, KEYS_MAX)?;
+        in_range("store.sentinel_scans", store.sentinel_scans, 1, BYTES_MAX)?;
+        store.sentinels.check()
     }
 
     /// Clients of all groups.

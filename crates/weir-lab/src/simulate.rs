@@ -15,14 +15,16 @@ use weir::sim::{ActorHandle, MemDir, Simulation, TimedDir, TimedOptions};
 use weir::{Db, IoMetrics};
 
 use crate::choice::Choice;
-use crate::clients::{Reads, Writes};
+use crate::clients::{ReadChoice, Reads, Writes};
+use crate::counted::Counted;
 use crate::crash::{Crashed, Opened};
 use crate::operations::{self, Replay};
 use crate::phases::{self, Pace, Phase};
 use crate::record::{LevelSample, Measured, Record, Sample, Work};
+use crate::sentinels::Rule;
 use crate::settings::Settings;
 use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
-use crate::{files, store, workload};
+use crate::{count, files, record, store, workload};
 
 /// What all actors of a run share.
 struct Shared {
@@ -119,6 +121,9 @@ fn act(
     seed: u64,
     progress: impl Fn(f64),
 ) -> Result<Shown, String> {
+    if let Some(counted) = settings.counted {
+        return count_blocks(&disk.dir, db, &settings, counted, seed);
+    }
     if !settings.replay.file.is_empty() {
         return follow(simulation, &disk.dir, db, &settings);
     }
@@ -188,6 +193,32 @@ fn replay(
     Ok(Shown::of_list(samples, finish(db)?))
 }
 
+/// What is counted: a sample before and after.
+fn count_blocks(
+    dir: &TimedDir,
+    db: Db,
+    settings: &Settings,
+    counted: Counted,
+    seed: u64,
+) -> Result<Shown, String> {
+    let first = sample(&db, dir, settings, 0.0);
+    let totals = count::run(&db, settings, counted, seed)?;
+    let mut last = Sample {
+        reads: totals.scans,
+        writes: totals.writes,
+        tables: totals.tables,
+        runs: totals.runs,
+        sentinels: totals.sentinels,
+        ..sample(&db, dir, settings, 1.0)
+    };
+    for (side, bytes) in totals.sentinel_bytes.into_iter().enumerate() {
+        let bytes = u64::from(settings.disk.charge) * bytes;
+        last.io[record::COMPACTION][side] -= bytes;
+        last.io[record::SENTINELS][side] += bytes;
+    }
+    Ok(Shown::of_list(vec![first, last], finish(db)?))
+}
+
 /// A file's operations: a sample before and after. The writes end when nothing is left to merge.
 fn follow(
     simulation: &Simulation,
@@ -217,6 +248,7 @@ fn follow(
 impl Shared {
     fn new(simulation: &Simulation, db: Db, settings: Settings, seed: u64) -> Self {
         let (keys, before) = (settings.load.keys.max(1), settings.warm_up_writes());
+        let from_front = settings.readers.values().any(|r| r.choice == ReadChoice::Front);
         let reading = |(name, reads): (&String, &Reads)| {
             let at_work = |phase: &Phase| phase.readers.contains(name);
             let spans = phases::spans(&settings.phases, at_work);
@@ -233,6 +265,7 @@ impl Shared {
             writers: settings.writers.iter().map(writing).collect(),
             common: Common {
                 keys: Keys::new(&settings, seed),
+                rule: Rule::of(&settings.store, from_front),
                 seed,
                 db,
                 simulation: simulation.clone(),
@@ -268,6 +301,14 @@ impl Shared {
                 };
                 start("writer", Box::new(body))?;
             }
+        }
+        if self.common.rule.is_some() {
+            let shared = Arc::clone(self);
+            let body = move || {
+                let done = workload::build_sentinels(&shared.common);
+                done.unwrap_or_else(|e| shared.common.fail(e));
+            };
+            start("sentinels", Box::new(body))?;
         }
         Ok(actors)
     }
@@ -348,6 +389,8 @@ impl Shared {
             read_nanos: sum(|done| &done.nanos),
             tables: sum(|done| &done.tables),
             reads_without_tables: sum(|done| &done.without_tables),
+            runs: sum(|done| &done.runs),
+            sentinels: self.common.rule.as_ref().map_or(0, Rule::built),
             writes: writes.sum(),
             ..sample(&self.common.db, dir, &self.common.settings, seconds)
         }
@@ -379,6 +422,7 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
     let mut io = [io.users, io.flush, io.compaction, io.log, io.versions].map(bytes).to_vec();
     let known = io.iter().fold([0; 2], |sum, part| [sum[0] + part[0], sum[1] + part[1]]);
     io.push([all[0] - known[0], all[1] - known[1]]);
+    io.push([0, 0]);
     Sample {
         levels,
         io: std::array::from_fn(|cause| io[cause]),

@@ -22,6 +22,7 @@ use crate::choice::written_key;
 use crate::phases::Pace;
 use crate::policies::{self, Tree};
 use crate::race;
+use crate::sentinels::Sentinels;
 use crate::settings::{self, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
@@ -59,7 +60,7 @@ pub fn simulate<T: Send + 'static>(
     Simulation::run_with(settings, body)?
 }
 
-/// A disk that costs nothing, for loading.
+/// A disk that costs nothing, for loading and counting.
 fn free_model() -> DiskModel {
     DiskModel {
         name: "free",
@@ -86,6 +87,7 @@ pub fn disk_model(preset: Preset) -> DiskModel {
         Preset::Hdd7200 => DiskModel::HDD_7200,
         Preset::SataSsd => DiskModel::SATA_SSD,
         Preset::Virtio => DiskModel::VIRTIO,
+        Preset::Free => free_model(),
     }
 }
 
@@ -333,6 +335,7 @@ fn on_free_disk(
     body: impl FnOnce(&Db, &Settings) -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
     settings.store.row_cache_bytes = 0;
+    settings.store.sentinels = Sentinels::Off;
     settings.store.warm_up = settings::WarmUp::None;
     // Nobody reads, so that nothing is cached: lists keep all that updates leave of them, and are
     // trimmed once the run has filled its cache.

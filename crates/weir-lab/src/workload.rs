@@ -18,9 +18,10 @@ use weir::{Db, Durability};
 use weir_bench::{KeyFormat, KeySpace, Permutation, Prng, Values, Zipfian};
 
 use crate::choice::{Choice, written_key};
-use crate::clients::{Loop, ReadKind, Reads, WriteChoice, WriteKind, Writes, seed_of};
-use crate::phases::Span;
+use crate::clients::{Loop, ReadChoice, ReadKind, Reads, WriteChoice, WriteKind, Writes, seed_of};
+use crate::phases::{Span, nanos};
 use crate::record::Work;
+use crate::sentinels::Rule;
 use crate::settings::Settings;
 use crate::store;
 
@@ -41,6 +42,9 @@ const WRITER_TICK_NANOS: u64 = 10_000_000;
 
 /// Virtual nanoseconds after which a writer that finds nothing to delete looks again.
 const EMPTY_NANOS: u64 = 10_000_000;
+
+/// Virtual nanoseconds between two looks at what has become hot.
+const SENTINEL_TICK_NANOS: u64 = 10_000_000;
 
 /// Most entries of a scan of YCSB's workload E.
 const YCSB_SCAN_ENTRIES: u64 = 100;
@@ -68,6 +72,8 @@ pub struct Common {
     pub start_nanos: u64,
     /// The keys that exist.
     pub keys: Keys,
+    /// What moves hot ranges up, if the laboratory does.
+    pub rule: Option<Rule>,
     /// What failed first; everyone stops then.
     pub failure: OnceLock<String>,
 }
@@ -83,6 +89,8 @@ pub struct Done {
     pub tables: AtomicU64,
     /// See `tables`.
     pub without_tables: AtomicU64,
+    /// Tables that scans entered as they began: runs.
+    pub runs: AtomicU64,
     /// What they did since this was taken last. No actor waits while it is locked.
     window: Mutex<Window>,
     /// Operations begun, which number them.
@@ -218,6 +226,32 @@ impl Keys {
         }
     }
 
+    /// The key of this number, if inserted keys do not lie anywhere among the others; `None` behind
+    /// all loaded keys where inserted ones lie between these.
+    fn bound(&self, number: u64) -> Option<Vec<u8>> {
+        let there = match self.inserts {
+            Inserts::InOrder => true,
+            Inserts::Scattered(_) => false,
+            Inserts::Between => number < self.space.len(),
+        };
+        let mut key = Vec::new();
+        self.at(number, &mut key);
+        there.then_some(key)
+    }
+
+    /// The number of the loaded key that the key number `number` is, or lies behind.
+    fn neighbour(&self, number: u64) -> u64 {
+        match &self.inserts {
+            Inserts::InOrder | Inserts::Scattered(_) => number,
+            Inserts::Between => self.space.neighbour(number),
+        }
+    }
+
+    /// The numbers of the keys that are there.
+    fn there(&self) -> std::ops::Range<u64> {
+        self.first.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
+    }
+
     /// The number of the key that is deleted; `None` if there is none.
     fn delete(&self) -> Option<u64> {
         let (first, end) = (self.first.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
@@ -272,6 +306,8 @@ struct Reader<'a> {
     ranks: Option<Zipfian>,
     durability: Durability,
     key: Vec<u8>,
+    /// Tables that its last scan entered as it began.
+    runs: u64,
 }
 
 /// Reads as reader number `number` of its group, until the run ends.
@@ -297,6 +333,7 @@ pub fn read(common: &Common, reading: &Reading, number: usize) -> Result<(), Str
         ranks: latest.then(|| Zipfian::with_theta(settings.load.keys, reads.zipf_theta)),
         durability: store::durability(settings),
         key: Vec::new(),
+        runs: 0,
     };
     for (span, begun) in group.spans.iter().zip(&group.done.begun_in) {
         common.wait_until(span.from);
@@ -323,8 +360,10 @@ pub fn read(common: &Common, reading: &Reading, number: usize) -> Result<(), Str
                 taken
             });
             let tables = weir::sim::tables_touched();
+            reader.runs = 0;
             reader.step(step.map_or(Step::Get, |(_, step)| *step))?;
             group.done.note_tables(weir::sim::tables_touched() - tables);
+            group.done.runs.fetch_add(reader.runs, Ordering::Relaxed);
             weir::sim::work(reads.cpu_nanos);
             let done = weir::sim::now_nanos();
             group.done.note(now, done);
@@ -372,7 +411,10 @@ impl Reader<'_> {
                 let newest = self.common.keys.end.load(Ordering::Relaxed) - 1;
                 newest - ranks.next(&mut self.prng).min(newest)
             }
-            None => self.choice.next(&mut self.prng, self.common.since_start(), entries),
+            None => {
+                let (since, there) = (self.common.since_start(), self.common.keys.there());
+                self.choice.next(&mut self.prng, since, entries, there)
+            }
         }
     }
 
@@ -427,7 +469,12 @@ impl Reader<'_> {
         self.common.keys.at(index, &mut self.key);
         let mut cursor = self.common.db.cursor();
         let mut passed = 0;
-        cursor.seek(&self.key);
+        let tables = weir::sim::tables_touched();
+        match self.reads.choice {
+            ReadChoice::Front => cursor.seek_to_first(),
+            _ => cursor.seek(&self.key),
+        }
+        self.runs = weir::sim::tables_touched() - tables;
         while cursor.valid() && passed < wanted {
             passed += 1;
             weir::sim::work(self.reads.entry_cpu_nanos);
@@ -435,8 +482,25 @@ impl Reader<'_> {
         }
         cursor.status().map_err(|e| format!("a scan failed: {e}"))?;
         assert!(passed > 0 || self.common.keys.may_miss, "nothing from key {index} on");
+        if let Some(rule) = &self.common.rule {
+            rule.scanned(index, index + wanted);
+        }
         Ok(())
     }
+}
+
+/// Builds the sentinels that the laboratory's rule asks for, until all phases are over.
+///
+/// # Errors
+/// The engine's, as text.
+pub fn build_sentinels(common: &Common) -> Result<(), String> {
+    let Some(rule) = &common.rule else { return Ok(()) };
+    let end: f64 = common.settings.phases.iter().map(|phase| phase.seconds).sum();
+    while common.since_start() < nanos(end) && !common.has_failed() {
+        rule.build(&common.db, |number| common.keys.bound(number))?;
+        common.simulation.delay(Duration::from_nanos(SENTINEL_TICK_NANOS));
+    }
+    Ok(())
 }
 
 /// A group of writers.
@@ -535,6 +599,9 @@ impl Writer<'_> {
             _ => common.db.put_with(&self.key, self.values.next_value(), self.durability),
         };
         done.map_err(write_failed)?;
+        if let Some(rule) = &common.rule {
+            rule.written(common.keys.neighbour(index));
+        }
         if writes.kind == WriteKind::Insert {
             common.keys.inserted(index);
         }

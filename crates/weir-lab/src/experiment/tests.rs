@@ -30,6 +30,9 @@ warm_up = "none"
 compaction_buffer = "off"
 trim_threshold = 0.8
 trim_interval_seconds = 30.0
+sentinels = "off"
+sentinel_bucket_keys = 2000
+sentinel_scans = 16
 background_threads = 1
 durability = "buffered"
 [settings.policies.leveled]
@@ -297,6 +300,7 @@ fn misspelt_names_are_refused() {
         ("store.compression", "none", "`none`"),
         ("store.warm_up", "none", "`incremental`"),
         ("store.compaction_buffer", "off", "`trimmed`"),
+        ("store.sentinels", "off", "`corrected`"),
         ("store.durability", "buffered", "`sync`"),
         ("load.policy", "leveled", "`gear`"),
         ("load.order", "random", "`sequential`"),

@@ -26,7 +26,8 @@ const NUMBERS_OF_LEVEL: [&str; 6] = [
 ];
 
 /// Numbers that no sample has.
-const OF_RUN: [&str; 3] = ["open_seconds", "open_log_bytes", "level_write_rate_inner"];
+const OF_RUN: [&str; 4] =
+    ["open_seconds", "open_log_bytes", "level_write_rate_inner", super::blocks::IN_ALL];
 
 /// What the number of a level stands behind, if it is one that a tree may have.
 fn of_level(name: &str) -> Option<&str> {
