@@ -26,6 +26,8 @@ pub struct Totals {
     pub tables: u64,
     /// See `tables`.
     pub runs: u64,
+    /// Blocks that they entered.
+    pub blocks: u64,
     /// Sentinels built.
     pub sentinels: u64,
     /// Bytes read and written for them.
@@ -82,7 +84,7 @@ impl Counting<'_> {
         let mut end = Vec::new();
         self.space.existing(from, &mut self.key);
         self.space.missing(to - 1, &mut end);
-        let before = weir::sim::tables_touched();
+        let (before, blocks) = (weir::sim::tables_touched(), weir::sim::blocks_entered());
         let mut cursor = self.db.cursor_range(self.key.as_slice()..end.as_slice());
         cursor.seek_to_first();
         let begun = weir::sim::tables_touched();
@@ -97,6 +99,7 @@ impl Counting<'_> {
         }
         self.totals.scans += 1;
         self.totals.runs += begun - before;
+        self.totals.blocks += weir::sim::blocks_entered() - blocks;
         self.totals.tables += weir::sim::tables_touched() - before;
         if let Some(rule) = &self.rule {
             rule.scanned(from, to);

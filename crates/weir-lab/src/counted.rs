@@ -25,7 +25,7 @@ const STEPS_MAX: u64 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
-    /// Scans. Scaled.
+    /// Scans. Not scaled: a smaller tree has fewer levels to save.
     pub scans: u64,
     /// Keys of a scan.
     pub scan_keys: u64,
@@ -35,7 +35,7 @@ pub struct Counted {
     pub hot_part: f64,
     /// Hot buckets that lie side by side.
     pub hot_buckets: u64,
-    /// Writes. Scaled.
+    /// Writes. Not scaled.
     pub writes: u64,
     /// The part of them that updates a key that was loaded; the others insert one.
     pub updates: f64,
@@ -94,12 +94,6 @@ impl Counted {
             ));
         }
         Ok(())
-    }
-
-    /// The same at a scale. Buckets and scans have as many keys as before; there are fewer.
-    pub(crate) fn scale(&mut self, scale: u32) {
-        self.scans /= u64::from(scale);
-        self.writes /= u64::from(scale);
     }
 }
 

@@ -84,7 +84,7 @@ fn hits_of(hits: f64, misses: f64) -> f64 {
     ratio(hits, hits + misses)
 }
 
-const PER_WINDOW: [PerWindow; 30] = [
+const PER_WINDOW: [PerWindow; 31] = [
     PerWindow {
         name: "hit_ratio",
         unit: "",
@@ -198,6 +198,11 @@ const PER_WINDOW: [PerWindow; 30] = [
             let bytes = grown(a.disk.written_bytes, b.disk.written_bytes);
             ratio(bytes / 1e6, b.seconds - a.seconds)
         }),
+    },
+    PerWindow {
+        name: "blocks_per_scan",
+        unit: "",
+        of: Of::Samples(|_, a, b| ratio(grown(a.blocks, b.blocks), grown(a.reads, b.reads))),
     },
     PerWindow {
         name: "runs_per_scan",

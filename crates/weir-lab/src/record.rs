@@ -51,6 +51,8 @@ pub struct Sample {
     pub row_hits: u64,
     /// Tables that scans entered as they began: the runs that they opened.
     pub runs: u64,
+    /// Blocks that scans entered, from wherever they came.
+    pub blocks: u64,
     /// Sentinels that the laboratory had built.
     pub sentinels: u64,
     /// Lookups in runs that buffer lists answered.

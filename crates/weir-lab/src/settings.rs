@@ -426,10 +426,7 @@ impl Settings {
         let divide = |number: u64| number / u64::from(scale);
         let store = &mut self.store;
         store.write_buffer_bytes = divide(store.write_buffer_bytes).max(4 << 10);
-        // What is counted are scans, buckets and blocks of full length: tables too.
-        if self.counted.is_none() {
-            store.table_bytes = divide(store.table_bytes).max(1 << 10);
-        }
+        store.table_bytes = divide(store.table_bytes).max(1 << 10);
         store.block_cache_bytes = divide(store.block_cache_bytes);
         store.row_cache_bytes = divide(store.row_cache_bytes);
         store.trim_interval_seconds /= f64::from(scale);
@@ -442,7 +439,6 @@ impl Settings {
         self.load.updates = divide(self.load.updates);
         self.replay.writes = divide(self.replay.writes);
         self.replay.gets = divide(self.replay.gets);
-        self.counted.iter_mut().for_each(|counted| counted.scale(scale));
         self.disk.page_cache_bytes = divide(self.disk.page_cache_bytes);
         self.disk.capacity_bytes = divide(self.disk.capacity_bytes);
         self.disk.scale *= scale;
@@ -555,7 +551,8 @@ impl Settings {
     }
 
     /// Whether a list of operations is done instead of what clients do.
-    fn is_list(&self) -> bool {
+    #[must_use]
+    pub fn is_list(&self) -> bool {
         self.replay.is_list() || self.counted.is_some()
     }
 

@@ -208,6 +208,7 @@ fn count_blocks(
         writes: totals.writes,
         tables: totals.tables,
         runs: totals.runs,
+        blocks: totals.blocks,
         sentinels: totals.sentinels,
         ..sample(&db, dir, settings, 1.0)
     };
@@ -390,6 +391,7 @@ impl Shared {
             tables: sum(|done| &done.tables),
             reads_without_tables: sum(|done| &done.without_tables),
             runs: sum(|done| &done.runs),
+            blocks: sum(|done| &done.blocks),
             sentinels: self.common.rule.as_ref().map_or(0, Rule::built),
             writes: writes.sum(),
             ..sample(&self.common.db, dir, &self.common.settings, seconds)

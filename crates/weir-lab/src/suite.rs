@@ -39,11 +39,14 @@ pub struct RunOptions {
     pub jobs: usize,
 }
 
+/// By how much entries can be made smaller.
+pub const SHRINK_MAX: u32 = 16;
+
 /// By how much entries are made smaller if nothing is said: as much as there are constants for, and
 /// not at all where tables would become too small for what they do not share.
 #[must_use]
 pub fn default_shrink(scale: u32) -> u32 {
-    if scale < 32 { 16 } else { 1 }
+    if scale < 32 { SHRINK_MAX } else { 1 }
 }
 
 /// What an experiment is doing now.

@@ -91,6 +91,8 @@ pub struct Done {
     pub without_tables: AtomicU64,
     /// Tables that scans entered as they began: runs.
     pub runs: AtomicU64,
+    /// Blocks that they entered.
+    pub blocks: AtomicU64,
     /// What they did since this was taken last. No actor waits while it is locked.
     window: Mutex<Window>,
     /// Operations begun, which number them.
@@ -359,11 +361,13 @@ pub fn read(common: &Common, reading: &Reading, number: usize) -> Result<(), Str
                 draw = draw.wrapping_sub(*part);
                 taken
             });
-            let tables = weir::sim::tables_touched();
+            let (tables, blocks) = (weir::sim::tables_touched(), weir::sim::blocks_entered());
             reader.runs = 0;
             reader.step(step.map_or(Step::Get, |(_, step)| *step))?;
             group.done.note_tables(weir::sim::tables_touched() - tables);
             group.done.runs.fetch_add(reader.runs, Ordering::Relaxed);
+            let entered = weir::sim::blocks_entered() - blocks;
+            group.done.blocks.fetch_add(entered, Ordering::Relaxed);
             weir::sim::work(reads.cpu_nanos);
             let done = weir::sim::now_nanos();
             group.done.note(now, done);

@@ -108,7 +108,7 @@ pub mod sim {
     pub use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
     pub use crate::read::buffered::bare::{through_lists, without_lists};
     pub use crate::storage::files::names::class_of;
-    pub use crate::table::tables_touched;
+    pub use crate::table::{blocks_entered, tables_touched};
 }
 
 pub use base::error::Damage;

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use crate::measure::names;
 use crate::result::{Axis, Differs, Kind};
 use crate::settings::Settings;
+use crate::suite::SHRINK_MAX;
 
 /// One figure or table of a paper.
 #[derive(Clone, Debug)]
@@ -303,15 +304,20 @@ impl Experiment {
     }
 
     /// How much smaller its entries are made if `shrink` is asked for: not at all in a list of
-    /// operations, whose entries are of 16 bytes.
+    /// operations, whose entries are of 16 bytes, and as much as can be where blocks are counted,
+    /// at scale 1, whose number does not depend on it.
     #[must_use]
     pub fn shrink(&self, shrink: u32) -> u32 {
-        if self.is_of_lists() { 1 } else { shrink }
+        match self.is_of_lists() {
+            true if self.runs.iter().all(|run| run.settings.counted.is_some()) => SHRINK_MAX,
+            true => 1,
+            false => shrink,
+        }
     }
 
     /// Whether all its runs are lists of operations.
     fn is_of_lists(&self) -> bool {
-        self.runs.iter().all(|run| run.settings.replay.is_list())
+        self.runs.iter().all(|run| run.settings.is_list())
     }
 
     /// Drops all numbers but `numbers`, and all runs that these do not need.

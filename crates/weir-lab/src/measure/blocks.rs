@@ -1,5 +1,5 @@
 //! Blocks that the engine reads and writes, by cause, in bytes of a block; what the page cache
-//! answers is read too. In all, what users read is counted by the block, however short it is.
+//! answers is read too. In all, scans are counted by the block that they enter, however short it is.
 
 use super::{grown, ratio};
 use crate::record::{CAUSES, Record};
@@ -15,11 +15,8 @@ const OF_TABLES: [&str; 3] = ["flush", "compaction", "sentinels"];
 pub(super) fn number(record: &Record, name: &str) -> Option<f64> {
     if name == IN_ALL {
         let both = |cause| [0, 1].map(|side| of(record, cause, side).unwrap_or(0.0)).iter().sum();
-        let users = record
-            .samples
-            .first()
-            .zip(record.samples.last())
-            .map_or(0.0, |(a, b)| grown(a.hits, b.hits) + grown(a.misses, b.misses));
+        let ends = record.samples.first().zip(record.samples.last());
+        let users = ends.map_or(0.0, |(a, b)| grown(a.blocks, b.blocks));
         return Some(users + OF_TABLES.iter().map(|cause| -> f64 { both(cause) }).sum::<f64>());
     }
     match name.strip_prefix("read_blocks_") {
@@ -50,7 +47,7 @@ mod tests {
         for (cause, sides) in last.io.iter_mut().enumerate() {
             *sides = [10 << cause, 1000 << cause];
         }
-        (last.hits, last.misses) = (3, 4);
+        last.blocks = 7;
         let samples = vec![Sample::default(), last];
         let record = Record { samples, block_bytes: 10, ..Record::default() };
         let of = |name: &str| number(&record, name).expect(name);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What people call measures: the beginning of a name, and its words.
-const WORDS: [(&str, &str); 55] = [
+const WORDS: [(&str, &str); 56] = [
     ("page_hit_ratio", "hit ratio of the page cache"),
     ("hit_ratio", "hit ratio"),
     ("qps", "queries"),
@@ -19,6 +19,7 @@ const WORDS: [(&str, &str); 55] = [
     ("merge_io_per_flushed_byte", "bytes that merges read and write per flushed byte"),
     ("merged_per_flushed_byte", "merged bytes per flushed byte"),
     ("blocks_per_read", "blocks per query"),
+    ("blocks_per_scan", "blocks that a query enters"),
     ("runs_per_scan", "runs that a query opens"),
     ("blocks_in_all", "blocks read and written"),
     ("sentinels", "sentinels built"),

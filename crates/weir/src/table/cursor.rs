@@ -29,7 +29,7 @@ use crate::table::block::Layout;
 use crate::table::fetch::{Block, FetchFor, ordinal_of};
 use crate::table::index::Extent;
 use crate::table::reader::{Opened, Table};
-use crate::table::{CursorOptions, ReadAhead};
+use crate::table::{CursorOptions, ReadAhead, touch_block};
 
 /// Room for the suffix of keys of usual size, so that the buffer grows once.
 const KEY_ROOM_BYTES: usize = 32;
@@ -215,6 +215,7 @@ impl TableCursor {
         // Until the fetch succeeds the cursor has no block: an error must not leave the old one
         // under the new number.
         self.current.layout = Layout::default();
+        touch_block();
         let entered = match self.take_staged(block) {
             Some(staged) => staged,
             None => self.fetch(opened, block, scan)?,

@@ -40,8 +40,10 @@ pub(crate) use cursor::{CurrentBlock, TableCursor};
 pub(crate) use lookup::{HashedKey, HeldBlock};
 pub(crate) use reader::{Table, TableMemory, read_meta};
 pub(crate) use table_cache::{Closed, Gate, Gates, TableCache};
+#[cfg(feature = "sim")]
+pub use touched::blocks_entered;
 pub use touched::tables_touched;
-pub(crate) use touched::touch;
+pub(crate) use touched::{touch, touch_block};
 pub(crate) use verify::KeyRanges;
 pub(crate) use warm::WarmEntries;
 
