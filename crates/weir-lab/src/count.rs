@@ -1,13 +1,14 @@
 //! Does what `counted` describes, and counts blocks: no time passes but what the disk takes, and
-//! nothing depends on it, since flushes and merges end before the next step begins.
-//!
-//! Sentinels that the laboratory builds are a cause of their own (`record::CAUSES`): the store is
-//! at rest before and after each, so that all that merges read and write meanwhile is theirs.
+//! nothing depends on it, since flushes and merges end before the next step begins. Between two
+//! steps lies `counted.step_seconds`: the engine looks for hot ranges now and then.
 
+use std::time::Duration;
+
+use weir::sim::Simulation;
 use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values};
 
-use crate::counted::{Counted, Step, Steps};
+use crate::counted::{Step, Steps};
 use crate::sentinels::Rule;
 use crate::settings::Settings;
 use crate::store;
@@ -28,10 +29,6 @@ pub struct Totals {
     pub runs: u64,
     /// Blocks that they entered.
     pub blocks: u64,
-    /// Sentinels built.
-    pub sentinels: u64,
-    /// Bytes read and written for them.
-    pub sentinel_bytes: [u64; 2],
 }
 
 struct Counting<'a> {
@@ -52,7 +49,14 @@ struct Counting<'a> {
 ///
 /// # Errors
 /// The engine's, as text; a scan that lacks a key.
-pub fn run(db: &Db, settings: &Settings, counted: Counted, seed: u64) -> Result<Totals, String> {
+pub fn run(
+    simulation: &Simulation,
+    db: &Db,
+    settings: &Settings,
+    seed: u64,
+) -> Result<Totals, String> {
+    let Some(counted) = settings.counted else { return Ok(Totals::default()) };
+    let pause = Duration::from_secs_f64(counted.step_seconds);
     weir::sim::this_actor_reads();
     let (load, store) = (&settings.load, &settings.store);
     let mut counting = Counting {
@@ -75,6 +79,7 @@ pub fn run(db: &Db, settings: &Settings, counted: Counted, seed: u64) -> Result<
                 counting.write(counting.next - 1)?;
             }
         }
+        simulation.delay(pause);
     }
     Ok(counting.totals)
 }
@@ -125,23 +130,11 @@ impl Counting<'_> {
     /// Builds the sentinels that are due.
     fn build(&mut self) -> Result<(), String> {
         let Some(rule) = self.rule.as_ref().filter(|rule| rule.is_due()) else { return Ok(()) };
-        let bytes = || {
-            let io = self.db.metrics().io.compaction;
-            [io.bytes_read, io.bytes_written]
-        };
-        let before = bytes();
         rule.build(self.db, |number| {
             let mut key = Vec::new();
             self.space.existing(number, &mut key);
             (number < self.keys).then_some(key)
         })?;
-        let after = bytes();
-        for (sum, (after, before)) in
-            self.totals.sentinel_bytes.iter_mut().zip(after.into_iter().zip(before))
-        {
-            *sum += after - before;
-        }
-        self.totals.sentinels = rule.built();
         self.db.wait_idle().map_err(|e| e.to_string())
     }
 }

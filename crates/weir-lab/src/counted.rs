@@ -39,6 +39,8 @@ pub struct Counted {
     pub writes: u64,
     /// The part of them that updates a key that was loaded; the others insert one.
     pub updates: f64,
+    /// Virtual seconds between two steps.
+    pub step_seconds: f64,
 }
 
 /// Where scans lie.
@@ -85,6 +87,10 @@ impl Counted {
             if !(0.0..=1.0).contains(&part) {
                 return Err(format!("counted.{name} is {part}, and a part is 0 to 1"));
             }
+        }
+        if !(0.0..=1.0).contains(&self.step_seconds) {
+            let seconds = self.step_seconds;
+            return Err(format!("counted.step_seconds is {seconds}: choose 0 to 1"));
         }
         let range = hot_buckets.saturating_mul(bucket_keys).min(keys);
         if self.queries == Queries::Hot && range < scan_keys {
@@ -195,8 +201,16 @@ mod tests {
     const KEYS: u64 = 1_000_000;
 
     fn counted(queries: Queries, scans: u64, scan_keys: u64) -> Counted {
-        let (hot_part, hot_buckets, writes, updates) = (0.1, 4, 0, 0.0);
-        Counted { scans, scan_keys, queries, hot_part, hot_buckets, writes, updates }
+        Counted {
+            scans,
+            scan_keys,
+            queries,
+            hot_part: 0.1,
+            hot_buckets: 4,
+            writes: 0,
+            updates: 0.0,
+            step_seconds: 0.0,
+        }
     }
 
     fn scans(counted: Counted) -> Vec<(u64, u64)> {

@@ -53,7 +53,7 @@ pub struct Sample {
     pub runs: u64,
     /// Blocks that scans entered, from wherever they came.
     pub blocks: u64,
-    /// Sentinels that the laboratory had built.
+    /// Sentinels built.
     pub sentinels: u64,
     /// Lookups in runs that buffer lists answered.
     pub list_hits: u64,
@@ -68,15 +68,9 @@ pub struct Sample {
     pub disk: Disk,
 }
 
-/// Who reads and writes files; what is left over is `other`. `sentinels` is known where the
-/// laboratory asks for them at rest (`count`); elsewhere they are a part of `compaction`.
+/// Who reads and writes files; what is left over is `other`.
 pub const CAUSES: [&str; 7] =
     ["users", "flush", "compaction", "log", "versions", "other", "sentinels"];
-
-/// The places of some of these.
-pub(crate) const COMPACTION: usize = 2;
-/// See [`COMPACTION`].
-pub(crate) const SENTINELS: usize = 6;
 
 /// One level, as of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
-use weir::Db;
+use weir::{BucketRanges, CostModel, Db, HotRanges, SentinelOptions};
 
 use crate::settings::Store;
 
@@ -33,21 +33,25 @@ pub enum Sentinels {
 }
 
 impl Sentinels {
-    /// That the engine can do it.
-    ///
-    /// # Errors
-    /// It has no such option.
-    pub fn check(self) -> Result<(), String> {
-        let name = match self {
-            Self::Off | Self::Forced => return Ok(()),
-            Self::Paper => "paper",
-            Self::Corrected => "corrected",
-            Self::Down => "down",
-        };
-        Err(format!(
-            "store.sentinels is {name:?}, and the engine moves no hot range by itself yet: choose \
-             \"off\", or \"forced\" for sentinels that the laboratory asks for"
-        ))
+    /// The engine's option for it, where `buckets` are as many as the keys are divided into.
+    #[must_use]
+    pub fn option(self, buckets: u64) -> weir::Sentinels {
+        let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
+        let options = SentinelOptions::default();
+        match self {
+            Self::Off | Self::Forced => weir::Sentinels::Off,
+            Self::Paper => options
+                .cost(CostModel::Paper)
+                .buckets(BucketRanges::Equal(buckets))
+                .ways(HotRanges::Up)
+                .into(),
+            Self::Corrected => {
+                options.buckets(BucketRanges::Quantile(buckets)).ways(HotRanges::Up).into()
+            }
+            Self::Down => {
+                options.buckets(BucketRanges::Quantile(buckets)).ways(HotRanges::Down).into()
+            }
+        }
     }
 }
 
@@ -85,7 +89,6 @@ struct Known {
     /// Buckets that have been scanned often enough.
     due: Vec<u64>,
     flushed: u64,
-    built: u64,
 }
 
 /// Bounds of a sentinel.
@@ -141,17 +144,10 @@ impl Rule {
     fn moved(&self, number: u64) {
         let mut known = self.known();
         let flushed = known.flushed;
-        known.built += 1;
         let bucket = known.buckets.entry(number).or_default();
         // What was written since the last flush is in a memtable, and no part of the sentinel.
         let written = bucket.written.filter(|(_, last)| *last >= flushed);
         *bucket = Bucket { scans: 0, moved: true, written: written.map(|_| (flushed, flushed)) };
-    }
-
-    /// Sentinels built so far.
-    #[must_use]
-    pub fn built(&self) -> u64 {
-        self.known().built
     }
 
     /// Looks up how much has been flushed.
@@ -228,18 +224,20 @@ mod tests {
         );
         rule.known().flushed = 2000;
         assert_eq!(scan_twice(), [1]);
-        assert_eq!(rule.built(), 2);
     }
 
-    /// Goal: what the engine cannot do is refused, with what can be done.
+    /// Goal: each name is another option of the engine, and the laboratory's own is none.
     #[test]
-    fn what_there_is_not_is_refused() {
-        for sentinels in [Sentinels::Off, Sentinels::Forced] {
-            sentinels.check().expect("there is");
-        }
-        for sentinels in [Sentinels::Paper, Sentinels::Corrected, Sentinels::Down] {
-            let error = sentinels.check().expect_err("there is none");
-            assert!(error.contains("by itself yet: choose \"off\""), "{error}");
+    fn names_are_options_of_the_engine() {
+        let of = |sentinels: Sentinels| format!("{:?}", sentinels.option(500));
+        assert_eq!(of(Sentinels::Forced), of(Sentinels::Off));
+        for (sentinels, parts) in [
+            (Sentinels::Paper, ["Paper", "Equal(500)", "Up"]),
+            (Sentinels::Corrected, ["Corrected", "Quantile(500)", "Up"]),
+            (Sentinels::Down, ["Corrected", "Quantile(500)", "Down"]),
+        ] {
+            let option = of(sentinels);
+            assert!(parts.iter().all(|part| option.contains(part)), "{option}");
         }
     }
 }

@@ -578,8 +578,7 @@ impl Settings {
         }
         in_range("store.immutables_max", store.immutables_max as u64, 0, 1000)?;
         in_range("store.sentinel_bucket_keys", store.sentinel_bucket_keys, 1, KEYS_MAX)?;
-        in_range("store.sentinel_scans", store.sentinel_scans, 1, BYTES_MAX)?;
-        store.sentinels.check()
+        in_range("store.sentinel_scans", store.sentinel_scans, 1, BYTES_MAX)
     }
 
     /// Clients of all groups.

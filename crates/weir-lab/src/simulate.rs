@@ -16,7 +16,6 @@ use weir::{Db, IoMetrics};
 
 use crate::choice::Choice;
 use crate::clients::{ReadChoice, Reads, Writes};
-use crate::counted::Counted;
 use crate::crash::{Crashed, Opened};
 use crate::operations::{self, Replay};
 use crate::phases::{self, Pace, Phase};
@@ -24,7 +23,7 @@ use crate::record::{LevelSample, Measured, Record, Sample, Work};
 use crate::sentinels::Rule;
 use crate::settings::Settings;
 use crate::workload::{Common, Done, Group, Keys, Reading, Writing};
-use crate::{count, files, record, store, workload};
+use crate::{count, files, store, workload};
 
 /// What all actors of a run share.
 struct Shared {
@@ -121,8 +120,8 @@ fn act(
     seed: u64,
     progress: impl Fn(f64),
 ) -> Result<Shown, String> {
-    if let Some(counted) = settings.counted {
-        return count_blocks(&disk.dir, db, &settings, counted, seed);
+    if settings.counted.is_some() {
+        return count_blocks(simulation, &disk.dir, db, &settings, seed);
     }
     if !settings.replay.file.is_empty() {
         return follow(simulation, &disk.dir, db, &settings);
@@ -195,28 +194,22 @@ fn replay(
 
 /// What is counted: a sample before and after.
 fn count_blocks(
+    simulation: &Simulation,
     dir: &TimedDir,
     db: Db,
     settings: &Settings,
-    counted: Counted,
     seed: u64,
 ) -> Result<Shown, String> {
     let first = sample(&db, dir, settings, 0.0);
-    let totals = count::run(&db, settings, counted, seed)?;
-    let mut last = Sample {
+    let totals = count::run(simulation, &db, settings, seed)?;
+    let last = Sample {
         reads: totals.scans,
         writes: totals.writes,
         tables: totals.tables,
         runs: totals.runs,
         blocks: totals.blocks,
-        sentinels: totals.sentinels,
         ..sample(&db, dir, settings, 1.0)
     };
-    for (side, bytes) in totals.sentinel_bytes.into_iter().enumerate() {
-        let bytes = u64::from(settings.disk.charge) * bytes;
-        last.io[record::COMPACTION][side] -= bytes;
-        last.io[record::SENTINELS][side] += bytes;
-    }
     Ok(Shown::of_list(vec![first, last], finish(db)?))
 }
 
@@ -392,7 +385,6 @@ impl Shared {
             reads_without_tables: sum(|done| &done.without_tables),
             runs: sum(|done| &done.runs),
             blocks: sum(|done| &done.blocks),
-            sentinels: self.common.rule.as_ref().map_or(0, Rule::built),
             writes: writes.sum(),
             ..sample(&self.common.db, dir, &self.common.settings, seconds)
         }
@@ -422,12 +414,17 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
     let bytes = |io: IoMetrics| [charge * io.bytes_read, charge * io.bytes_written];
     let all = bytes(io.total());
     let mut io = [io.users, io.flush, io.compaction, io.log, io.versions].map(bytes).to_vec();
-    let known = io.iter().fold([0; 2], |sum, part| [sum[0] + part[0], sum[1] + part[1]]);
+    let sentinels = bytes(metrics.io.sentinels);
+    let known = io
+        .iter()
+        .chain([&sentinels])
+        .fold([0; 2], |sum, part| [sum[0] + part[0], sum[1] + part[1]]);
     io.push([all[0] - known[0], all[1] - known[1]]);
-    io.push([0, 0]);
+    io.push(sentinels);
     Sample {
         levels,
         io: std::array::from_fn(|cause| io[cause]),
+        sentinels: metrics.sentinels_built,
         row_hits: metrics.row_cache.hits,
         list_hits: metrics.gets_of_lists,
         copies: copies.map(|sum| if listed > 0.0 { sum / listed } else { 0.0 }),

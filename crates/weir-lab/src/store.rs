@@ -175,6 +175,7 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
             .interval(Duration::from_secs_f64(store.trim_interval_seconds))
             .into(),
     };
+    let buckets = settings.load.keys.div_ceil(store.sentinel_bucket_keys.max(1)).max(2);
     let entries = Some(store.write_buffer_entries).filter(|&entries| entries > 0);
     Ok(Options::default()
         .write_buffer_bytes(store.write_buffer_bytes)
@@ -187,7 +188,8 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
         .filters(filters)
         .compression([compression])
         .warm_up(warm_up)
-        .compaction_buffer(buffer))
+        .compaction_buffer(buffer)
+        .sentinels(store.sentinels.option(buckets)))
 }
 
 /// Opens the store in `dir`.
