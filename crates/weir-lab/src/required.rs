@@ -98,7 +98,7 @@ const fn outside(experiment: &'static str, number: &'static str, known: &'static
 
 /// All of these. No other may be outside; and one of these that is inside does not belong here any
 /// longer.
-pub const OUTSIDE: [Outside; 30] = [
+pub const OUTSIDE: [Outside; 38] = [
     outside(
         "lsbm-fig11c",
         "lost by 2 % cold reads",
@@ -136,6 +136,38 @@ pub const OUTSIDE: [Outside; 30] = [
         "dlsm-fig13",
         "deviation of the hit ratio, aggressive, dLSM",
         "0.19: the tables that join level 2's list are cold; 0.0003 with hand-off beside lists",
+    ),
+    outside(
+        "bilsm-table1",
+        "b: blocks in all, forced over leveled",
+        "0.949: six runs are opened, not ten, and a scan meets the ends of 3.5 sentinels",
+    ),
+    outside(
+        "bilsm-table1",
+        "e: blocks in all, forced over leveled",
+        "0.964: as b, and 9,000 updates make few records obsolete",
+    ),
+    outside("bilsm-table1", "f: blocks in all, forced over leveled", "0.967: as b"),
+    outside(
+        "bilsm-table1",
+        "g: blocks in all, forced over leveled",
+        "1.26: the rule asks for 16 scans whatever a sentinel costs; it has no cost model",
+    ),
+    outside("bilsm-table1", "h: blocks in all, forced over leveled", "1.26: as g"),
+    outside(
+        "bilsm-window",
+        "scans, last minute over the first, forced",
+        "0.929, and 1.00 before sentinels moved by themselves; a minute is 30 scans at 1/64",
+    ),
+    outside(
+        "bilsm-window",
+        "scans per second, forced over leveled",
+        "0.949: the window's end is in memtables and one run: nothing to save, 17 sentinels built",
+    ),
+    outside(
+        "bilsm-hot",
+        "scans per second, forced over leveled",
+        "0.998: 6 % fewer blocks a scan; what builds and takes down takes the disk",
     ),
     outside("lsbm-fig14", "queries per second, key-value cache", "104 of 68; the order holds"),
     outside(

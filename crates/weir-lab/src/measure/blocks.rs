@@ -1,5 +1,6 @@
 //! Blocks that the engine reads and writes, by cause, in bytes of a block; what the page cache
-//! answers is read too. In all, scans are counted by the block that they enter, however short it is.
+//! answers is read too. In all, scans are counted by the block that they enter, however short it
+//! is.
 
 use super::{grown, ratio};
 use crate::record::{CAUSES, Record};

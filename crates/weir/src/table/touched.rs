@@ -3,8 +3,8 @@
 //! cursors have entered.
 //!
 //! A lookup looks into a table if fence and filter let it through, a cursor when it enters one of a
-//! run of several. Counting is one instruction on thread-local memory. A block counts each time that
-//! a cursor enters it, wherever it comes from; what is read ahead and never entered does not.
+//! run of several. Counting is one instruction on thread-local memory. A block counts each time
+//! that a cursor enters it, wherever it comes from; what is read ahead and never entered does not.
 
 thread_local! {
     static TOUCHED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
