@@ -197,7 +197,8 @@ mod tests {
     }
 
     /// Goal: a bucket is due when it was scanned often enough and lies in several runs: it was
-    /// never moved, or something of it was flushed since; and what waits in a memtable does not count.
+    /// never moved, or something of it was flushed since; and what waits in a memtable does not
+    /// count.
     #[test]
     fn what_is_scanned_often_is_due() {
         let rule = rule(2);

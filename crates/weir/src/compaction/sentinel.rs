@@ -214,7 +214,7 @@ pub(crate) fn pick_down(
         let first = moved.next().unwrap_or(range.heat);
         let last = moved.last().unwrap_or(first);
         let (from, to) = (first.from.clone(), last.to.clone());
-        why.is_worth_it().then(|| Down { from, to, task, why })
+        why.is_worth_it().then_some(Down { from, to, task, why })
     });
     best(down, |down| &down.why)
 }

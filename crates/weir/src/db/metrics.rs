@@ -505,7 +505,7 @@ impl Metrics {
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 30] = [
+        let counters: [(&str, &str, f64); 27] = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -537,21 +537,6 @@ impl Metrics {
                 "weir_compactions_refused_total",
                 "Compactions refused by the tree's checks.",
                 self.compactions_refused as f64,
-            ),
-            (
-                "weir_sentinels_built_total",
-                "Hot ranges moved up into a sentinel.",
-                self.sentinels_built as f64,
-            ),
-            (
-                "weir_sentinel_written_bytes_total",
-                "Bytes written for sentinels.",
-                self.sentinel_bytes_written as f64,
-            ),
-            (
-                "weir_hot_ranges_merged_down_total",
-                "Hot ranges merged down by a level.",
-                self.hot_ranges_merged_down as f64,
             ),
             (
                 "weir_block_reads_shared_total",
@@ -597,6 +582,29 @@ impl Metrics {
         out.gauge("weir_memory_budget_bytes", "The memory budget.", self.memory.budget as f64);
     }
 
+    fn expose_hot_ranges(&self, out: &mut Exposition) {
+        let counters: [(&str, &str, f64); 3] = [
+            (
+                "weir_sentinels_built_total",
+                "Hot ranges moved up into a sentinel.",
+                self.sentinels_built as f64,
+            ),
+            (
+                "weir_sentinel_written_bytes_total",
+                "Bytes written for sentinels.",
+                self.sentinel_bytes_written as f64,
+            ),
+            (
+                "weir_hot_ranges_merged_down_total",
+                "Hot ranges merged down by a level.",
+                self.hot_ranges_merged_down as f64,
+            ),
+        ];
+        for (name, help, value) in counters {
+            out.counter(name, help, value);
+        }
+    }
+
     fn expose_io(&self, out: &mut Exposition) {
         type Figure = fn(&IoMetrics) -> u64;
         let families: [(&str, &str, Figure); 5] = [
@@ -628,6 +636,7 @@ impl Metrics {
         ] {
             out.sample(name, &[("cause", cause)], bytes as f64);
         }
+        self.expose_hot_ranges(out);
         self.expose_io(out);
         let name = "weir_cache_lookups_total";
         out.family(name, "counter", "Block cache lookups, by who asked and what became of it.");

@@ -204,7 +204,7 @@ impl Engine {
         let shape = self.shape_of(&root, tree.id, state.reserved(tree.id))?;
         let counted = heat.shape(now);
         let memory = &self.shared.accountant;
-        let used = current.active.memtable.bytes() as u64;
+        let used = current.active.memtable.bytes();
         let situation = Situation {
             shape: &shape,
             heat: &counted,
