@@ -214,22 +214,7 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
             )?;
         }
     }
-    for run in keyspace.levels.iter().flat_map(|level| &level.runs) {
-        for (from, to) in &run.claims {
-            let end = to.as_ref().map_or("the end".into(), |to| Quoted(to).to_string());
-            writeln!(
-                out,
-                "  run {} answers alone from {} to below {end}",
-                run.epoch,
-                Quoted(from)
-            )?;
-        }
-    }
-    let hidden = keyspace.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.tables);
-    let hidden: u64 = hidden.map(|table| table.hidden_entries).sum();
-    if hidden > 0 {
-        writeln!(out, "  {} hidden, which sentinels had: merges leave them out", Entries(hidden))?;
-    }
+    print_claims(keyspace, out)?;
     for (number, level) in keyspace.levels.iter().enumerate() {
         for run in &level.runs {
             let Some(buffer) = &run.buffer else { continue };
@@ -251,6 +236,27 @@ fn print_keyspace(keyspace: &KeyspaceDescription, tables: bool, out: &mut dyn Wr
     }
     if tables {
         print_tables(keyspace, out)?;
+    }
+    Ok(())
+}
+
+/// What sentinels claim, and how much is hidden for them.
+fn print_claims(keyspace: &KeyspaceDescription, out: &mut dyn Write) -> Result<()> {
+    for run in keyspace.levels.iter().flat_map(|level| &level.runs) {
+        for (from, to) in &run.claims {
+            let end = to.as_ref().map_or("the end".into(), |to| Quoted(to).to_string());
+            writeln!(
+                out,
+                "  run {} answers alone from {} to below {end}",
+                run.epoch,
+                Quoted(from)
+            )?;
+        }
+    }
+    let hidden = keyspace.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.tables);
+    let hidden: u64 = hidden.map(|table| table.hidden_entries).sum();
+    if hidden > 0 {
+        writeln!(out, "  {} hidden, which sentinels had: merges leave them out", Entries(hidden))?;
     }
     Ok(())
 }
@@ -284,6 +290,15 @@ fn print_tables(keyspace: &KeyspaceDescription, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
+fn hole((from, to): &(Vec<u8>, Vec<u8>)) -> Value {
+    json!([Escaped(from).to_string(), Escaped(to).to_string()])
+}
+
+fn claim((from, to): &(Vec<u8>, Option<Vec<u8>>)) -> Value {
+    let to = to.as_ref().map(|to| Escaped(to).to_string());
+    json!([Escaped(from).to_string(), to])
+}
+
 /// Everything, for programs. Keys are text with `\xNN` for what is not.
 fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
     let table = |t: &TableDescription| {
@@ -298,13 +313,6 @@ fn to_json(description: &Description, logs: &[(String, u64)]) -> Value {
             "sequences": [t.sequences.0, t.sequences.1],
             "hidden_entries": t.hidden_entries,
         })
-    };
-    let hole = |(from, to): &(Vec<u8>, Vec<u8>)| {
-        json!([Escaped(from).to_string(), Escaped(to).to_string()])
-    };
-    let claim = |(from, to): &(Vec<u8>, Option<Vec<u8>>)| {
-        let to = to.as_ref().map(|to| Escaped(to).to_string());
-        json!([Escaped(from).to_string(), to])
     };
     let buffer = |b: &BufferDescription| {
         let runs = b.runs.iter().map(|run| {
