@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use super::key::{compare, prefix};
+use super::limits::KEY_BYTES_MAX;
 
 /// Digits that are looked at: all numbers of so many fit into 64 bits.
 const DIGITS_MAX: usize = 16;
@@ -81,6 +82,8 @@ impl<'a> KeyScale<'a> {
                 key.extend_from_slice(bytes.get(..len).unwrap_or(&bytes));
             }
         }
+        // A bound need not be a key, but must not be longer than one.
+        key.truncate(KEY_BYTES_MAX);
         key
     }
 }
@@ -125,6 +128,14 @@ mod tests {
         let scale = KeyScale::new(b"user1000", b"user2000");
         assert_eq!(scale.key_at(0.25), b"user1250");
         assert_eq!(KeyScale::new(&bytes(256), &bytes(768)).key_at(0.5), b"k\0\0\0\0\0\0\x02");
+    }
+
+    /// Goal: no key is made that is longer than keys may be.
+    #[test]
+    fn keys_are_no_longer_than_keys() {
+        let low = vec![b'k'; KEY_BYTES_MAX - 1];
+        let high = [&low[..], &[0xff]].concat();
+        assert!(KeyScale::new(&low, &high).key_at(0.37).len() <= KEY_BYTES_MAX);
     }
 
     /// Goal: invariants (1) and (2). Method: keys of few different bytes, the ends of the order

@@ -65,6 +65,10 @@ const SENTINEL_SHARE: u64 = 8;
 /// for.
 const MOVED_SHARE: u64 = 8;
 
+/// A sentinel is as large as so many tables at most: level 0 waits for it. Where a bucket is larger,
+/// there should be more of them.
+const JOB_TABLES_MAX: u64 = 16;
+
 /// The hottest ranges for which a task down is looked for.
 const TRIED_MAX: usize = 8;
 
@@ -153,9 +157,11 @@ pub(crate) fn decide(
 /// The range that is most worth a sentinel, if one is worth it.
 pub(crate) fn pick(situation: &Situation<'_>, options: &SentinelOptions) -> Option<Hot> {
     let limit = tree_bytes(situation.shape) / SENTINEL_SHARE;
+    let bytes_max = situation.shape.options.table_bytes.saturating_mul(JOB_TABLES_MAX);
     let hot = read_buckets(situation, options).filter_map(|bucket| {
         let range = Measured::of(situation.shape, bucket);
-        let fits = situation.sentinel_bytes.saturating_add(range.bytes() as u64) <= limit;
+        let bytes = range.bytes() as u64;
+        let fits = situation.sentinel_bytes.saturating_add(bytes) <= limit && bytes <= bytes_max;
         if range.runs.len() < 2 || !fits || range.is_held(situation.shape) {
             return None;
         }

@@ -31,6 +31,8 @@ use crate::version::root::Root;
 use crate::version::shape::{JobFootprint, Shape};
 
 #[cfg(test)]
+mod sentinel_stories;
+#[cfg(test)]
 mod sentinel_tests;
 mod sentinels;
 
@@ -369,6 +371,11 @@ impl Engine {
     /// `error`, if that is for the store to bear.
     fn quarantine_cause(&self, reserved: &Reservation, error: Error) -> Result<Ended> {
         match error.kind() {
+            // Nobody waits for it, and what is due goes on.
+            ErrorKind::Conflict if matches!(reserved.task, Task::Sentinel(_)) => {
+                self.shared.counters.compactions_refused.add(1);
+                Err(error)
+            }
             ErrorKind::Conflict => Ok(self.quarantine_refused(reserved, error)),
             ErrorKind::Corruption | ErrorKind::NotFound => self.quarantine_damaged(reserved, error),
             _ => Err(error),
@@ -441,6 +448,7 @@ impl Engine {
             Task::Sentinel(sentinel) => Some(sentinel.interval.clone()),
             _ => None,
         };
+        let is_spare = claim.is_some();
         let policy = compaction::policy_of(reserved.shape.options.compaction);
         let level = merge.output.level;
         let entries = execute::entries_of(&state.version, merge)?;
@@ -457,8 +465,10 @@ impl Engine {
             claim,
         };
         let mut job = CompactionJob::new(self.job_context()?, &state.version, spec)?;
-        let finished =
-            self.run_job(&mut job, Some(&reserved.spending), &|| self.jobs.is_closed(id))?;
+        // What nobody asked for gives way to writers that wait.
+        let gives_up =
+            || self.jobs.is_closed(id) || is_spare && reserved.tree.stalled.load(Ordering::Relaxed);
+        let finished = self.run_job(&mut job, Some(&reserved.spending), &gives_up)?;
         let stats = finished.stats;
         self.install_outputs(finished.edit, &finished.outputs, None)?;
         counters.compactions.add(1);

@@ -84,7 +84,7 @@ pub(super) struct JobTable {
     /// Keyspaces that are watched for rests of their writers.
     pub(super) rests: BTreeMap<KeyspaceId, Watch>,
     /// Keyspaces that count where they are read, and when that is looked at next.
-    pub(super) heat_looks: BTreeMap<KeyspaceId, u64>,
+    pub(super) heat_looks: BTreeMap<KeyspaceId, HeatLook>,
     /// Running compactions that began because writers rest: nobody waits for them.
     pub(super) merges_at_rest: usize,
     /// What failed and is tried again.
@@ -101,6 +101,15 @@ pub(super) struct ListLook {
     /// How many tables it has come past. Where lists change meanwhile it may meet some twice, or
     /// pass some by until the next one.
     pub(super) done: usize,
+}
+
+/// A look at the heat of a keyspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeatLook {
+    /// When it is due.
+    pub(super) at: u64,
+    /// How often in a row a range that was to be moved was not.
+    pub(super) failures: u32,
 }
 
 /// What running jobs hold of a keyspace.
@@ -240,7 +249,7 @@ impl JobTable {
     /// When lists, or writers, are looked at that were not to be at `looked_at`.
     fn next_look(&self, looked_at: u64) -> Option<u64> {
         let rests = self.rests.values().filter_map(Watch::due_at);
-        let heat = self.heat_looks.values().copied();
+        let heat = self.heat_looks.values().map(|look| look.at);
         let looks = self.lists.values().map(|look| look.at).chain(self.list_memory_at).chain(rests);
         let looks = looks.chain(heat);
         looks.filter(|&at| at > looked_at).min()

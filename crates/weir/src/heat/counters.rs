@@ -88,8 +88,9 @@ fn add(counter: &AtomicU64, n: u64) {
 
 /// What remains of a number after so many halvings.
 fn halve(counter: &AtomicU64, halvings: u32) {
-    let now = counter.load(Ordering::Relaxed);
-    counter.fetch_sub(now - now.checked_shr(halvings).unwrap_or(0), Ordering::Relaxed);
+    // Two may halve at once.
+    let halved = |now: u64| Some(now.checked_shr(halvings).unwrap_or(0));
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halved);
 }
 
 /// A scan that has ended.

@@ -59,12 +59,7 @@ impl<'a> Hull<'a> {
 /// The keys of an interval that a run or its list may have, both ends included.
 pub(super) fn list_range(run: &Run, interval: &Interval) -> (Vec<u8>, Vec<u8>) {
     let smallest = interval.from.to_vec();
-    if let Some(to) = &interval.to {
-        let mut largest = to.to_vec();
-        // The key before it, where there is one; else one key too many, which a hole may have.
-        if largest.last() == Some(&0) {
-            largest.pop();
-        }
+    if let Some(largest) = last_of(interval) {
         return (smallest, largest);
     }
     let listed = run.list.iter().flat_map(|list| list.tables());
@@ -72,6 +67,16 @@ pub(super) fn list_range(run: &Run, interval: &Interval) -> (Vec<u8>, Vec<u8>) {
     let largest = all.max().filter(|largest| **largest > smallest);
     let largest = largest.cloned().unwrap_or_else(|| smallest.clone());
     (smallest, largest)
+}
+
+/// The last key of an interval with an end, where there is one; else one key too many, which a hole
+/// may have.
+fn last_of(interval: &Interval) -> Option<Vec<u8>> {
+    let mut largest = interval.to.as_ref()?.to_vec();
+    if largest.last() == Some(&0) {
+        largest.pop();
+    }
+    Some(largest)
 }
 
 /// A table that leaves a run.
@@ -167,7 +172,7 @@ impl Passage<'_> {
                 changes.extend(self.hole(id, run, list));
             }
             if !list.runs().is_empty() && !self.ends(id, run) {
-                changes.extend(self.claimed(id, run));
+                changes.extend(self.taken(id, run));
             }
         }
         if let Some(target) = target.filter(|_| !self.edit.requests.drop) {
@@ -176,11 +181,10 @@ impl Passage<'_> {
         changes
     }
 
-    /// The holes in the list of `id` under the claims of the edit (H10).
-    fn claimed(&self, id: RunId, run: &Run) -> impl Iterator<Item = ListChange> {
-        let claims = self.edit.claims.iter().filter(move |claim| claim.run < id);
-        let intervals = claims.filter_map(|claim| claim.interval.as_ref());
-        intervals.map(move |interval| {
+    /// The holes in the list of `id` where a sentinel takes an interval out of its run (H10).
+    fn taken(&self, id: RunId, run: &Run) -> impl Iterator<Item = ListChange> {
+        let taken = self.edit.requests.taken.iter().filter(move |(by, _)| *by < id);
+        taken.map(move |(_, interval)| {
             let (smallest, largest) = list_range(run, interval);
             ListChange::Hole { run: id, smallest, largest }
         })
@@ -278,6 +282,8 @@ impl Passage<'_> {
         let mut joined = KeyRanges::default();
         // The tables that join it, and those of each buffered run that begins.
         let mut appended: Vec<Vec<TableUid>> = vec![Vec::new()];
+        // A hole of the newest buffered run lies over some of its tables.
+        let mut is_closed = false;
         // A smaller id is newer.
         for (_, metas) in by_age.into_iter().rev() {
             for meta in metas {
@@ -287,18 +293,27 @@ impl Passage<'_> {
                     run.tables.overlapping(range.0, range.1).is_empty()
                         && !run.holes.overlap(smallest, largest)
                 };
-                let begins_run = match joins {
-                    Some(run) => !fits(run),
-                    None => appended.len() == 1,
-                } || joined.overlap(meta);
+                let begins_run = is_closed
+                    || match joins {
+                        Some(run) => !fits(run),
+                        None => appended.len() == 1,
+                    }
+                    || joined.overlap(meta);
                 if begins_run {
                     (joins, joined) = (None, KeyRanges::default());
                     appended.push(Vec::new());
                 }
+                is_closed = !meta.masks.is_empty();
                 joined.add(meta);
                 let uid = meta.uid;
                 appended.last_mut().into_iter().for_each(|run| run.push(uid));
                 changes.push(ListChange::Append { run: target, uid, begins_run, meta: None });
+                // What its masks hide is in the file still (H10). Nothing more joins its run.
+                for mask in &meta.masks {
+                    let smallest = mask.interval.from.to_vec();
+                    let largest = last_of(&mask.interval).unwrap_or_else(|| meta.largest.clone());
+                    changes.push(ListChange::Hole { run: target, smallest, largest });
+                }
             }
         }
         changes.push(ListChange::Count { run: target, counts });

@@ -28,9 +28,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::buffer_effects::list_range;
-use super::buffer_list::BufferList;
+use super::buffer_list::{BufferList, BufferedRun};
 use super::edit::{AddedTable, Claim, KeyspaceEdit, ListChange, VersionEdit};
 use super::keyspaces::KeyspaceVersion;
 use super::root::{AddedPlace, Changes, Place, Places, Root, refused};
@@ -383,6 +384,7 @@ impl OfClaims<'_> {
                     meta.uid, run.level
                 )));
             }
+            self.check_list_under(*run, place, meta)?;
             let newly = meta.hidden().minus(place.meta.hidden());
             hidden = hidden.saturating_add(newly.entries);
         }
@@ -396,6 +398,25 @@ impl OfClaims<'_> {
             return Err(refused(format_args!(
                 "{came} entries come into a sentinel, of which only {hidden} are hidden below"
             )));
+        }
+        Ok(())
+    }
+
+    /// Rule 9: that the list of a run has holes where one of its tables gets masks.
+    fn check_list_under(&self, id: RunId, place: &Place, meta: &TableMeta) -> Result<()> {
+        let Some(run) = self.version.run(id) else { return Ok(()) };
+        let Some(list) = &run.list else { return Ok(()) };
+        let fresh = meta.masks.iter().filter(|mask| !place.meta.masks.contains(mask));
+        for mask in fresh {
+            let (smallest, largest) = list_range(run, &mask.interval);
+            if !list.is_hidden(&smallest, &largest) {
+                return Err(refused(format_args!(
+                    "table {} is masked from {} on without a hole in the buffer list of level {}",
+                    meta.uid,
+                    Printable(&smallest),
+                    id.level
+                )));
+            }
         }
         Ok(())
     }
@@ -434,6 +455,7 @@ fn shows(meta: &TableMeta, keys: &Interval) -> bool {
 struct Passage<'a> {
     version: &'a Version,
     edit: &'a KeyspaceEdit,
+    places: &'a Places,
     /// The runs that the edit takes tables out of, by table.
     from: BTreeMap<TableUid, RunId>,
     /// The runs that it adds tables to.
@@ -447,7 +469,7 @@ impl<'a> Passage<'a> {
     fn new(
         version: &'a Version,
         edit: &'a KeyspaceEdit,
-        places: &Places,
+        places: &'a Places,
         in_place: &BTreeSet<TableUid>,
     ) -> Self {
         let moved = edit.removed.iter().filter(|removed| !in_place.contains(&removed.uid));
@@ -461,7 +483,7 @@ impl<'a> Passage<'a> {
         let (from, appended) = (from.collect(), appended.collect());
         let into = edit.added.iter().filter(|added| !in_place.contains(&added.meta.uid));
         let into = into.map(|added| added.run).collect();
-        Self { version, edit, from, into, appended }
+        Self { version, edit, places, from, into, appended }
     }
 
     /// Whether all that the edit adds goes into the run `id`.
@@ -479,6 +501,30 @@ impl<'a> Passage<'a> {
                     "table {uid} comes into the buffer list of a run of level {} into which it \
                      is not merged",
                     run.level
+                )));
+            }
+            self.check_masks_of(*run, *uid)?;
+        }
+        Ok(())
+    }
+
+    /// Rule 7: that a list does not answer for what masks hide of a table that comes into it.
+    fn check_masks_of(&self, id: RunId, uid: TableUid) -> Result<()> {
+        let place = self.places.get(uid).filter(|place| !place.meta.masks.is_empty());
+        let (Some(place), Some(run)) = (place, self.version.run(id)) else { return Ok(()) };
+        let Some(list) = &run.list else { return Ok(()) };
+        let has_it = |run: &Arc<BufferedRun>| run.tables.iter().any(|(meta, _)| meta.uid == uid);
+        // It is gone if holes cover it.
+        let Some(at) = list.runs().iter().position(has_it) else { return Ok(()) };
+        for mask in &place.meta.masks {
+            let (smallest, largest) = list_range(run, &mask.interval);
+            let mut newer = list.runs().iter().take(at + 1);
+            if !newer.any(|run| run.holes.contain(&smallest, &largest)) {
+                return Err(refused(format_args!(
+                    "table {uid} comes into a buffer list of level {} without a hole under its mask \
+                     from {} on",
+                    id.level,
+                    Printable(&smallest)
                 )));
             }
         }

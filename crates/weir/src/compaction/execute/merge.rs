@@ -169,6 +169,8 @@ impl CompactionJob {
         let drop_deletes: DropDeletes = Box::new(move |key| base.is_base(key));
         let slices = task.inputs.iter().zip(&inputs);
         let readahead = match context.merge_read_bytes {
+            // A little of large tables, which hot scans have left in the cache.
+            _ if claim.is_some() => ReadAhead::Scan,
             Some(window_bytes) => ReadAhead::Windows { window_bytes },
             None => ReadAhead::for_merge(inputs.len(), context.accountant.as_ref()),
         };
@@ -295,6 +297,7 @@ impl CompactionJob {
         }
         if let Some(interval) = self.claim.clone() {
             self.mask(&interval, changes)?;
+            changes.requests.taken = Some((self.task.output, interval.clone()));
             if !self.outputs.finished().is_empty() {
                 changes.claims.push(Claim { run: self.task.output, interval: Some(interval) });
             }
@@ -307,6 +310,10 @@ impl CompactionJob {
         );
         changes.requests.shadowed = counts.shadowed.entries;
         set_cursor(&mut edit, self.keyspace, self.task.cursor.as_ref());
+        if self.claim.is_some() {
+            let contents = self.retain.inner().sources().iter().flat_map(Input::contents);
+            self.stats.bytes_read = contents.map(|(_, content)| content.raw_bytes).sum();
+        }
         self.stats.finish(&counts, self.outputs.finished());
         self.stats.blocks_handed_over = self.outputs.blocks_handed_over();
         Ok(Progress::Done(Box::new(Finished {

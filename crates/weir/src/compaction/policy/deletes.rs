@@ -21,13 +21,19 @@ pub(super) fn deletes_hide_nothing(shape: &Shape, table: &TableMeta) -> bool {
     table.visible().deletes > 0 && visible_to_all
 }
 
+/// Whether masks hide so much of a table that its space is wanted back (H27).
+fn is_largely_hidden(table: &TableMeta) -> bool {
+    table.hidden().entries > table.entries / REWRITE_DELETES_DIVISOR
+}
+
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
-/// there because a snapshot needed them) is rewritten without them, in its place. If it is in level
+/// there because a snapshot needed them), or of which masks hide much, is rewritten without them, in its place. If it is in level
 /// 0, a sentinel may be older.
 pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<MergeTask> {
     let table = oldest.tables().find(|table| {
-        deletes_hide_nothing(shape, table)
-            && table.visible().deletes >= table.visible().entries / REWRITE_DELETES_DIVISOR
+        let is_full_of_deletes = deletes_hide_nothing(shape, table)
+            && table.visible().deletes >= table.visible().entries / REWRITE_DELETES_DIVISOR;
+        (is_full_of_deletes || is_largely_hidden(table))
             && sentinels::along(shape, &oldest.over(KeyBounds::of(table))).is_empty()
     })?;
     Some(rewrite(oldest, vec![table.uid], Reason::Deletes))

@@ -32,7 +32,9 @@ pub(super) fn into_last_level(
         };
         let mut stack = around(&|_| true);
         if level == Level::LAST && bounds.is_none() && stack.len() == 1 {
-            stack = around(&|table| deletes_hide_nothing(shape, table));
+            let useful =
+                |table: &TableMeta| !table.masks.is_empty() || deletes_hide_nothing(shape, table);
+            stack = around(&useful);
         }
         chosen.extend(stack);
         bounds = bounds_over(&chosen);

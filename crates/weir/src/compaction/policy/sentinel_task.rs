@@ -12,7 +12,7 @@
 use crate::base::ids::{DataEpoch, Level};
 use crate::base::interval::Interval;
 use crate::compaction::policy::conflicts::running_job;
-use crate::compaction::policy::geometry::{Chosen, Placed, filling_runs, placed};
+use crate::compaction::policy::geometry::{Chosen, KeyBounds, Placed, filling_runs, placed};
 use crate::compaction::task::{MergeTask, Reason, SentinelTask, Task};
 use crate::version::shape::{RunId, RunKind, Shape};
 
@@ -37,12 +37,25 @@ pub(crate) fn build(
     if inputs.len() < runs_min.max(1) || inputs.iter().any(is_busy) {
         return None;
     }
+    let interval = with_end(interval, &inputs);
     let inputs = inputs.iter().map(Chosen::slice).collect();
     let merge = MergeTask { inputs, output, cursor: None, reason: Reason::Reads };
     let task = Task::Sentinel(SentinelTask { merge, interval });
     let job = running_job(shape, &task)?;
     let crosses = shape.jobs.iter().any(|other| other.conflicts_with(&job));
     (!crosses).then_some(task)
+}
+
+/// The interval with an end: no older run has a key behind those of the inputs, so nothing is lost,
+/// and what is written there meanwhile does not meet the claim.
+fn with_end(interval: Interval, inputs: &[Chosen<'_>]) -> Interval {
+    let bounds = inputs.iter().filter_map(Chosen::bounds).reduce(KeyBounds::union);
+    match (&interval.to, bounds) {
+        (None, Some(bounds)) if bounds.largest >= &interval.from[..] => {
+            Interval::closed(&interval.from, bounds.largest)
+        }
+        _ => interval,
+    }
 }
 
 /// The run of the sentinel: the newest of those below the memtables, if it is one of sentinels that

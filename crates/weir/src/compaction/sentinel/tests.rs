@@ -1,9 +1,11 @@
 //! Each rule of the cost models with numbers that can be checked by hand.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::compaction::policy::cases::shape_of;
 use crate::compaction::policy_of;
-use crate::options::CompactionPolicy;
+use crate::options::{CompactionPolicy, Options};
 
 const BLOCK: u64 = 4096;
 
@@ -14,7 +16,9 @@ const TREE: &str = "options base_level_bytes=100000
     L6 1: 4[a-b]*409600 5[c-d]*409600 6[e-f]*4096000";
 
 fn shape(text: &str) -> Shape {
-    shape_of(CompactionPolicy::leveled(), text)
+    let shape = shape_of(CompactionPolicy::leveled(), text);
+    let options = Options { table_bytes: 1 << 20, ..(*shape.options).clone() };
+    Shape { options: Arc::new(options), ..shape }
 }
 
 /// Reads and writes of the range from c to e, and `others` of it elsewhere.
@@ -252,4 +256,14 @@ fn the_best_range_is_taken() {
     assert_eq!(pick(&situation(&tree, &heat), &corrected()).unwrap().from, b"");
     heat.buckets[1].opened_beyond += 1;
     assert_eq!(pick(&situation(&tree, &heat), &corrected()).unwrap().from, b"c");
+}
+
+/// Goal: a sentinel is no larger than some tables, since level 0 waits for it.
+#[test]
+fn a_sentinel_is_a_few_tables() {
+    let (tree, hot) = (shape(TREE), heat(&opened(100_000), &BucketHeat::default()));
+    assert!(pick(&situation(&tree, &hot), &corrected()).is_some());
+    let options = Options { table_bytes: BLOCK, ..(*tree.options).clone() };
+    let small = Shape { options: Arc::new(options), ..tree };
+    assert!(pick(&situation(&small, &hot), &corrected()).is_none());
 }

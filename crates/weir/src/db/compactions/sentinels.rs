@@ -22,8 +22,7 @@ use crate::compaction::sentinel::{Situation, Way, Why, decide};
 use crate::compaction::task::Task;
 use crate::db::engine::Engine;
 use crate::db::heat::evened;
-use crate::db::job_table::JobTable;
-use crate::db::retries::Work;
+use crate::db::job_table::{HeatLook, JobTable};
 use crate::db::space::Fit;
 use crate::db::space_checks::DeviceSpace;
 use crate::heat::RangeHeat;
@@ -37,6 +36,10 @@ const LOOKS_PER_WINDOW: u32 = 8;
 
 /// Fewest runs that a sentinel is built of: one run is one already.
 const RUNS_MIN: usize = 2;
+
+/// After a range was not moved the next look rests for so long, and twice as long each time.
+const REST_NANOS_MIN: u64 = 100_000_000;
+const REST_NANOS_MAX: u64 = 60_000_000_000;
 
 /// How long until the next look.
 fn look_nanos(options: &Options) -> Option<u64> {
@@ -56,7 +59,7 @@ impl Engine {
     /// A root, and an epoch below those of all memtables that are not flushed in it, and of those
     /// that will be frozen: what is older in the root is data that a sentinel of that epoch may
     /// hide (H22).
-    fn below_memtables(&self, tree: &Tree) -> (DataEpoch, Arc<Root>) {
+    pub(super) fn below_memtables(&self, tree: &Tree) -> (DataEpoch, Arc<Root>) {
         // No epoch of this tree is drawn between the two: what was frozen before is among the
         // memtables or flushed, what is frozen after gets a higher epoch than the next.
         let (current, next) = tree.pin_with(|| self.set.epoch_below_next());
@@ -68,7 +71,7 @@ impl Engine {
 
     /// Reserves a task of hot ranges that was picked from `root`; `None` if it does not fit the
     /// device, or the keyspace is closed.
-    fn reserve(
+    pub(super) fn reserve(
         &self,
         state: &mut JobTable,
         tree: &Arc<Tree>,
@@ -120,10 +123,12 @@ impl Engine {
             match nanos {
                 None => drop(state.heat_looks.remove(&id)),
                 Some(nanos) => {
-                    let latest = now.saturating_add(nanos);
-                    let at = state.heat_looks.entry(id).or_insert(latest);
+                    let latest = HeatLook { at: now.saturating_add(nanos), failures: 0 };
+                    let look = state.heat_looks.entry(id).or_insert(latest);
                     // The window may have become shorter.
-                    *at = latest.min(*at);
+                    if look.failures == 0 {
+                        look.at = look.at.min(latest.at);
+                    }
                 }
             }
         }
@@ -135,8 +140,11 @@ impl Engine {
         let now = clock::now_nanos();
         let due: Vec<KeyspaceId> = {
             let state = self.jobs.state.lock();
-            let due = state.heat_looks.iter().filter(|&(_, &at)| at <= now);
-            due.map(|(&id, _)| id).collect()
+            let due = state.heat_looks.iter().filter(|(_, look)| look.at <= now);
+            let mut due: Vec<(u64, KeyspaceId)> = due.map(|(&id, look)| (look.at, id)).collect();
+            // Who has waited longest comes first.
+            due.sort_unstable();
+            due.into_iter().map(|(_, id)| id).collect()
         };
         for id in due {
             let Some(tree) = self.trees.lock().get(&id).cloned() else {
@@ -145,23 +153,38 @@ impl Engine {
             };
             let Some(moving) = self.reserve_hot(&tree, now) else { continue };
             let Moving { reserved, heat, range } = moving;
-            let work = Work::Compaction(id);
-            let result = self.run_reserved(reserved, |ended| self.noting_retries(work, ended));
-            match result {
+            match self.run_reserved(reserved, |ended| ended) {
                 Ok(Ended::Done) => {
+                    let now = clock::now_nanos();
+                    let look = HeatLook { at: now, failures: 0 };
+                    self.jobs.state.lock().heat_looks.insert(id, look);
                     let down = u64::from(!range.up);
                     self.shared.counters.hot_merges.add(down);
                     heat.note_moved(&range.from, range.to.as_deref(), range.bytes);
                     tree.note_moved(range);
                     self.note_job(Ok(()));
                 }
-                // It is noted; what is hot is looked at again.
-                Ok(Ended::Quarantined(_)) => self.note_job(Ok(())),
-                Err(error) => self.note_job(Err(error)),
+                Ok(Ended::Quarantined(_)) => self.rest_from_moving(id),
+                // What nobody asked for costs nobody anything, unless it left the store unknown.
+                Err(error) if error.leaves_unknown() => self.note_job(Err(error)),
+                Err(_) => {
+                    self.shared.counters.jobs_failed.add(1);
+                    self.rest_from_moving(id);
+                }
             }
             return true;
         }
         false
+    }
+
+    /// Puts the next look off, for longer each time, after a range was not moved.
+    fn rest_from_moving(&self, id: KeyspaceId) {
+        let now = clock::now_nanos();
+        let mut state = self.jobs.state.lock();
+        let failures = state.heat_looks.get(&id).map_or(0, |look| look.failures) + 1;
+        let rest = REST_NANOS_MIN.saturating_mul(1 << (failures - 1).min(32));
+        let at = now.saturating_add(rest.min(REST_NANOS_MAX));
+        state.heat_looks.insert(id, HeatLook { at, failures });
     }
 
     /// Decides what is worth moving in a keyspace, and reserves it; else it is looked at again
@@ -186,7 +209,8 @@ impl Engine {
         };
         let moving = self.reserve_hottest(&mut state, tree, heat, now);
         if moving.is_none() {
-            state.heat_looks.insert(tree.id, now.saturating_add(nanos));
+            let at = now.saturating_add(nanos);
+            state.heat_looks.insert(tree.id, HeatLook { at, failures: 0 });
         }
         moving
     }

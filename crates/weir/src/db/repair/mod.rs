@@ -105,6 +105,8 @@ struct BadTable {
     level: Level,
     part: PartKind,
     epoch: DataEpoch,
+    /// As its run describes it, with its masks.
+    meta: Arc<TableMeta>,
     table: Arc<Table>,
     why: Error,
 }
@@ -344,9 +346,9 @@ impl Repair {
             let keyspace = state.id;
             for (level, runs) in state.version.levels().iter() {
                 let tables = runs.runs().flat_map(|(part, run)| {
-                    run.tables.iter().map(move |(_, t)| (part, run.epoch, t))
+                    run.tables.iter().map(move |(meta, t)| (part, run.epoch, meta, t))
                 });
-                for (part, epoch, table) in tables {
+                for (part, epoch, meta, table) in tables {
                     match table.verify() {
                         Ok(stats) => {
                             self.report.tables_sound += 1;
@@ -354,7 +356,8 @@ impl Repair {
                         }
                         Err(error) => {
                             let (why, table) = (damage(error)?, Arc::clone(table));
-                            bad.push(BadTable { keyspace, level, part, epoch, table, why });
+                            let meta = Arc::clone(meta);
+                            bad.push(BadTable { keyspace, level, part, epoch, meta, table, why });
                         }
                     }
                 }

@@ -233,7 +233,7 @@ impl Repair {
                 continue;
             };
             let table = Table::without_seed(Arc::clone(&self.storage), Arc::new(meta.clone()));
-            let (memtable, lost) = read_blocks(&table)?;
+            let (memtable, lost) = read_blocks(&table, &[])?;
             (file.kept, file.lost) = (memtable.entries(), lost);
             let mut memtables = Memtables::of(meta.keyspace, memtable);
             file.meta = Some(meta);

@@ -19,7 +19,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::ids::TableUid;
 use crate::base::key::{SEQ_MAX, Seq, compare};
-use crate::base::table_meta::TableMeta;
+use crate::base::table_meta::{Mask, TableMeta};
 use crate::cache::Purpose;
 use crate::memtable::Memtable;
 use crate::storage::Object;
@@ -98,13 +98,13 @@ impl Repair {
         uids: &Arc<AtomicU64>,
     ) -> Result<Remains> {
         let meta = bad.table.meta();
-        let (memtable, lost) = read_blocks(&bad.table)?;
+        let (memtable, lost) = read_blocks(&bad.table, &bad.meta.masks)?;
         let Some(keyspace) = root.keyspaces.get(bad.keyspace) else {
             return Ok(Remains { tables: Vec::new(), entries: 0, lost });
         };
         for orphan in orphans.iter().filter(|orphan| may_share(orphan.meta(), meta)) {
             for range in &lost {
-                take_from(orphan, meta, range, keyspace, &memtable)?;
+                take_from(orphan, &bad.meta, range, keyspace, &memtable)?;
             }
         }
         let entries = memtable.entries();
@@ -124,13 +124,15 @@ impl Repair {
     }
 }
 
-/// The entries of all blocks of a table that are sound, and between which keys the others are. All
+/// The entries of all blocks of a table that are sound and under none of the masks, and between which keys the others are. All
 /// of a table are gone if its tail is.
-pub(super) fn read_blocks(table: &Table) -> Result<(Arc<Memtable>, KeyRanges)> {
+pub(super) fn read_blocks(table: &Table, masks: &[Mask]) -> Result<(Arc<Memtable>, KeyRanges)> {
     const HINT_BYTES: usize = 1 << 20;
     let memtable = Arc::new(Memtable::new(HINT_BYTES));
     let read = table.read_remains(&mut |key, seq, kind, value| {
-        memtable.insert(key, seq, kind, value);
+        if !masks.iter().any(|mask| mask.interval.contains(key)) {
+            memtable.insert(key, seq, kind, value);
+        }
     });
     let lost = match read {
         Ok(lost) => lost,
@@ -168,8 +170,9 @@ fn take_from(
     while cursor.valid() && compare(cursor.key(), last).is_le() {
         let (key, seq) = (cursor.key(), cursor.seq());
         let known = memtable.get(key, SEQ_MAX).is_some_and(|found| found.seq >= seq);
-        if (lost.seq_min..=lost.seq_max).contains(&seq) && !known && !is_shown(keyspace, key, seq)?
-        {
+        let is_masked = lost.masks.iter().any(|mask| mask.interval.contains(key));
+        let was_there = (lost.seq_min..=lost.seq_max).contains(&seq) && !is_masked;
+        if was_there && !known && !is_shown(keyspace, key, seq)? {
             memtable.insert(key, seq, cursor.kind(), cursor.value());
         }
         cursor.next();

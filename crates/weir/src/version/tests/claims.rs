@@ -42,8 +42,9 @@ fn build(keyspace: &KeyspaceVersion, part: &mut KeyspaceEdit) {
     let mut table = (*meta(70, "e", "g", (1, 300))).clone();
     (table.entries, table.deletes) = (8, 0);
     part.add_table(level(0), epoch(31), Arc::new(table));
-    let interval = Some(Interval::new(b"e", Some(b"n")));
-    part.claims.push(Claim { run: sentinel(), interval });
+    let interval = Interval::new(b"e", Some(b"n"));
+    part.requests.taken = Some((sentinel(), interval.clone()));
+    part.claims.push(Claim { run: sentinel(), interval: Some(interval) });
 }
 
 /// The tree of `check` with this sentinel.

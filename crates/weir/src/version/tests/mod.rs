@@ -273,8 +273,9 @@ fn sentinel(set: &VersionSet, prng: &mut Prng, keyspace: &KeyspaceVersion) -> Ke
         let mut table = (*meta(uid, &from, &to, seqs)).clone();
         (table.entries, table.deletes) = (hidden.min(table.entries), 0);
         edit.add_table(level(0), run.epoch, Arc::new(table));
-        edit.claims.push(Claim { run, interval: Some(interval) });
+        edit.claims.push(Claim { run, interval: Some(interval.clone()) });
     }
+    edit.requests.taken = Some((run, interval));
     edit
 }
 
@@ -315,7 +316,7 @@ fn list_requests(prng: &mut Prng, keyspace: &KeyspaceVersion) -> ListRequests {
             trim.insert(table.meta().uid);
         }
     }
-    ListRequests { trim, drop: prng.chance(1, 8), shadowed: 0 }
+    ListRequests { trim, drop: prng.chance(1, 8), ..ListRequests::default() }
 }
 
 /// An edit that a running store might make of the current root.
