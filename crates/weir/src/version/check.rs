@@ -521,8 +521,8 @@ impl<'a> Passage<'a> {
             let mut newer = list.runs().iter().take(at + 1);
             if !newer.any(|run| run.holes.contain(&smallest, &largest)) {
                 return Err(refused(format_args!(
-                    "table {uid} comes into a buffer list of level {} without a hole under its mask \
-                     from {} on",
+                    "table {uid} comes into a buffer list of level {} without a hole under its \
+                     mask from {} on",
                     id.level,
                     Printable(&smallest)
                 )));

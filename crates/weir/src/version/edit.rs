@@ -132,8 +132,7 @@ pub(crate) struct ListRequests {
     pub(crate) trim: BTreeSet<TableUid>,
     /// Whether all lists should be dropped.
     pub(crate) drop: bool,
-    /// The interval that a sentinel of this run took out of all older ones, also if it holds
-    /// nothing.
+    /// What a sentinel of this run took out of all older ones, also if it holds nothing.
     pub(crate) taken: Option<(RunId, Interval)>,
 }
 

@@ -27,8 +27,8 @@ fn is_largely_hidden(table: &TableMeta) -> bool {
 }
 
 /// Rule: when there is nothing else to do, a table of the oldest run that is largely deletes (left
-/// there because a snapshot needed them), or of which masks hide much, is rewritten without them, in its place. If it is in level
-/// 0, a sentinel may be older.
+/// there because a snapshot needed them), or of which masks hide much, is rewritten without them,
+/// in its place.
 pub(super) fn rewrite_deletes(shape: &Shape, oldest: Placed<'_>) -> Option<MergeTask> {
     let table = oldest.tables().find(|table| {
         let is_full_of_deletes = deletes_hide_nothing(shape, table)

@@ -124,8 +124,8 @@ impl Repair {
     }
 }
 
-/// The entries of all blocks of a table that are sound and under none of the masks, and between which keys the others are. All
-/// of a table are gone if its tail is.
+/// The entries of all blocks of a table that are sound and under none of the masks, and between
+/// which keys the others are. All of a table are gone if its tail is.
 pub(super) fn read_blocks(table: &Table, masks: &[Mask]) -> Result<(Arc<Memtable>, KeyRanges)> {
     const HINT_BYTES: usize = 1 << 20;
     let memtable = Arc::new(Memtable::new(HINT_BYTES));
