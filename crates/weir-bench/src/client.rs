@@ -579,9 +579,12 @@ impl<'a> Client<'a> {
 
     fn put_index(&mut self, index: u64, sync: bool) -> Result<()> {
         self.space.existing(index, &mut self.key);
-        self.put_key(sync)
+        self.put_key(sync)?;
+        self.done(1);
+        Ok(())
     }
 
+    /// Puts the key, which is part of an operation.
     fn put_key(&mut self, sync: bool) -> Result<()> {
         let value = self.values.next_value();
         if sync {
@@ -592,7 +595,6 @@ impl<'a> Client<'a> {
         self.totals.user_bytes += self.pair_bytes();
         let elapsed = self.lap();
         self.totals.write.saturating_record(elapsed);
-        self.done(1);
         Ok(())
     }
 

@@ -144,6 +144,8 @@ fn every_workload_does_its_operations() {
             assert!(m.seconds > 0.0 && m.seconds_drained >= m.seconds, "{name}");
             match workload {
                 Workload::FillSync => assert!(keys <= 20, "{name}"),
+                // Several clients may take the same entries.
+                Workload::Queue if threads > 1 => assert!(keys >= 2000, "{name}"),
                 Workload::YcsbD | Workload::YcsbE => assert!(keys > 2000, "{name}"),
                 _ => assert_eq!(keys, 2000, "{name}"),
             }
