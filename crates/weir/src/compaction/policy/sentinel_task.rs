@@ -25,6 +25,9 @@ pub(crate) fn build(
     epoch: DataEpoch,
     runs_min: usize,
 ) -> Option<Task> {
+    if interval.is_empty() {
+        return None;
+    }
     let output = output(shape, &interval, epoch)?;
     let (lower, upper) = interval.bounds();
     let runs = Level::all().flat_map(|level| placed(shape, level));
