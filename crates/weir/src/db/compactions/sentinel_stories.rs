@@ -4,16 +4,16 @@
 
 use std::ops::Bound;
 use std::path::Path;
+#[cfg(feature = "sim")]
 use std::time::Duration;
 
 use crate::base::clock;
 use crate::base::interval::Interval;
 use crate::compaction::policy::sentinel_task;
 use crate::db::compactions::Ended;
-use crate::{
-    CompactionBuffer, CompactionPolicy, Db, HotRanges, LeveledOptions, Options, SentinelOptions,
-    TrimOptions,
-};
+#[cfg(feature = "sim")]
+use crate::{CompactionBuffer, HotRanges, SentinelOptions, TrimOptions};
+use crate::{CompactionPolicy, Db, LeveledOptions, Options};
 
 fn open(dir: &Path, options: Options) -> Db {
     Db::builder(dir.join("db")).default_options(options).open().unwrap()
@@ -24,12 +24,14 @@ fn leveled() -> Options {
 }
 
 /// Lists that nothing is trimmed from.
+#[cfg(feature = "sim")]
 fn with_lists() -> Options {
     let hour = Duration::from_secs(3600);
     leveled().compaction_buffer(CompactionBuffer::Trimmed(TrimOptions::default().interval(hour)))
 }
 
 /// Brings level 0 down, by as many flushes as it takes.
+#[cfg(feature = "sim")]
 fn go_down(db: &Db, round: u32) {
     for number in 0..4 {
         db.put(format!("b{round}{number}"), "1").unwrap();
