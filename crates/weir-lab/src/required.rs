@@ -155,9 +155,9 @@ pub const OUTSIDE: [Outside; 38] = [
     ),
     outside("bilsm-table1", "h: blocks in all, forced over leveled", "1.26: as g"),
     outside(
-        "bilsm-window",
-        "scans, last minute over the first, forced",
-        "0.929, and 1.00 before sentinels moved by themselves; a minute is 30 scans at 1/64",
+        "lsbm-fig14",
+        "stepped-merge, 10,000 to 11,000 s over the 1,000 s before",
+        "0.883: inside on the engine before, outside in seeds of the first one; why is not known",
     ),
     outside(
         "bilsm-window",
