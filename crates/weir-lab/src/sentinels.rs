@@ -39,12 +39,8 @@ impl Sentinels {
         let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
         let options = SentinelOptions::default();
         match self {
-            Self::Off => weir::Sentinels::Off,
-            // With the option off sentinels sink as soon as a policy looks. None moves by itself.
-            Self::Forced => options
-                .theta(*weir::defaults::THETA_RANGE.end())
-                .window(*weir::defaults::HEAT_WINDOW_RANGE.end())
-                .into(),
+            // Off: those that are built sink as soon as the policy has nothing else to do.
+            Self::Off | Self::Forced => weir::Sentinels::Off,
             Self::Paper => options
                 .cost(CostModel::Paper)
                 .buckets(BucketRanges::Equal(buckets))
