@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::{Ended, Reservation};
 use crate::base::clock;
 #[cfg(any(test, feature = "sim"))]
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::interval::Interval;
 use crate::compaction::policy::sentinel_task;
@@ -107,6 +107,10 @@ impl Engine {
         match self.run_reserved(reserved, |ended| ended) {
             Ok(Ended::Done) => Ok(true),
             Ok(Ended::Quarantined(error)) => Err(error),
+            // It gave way to writers that wait.
+            Err(error) if error.kind() == ErrorKind::Closed && !self.shared.health.is_closed() => {
+                Ok(false)
+            }
             Err(error) => {
                 self.note_job(Err(error.clone()));
                 Err(error)
