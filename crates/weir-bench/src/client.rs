@@ -369,13 +369,23 @@ impl<'a> Client<'a> {
         share: std::ops::Range<u64>,
         choose: impl Fn(&mut Prng, u64) -> u64,
     ) -> Result<()> {
+        self.at_keys(share, choose, Self::get_key)
+    }
+
+    /// One operation at each of the loaded keys that `choose` names.
+    fn at_keys(
+        &mut self,
+        share: std::ops::Range<u64>,
+        choose: impl Fn(&mut Prng, u64) -> u64,
+        operate: impl Fn(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         for _ in share {
             if self.over() {
                 break;
             }
             let index = choose(&mut self.prng, self.shared.config.num);
             self.space.existing(index, &mut self.key);
-            self.get_key()?;
+            operate(self)?;
         }
         Ok(())
     }
@@ -459,15 +469,9 @@ impl<'a> Client<'a> {
         share: std::ops::Range<u64>,
         choose: impl Fn(&mut Prng, u64) -> u64,
     ) -> Result<()> {
-        for _ in share {
-            if self.over() {
-                break;
-            }
-            let index = choose(&mut self.prng, self.shared.config.num);
-            self.space.existing(index, &mut self.key);
-            self.scan_from_key(self.shared.config.scan_entries)?;
-        }
-        Ok(())
+        self.at_keys(share, choose, |client| {
+            client.scan_from_key(client.shared.config.scan_entries)
+        })
     }
 
     /// YCSB A, B, C and F: reads in `read_percent` of the operations, else an update, which F

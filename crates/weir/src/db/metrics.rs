@@ -462,6 +462,11 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
+    /// Counters with their names and what they are.
+    fn counters(&mut self, counters: &[(&str, &str, f64)]) {
+        counters.iter().for_each(|&(name, help, value)| self.counter(name, help, value));
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, "gauge", help);
         self.sample(name, &[], value);
@@ -482,7 +487,7 @@ impl Metrics {
 
     /// What buffer lists did.
     fn expose_lists(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 3] = [
+        let counters = [
             (
                 "weir_gets_of_lists_total",
                 "Lookups in a run that its buffer list answered.",
@@ -499,13 +504,11 @@ impl Metrics {
                 self.lists_dropped as f64,
             ),
         ];
-        for (name, help, value) in counters {
-            out.counter(name, help, value);
-        }
+        out.counters(&counters);
     }
 
     fn expose_counters(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 27] = [
+        let counters = [
             ("weir_puts_total", "Entries written.", self.puts as f64),
             ("weir_deletes_total", "Deletes written.", self.deletes as f64),
             (
@@ -562,9 +565,7 @@ impl Metrics {
             ("weir_write_stall_seconds_total", "Time in full stops.", self.write_stall_seconds),
             ("weir_tables_freed_total", "Tables freed.", self.tables_freed as f64),
         ];
-        for (name, help, value) in counters {
-            out.counter(name, help, value);
-        }
+        out.counters(&counters);
         out.gauge("weir_uptime_seconds", "Time since the store was opened.", self.uptime_seconds);
         out.gauge("weir_cache_bytes", "Bytes in the block cache.", self.cache_bytes as f64);
         out.gauge("weir_cache_capacity_bytes", "Most of it.", self.cache_capacity as f64);
@@ -583,7 +584,7 @@ impl Metrics {
     }
 
     fn expose_hot_ranges(&self, out: &mut Exposition) {
-        let counters: [(&str, &str, f64); 3] = [
+        let counters = [
             (
                 "weir_sentinels_built_total",
                 "Hot ranges moved up into a sentinel.",
@@ -600,9 +601,7 @@ impl Metrics {
                 self.hot_ranges_merged_down as f64,
             ),
         ];
-        for (name, help, value) in counters {
-            out.counter(name, help, value);
-        }
+        out.counters(&counters);
     }
 
     fn expose_io(&self, out: &mut Exposition) {
