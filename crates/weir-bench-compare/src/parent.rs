@@ -81,7 +81,7 @@ impl Run<'_> {
             }
             Err(error) => eprintln!("FAILED: {error}"),
         }
-        if workload.starts_empty() || outcome.is_err() {
+        if workload.starts_empty() || workload.unloads() || outcome.is_err() {
             self.loaded.remove(&dir);
         }
         if workload.loads() && outcome.is_ok() {

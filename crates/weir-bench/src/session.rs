@@ -70,6 +70,9 @@ impl<'a> Session<'a> {
         if workload.loads() {
             self.loaded = !progress.stopped();
         }
+        if workload.unloads() {
+            self.loaded = false;
+        }
         let counters = difference(&engine.counters(), &before);
         let process_bytes = io_before
             .zip(ProcessIo::now())

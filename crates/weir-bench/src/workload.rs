@@ -35,8 +35,6 @@ pub enum Workload {
     /// Scans from random positions in one per cent of the keys, which lie together, while one more
     /// thread writes random keys (BiLSM section 4, scaled).
     ScanHot,
-    /// A queue: the first entries are scanned and deleted, and as many are put behind the last.
-    Queue,
     /// Half reads, half updates; scrambled Zipfian keys.
     YcsbA,
     /// 95 % reads, 5 % updates; scrambled Zipfian keys.
@@ -49,6 +47,9 @@ pub enum Workload {
     YcsbE,
     /// Half reads, half read-modify-writes; scrambled Zipfian keys.
     YcsbF,
+    /// A queue: the first entries are scanned and deleted, and as many are put behind the last. It
+    /// takes away keys that the others look for, and is therefore the last of all.
+    Queue,
 }
 
 impl Workload {
@@ -66,13 +67,13 @@ impl Workload {
         Self::ReadWhileWriting,
         Self::RangeHot,
         Self::ScanHot,
-        Self::Queue,
         Self::YcsbA,
         Self::YcsbB,
         Self::YcsbC,
         Self::YcsbD,
         Self::YcsbE,
         Self::YcsbF,
+        Self::Queue,
     ];
 
     /// The name in commands and results.
@@ -111,6 +112,12 @@ impl Workload {
     #[must_use]
     pub fn loads(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom)
+    }
+
+    /// Whether it takes keys of the configuration away: what comes next loads the store again.
+    #[must_use]
+    pub fn unloads(self) -> bool {
+        matches!(self, Self::Queue)
     }
 
     /// Whether it changes the store: only then is there anything to drain.

@@ -27,8 +27,9 @@ pub(crate) const WORKLOADS: &str = "Workloads:
   readwhilewriting        random reads while one more thread writes
   rangehot                98 % of the reads in 15 % of the keys, while one more thread writes
   scanhot                 scans in 1 % of the keys, while one more thread writes
-  queue                   the first entries scanned and deleted, as many put behind the last
   ycsb-a .. ycsb-f        YCSB's core workloads, scrambled Zipfian
+  queue                   the first entries scanned and deleted, as many put behind the last;
+                          keys are missing then, and what comes next loads again
   all                     all of these
 
 They run in the order given, on one store. The fills start from an empty store; the others load it
