@@ -10,6 +10,24 @@ use crate::base::error::Result;
 use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq};
 
+/// Steps towards a seek: each looks at memory that the one before it has requested, so that several
+/// cursors that are led through them together wait for theirs at once. Taking a block is a locked
+/// instruction, which waits for all loads before it: it comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Approach {
+    /// Finds the block; requests the place where the cache names it.
+    Find,
+    /// Requests what the cache names there.
+    Follow,
+    /// Takes the block, if it is cached, and requests its first lines.
+    Take,
+}
+
+impl Approach {
+    /// The steps, in their order.
+    pub(crate) const STEPS: [Self; 3] = [Self::Find, Self::Follow, Self::Take];
+}
+
 /// A position in a sorted sequence of entries.
 pub(crate) trait Cursor {
     /// Whether the cursor stands on an entry.
@@ -51,8 +69,9 @@ pub(crate) trait Cursor {
     /// its end.
     fn arrive(&mut self) {}
     /// Announces `seek(key, seq)` or `seek_for_prev(key, seq)`, so that the memory it will read can
-    /// be prefetched. A hint: it loses the cursor's position and has no other visible effect.
-    fn approach(&mut self, _key: &[u8], _seq: Seq) {}
+    /// be prefetched, in the steps of [`Approach`], all with one key. A hint: the first step loses
+    /// the cursor's position, and there is no other visible effect.
+    fn approach(&mut self, _key: &[u8], _seq: Seq, _step: Approach) {}
     /// Moves to the first entry at or after `(key, seq)`: with `SEQ_MAX` the newest entry of `key`
     /// or, if it has none, the next key.
     fn seek(&mut self, key: &[u8], seq: Seq);
@@ -105,8 +124,8 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     fn arrive(&mut self) {
         (**self).arrive();
     }
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        (**self).approach(key, seq);
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        (**self).approach(key, seq, step);
     }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         (**self).seek(key, seq);

@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64 as PlainU64;
 use crate::base::atomic::{AtomicU32, Ordering};
 use crate::base::heat::HeatCell;
 use crate::base::pointer::Pointer;
-use crate::base::prefetch::prefetch_lines;
+use crate::base::prefetch::{prefetch, prefetch_lines};
 use crate::base::slabs::Piece;
 
 /// More than all handles.
@@ -315,6 +315,14 @@ impl Link {
         }
         frame.release();
         None
+    }
+
+    /// Requests the memory of the frame that it names.
+    #[inline]
+    pub(crate) fn request(&self) {
+        if let Some(frame) = self.0.get() {
+            prefetch::<Frame>(frame);
+        }
     }
 
     /// Whether it is the link of block `ordinal` of table `uid`, as of now: takes no handle.

@@ -23,6 +23,7 @@ use crate::base::frame::{Handle, Link};
 use crate::base::ids::TableUid;
 use crate::base::memory::Charge;
 use crate::base::pointer::Pointer;
+use crate::base::prefetch::prefetch;
 
 /// Links of a page: one cache line. A page is charged to the cache as long as one of its blocks is
 /// there; with 16 links reads of scattered blocks lose 1 % of the capacity to empty ones.
@@ -120,6 +121,31 @@ impl Directory {
             pages
         });
         &pages[page]
+    }
+
+    /// Requests the memory that names the page of a block.
+    #[inline]
+    pub(super) fn request_page(&self, ordinal: u32) {
+        let (segment, page) = place_of(ordinal);
+        if let Some(place) = self.segments[segment].get().and_then(|pages| pages.get(page)) {
+            prefetch(place);
+        }
+    }
+
+    /// Requests the memory of a block's link.
+    #[inline]
+    pub(super) fn request_link(&self, ordinal: u32) {
+        if let Some(page) = self.page(ordinal) {
+            prefetch::<Page>(page);
+        }
+    }
+
+    /// Requests the memory of a block's frame, if it is cached.
+    #[inline]
+    pub(super) fn request_frame(&self, ordinal: u32) {
+        if let Some(page) = self.page(ordinal) {
+            page.link(ordinal).request();
+        }
     }
 
     /// Blocks that are cached now.

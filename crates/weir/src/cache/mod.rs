@@ -303,6 +303,18 @@ impl TableBlocks {
         found
     }
 
+    /// Requests the memory that names the block's page, for a lookup soon.
+    #[inline]
+    pub(crate) fn request_place(&self, ordinal: u32) {
+        self.directory.request_page(ordinal);
+    }
+
+    /// Requests the block's frame, through its page, for a lookup soon.
+    #[inline]
+    pub(crate) fn request(&self, ordinal: u32) {
+        self.directory.request_frame(ordinal);
+    }
+
     /// As [`get`](Self::get) for the foreground, but a miss is not counted: the caller calls `get`
     /// later.
     #[inline]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::directory::Directory;
 use crate::base::frame::Frame;
+use crate::base::prefetch::prefetch;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -84,6 +85,29 @@ impl Entries {
         }
         let (frame, _) = self.at(oldest).cached.as_ref()?;
         Some((oldest, *frame))
+    }
+
+    /// Brings into the processor's cache what the next evictions of a queue will look at, each
+    /// thing one eviction after what it is found through: the link of the oldest block, the frame
+    /// and the page of the one after it, the entry of the one after that.
+    #[inline]
+    pub(super) fn request_oldest(&self, queue: Queue) {
+        let oldest = self.queues[queue as usize].oldest;
+        let Some((entry, directory)) = self.cached_at(oldest) else { return };
+        directory.request_link(entry.ordinal);
+        let Some((next, directory)) = self.cached_at(entry.newer) else { return };
+        directory.request_page(next.ordinal);
+        if let Some((frame, _)) = &next.cached {
+            prefetch::<Frame>(*frame);
+        }
+        if next.newer != NONE {
+            prefetch(self.at(next.newer));
+        }
+    }
+
+    fn cached_at(&self, index: u32) -> Option<(&Entry, &Directory)> {
+        let entry = (index != NONE).then(|| self.at(index))?;
+        entry.cached.as_ref().map(|(_, directory)| (entry, &**directory))
     }
 
     /// Adds a block of `bytes` as the newest of `queue`; returns its entry.

@@ -125,6 +125,7 @@ impl Shard {
         let mut queues = self.queues.lock();
         if queues.admit(directory, (ordinal, slot), &handle, &mut left) {
             queues.link(directory, (ordinal, slot), handle, is_used);
+            queues.entries.request_oldest(Queue::Small);
         } else {
             handle.frame().unclaim();
         }

@@ -26,7 +26,7 @@
 
 use std::cmp::Ordering;
 
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::{Error, Result};
 use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare_entries, head};
@@ -255,6 +255,15 @@ impl<C: Cursor> MergingCursor<C> {
         self.valid = false;
     }
 
+    /// Leads the sources towards a seek together. One alone would wait for nothing less.
+    fn approach_all(&mut self, key: &[u8], seq: Seq) {
+        if self.sources.len() > 1 {
+            for step in Approach::STEPS {
+                self.sources.iter_mut().for_each(|s| s.approach(key, seq, step));
+            }
+        }
+    }
+
     /// Reverses the direction on the current entry: afterwards invariant 2 holds for the new
     /// direction, except that the winner itself still stands on the current entry.
     fn reverse(&mut self, direction: Direction) {
@@ -332,24 +341,23 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         self.sources.iter().map(Cursor::cached_bytes).sum()
     }
 
-    /// With several sources, their cache misses overlap.
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        self.restart(self.direction);
-        if self.sources.len() > 1 {
-            self.sources.iter_mut().for_each(|s| s.approach(key, seq));
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        if step == Approach::Find {
+            self.restart(self.direction);
         }
+        self.sources.iter_mut().for_each(|s| s.approach(key, seq, step));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
         self.restart(Direction::Forward);
-        self.approach(key, seq);
+        self.approach_all(key, seq);
         self.sources.iter_mut().for_each(|s| s.seek(key, seq));
         self.build();
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
         self.restart(Direction::Backward);
-        self.approach(key, seq);
+        self.approach_all(key, seq);
         self.sources.iter_mut().for_each(|s| s.seek_for_prev(key, seq));
         self.build();
     }

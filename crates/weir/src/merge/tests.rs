@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::base::checksum::hash_entry;
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
@@ -76,7 +76,7 @@ impl Cursor for VecCursor {
     fn value(&self) -> &[u8] {
         &self.row().value
     }
-    fn approach(&mut self, _: &[u8], _: Seq) {
+    fn approach(&mut self, _: &[u8], _: Seq, _: Approach) {
         self.at = 0;
     }
     fn seek(&mut self, key: &[u8], seq: Seq) {
@@ -212,7 +212,7 @@ fn merge_is_the_sorted_union() {
             }
             if prng.chance(1, 8) {
                 let key = key_of(&mut prng);
-                merge.approach(&key, seq);
+                Approach::STEPS.iter().for_each(|&step| merge.approach(&key, seq, step));
                 assert!(!merge.valid() && merge.status().is_ok(), "seed {seed}");
                 continue;
             }

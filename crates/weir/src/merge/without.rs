@@ -19,7 +19,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::Result;
 use crate::base::heat::Warmth;
 use crate::base::interval::{Interval, Intervals};
@@ -202,9 +202,9 @@ impl<C: Cursor> Cursor for Without<C> {
         self.inner.cached_bytes()
     }
 
-    fn approach(&mut self, key: &[u8], seq: Seq) {
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
         if !self.hidden.contain(key) {
-            self.inner.approach(key, seq);
+            self.inner.approach(key, seq, step);
         }
     }
 

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::interval::Intervals;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
@@ -461,8 +461,8 @@ impl Cursor for RangeCursor {
         each!(&self.inner, c => c.value())
     }
 
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        each!(&mut self.inner, c => c.approach(key, seq));
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        each!(&mut self.inner, c => c.approach(key, seq, step));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

@@ -6,7 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
@@ -86,8 +86,8 @@ impl Cursor for Source {
             c.arrive();
         }
     }
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        each!(self, c => c.approach(key, seq));
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        each!(self, c => c.approach(key, seq, step));
     }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         each!(self, c => c.seek(key, seq));

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use crate::base::buf::Buf;
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::{Error, Result};
 use crate::base::heat::{Heat, Warmth, marks};
 use crate::base::ids::TableUid;
@@ -54,7 +54,9 @@ pub(crate) struct TableCursor {
     heat: Heat,
     /// A merge's: bytes of the cached blocks that it has entered.
     cached_bytes: u64,
-    /// The block that the next seek is expected to enter.
+    /// The block that the next seek is expected to enter, while it is approached.
+    approached: Option<usize>,
+    /// The same, taken from the cache.
     staged: Option<(usize, Buf)>,
     valid: bool,
     error: Option<Error>,
@@ -110,6 +112,7 @@ impl TableCursor {
             entered: 0,
             heat: Heat::COLD,
             cached_bytes: 0,
+            approached: None,
             staged: None,
             valid: false,
             error: None,
@@ -230,6 +233,26 @@ impl TableCursor {
             front.copy_from_slice(common);
         }
         Ok(())
+    }
+
+    /// The first step of an approach: the block that a seek enters, if a user's cursor stands in
+    /// another one. Requests the place where the cache names it.
+    fn find_approached(&mut self, key: &[u8], seq: Seq) -> Option<usize> {
+        self.mark_passed();
+        self.stop(Ok(()));
+        // An error here occurs again in the seek.
+        let pinned = self.pinned().ok()?;
+        let opened = &*self.opened.insert(pinned);
+        if self.table.blocks().is_none() || self.options.purpose != Purpose::Foreground {
+            return None;
+        }
+        let block = opened.index.find(key, seq).unwrap_or(0);
+        let here = self.block == block && self.current.layout.count() > 0;
+        if here {
+            return None;
+        }
+        self.table.request_place(block);
+        Some(block)
     }
 
     /// The block that [`Cursor::approach`] took from the cache, if it is `block`.
@@ -364,21 +387,16 @@ impl Cursor for TableCursor {
         self.cached_bytes
     }
 
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        self.mark_passed();
-        self.stop(Ok(()));
-        // An error here occurs again in the seek.
-        let Ok(pinned) = self.pinned() else { return };
-        let opened = &*self.opened.insert(pinned);
-        if self.table.blocks().is_none() {
-            return;
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        match (step, self.approached) {
+            (Approach::Find, _) => self.approached = self.find_approached(key, seq),
+            (Approach::Follow, Some(block)) => self.table.request(block),
+            (Approach::Take, Some(block)) => {
+                self.approached = None;
+                self.staged = self.table.staged(block).map(|buf| (block, buf));
+            }
+            (_, None) => {}
         }
-        let block = opened.index.find(key, seq).unwrap_or(0);
-        let here = self.block == block && self.current.layout.count() > 0;
-        if here || self.options.purpose != Purpose::Foreground {
-            return;
-        }
-        self.staged = self.table.staged(block).map(|buf| (block, buf));
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

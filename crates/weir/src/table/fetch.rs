@@ -96,6 +96,22 @@ impl Table {
         self.blocks().map_or(Heat::COLD, |blocks| buf.heat(blocks.cache().period()))
     }
 
+    /// Requests the memory that names `block` in the cache.
+    #[inline]
+    pub(super) fn request_place(&self, block: usize) {
+        if let Some(blocks) = self.blocks() {
+            blocks.request_place(ordinal_of(block));
+        }
+    }
+
+    /// Requests what the memory of [`request_place`](Self::request_place) names.
+    #[inline]
+    pub(super) fn request(&self, block: usize) {
+        if let Some(blocks) = self.blocks() {
+            blocks.request(ordinal_of(block));
+        }
+    }
+
     /// Block `block`, if it is cached, for the hint before a seek: a miss is not counted.
     #[inline]
     pub(super) fn staged(&self, block: usize) -> Option<Buf> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::checksum::hash_key;
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::ErrorKind;
 use crate::base::ids::{KeyspaceId, uid};
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare_entries};
@@ -52,7 +52,7 @@ fn walk(cursor: &mut TableCursor, entries: &[Entry], prng: &mut Prng, steps: usi
         if prng.chance(1, 5) {
             let elsewhere = prng.chance(1, 3).then(|| random_target(prng, entries));
             let (key, seq) = elsewhere.as_ref().map_or((&key, seq), |(key, seq)| (key, *seq));
-            cursor.approach(key, seq);
+            Approach::STEPS.iter().for_each(|&step| cursor.approach(key, seq, step));
             assert_eq!(current(cursor), None, "seed {seed}, step {step}: approached");
             at = None;
         }
@@ -371,15 +371,15 @@ fn an_approach_counts_nothing_twice() {
     let counts = || (cache.counters().hits[0], cache.counters().misses[0]);
     let mut cursor = table.cursor(scan_options(true, ReadAhead::Scan));
     let key = b"0000000000000500";
-    cursor.approach(key, SEQ_MAX);
+    Approach::STEPS.iter().for_each(|&step| cursor.approach(key, SEQ_MAX, step));
     assert_eq!((storage.reads.load(Ordering::Relaxed), counts()), (1, (0, 0)), "only the tail");
     cursor.seek(key, SEQ_MAX);
     assert_eq!(counts(), (0, 1));
     for (hits, key) in [(0, b"0000000000000100"), (1, b"0000000000000500")] {
-        cursor.approach(key, SEQ_MAX);
+        Approach::STEPS.iter().for_each(|&step| cursor.approach(key, SEQ_MAX, step));
         cursor.seek(key, SEQ_MAX);
         assert_eq!(cursor.key(), key);
-        cursor.approach(key, SEQ_MAX);
+        Approach::STEPS.iter().for_each(|&step| cursor.approach(key, SEQ_MAX, step));
         cursor.seek(key, SEQ_MAX);
         assert_eq!(cursor.key(), key);
         // The first key's block had to be read; the current block is not searched in the cache.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::run::Run;
 use super::tables::TableList;
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::Result;
 use crate::base::heat::Warmth;
 use crate::base::key::{Kind, Seq, compare};
@@ -157,10 +157,16 @@ impl<R: Ranges> Cursor for RangesCursor<R> {
         self.cached_bytes + self.inner.as_ref().map_or(0, Cursor::cached_bytes)
     }
 
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        let index = self.ranges.tables().lower_bound(key);
-        if let Some(inner) = self.enter(index) {
-            inner.approach(key, seq);
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        let inner = match step {
+            Approach::Find => {
+                let index = self.ranges.tables().lower_bound(key);
+                self.enter(index)
+            }
+            Approach::Follow | Approach::Take => self.inner.as_mut(),
+        };
+        if let Some(inner) = inner {
+            inner.approach(key, seq, step);
         }
     }
 

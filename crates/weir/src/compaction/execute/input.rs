@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::base::buf::Buf;
 use crate::base::checksum::hash_entry;
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::heat::{Heat, Warmth};
 use crate::base::ids::TableUid;
@@ -276,8 +276,8 @@ impl Cursor for Input {
         self.note();
     }
 
-    fn approach(&mut self, key: &[u8], seq: Seq) {
-        self.cursor.approach(key, seq);
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        self.cursor.approach(key, seq, step);
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::cursor::Cursor;
+use crate::base::cursor::{Approach, Cursor};
 use crate::base::ids::{epoch, uid};
 use crate::base::key::{SEQ_MAX, Seq, compare_entries};
 use crate::base::prng::Prng;
@@ -62,7 +62,7 @@ fn a_run_is_one_sorted_sequence() {
             }
             let seq: Seq = if prng.chance(1, 3) { SEQ_MAX } else { prng.below(400) };
             if prng.chance(1, 2) {
-                cursor.approach(&key, seq);
+                Approach::STEPS.iter().for_each(|&step| cursor.approach(&key, seq, step));
                 assert_eq!(entry_at(&cursor), None, "seed {seed}: approached");
             }
             let mut at: Option<usize> = match prng.below(4) {
