@@ -148,7 +148,7 @@ pub fn store(number: u32) -> DbOptions {
     let mut rng = Prng::new(0x6462_0000_0000 ^ u64::from(number));
     let rng = &mut rng;
     let memory_budget = one(rng, &[64 << 10, 256 << 10, 1 << 20, 8 << 20]);
-    DbOptions::default()
+    let mut options = DbOptions::default()
         .memory_budget(memory_budget)
         .block_cache_bytes(one(rng, &[None, None, Some(0), Some(8 << 10), Some(32 << 10)]))
         .background_threads(one(rng, &[1, 1, 2, 3]))
@@ -160,7 +160,9 @@ pub fn store(number: u32) -> DbOptions {
                 .version_log_bytes(one(rng, &[4 << 10, 16 << 10, 1 << 20])),
         )
         .open_files_max(one(rng, &[None, Some(4), Some(12)]))
-        .row_cache_bytes(one(rng, &[0, 0, 2 << 10, 16 << 10, 32 << 10]))
+        .row_cache_bytes(one(rng, &[0, 0, 2 << 10, 16 << 10, 32 << 10]));
+    options.debug.gap_entries = one(rng, &[1, 2, 8, 64]);
+    options
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub(crate) mod filter;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+pub(crate) mod gaps;
 pub(crate) mod heat;
 pub(crate) mod log;
 pub(crate) mod memtable;

@@ -216,6 +216,10 @@ pub struct DebugDbOptions {
     /// Whether flushes hand blocks over to the cache where compactions do
     /// ([`WarmUp::HandOff`]): those over cached blocks. Default: true.
     pub hand_over_flushes: bool,
+    /// Deleted or overwritten entries in a row after which a scan remembers their range, so that
+    /// later ones leap over it. Range: [`GAP_ENTRIES_RANGE`]. Default:
+    /// [`DEFAULT_GAP_ENTRIES`].
+    pub gap_entries: usize,
 }
 
 impl Default for DebugDbOptions {
@@ -225,6 +229,7 @@ impl Default for DebugDbOptions {
             version_log_bytes: DEFAULT_VERSION_LOG_BYTES,
             merge_read_bytes: None,
             hand_over_flushes: true,
+            gap_entries: DEFAULT_GAP_ENTRIES,
         }
     }
 }
@@ -235,6 +240,7 @@ impl DebugDbOptions {
         version_log_bytes: u64,
         merge_read_bytes: impl Into<Option<u64>>,
         hand_over_flushes: bool,
+        gap_entries: usize,
     }
 }
 
@@ -505,6 +511,7 @@ impl DbOptions {
         if let Some(bytes) = self.debug.merge_read_bytes {
             in_range("merge_read_bytes", bytes, &MERGE_READ_BYTES_RANGE)?;
         }
+        in_range("gap_entries", self.debug.gap_entries, &GAP_ENTRIES_RANGE)?;
         in_range("row_cache_bytes", self.row_cache_bytes, &(0..=self.memory_budget / 2))?;
         if let Some(cache) = self.block_cache_bytes {
             in_range("block_cache_bytes", cache, &(0..=self.common_budget())).map_err(|error| {

@@ -252,6 +252,8 @@ pub struct KeyspaceMetrics {
     pub immutable_memtables: u64,
     /// Delay that writers owe, in nanoseconds per byte.
     pub delay_nanos_per_byte: f64,
+    /// Seeks by which scans leapt over ranges whose entries are all deleted or overwritten.
+    pub scan_leaps: u64,
     /// The levels, from 0 on.
     pub levels: Vec<LevelMetrics>,
 }
@@ -407,6 +409,7 @@ fn keyspaces(engine: &Engine) -> Vec<KeyspaceMetrics> {
             immutable_memtables: current.immutables.len() as u64,
             delay_nanos_per_byte: tree.delay_per_byte.load(Ordering::Relaxed) as f64
                 / DELAY_UNITS_PER_NANO as f64,
+            scan_leaps: tree.gaps.leaps(),
             levels: levels.collect(),
         }
     };
@@ -739,6 +742,11 @@ impl Metrics {
                     out.sample(name, &labels, part);
                 }
             }
+        }
+        let name = "weir_scan_leaps_total";
+        out.family(name, "counter", "Seeks over ranges without a visible entry, by keyspace.");
+        for keyspace in &self.keyspaces {
+            out.sample(name, &[("keyspace", &keyspace.name)], keyspace.scan_leaps as f64);
         }
         let name = "weir_memtable_bytes";
         out.family(name, "gauge", "Bytes in the active memtable, by keyspace.");

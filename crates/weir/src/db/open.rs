@@ -145,7 +145,8 @@ impl Opening {
         let last_seq = root.last_seq.max(replayed.last_seq);
         let memory = Arc::clone(&self.memtable_memory);
         let row_cache_bytes = self.options.row_cache_bytes;
-        let opened = Opened { last_seq, hash_seed: root.hash_seed, row_cache_bytes };
+        let gap_entries = self.options.debug.gap_entries;
+        let opened = Opened { last_seq, hash_seed: root.hash_seed, row_cache_bytes, gap_entries };
         let shared = Arc::new(Shared::new(memory, opened));
         let writer = if self.options.read_only {
             None

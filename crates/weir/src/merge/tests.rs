@@ -14,6 +14,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::prng::Prng;
+use crate::gaps::{Commits, Gaps, Leaps};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
@@ -346,61 +347,72 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
 }
 
 /// Goal: the view is the definition of visibility under every sequence of moves, snapshot and pair
-/// of bounds (also bounds that cross). Method: random moves on the view and on the expected rows.
+/// of bounds (also bounds that cross), and leaps over gaps change nothing. Method: random moves on
+/// views and on the expected rows, with and without gaps, which the views of one world share.
 #[test]
 fn visible_is_the_newest_version_of_each_key() {
-    for seed in 0..600 {
+    let mut leapt = 0;
+    for seed in 0..1200 {
         let mut prng = Prng::new(seed);
         let world = world(&mut prng);
-        let snapshot = [prng.below(world.seq_last + 2), SEQ_MAX][prng.below(2) as usize];
-        let (lower, upper) = (bound_of(&mut prng), bound_of(&mut prng));
-        let rows: Vec<(Vec<u8>, Vec<u8>)> = visible_of(&world.all, snapshot)
-            .into_iter()
-            .filter(|(key, _)| within(key, &lower, &upper))
-            .collect();
-        let mut view = Visible::new(merge_of(&world), snapshot, lower.clone(), upper.clone());
-        for _ in 0..30 {
-            let key = key_of(&mut prng);
-            let mut at = match prng.below(4) {
-                0 => {
-                    view.seek_to_first();
-                    Some(0)
-                }
-                1 => {
-                    view.seek_to_last();
-                    rows.len().checked_sub(1)
-                }
-                2 => {
-                    view.seek(&key);
-                    Some(rows.partition_point(|r| r.0 < key))
-                }
-                _ => {
-                    view.seek_for_prev(&key);
-                    rows.partition_point(|r| r.0 <= key).checked_sub(1)
-                }
-            };
-            let turn_one_in = [2, 8, 1000][prng.below(3) as usize];
-            let mut forward = prng.chance(1, 2);
-            for _ in 0..40 {
-                let expected = at.and_then(|i| rows.get(i));
-                let actual = view.valid().then(|| (view.key().to_vec(), view.value().to_vec()));
-                assert_eq!(
-                    actual.as_ref(),
-                    expected,
-                    "seed {seed} snapshot {snapshot} bounds {lower:?} {upper:?} key {key:?}"
-                );
-                assert!(view.status().is_ok());
-                if !view.valid() {
-                    break;
-                }
-                forward ^= prng.chance(1, turn_one_in);
-                if forward {
-                    view.next();
-                    at = at.map(|i| i + 1);
-                } else {
-                    view.prev();
-                    at = at.and_then(|i| i.checked_sub(1));
-                }
+        let (gaps, commits) = (Gaps::default(), Commits::after(world.seq_last));
+        let entries = 1 + prng.below(3) as usize;
+        let leaps = (seed % 2 == 0).then_some(Leaps { gaps: &gaps, commits: &commits, entries });
+        (0..5).for_each(|_| view_is_right(&mut prng, &world, leaps, seed));
+        leapt += gaps.leaps();
+    }
+    assert!(leapt > 1000, "{leapt} leaps");
+}
+
+fn view_is_right(prng: &mut Prng, world: &World, leaps: Option<Leaps<'_>>, seed: u64) {
+    let snapshot = [prng.below(world.seq_last + 2), SEQ_MAX][prng.below(2) as usize];
+    let (lower, upper) = (bound_of(prng), bound_of(prng));
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = visible_of(&world.all, snapshot)
+        .into_iter()
+        .filter(|(key, _)| within(key, &lower, &upper))
+        .collect();
+    let mut view = Visible::new(merge_of(world), snapshot, lower.clone(), upper.clone());
+    for _ in 0..12 {
+        let key = key_of(prng);
+        let mut at = match prng.below(4) {
+            0 => {
+                view.seek_to_first(leaps);
+                Some(0)
+            }
+            1 => {
+                view.seek_to_last(leaps);
+                rows.len().checked_sub(1)
+            }
+            2 => {
+                view.seek(&key, leaps);
+                Some(rows.partition_point(|r| r.0 < key))
+            }
+            _ => {
+                view.seek_for_prev(&key, leaps);
+                rows.partition_point(|r| r.0 <= key).checked_sub(1)
+            }
+        };
+        let turn_one_in = [2, 8, 1000][prng.below(3) as usize];
+        let mut forward = prng.chance(1, 2);
+        for _ in 0..40 {
+            let expected = at.and_then(|i| rows.get(i));
+            let actual = view.valid().then(|| (view.key().to_vec(), view.value().to_vec()));
+            assert_eq!(
+                actual.as_ref(),
+                expected,
+                "seed {seed} snapshot {snapshot} bounds {lower:?} {upper:?} key {key:?}"
+            );
+            assert!(view.status().is_ok());
+            if !view.valid() {
+                break;
+            }
+            forward ^= prng.chance(1, turn_one_in);
+            if forward {
+                view.next(leaps);
+                at = at.map(|i| i + 1);
+            } else {
+                view.prev(leaps);
+                at = at.and_then(|i| i.checked_sub(1));
             }
         }
     }
@@ -427,16 +439,16 @@ fn an_error_below_is_not_the_end() {
                 let mut view = Visible::new(merge, SEQ_MAX, Bound::Unbounded, Bound::Unbounded);
                 let mut shown = Vec::new();
                 if forward {
-                    view.seek_to_first();
+                    view.seek_to_first(None);
                 } else {
-                    view.seek_to_last();
+                    view.seek_to_last(None);
                 }
                 while view.valid() {
                     shown.push((view.key().to_vec(), view.value().to_vec()));
                     if forward {
-                        view.next();
+                        view.next(None);
                     } else {
-                        view.prev();
+                        view.prev(None);
                     }
                 }
                 let mut wanted = expected.clone();

@@ -10,6 +10,9 @@
 //!     version or a delete may be behind the error (bug 39).
 //! No step allocates, but for buffers that grow to the largest key and value read backwards.
 //!
+//! Many hidden entries in a row are a stretch that later views can leap over (`gaps`): a view that
+//! has passed one says so, and one that comes into a known one leaps.
+//!
 //! Source: LevelDB `db/db_iter.cc`. We differ: after [`SKIPS_MAX`] hidden versions the view seeks
 //! past the rest, as RocksDB's `max_sequential_skip_in_iterations` does.
 
@@ -18,6 +21,7 @@ use std::ops::Bound;
 use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::key::{Kind, SEQ_MAX, Seq, compare};
+use crate::gaps::Leaps;
 
 /// Hidden versions of one key that are stepped over before the view seeks past the rest: a seek
 /// costs about 16 steps.
@@ -35,6 +39,34 @@ enum State {
     Backward,
 }
 
+/// Where a stretch of hidden entries begins, in the direction of travel.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    /// At this key, which is part of it.
+    At(&'a [u8]),
+    /// At a bound of the view.
+    Bound,
+    /// Somewhere: what counts is from an entry on that is seen to be hidden.
+    Unknown,
+    /// Where `stretch` says.
+    Known,
+}
+
+/// A movement: where it starts, and the gaps that it may leap over.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    start: Start<'a>,
+    leaps: Option<Leaps<'a>>,
+}
+
+impl Walk<'_> {
+    /// Hidden entries after which a stretch is looked at.
+    #[inline]
+    fn entries(&self) -> usize {
+        self.leaps.map_or(usize::MAX, |leaps| leaps.entries)
+    }
+}
+
 /// The view of one reader.
 pub(crate) struct Visible<C> {
     inner: C,
@@ -44,6 +76,9 @@ pub(crate) struct Visible<C> {
     state: State,
     saved_key: Vec<u8>,
     saved_value: Vec<u8>,
+    /// Forwards the first key of the stretch that is being passed, backwards the first one behind
+    /// it.
+    stretch: Vec<u8>,
 }
 
 impl<C: Cursor> Visible<C> {
@@ -63,6 +98,7 @@ impl<C: Cursor> Visible<C> {
             state: State::Invalid,
             saved_key: Vec::new(),
             saved_value: Vec::new(),
+            stretch: Vec::new(),
         }
     }
 
@@ -114,27 +150,44 @@ impl<C: Cursor> Visible<C> {
     }
 
     /// Moves to the first visible key at or after `key`, inside the bounds.
-    pub(crate) fn seek(&mut self, key: &[u8]) {
+    pub(crate) fn seek(&mut self, key: &[u8], leaps: Option<Leaps<'_>>) {
         if self.is_below_lower(key) {
-            self.seek_to_first();
+            self.seek_to_first(leaps);
             return;
         }
+        let gap = leaps.and_then(|leaps| leaps.around(key, self.snapshot));
+        let key = gap.as_ref().map_or(key, |(_, behind)| behind);
         self.inner.seek(key, self.snapshot);
-        self.find_next_visible(false);
+        self.find_next_visible(false, Walk { start: Start::At(key), leaps });
     }
 
     /// Moves to the last visible key at or before `key`, inside the bounds.
-    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) {
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8], leaps: Option<Leaps<'_>>) {
         if self.is_beyond_upper(key) {
-            self.seek_to_last();
+            self.seek_to_last(leaps);
             return;
         }
-        self.inner.seek_for_prev(key, 0);
-        self.find_prev_visible();
+        let gap = leaps.and_then(|leaps| leaps.around(key, self.snapshot));
+        let start = match gap {
+            Some((first, _)) => self.leap_back(&first),
+            None => {
+                self.inner.seek_for_prev(key, 0);
+                Start::At(key)
+            }
+        };
+        self.find_prev_visible(Walk { start, leaps });
     }
 
     /// Moves to the first visible key inside the bounds.
-    pub(crate) fn seek_to_first(&mut self) {
+    pub(crate) fn seek_to_first(&mut self, leaps: Option<Leaps<'_>>) {
+        let walk = Walk { start: Start::Bound, leaps };
+        if let Some((_, behind)) =
+            leaps.and_then(|leaps| leaps.around(self.lowest(), self.snapshot))
+        {
+            self.inner.seek(&behind, self.snapshot);
+            self.find_next_visible(false, Walk { start: Start::At(&behind), leaps });
+            return;
+        }
         match &self.lower {
             Bound::Unbounded => self.inner.seek_to_first(),
             Bound::Included(key) => self.inner.seek(key, self.snapshot),
@@ -142,15 +195,23 @@ impl<C: Cursor> Visible<C> {
                 self.saved_key.clear();
                 self.saved_key.extend_from_slice(key);
                 self.inner.seek(key, 0);
-                self.find_next_visible(true);
+                self.find_next_visible(true, walk);
                 return;
             }
         }
-        self.find_next_visible(false);
+        self.find_next_visible(false, walk);
+    }
+
+    /// The lower bound's key.
+    fn lowest(&self) -> &[u8] {
+        match &self.lower {
+            Bound::Unbounded => &[],
+            Bound::Included(key) | Bound::Excluded(key) => key,
+        }
     }
 
     /// Moves to the last visible key inside the bounds.
-    pub(crate) fn seek_to_last(&mut self) {
+    pub(crate) fn seek_to_last(&mut self, leaps: Option<Leaps<'_>>) {
         match &self.upper {
             Bound::Unbounded => self.inner.seek_to_last(),
             Bound::Included(key) => self.inner.seek_for_prev(key, 0),
@@ -161,12 +222,12 @@ impl<C: Cursor> Visible<C> {
                 }
             }
         }
-        self.find_prev_visible();
+        self.find_prev_visible(Walk { start: Start::Bound, leaps });
     }
 
     /// Moves to the next visible key. Requires: valid.
     #[inline]
-    pub(crate) fn next(&mut self) {
+    pub(crate) fn next(&mut self, leaps: Option<Leaps<'_>>) {
         match self.state {
             State::Forward => {
                 self.save_key();
@@ -175,11 +236,11 @@ impl<C: Cursor> Visible<C> {
             State::Backward => self.inner.seek(&self.saved_key, 0),
             State::Invalid => panic!("next needs a valid cursor"),
         }
-        self.find_next_visible(true);
+        self.find_next_visible(true, Walk { start: Start::Unknown, leaps });
     }
 
     /// Moves to the previous visible key. Requires: valid.
-    pub(crate) fn prev(&mut self) {
+    pub(crate) fn prev(&mut self, leaps: Option<Leaps<'_>>) {
         match self.state {
             State::Forward => {
                 self.save_key();
@@ -188,7 +249,7 @@ impl<C: Cursor> Visible<C> {
             State::Backward => {}
             State::Invalid => panic!("prev needs a valid cursor"),
         }
-        self.find_prev_visible();
+        self.find_prev_visible(Walk { start: Start::Unknown, leaps });
     }
 
     #[inline]
@@ -208,8 +269,11 @@ impl<C: Cursor> Visible<C> {
     /// Moves `inner` on to the first visible entry at or after its position. With `skipping`,
     /// versions of `saved_key` are hidden.
     #[inline]
-    fn find_next_visible(&mut self, mut skipping: bool) {
+    fn find_next_visible(&mut self, mut skipping: bool, mut walk: Walk<'_>) {
+        self.state = State::Invalid;
         let mut skips = 0;
+        let mut stretch = 0;
+        let mut look_at = walk.entries();
         while self.inner.valid() {
             let key = self.inner.key();
             if self.is_beyond_upper(key) {
@@ -219,10 +283,18 @@ impl<C: Cursor> Visible<C> {
             if !hidden && self.inner.seq() <= self.snapshot {
                 if self.inner.kind() == Kind::Put {
                     self.state = State::Forward;
-                    return;
+                    break;
                 }
                 self.save_key();
                 skipping = true;
+            }
+            stretch += 1;
+            if stretch == look_at {
+                if self.leap(&mut walk) {
+                    (skipping, skips, stretch, look_at) = (false, 0, 0, walk.entries());
+                    continue;
+                }
+                look_at += walk.entries();
             }
             skips += 1;
             if skips <= SKIPS_MAX {
@@ -244,12 +316,53 @@ impl<C: Cursor> Visible<C> {
                 self.inner.seek(&self.saved_key, self.snapshot);
             }
         }
-        self.state = State::Invalid;
+        if stretch >= walk.entries() {
+            self.end_stretch(walk);
+        }
+    }
+
+    /// In a long stretch: moves `inner` behind the gap that it stands in, if it is known; else
+    /// remembers where the stretch begins.
+    #[cold]
+    fn leap(&mut self, walk: &mut Walk<'_>) -> bool {
+        let Some(leaps) = walk.leaps else { return false };
+        if let Some((_, behind)) = leaps.around(self.inner.key(), self.snapshot) {
+            self.inner.seek(&behind, self.snapshot);
+            (self.stretch, walk.start) = (behind, Start::Known);
+            return true;
+        }
+        let Self { stretch, lower, inner, .. } = self;
+        match (walk.start, &*lower) {
+            (Start::Known, _) => {}
+            (Start::At(key), _) => set_key(stretch, key, false),
+            (Start::Bound, Bound::Unbounded) => stretch.clear(),
+            (Start::Bound, Bound::Included(key)) => set_key(stretch, key, false),
+            (Start::Bound, Bound::Excluded(key)) => set_key(stretch, key, true),
+            (Start::Unknown, _) => set_key(stretch, inner.key(), true),
+        }
+        walk.start = Start::Known;
+        false
+    }
+
+    /// After a long stretch: nothing is visible before the key shown, or the upper bound, behind
+    /// which `inner` may lack entries, or the last deleted key before its end.
+    #[cold]
+    fn end_stretch(&self, walk: Walk<'_>) {
+        let Some(leaps) = walk.leaps else { return };
+        let end = match (self.state, &self.upper) {
+            (State::Forward, _) => self.inner.key(),
+            (_, Bound::Included(key) | Bound::Excluded(key)) if self.inner.valid() => key,
+            _ if self.inner.status().is_ok() => &self.saved_key,
+            _ => return,
+        };
+        leaps.note(&self.stretch, end, self.snapshot);
     }
 
     /// Moves `inner` back to the first visible key at or before its position.
-    fn find_prev_visible(&mut self) {
+    fn find_prev_visible(&mut self, mut walk: Walk<'_>) {
         self.state = State::Invalid;
+        let mut stretch = 0;
+        let mut look_at = walk.entries();
         while self.inner.valid() && !self.is_below_lower(self.inner.key()) {
             self.save_key();
             let shown = self.take_newest_visible();
@@ -258,9 +371,68 @@ impl<C: Cursor> Visible<C> {
             }
             if shown {
                 self.state = State::Backward;
-                return;
+                break;
+            }
+            stretch += 1;
+            if stretch == look_at {
+                match self.was_in_gap(&mut walk) {
+                    Some(first) => {
+                        walk.start = self.leap_back(&first);
+                        (stretch, look_at) = (0, walk.entries());
+                    }
+                    None => look_at += walk.entries(),
+                }
             }
         }
+        if stretch >= walk.entries() {
+            self.end_stretch_backwards(walk);
+        }
+    }
+
+    /// In a long stretch, backwards: the first key of the gap that the last hidden key lies in, if
+    /// it is known; else remembers where the stretch begins.
+    #[cold]
+    fn was_in_gap(&mut self, walk: &mut Walk<'_>) -> Option<Vec<u8>> {
+        let leaps = walk.leaps?;
+        if let Some((first, _)) = leaps.around(&self.saved_key, self.snapshot) {
+            return Some(first);
+        }
+        let Self { stretch, upper, saved_key, .. } = self;
+        match (walk.start, &*upper) {
+            (Start::Known, _) => {}
+            (Start::At(key), _) => set_key(stretch, key, true),
+            (Start::Bound, Bound::Included(key)) => set_key(stretch, key, true),
+            (Start::Bound, Bound::Excluded(key)) => set_key(stretch, key, false),
+            (Start::Bound, Bound::Unbounded) | (Start::Unknown, _) => {
+                set_key(stretch, saved_key, false);
+            }
+        }
+        walk.start = Start::Known;
+        None
+    }
+
+    /// Moves `inner` before the gap that begins with `first`.
+    fn leap_back(&mut self, first: &[u8]) -> Start<'static> {
+        set_key(&mut self.saved_key, first, false);
+        self.skip_saved_key_backwards();
+        set_key(&mut self.stretch, first, false);
+        Start::Known
+    }
+
+    /// After a long stretch, backwards: nothing is visible behind the key shown, or behind the
+    /// lower bound, before which `inner` may lack entries.
+    #[cold]
+    fn end_stretch_backwards(&self, walk: Walk<'_>) {
+        let Some(leaps) = walk.leaps else { return };
+        let mut first = Vec::new();
+        match (self.state, &self.lower) {
+            (State::Backward, _) => set_key(&mut first, &self.saved_key, true),
+            _ if self.inner.status().is_err() => return,
+            (_, Bound::Unbounded) => {}
+            (_, Bound::Included(key)) => set_key(&mut first, key, false),
+            (_, Bound::Excluded(key)) => set_key(&mut first, key, true),
+        }
+        leaps.note(&first, &self.stretch, self.snapshot);
     }
 
     /// Goes backwards over all versions of `saved_key`, oldest first, and copies the value of the
@@ -318,5 +490,14 @@ impl<C: Cursor> Visible<C> {
             Bound::Included(lower) => compare(key, lower).is_lt(),
             Bound::Excluded(lower) => compare(key, lower).is_le(),
         }
+    }
+}
+
+/// Makes `buffer` a key, or the first one behind it.
+fn set_key(buffer: &mut Vec<u8>, key: &[u8], behind: bool) {
+    buffer.clear();
+    buffer.extend_from_slice(key);
+    if behind {
+        buffer.push(0);
     }
 }

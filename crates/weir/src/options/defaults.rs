@@ -34,6 +34,11 @@ pub const VERSION_LOG_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 40;
 /// Range of [`DebugDbOptions::merge_read_bytes`](super::DebugDbOptions::merge_read_bytes): 4 KiB to
 /// 1 GiB.
 pub const MERGE_READ_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 30;
+/// Default of [`DebugDbOptions::gap_entries`](super::DebugDbOptions::gap_entries): 64. A leap is a
+/// seek, which costs about as many steps.
+pub const DEFAULT_GAP_ENTRIES: usize = 64;
+/// Range of [`DebugDbOptions::gap_entries`](super::DebugDbOptions::gap_entries): 1 and more.
+pub const GAP_ENTRIES_RANGE: RangeInclusive<usize> = 1..=usize::MAX;
 
 /// Default of [`Options::write_buffer_bytes`](super::Options::write_buffer_bytes): 64 MiB.
 pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;

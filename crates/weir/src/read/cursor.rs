@@ -10,6 +10,7 @@ use crate::base::cursor::{Approach, Cursor};
 use crate::base::error::Result;
 use crate::base::key::{Kind, Seq};
 use crate::cache::Purpose;
+use crate::gaps::Leaps;
 use crate::memtable::MemtableCursor;
 use crate::merge::{MergingCursor, Visible, Without};
 use crate::read::buffered::{self, BufferedCursor, Scan, list_of};
@@ -184,6 +185,13 @@ pub(crate) struct View {
     pub(crate) upper: Bound<Vec<u8>>,
 }
 
+/// The gaps that a scan of a keyspace may leap over.
+#[inline]
+fn leaps<'a>(tree: &'a Tree, shared: &'a Shared) -> Option<Leaps<'a>> {
+    let (gaps, commits, entries) = (&tree.gaps, &shared.commits, shared.gap_entries);
+    Some(Leaps { gaps, commits, entries })
+}
+
 /// One merge of all sources, as a reader sees it.
 type Merged = Visible<MergingCursor<Source>>;
 
@@ -255,7 +263,7 @@ impl TreeCursor {
         self.inner.set_inner(merge);
         self.pinned = Ok(newest);
         if let Some(key) = key {
-            self.inner.seek(&key);
+            self.inner.seek(&key, None);
         }
     }
 
@@ -276,11 +284,11 @@ impl TreeCursor {
 
     /// Positions the cursor by `seek`, which is about `start`: a new scan.
     #[inline]
-    fn position(&mut self, start: Start<'_>, seek: impl FnOnce(&mut Merged)) {
+    fn position(&mut self, start: Start<'_>, seek: impl FnOnce(&mut Merged, Option<Leaps<'_>>)) {
         if self.check_open() {
             self.end_scan();
             self.shared.counters.seeks.add(1);
-            seek(&mut self.inner);
+            seek(&mut self.inner, leaps(&self.tree, &self.shared));
             (self.passed, self.is_backwards) = (0, false);
             if let Ok(pinned) = &self.pinned
                 && let Some(heat) = SampledScan::begin(pinned)
@@ -302,11 +310,11 @@ impl TreeCursor {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8]) {
-        self.position(Start::Key(key), |inner| inner.seek(key));
+        self.position(Start::Key(key), |inner, leaps| inner.seek(key, leaps));
     }
 
     pub(crate) fn seek_for_prev(&mut self, key: &[u8]) {
-        self.position(Start::Key(key), |inner| inner.seek_for_prev(key));
+        self.position(Start::Key(key), |inner, leaps| inner.seek_for_prev(key, leaps));
     }
 
     pub(crate) fn seek_to_first(&mut self) {
@@ -321,7 +329,7 @@ impl TreeCursor {
     pub(crate) fn next(&mut self) {
         if self.check_open() && self.inner.valid() {
             self.passed += 1;
-            self.inner.next();
+            self.inner.next(leaps(&self.tree, &self.shared));
         }
     }
 
@@ -329,7 +337,7 @@ impl TreeCursor {
     pub(crate) fn prev(&mut self) {
         if self.check_open() && self.inner.valid() {
             (self.passed, self.is_backwards) = (self.passed + 1, true);
-            self.inner.prev();
+            self.inner.prev(leaps(&self.tree, &self.shared));
         }
     }
 

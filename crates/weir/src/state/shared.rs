@@ -10,6 +10,7 @@ use crate::base::key::{SEQ_MAX, Seq};
 use crate::base::memory::Accountant;
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::cache::row::RowCache;
+use crate::gaps::Commits;
 use crate::memtable::ChunkPool;
 use crate::state::calls::Calls;
 use crate::state::counters::Counters;
@@ -20,6 +21,10 @@ use crate::state::snapshots::SnapshotList;
 pub(crate) struct Shared {
     /// Largest sequence number that readers may see.
     visible: AtomicU64,
+    /// Whether a commit is under way, for scans that remember gaps.
+    pub(crate) commits: Commits,
+    /// Hidden entries in a row after which a scan notes their range.
+    pub(crate) gap_entries: usize,
     /// Live snapshots.
     pub(crate) snapshots: SnapshotList,
     /// Whether writes are accepted.
@@ -52,6 +57,8 @@ pub(crate) struct Opened {
     pub(crate) hash_seed: u64,
     /// Bytes of its row cache; 0: none.
     pub(crate) row_cache_bytes: u64,
+    /// Hidden entries in a row after which a scan notes their range.
+    pub(crate) gap_entries: usize,
 }
 
 /// A generation counter with a condition variable.
@@ -71,13 +78,15 @@ impl Signal {
 impl Shared {
     /// Shared state of a store that has just been opened.
     pub(crate) fn new(memtable_memory: Arc<ChunkPool>, opened: Opened) -> Self {
-        let Opened { last_seq, hash_seed, row_cache_bytes } = opened;
+        let Opened { last_seq, hash_seed, row_cache_bytes, gap_entries } = opened;
         let accountant = Arc::clone(memtable_memory.accountant());
         let rows =
             (row_cache_bytes > 0).then(|| RowCache::new(row_cache_bytes, Arc::clone(&accountant)));
         Self {
             rows,
             visible: AtomicU64::new(last_seq),
+            commits: Commits::after(last_seq),
+            gap_entries,
             snapshots: SnapshotList::default(),
             health: Health::default(),
             counters: Counters::default(),

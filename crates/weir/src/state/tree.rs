@@ -28,6 +28,7 @@ use crate::base::key::Seq;
 use crate::base::memory::{Category, Charge};
 use crate::base::sched::{self, Mutex};
 use crate::cache::row::RowKey;
+use crate::gaps::Gaps;
 use crate::heat::RangeHeat;
 use crate::heat::moved::{MovedRange, MovedRanges};
 use crate::log::LogPosition;
@@ -236,6 +237,8 @@ pub(crate) struct Tree {
     pub(crate) stalled: AtomicBool,
     /// Why stalled writers cannot make progress.
     stall_blocked_by: Mutex<Option<Error>>,
+    /// Ranges of keys that show nothing.
+    pub(crate) gaps: Gaps,
     /// The hot ranges that were moved last.
     moved: Mutex<MovedRanges>,
 }
@@ -256,6 +259,7 @@ impl Tree {
             shadowed: Default::default(),
             stalled: AtomicBool::new(false),
             stall_blocked_by: Mutex::new(None),
+            gaps: Gaps::default(),
             moved: Mutex::new(MovedRanges::default()),
         }
     }
@@ -349,6 +353,7 @@ impl Tree {
             current.active.update_charge();
             current.clone().with_memtable(fresh)
         });
+        self.gaps.age();
     }
 
     /// Advances the active memtable's log start to `log_start` if it is empty: it needs nothing of

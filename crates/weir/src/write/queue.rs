@@ -25,7 +25,7 @@ use crate::base::clock;
 use crate::base::coding::varint;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{DataEpoch, Lsn};
-use crate::base::key::{SEQ_MAX, Seq};
+use crate::base::key::{Kind, SEQ_MAX, Seq};
 use crate::base::memory::Category;
 use crate::base::sched::{self, Mutex};
 use crate::heat::counters::is_sampled;
@@ -462,6 +462,7 @@ impl CommitQueue {
         let lsn = self.append(batches, first_seq, logged_count)?;
         assert_eq!(lsn == Lsn::ZERO, logged_count == 0, "LSN {lsn} of {logged_count} records");
 
+        self.begin_inserts(batches);
         // (c) Into the memtables, logged batches first as in (a).
         let mut seq = first_seq;
         for batch in batches.iter().filter(logged) {
@@ -478,8 +479,21 @@ impl CommitQueue {
         );
         // (d) All entries up to `last_seq` are in memtables.
         self.shared.publish(lead.last_seq);
+        self.shared.commits.end(lead.last_seq);
         self.count(batches, total, bytes as u64);
         Ok(Committed { lsn })
+    }
+
+    /// Ends the gaps that the batches put keys into, before these become visible (`gaps`).
+    fn begin_inserts(&self, batches: &[&PendingBatch]) {
+        self.shared.commits.begin();
+        for batch in batches {
+            for tree in batch.trees.iter().filter(|tree| tree.gaps.are_any()) {
+                let puts = Records::new(&batch.bytes)
+                    .filter(|record| record.kind == Kind::Put && record.keyspace == tree.id);
+                tree.gaps.cut(puts.map(|record| record.key));
+            }
+        }
     }
 
     /// Appends the logged batches as one group; its LSN, or 0 if there is none.

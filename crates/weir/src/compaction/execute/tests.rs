@@ -368,10 +368,10 @@ impl Store {
         let merge = MergingCursor::new(sources);
         let mut view = Visible::new(merge, snapshot, Bound::Unbounded, Bound::Unbounded);
         let mut content = Vec::new();
-        view.seek_to_first();
+        view.seek_to_first(None);
         while view.valid() {
             content.push((view.key().to_vec(), view.value().to_vec()));
-            view.next();
+            view.next(None);
         }
         view.status().expect("everything can be read");
         content
