@@ -743,15 +743,27 @@ impl Metrics {
                 }
             }
         }
-        let name = "weir_scan_leaps_total";
-        out.family(name, "counter", "Seeks over ranges without a visible entry, by keyspace.");
-        for keyspace in &self.keyspaces {
-            out.sample(name, &[("keyspace", &keyspace.name)], keyspace.scan_leaps as f64);
-        }
-        let name = "weir_memtable_bytes";
-        out.family(name, "gauge", "Bytes in the active memtable, by keyspace.");
-        for keyspace in &self.keyspaces {
-            out.sample(name, &[("keyspace", &keyspace.name)], keyspace.memtable_bytes as f64);
+        self.expose_numbers_of_keyspaces(out);
+    }
+
+    fn expose_numbers_of_keyspaces(&self, out: &mut Exposition) {
+        type Figure = fn(&KeyspaceMetrics) -> f64;
+        let families: [(&str, &str, &str, Figure); 2] = [
+            (
+                "weir_scan_leaps_total",
+                "counter",
+                "Seeks over ranges without a visible entry, by keyspace.",
+                |k| k.scan_leaps as f64,
+            ),
+            ("weir_memtable_bytes", "gauge", "Bytes in the active memtable, by keyspace.", |k| {
+                k.memtable_bytes as f64
+            }),
+        ];
+        for (name, kind, help, figure) in families {
+            out.family(name, kind, help);
+            for keyspace in &self.keyspaces {
+                out.sample(name, &[("keyspace", &keyspace.name)], figure(keyspace));
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Gaps: ranges of keys in which nobody sees an entry any more, so that scans leap over them.
 //!
 //! A queue that is scanned from its front passes all the deletes before it, as long as they lie in
-//! memtables and until a merge reaches the last level. So a keyspace remembers a few ranges of which
-//! it is *proven* that they show nothing. They are memory only: forgotten at a crash, never needed.
+//! memtables and until a merge reaches the last level. So a keyspace remembers a few ranges of
+//! which it is *proven* that they show nothing. They are memory only: forgotten at a crash, never
+//! needed.
 //!
 //! How a range is proven, though writers go on: a scan that passed many hidden entries in a row
 //! *watches* their range. Writers look at watched and proven ranges before their entries become

@@ -1,3 +1,5 @@
+//! What is watched, proven, cut and forgotten.
+
 use super::*;
 
 struct Setup {
