@@ -167,3 +167,32 @@ fn a_put_is_seen_at_once() {
     });
     assert!(leaps(&db) > 1_000, "{} leaps", leaps(&db));
 }
+
+/// Goal: a scan within bounds says nothing of what lies behind them, where it lacks tables. Method:
+/// a table behind the bounds whose keys lie between the last key within them and the next one of a
+/// table that reaches over it; in both directions.
+#[test]
+fn bounds_hide_what_is_behind_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = open(&dir, 4);
+    for n in [0, 300, 600] {
+        db.put(key(n), b"v").expect("put");
+    }
+    (250..350).for_each(|n| db.put(key(n), b"v").expect("put"));
+    db.flush().expect("flush");
+    for inner in [100..110, 400..410] {
+        inner.for_each(|n| db.put(key(n), b"v").expect("put"));
+        db.flush().expect("flush");
+    }
+    (250..350).for_each(|n| db.delete(key(n)).expect("delete"));
+    for _ in 0..3 {
+        let mut cursor = db.cursor_range(key(200)..key(380));
+        cursor.seek_to_first();
+        assert!(!cursor.valid());
+        cursor.seek_to_last();
+        assert!(!cursor.valid());
+    }
+    assert_eq!(db.keys().count(), 22);
+    assert_eq!(db.keys().rev().count(), 22);
+    assert!(leaps(&db) > 0);
+}
