@@ -113,7 +113,7 @@ pub(super) struct HeatLook {
 }
 
 /// What running jobs hold of a keyspace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Reserved {
     /// Tables that no new job may take, of any keyspace, and those of them that are damaged.
     pub(super) busy: BTreeSet<TableUid>,

@@ -51,7 +51,6 @@ fn look_nanos(options: &Options) -> Option<u64> {
 /// A hot range that is going to be moved.
 struct Moving {
     reserved: Reservation,
-    heat: Arc<RangeHeat>,
     range: MovedRange,
 }
 
@@ -156,7 +155,7 @@ impl Engine {
                 continue;
             };
             let Some(moving) = self.reserve_hot(&tree, now) else { continue };
-            let Moving { reserved, heat, range } = moving;
+            let Moving { reserved, range } = moving;
             match self.run_reserved(reserved, |ended| ended) {
                 Ok(Ended::Done) => {
                     let now = clock::now_nanos();
@@ -164,7 +163,6 @@ impl Engine {
                     self.jobs.state.lock().heat_looks.insert(id, look);
                     let down = u64::from(!range.up);
                     self.shared.counters.hot_merges.add(down);
-                    heat.note_moved(&range.from, range.to.as_deref(), range.bytes);
                     tree.note_moved(range);
                     self.note_job(Ok(()));
                 }
@@ -206,30 +204,29 @@ impl Engine {
             });
         }
         let current = tree.pin();
-        let mut state = self.jobs.state.lock();
         let (Some(heat), Some(nanos)) = (current.heat.clone(), look_nanos(&current.options)) else {
-            state.heat_looks.remove(&tree.id);
+            self.jobs.state.lock().heat_looks.remove(&tree.id);
             return None;
         };
-        let moving = self.reserve_hottest(&mut state, tree, heat, now);
+        let moving = self.reserve_hottest(tree, heat, now);
         if moving.is_none() {
-            let at = now.saturating_add(nanos);
-            state.heat_looks.insert(tree.id, HeatLook { at, failures: 0 });
+            let look = HeatLook { at: now.saturating_add(nanos), failures: 0 };
+            self.jobs.state.lock().heat_looks.insert(tree.id, look);
         }
         moving
     }
 
-    fn reserve_hottest(
-        &self,
-        state: &mut JobTable,
-        tree: &Arc<Tree>,
-        heat: Arc<RangeHeat>,
-        now: u64,
-    ) -> Option<Moving> {
+    /// The decision is made without the lock of jobs, over which nobody else could begin or end
+    /// one, and is good only if nothing has changed in the keyspace meanwhile.
+    fn reserve_hottest(&self, tree: &Arc<Tree>, heat: Arc<RangeHeat>, now: u64) -> Option<Moving> {
+        let (reserved, is_short_of_space) = {
+            let state = self.jobs.state.lock();
+            (state.reserved(tree.id), state.short_of_space.is_some())
+        };
         let (epoch, root) = self.below_memtables(tree);
         let current = tree.pin();
         let Sentinels::On(options) = current.options.sentinels else { return None };
-        let shape = self.shape_of(&root, tree.id, state.reserved(tree.id))?;
+        let shape = self.shape_of(&root, tree.id, reserved.clone())?;
         let counted = heat.shape(now);
         let memory = &self.shared.accountant;
         let used = current.active.memtable.bytes();
@@ -240,7 +237,7 @@ impl Engine {
             sentinel_bytes: shape.sentinel_bytes(),
             is_pressed: tree.delay_per_byte.load(Ordering::Relaxed) > 0
                 || tree.stalled.load(Ordering::Relaxed),
-            is_short_of_space: state.short_of_space.is_some(),
+            is_short_of_space,
             is_short_of_memory: memory.used_total() > memory.budget_bytes(),
         };
         let way = decide(&situation, policy_of(shape.options.compaction), &options)?;
@@ -252,8 +249,21 @@ impl Engine {
             }
             Way::Down(down) => (down.task, moved(down.from, down.to, down.why, false)),
         };
-        let reserved = self.reserve(state, tree, &root, task)?;
-        Some(Moving { reserved, heat, range })
+        let mut state = self.jobs.state.lock();
+        let (newest, taken) = (self.set.current(), state.reserved(tree.id));
+        let version_in = |root: &Root| Some(Arc::clone(&root.keyspaces.get(tree.id)?.version));
+        let is_same = version_in(&root)
+            .zip(version_in(&newest))
+            .is_some_and(|(then, now)| Arc::ptr_eq(&then, &now));
+        let is_free = task.input_uids().all(|uid| !taken.busy.contains(&uid));
+        if !is_same || !is_free || taken.jobs != reserved.jobs {
+            return None;
+        }
+        let reserved = self.reserve(&mut state, tree, &root, task)?;
+        // Now, so that who decides beside this job knows of it; if it fails, the range must be read
+        // anew before it is tried again.
+        heat.note_moved(&range.from, range.to.as_deref(), range.bytes);
+        Some(Moving { reserved, range })
     }
 }
 
