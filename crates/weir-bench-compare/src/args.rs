@@ -17,7 +17,7 @@ what runs
                         and variants of them: weir-none, weir-incremental (warm-up),
                         weir-up, weir-down (sentinels; hot ranges merged down),
                         rocksdb-warm-flush, rocksdb-warm-all (prepopulate_block_cache),
-                        rocksdb-larger (a cache of 106 %)
+                        rocksdb-larger (a cache of 106 %); and lmdb, a B+tree
   --workloads LIST      comma-separated                                      (a dozen)
   --rows LIST           equal: the settings below for all; defaults: each
                         engine's own                                         (equal,defaults)

@@ -6,6 +6,7 @@
 mod fjall;
 mod leveldb;
 mod leveldb_sys;
+mod lmdb;
 mod rocksdb;
 
 use std::time::Duration;
@@ -25,8 +26,8 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
     ]
 }
 
-/// Other settings of an engine, which are compared only if they are named: what the cache of a
-/// store gets from flushes and merges, and hot ranges that are moved.
+/// What is compared only if it is named: other settings of an engine (what the cache of a store gets
+/// from flushes and merges, and hot ranges that are moved), and an engine of another kind.
 pub fn variants() -> Vec<Box<dyn EngineKind>> {
     let weir = |variant, warm_up| {
         let tree = Options::default().warm_up(warm_up);
@@ -45,6 +46,7 @@ pub fn variants() -> Vec<Box<dyn EngineKind>> {
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::Flushes, ..rocksdb::Kind::default() }),
         Box::new(rocksdb::Kind { warms: rocksdb::Warms::All, ..rocksdb::Kind::default() }),
         Box::new(rocksdb::Kind { cache_percent: 106, ..rocksdb::Kind::default() }),
+        Box::new(lmdb::Kind),
     ]
 }
 
@@ -60,6 +62,7 @@ pub fn versions() -> Vec<(&'static str, String)> {
         ("rocksdb", env!("PEER_ROCKSDB_VERSION").to_owned()),
         ("leveldb", leveldb::version()),
         ("fjall", env!("PEER_FJALL_VERSION").to_owned()),
+        ("lmdb", lmdb::version()),
     ]
 }
 
