@@ -3,11 +3,28 @@
 //! The index space leaves room between neighbours, so that keys that do not exist and keys that are
 //! inserted later lie between the loaded ones and not behind them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::KeyFormat;
 use crate::prng::mix;
 
 /// Room between two loaded keys, in bits: 65,535 numbers.
 const GAP_BITS: u32 = 16;
+
+/// Parts of the loaded keys that are spread differently.
+const SPREAD_PARTS: u64 = 8;
+
+/// How the loaded keys are spread over the key space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeySpread {
+    /// All neighbours are as far apart.
+    #[default]
+    Even,
+    /// In each eighth of the keys neighbours are twice as far apart as in the one before: half of
+    /// the key space has an eighth of the keys.
+    Doubling,
+}
 
 /// Turns indices into keys.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +32,7 @@ pub struct KeySpace {
     num: u64,
     bytes: usize,
     format: KeyFormat,
+    spread: KeySpread,
 }
 
 impl KeySpace {
@@ -23,7 +41,17 @@ impl KeySpace {
     pub fn new(num: u64, bytes: usize, format: KeyFormat) -> Self {
         assert!(num > 0 && num < 1 << (64 - GAP_BITS), "key numbers do not fit 64 bits: {num}");
         assert!(bytes >= 8, "a key number needs 8 bytes, not {bytes}");
-        Self { num, bytes, format }
+        Self { num, bytes, format, spread: KeySpread::Even }
+    }
+
+    /// The same keys, spread in another way; their order stays. A doubling one needs as many more
+    /// bits as there are parts.
+    #[must_use]
+    pub fn spread(self, spread: KeySpread) -> Self {
+        let bits = 64 - GAP_BITS - SPREAD_PARTS as u32;
+        let fits = spread == KeySpread::Even || self.num < 1 << bits;
+        assert!(fits, "key numbers that are spread do not fit 64 bits: {}", self.num);
+        Self { spread, ..self }
     }
 
     /// Writes the key of `index` to `out`. Indices below `num` are in key order; those at or above
@@ -63,7 +91,21 @@ impl KeySpace {
         self.write((index << GAP_BITS) | 1, out);
     }
 
+    /// Where a number lies.
+    fn place(&self, number: u64) -> u64 {
+        match self.spread {
+            KeySpread::Even => number,
+            KeySpread::Doubling => {
+                let part = (self.num << GAP_BITS).div_ceil(SPREAD_PARTS);
+                let before = (number / part).min(SPREAD_PARTS - 1);
+                // Parts of 1, 2, 4, .. times `part` lie below it.
+                part * ((1 << before) - 1) + ((number - before * part) << before)
+            }
+        }
+    }
+
     fn write(&self, number: u64, out: &mut Vec<u8>) {
+        let number = self.place(number);
         out.clear();
         match self.format {
             KeyFormat::Binary => {
@@ -132,6 +174,28 @@ impl Permutation {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// Goal: keys that are spread in another way keep their order, the missing and inserted ones
+    /// between them too, and half of the key space has an eighth of them.
+    #[test]
+    fn spread_keys_keep_their_order() {
+        let key = |space: &KeySpace, index: u64| {
+            let (mut there, mut missing) = (Vec::new(), Vec::new());
+            space.existing(index, &mut there);
+            space.missing(index, &mut missing);
+            assert!(there < missing);
+            (there, missing)
+        };
+        for num in [1, 7, 8, 1000] {
+            let space = KeySpace::new(num, 20, KeyFormat::Decimal).spread(KeySpread::Doubling);
+            let keys: Vec<_> = (0..num).map(|index| key(&space, index)).collect();
+            assert!(keys.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            let number = |key: &[u8]| str::from_utf8(key).unwrap().parse::<u64>().unwrap();
+            let last = number(&keys[keys.len() - 1].0);
+            let upper = keys.iter().filter(|key| number(&key.0) > last / 2).count() as u64;
+            assert!(num < 1000 || upper.abs_diff(num / 8) < 5, "{upper} of {num}");
+        }
+    }
 
     /// Goal: a permutation hits every number once, at awkward sizes too. Method: collect them all.
     #[test]

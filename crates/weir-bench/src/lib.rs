@@ -28,7 +28,7 @@ mod zipf;
 pub use clock::Stopwatch;
 pub use config::{Config, KeyFormat};
 pub use engine::{Batch, Counters, Engine, EngineError, EngineKind, Requests, Result, Settings};
-pub use keys::{KeySpace, Permutation};
+pub use keys::{KeySpace, KeySpread, Permutation};
 pub use prng::Prng;
 pub use process::{ProcessIo, anonymous_bytes, directory_bytes};
 pub use progress::{Phase, Progress};

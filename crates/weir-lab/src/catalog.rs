@@ -6,7 +6,7 @@ use crate::document::{Files, Set, Source};
 use crate::experiment::Experiment;
 
 /// Names and texts, in the order of the papers; then those about what no paper has.
-const ALL: [(&str, &str); 38] = [
+const ALL: [(&str, &str); 40] = [
     ("lsbm-fig03", include_str!("../experiments/lsbm-fig03.toml")),
     ("lsbm-fig11a", include_str!("../experiments/lsbm-fig11a.toml")),
     ("lsbm-fig11b", include_str!("../experiments/lsbm-fig11b.toml")),
@@ -36,6 +36,8 @@ const ALL: [(&str, &str); 38] = [
     ("bilsm-queue", include_str!("../experiments/bilsm-queue.toml")),
     ("bilsm-window", include_str!("../experiments/bilsm-window.toml")),
     ("bilsm-hot", include_str!("../experiments/bilsm-hot.toml")),
+    ("bilsm-fig-buckets", include_str!("../experiments/bilsm-fig-buckets.toml")),
+    ("bilsm-compose", include_str!("../experiments/bilsm-compose.toml")),
     ("merfeld-fig1", include_str!("../experiments/merfeld-fig1.toml")),
     ("merfeld-fig2", include_str!("../experiments/merfeld-fig2.toml")),
     ("beyond-sizes", include_str!("../experiments/beyond-sizes.toml")),

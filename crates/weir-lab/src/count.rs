@@ -9,6 +9,7 @@ use weir::{Db, Durability};
 use weir_bench::{KeySpace, Prng, Values};
 
 use crate::counted::{Step, Steps};
+use crate::paid::Paid;
 use crate::sentinels::Rule;
 use crate::settings::Settings;
 use crate::store;
@@ -29,6 +30,8 @@ pub struct Totals {
     pub runs: u64,
     /// Blocks that they entered.
     pub blocks: u64,
+    /// Sentinels by which scans saved fewer blocks than were written for them.
+    pub unpaid: u64,
 }
 
 struct Counting<'a> {
@@ -39,6 +42,7 @@ struct Counting<'a> {
     values: Values,
     durability: Durability,
     rule: Option<Rule>,
+    paid: Option<Paid>,
     /// The number of the next key that is inserted.
     next: u64,
     totals: Totals,
@@ -66,6 +70,7 @@ pub fn run(
         values: Values::new(load.value_bytes, 1.0, Prng::new(seed, VALUE_STREAM)),
         durability: store::durability(settings),
         rule: Rule::of(store, false),
+        paid: Paid::of(settings),
         next: load.keys,
         totals: Totals::default(),
         key: Vec::new(),
@@ -81,6 +86,7 @@ pub fn run(
         }
         simulation.delay(pause);
     }
+    counting.totals.unpaid = counting.paid.map_or(0, Paid::unpaid);
     Ok(counting.totals)
 }
 
@@ -108,6 +114,10 @@ impl Counting<'_> {
         self.totals.tables += weir::sim::tables_touched() - before;
         if let Some(rule) = &self.rule {
             rule.scanned(from, to);
+        }
+        if let Some(paid) = &mut self.paid {
+            paid.look(self.db);
+            paid.scanned(from, to);
         }
         self.build()
     }

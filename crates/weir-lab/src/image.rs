@@ -19,7 +19,7 @@ use weir::sim::{Dir, MemDir, RealDir};
 use weir::{Db, DbOptions, ErrorKind};
 
 use crate::files::{self, WorkDir};
-use crate::sentinels::Sentinels;
+use crate::sentinels::{Ranges, Sentinels};
 use crate::settings::{
     CompactionBuffer, Durability, Eviction, Load, Order, Settings, Store, WarmUp,
 };
@@ -181,6 +181,9 @@ fn stated(stage: Stage, settings: &Settings) -> Result<String, String> {
         sentinels: Sentinels::Off,
         sentinel_bucket_keys: 1,
         sentinel_scans: 1,
+        sentinel_ranges: Ranges::Quantile,
+        sentinel_theta: 1.0,
+        sentinel_window_seconds: 0.0,
         ..settings.store.clone()
     };
     if stage == Stage::Loaded {

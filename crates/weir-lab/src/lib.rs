@@ -26,6 +26,7 @@ pub mod invented;
 pub mod measure;
 pub mod operations;
 pub mod outcome;
+mod paid;
 pub mod phases;
 pub mod plot;
 pub mod policies;

@@ -223,7 +223,7 @@ const PER_WINDOW: [PerWindow; 31] = [
 /// A number over the whole measured part.
 type Whole = (&'static str, &'static str, fn(&Sample, &Sample) -> f64);
 
-const WHOLE: [Whole; 13] = [
+const WHOLE: [Whole; 15] = [
     ("tables_per_lookup", "", |a, b| {
         let searched =
             grown(a.reads, b.reads) - grown(a.reads_without_tables, b.reads_without_tables);
@@ -254,6 +254,10 @@ const WHOLE: [Whole; 13] = [
     ("reads", "", |a, b| grown(a.reads, b.reads)),
     ("writes", "", |a, b| grown(a.writes, b.writes)),
     ("sentinels", "", |a, b| grown(a.sentinels, b.sentinels)),
+    ("sentinels_unpaid", "", |a, b| {
+        ratio(grown(a.sentinels_unpaid, b.sentinels_unpaid), grown(a.sentinels, b.sentinels))
+    }),
+    ("merged_down", "", |a, b| grown(a.merged_down, b.merged_down)),
     ("stalled", "", |a, b| ratio(b.stalled_seconds - a.stalled_seconds, b.seconds - a.seconds)),
     ("user_mb_per_second", "MB/s", |a, b| {
         ratio(grown(a.user_bytes, b.user_bytes) / 1e6, b.seconds - a.seconds)

@@ -55,6 +55,10 @@ pub struct Sample {
     pub blocks: u64,
     /// Sentinels built.
     pub sentinels: u64,
+    /// Those by which scans saved fewer blocks than were written for them.
+    pub sentinels_unpaid: u64,
+    /// Hot ranges that were merged down by a level.
+    pub merged_down: u64,
     /// Lookups in runs that buffer lists answered.
     pub list_hits: u64,
     /// Keys that lists answer for: the parts that are cached in their list, in their run, and in

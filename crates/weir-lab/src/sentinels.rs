@@ -10,8 +10,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
+use weir::defaults::{HEAT_WINDOW_RANGE, THETA_RANGE};
 use weir::{BucketRanges, CostModel, Db, HotRanges, SentinelOptions};
 
 use crate::settings::Store;
@@ -32,27 +34,37 @@ pub enum Sentinels {
     Down,
 }
 
-impl Sentinels {
-    /// The engine's option for it, where `buckets` are as many as the keys are divided into.
-    #[must_use]
-    pub fn option(self, buckets: u64) -> weir::Sentinels {
-        let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
-        let options = SentinelOptions::default();
-        match self {
-            // Off: those that are built sink as soon as the policy has nothing else to do.
-            Self::Off | Self::Forced => weir::Sentinels::Off,
-            Self::Paper => options
-                .cost(CostModel::Paper)
-                .buckets(BucketRanges::Equal(buckets))
-                .ways(HotRanges::Up)
-                .into(),
-            Self::Corrected => {
-                options.buckets(BucketRanges::Quantile(buckets)).ways(HotRanges::Up).into()
-            }
-            Self::Down => {
-                options.buckets(BucketRanges::Quantile(buckets)).ways(HotRanges::Down).into()
-            }
+/// How the keys are divided into buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ranges {
+    /// Into ranges of as many entries.
+    Quantile,
+    /// Into equal parts of the key space: BiLSM's.
+    Equal,
+}
+
+/// The engine's option for what `store` says, of a store that is loaded with so many keys.
+#[must_use]
+pub fn option(store: &Store, keys: u64) -> weir::Sentinels {
+    let buckets = keys.div_ceil(store.sentinel_bucket_keys.max(1)).max(2);
+    let buckets = u32::try_from(buckets).unwrap_or(u32::MAX);
+    let options = SentinelOptions::default()
+        .theta(store.sentinel_theta)
+        .window(Duration::from_secs_f64(store.sentinel_window_seconds))
+        .buckets(match store.sentinel_ranges {
+            Ranges::Quantile => BucketRanges::Quantile(buckets),
+            Ranges::Equal => BucketRanges::Equal(buckets),
+        });
+    match store.sentinels {
+        Sentinels::Off => weir::Sentinels::Off,
+        // With the option off sentinels sink at once. Nothing is moved by the engine itself.
+        Sentinels::Forced => {
+            options.theta(*THETA_RANGE.end()).window(*HEAT_WINDOW_RANGE.end()).into()
         }
+        Sentinels::Paper => options.cost(CostModel::Paper).ways(HotRanges::Up).into(),
+        Sentinels::Corrected => options.ways(HotRanges::Up).into(),
+        Sentinels::Down => options.ways(HotRanges::Down).into(),
     }
 }
 
@@ -228,17 +240,24 @@ mod tests {
         assert_eq!(scan_twice(), [1]);
     }
 
-    /// Goal: each name is another option of the engine, and the laboratory's own is none.
+    /// Goal: each name is another option of the engine, and the laboratory's own moves nothing.
     #[test]
     fn names_are_options_of_the_engine() {
-        let of = |sentinels: Sentinels| format!("{:?}", sentinels.option(500));
-        assert_eq!(of(Sentinels::Forced), of(Sentinels::Off));
-        for (sentinels, parts) in [
-            (Sentinels::Paper, ["Paper", "Equal(500)", "Up"]),
-            (Sentinels::Corrected, ["Corrected", "Quantile(500)", "Up"]),
-            (Sentinels::Down, ["Corrected", "Quantile(500)", "Down"]),
+        let experiment = crate::catalog::named("bilsm-table1").expect("built in");
+        let store = experiment.runs[0].settings.store.clone();
+        let of = |sentinels: Sentinels, sentinel_ranges: Ranges| {
+            let store = Store { sentinels, sentinel_ranges, sentinel_theta: 2.5, ..store.clone() };
+            format!("{:?}", option(&store, 1_000_000))
+        };
+        assert_eq!(of(Sentinels::Off, Ranges::Equal), format!("{:?}", weir::Sentinels::Off));
+        let highest = format!("theta: {:?}", THETA_RANGE.end());
+        assert!(of(Sentinels::Forced, Ranges::Quantile).contains(&highest));
+        for (sentinels, ranges, parts) in [
+            (Sentinels::Paper, Ranges::Equal, ["Paper", "Equal(500)", "Up", "2.5"]),
+            (Sentinels::Corrected, Ranges::Quantile, ["Corrected", "Quantile(500)", "Up", "2.5"]),
+            (Sentinels::Down, Ranges::Quantile, ["Corrected", "Quantile(500)", "Down", "2.5"]),
         ] {
-            let option = of(sentinels);
+            let option = of(sentinels, ranges);
             assert!(parts.iter().all(|part| option.contains(part)), "{option}");
         }
     }

@@ -5,12 +5,14 @@
 //! (`phases`), where options come from (`document`), and what is done with them.
 
 use serde::Deserialize;
+use weir::defaults::{HEAT_WINDOW_RANGE, THETA_RANGE};
+use weir_bench::KeySpread;
 
 use crate::clients::{self, Readers, Writers};
 use crate::counted::Counted;
 use crate::phases::{self, Pace, Phase};
 use crate::policies::{Policies, Policy, Tree};
-use crate::sentinels::Sentinels;
+use crate::sentinels::{Ranges, Sentinels};
 
 /// What a table has for an entry beside its key and value: columns of its block, its share of the
 /// block's header, of the index and of the filter. Measured in trees that have aged: 13 to 14.5
@@ -117,6 +119,12 @@ pub struct Store {
     pub sentinel_bucket_keys: u64,
     /// Scans of a bucket after which it is moved, for `forced`.
     pub sentinel_scans: u64,
+    /// How the engine divides the keys into buckets.
+    pub sentinel_ranges: Ranges,
+    /// By how much what is saved must exceed what is written, for the engine's own choices.
+    pub sentinel_theta: f32,
+    /// How long reads count in full for them. Scaled.
+    pub sentinel_window_seconds: f64,
     /// Threads for flushes and merges.
     pub background_threads: usize,
     /// How much a write survives.
@@ -141,6 +149,8 @@ pub struct Load {
     /// Bytes of key and value before they were made smaller; 0: they were not. Not set by files.
     #[serde(skip)]
     pub full_entry_bytes: u64,
+    /// How far apart keys lie.
+    pub spread: KeySpread,
     /// In which order the keys are written.
     pub order: Order,
     /// Updates of uniform keys after the load, by the run's own policy and writer, before its clock
@@ -430,6 +440,8 @@ impl Settings {
         store.block_cache_bytes = divide(store.block_cache_bytes);
         store.row_cache_bytes = divide(store.row_cache_bytes);
         store.trim_interval_seconds /= f64::from(scale);
+        let window = store.sentinel_window_seconds / f64::from(scale);
+        store.sentinel_window_seconds = window.max(HEAT_WINDOW_RANGE.start().as_secs_f64());
         store.write_buffer_entries = match store.write_buffer_entries {
             0 => 0,
             entries => divide(entries).max(1),
@@ -558,7 +570,15 @@ impl Settings {
 
     /// That what is counted can be done.
     fn check_counted(&self) -> Result<(), String> {
-        let Some(counted) = &self.counted else { return Ok(()) };
+        let Some(counted) = &self.counted else {
+            // Clients put keys behind the loaded ones.
+            return match self.load.spread {
+                KeySpread::Even => Ok(()),
+                KeySpread::Doubling => {
+                    Err("load.spread is doubling, which is for what is counted: say even".into())
+                }
+            };
+        };
         if self.replay.is_list() {
             return Err("there are both replay and counted: say writes = 0 and file = \"\"".into());
         }
@@ -578,7 +598,23 @@ impl Settings {
         }
         in_range("store.immutables_max", store.immutables_max as u64, 0, 1000)?;
         in_range("store.sentinel_bucket_keys", store.sentinel_bucket_keys, 1, KEYS_MAX)?;
-        in_range("store.sentinel_scans", store.sentinel_scans, 1, BYTES_MAX)
+        in_range("store.sentinel_scans", store.sentinel_scans, 1, BYTES_MAX)?;
+        let (theta, window) = (store.sentinel_theta, store.sentinel_window_seconds);
+        if !THETA_RANGE.contains(&theta) {
+            let (low, high) = (THETA_RANGE.start(), THETA_RANGE.end());
+            return Err(format!(
+                "store.sentinel_theta is {theta}: choose a number from {low} to {high}"
+            ));
+        }
+        let windows =
+            HEAT_WINDOW_RANGE.start().as_secs_f64()..=HEAT_WINDOW_RANGE.end().as_secs_f64();
+        if !windows.contains(&window) {
+            let (low, high) = (windows.start(), windows.end());
+            return Err(format!(
+                "store.sentinel_window_seconds is {window}: choose a number from {low} to {high}"
+            ));
+        }
+        Ok(())
     }
 
     /// Clients of all groups.

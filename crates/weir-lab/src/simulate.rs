@@ -208,6 +208,7 @@ fn count_blocks(
         tables: totals.tables,
         runs: totals.runs,
         blocks: totals.blocks,
+        sentinels_unpaid: totals.unpaid,
         ..sample(&db, dir, settings, 1.0)
     };
     Ok(Shown::of_list(vec![first, last], finish(db)?))
@@ -425,6 +426,7 @@ fn sample(db: &Db, dir: &TimedDir, settings: &Settings, seconds: f64) -> Sample 
         levels,
         io: std::array::from_fn(|cause| io[cause]),
         sentinels: metrics.sentinels_built,
+        merged_down: metrics.hot_ranges_merged_down,
         row_hits: metrics.row_cache.hits,
         list_hits: metrics.gets_of_lists,
         copies: copies.map(|sum| if listed > 0.0 { sum / listed } else { 0.0 }),

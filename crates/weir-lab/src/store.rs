@@ -22,8 +22,8 @@ use crate::choice::written_key;
 use crate::phases::Pace;
 use crate::policies::{self, Tree};
 use crate::race;
-use crate::sentinels::Sentinels;
-use crate::settings::{self, Order, Preset, Settings};
+use crate::sentinels::{self, Sentinels};
+use crate::settings::{self, Load, Order, Preset, Settings};
 
 /// The stream of the values that are loaded.
 const LOAD_STREAM: u64 = 1 << 41;
@@ -115,7 +115,8 @@ pub fn timed_options(disk: &settings::Disk) -> TimedOptions {
 /// The keys of a run.
 #[must_use]
 pub fn keys(settings: &Settings) -> KeySpace {
-    KeySpace::new(settings.load.keys.max(1), settings.load.key_bytes, KeyFormat::Decimal)
+    let Load { keys, key_bytes, spread, .. } = &settings.load;
+    KeySpace::new((*keys).max(1), *key_bytes, KeyFormat::Decimal).spread(*spread)
 }
 
 /// How durable writes are.
@@ -175,7 +176,6 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
             .interval(Duration::from_secs_f64(store.trim_interval_seconds))
             .into(),
     };
-    let buckets = settings.load.keys.div_ceil(store.sentinel_bucket_keys.max(1)).max(2);
     let entries = Some(store.write_buffer_entries).filter(|&entries| entries > 0);
     Ok(Options::default()
         .write_buffer_bytes(store.write_buffer_bytes)
@@ -189,7 +189,7 @@ fn engine_options(settings: &Settings) -> Result<Options, String> {
         .compression([compression])
         .warm_up(warm_up)
         .compaction_buffer(buffer)
-        .sentinels(store.sentinels.option(buckets)))
+        .sentinels(sentinels::option(store, settings.load.keys)))
 }
 
 /// Opens the store in `dir`.

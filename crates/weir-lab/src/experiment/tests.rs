@@ -33,6 +33,9 @@ trim_interval_seconds = 30.0
 sentinels = "off"
 sentinel_bucket_keys = 2000
 sentinel_scans = 16
+sentinel_ranges = "quantile"
+sentinel_theta = 1.0
+sentinel_window_seconds = 30.0
 background_threads = 1
 durability = "buffered"
 [settings.policies.leveled]
@@ -48,6 +51,7 @@ merged = true
 keys = 20971520
 key_bytes = 16
 value_bytes = 1008
+spread = "even"
 order = "random"
 updates = 0
 [settings.disk]
@@ -197,7 +201,7 @@ fn runs_differ_where_they_say_so() {
     assert_eq!(experiment.runs[1].set["writers.main.threads"], "0");
     assert_eq!(experiment.options["readers.main.choice"], "range_hot");
     // What `tiered` would be told is no option of this experiment.
-    assert_eq!(experiment.options.len(), 77);
+    assert_eq!(experiment.options.len(), 81);
     assert!(!experiment.options.contains_key("policies.tiered.runs_per_level"));
 }
 
@@ -242,7 +246,7 @@ fn spans_lie_in_the_run() {
 #[test]
 fn what_is_wrong_is_named() {
     for (from, to, named) in [
-        ("[settings.disk]", "[settings.disk]\nheads = 1", "line 47: unknown field `heads`"),
+        ("[settings.disk]", "[settings.disk]\nheads = 1", "line 51: unknown field `heads`"),
         ("bloom_bits = 15.0\n", "", "missing field `bloom_bits`"),
         ("writers.main.threads", "writers.main.hours", "no option \"writers.main.hours\""),
         ("\"writers.main.threads\"", "\"writers.main\"", "no option \"writers.main\""),
@@ -250,7 +254,7 @@ fn what_is_wrong_is_named() {
         (
             "[settings.policies.tiered]",
             "[settings.policies.tiered]\nlevel_ratio = 4",
-            "line 37: unknown field `level_ratio`, expected `runs_per_level`, in \
+            "line 40: unknown field `level_ratio`, expected `runs_per_level`, in \
              `policies.tiered`",
         ),
         (
@@ -261,7 +265,7 @@ fn what_is_wrong_is_named() {
         (
             "\"writers.main.threads\" = 0",
             "\"policies.tiered.runs_per_level\" = 2",
-            "line 106: the policy tiered is not used, of the run \"b\"",
+            "line 110: the policy tiered is not used, of the run \"b\"",
         ),
         (
             "\"writers.main.threads\" = 0",

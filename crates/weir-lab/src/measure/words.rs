@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What people call measures: the beginning of a name, and its words.
-const WORDS: [(&str, &str); 56] = [
+const WORDS: [(&str, &str); 58] = [
     ("page_hit_ratio", "hit ratio of the page cache"),
     ("hit_ratio", "hit ratio"),
     ("qps", "queries"),
@@ -23,6 +23,8 @@ const WORDS: [(&str, &str); 56] = [
     ("runs_per_scan", "runs that a query opens"),
     ("blocks_in_all", "blocks read and written"),
     ("sentinels", "sentinels built"),
+    ("sentinels_unpaid", "sentinels that never paid"),
+    ("merged_down", "hot ranges merged down"),
     ("write_seconds", "time of the writes"),
     ("read_seconds", "time of the queries"),
     ("reads", "queries"),
