@@ -98,7 +98,7 @@ const fn outside(experiment: &'static str, number: &'static str, known: &'static
 
 /// All of these. No other may be outside; and one of these that is inside does not belong here any
 /// longer.
-pub const OUTSIDE: [Outside; 38] = [
+pub const OUTSIDE: [Outside; 48] = [
     outside(
         "lsbm-fig11c",
         "lost by 2 % cold reads",
@@ -112,9 +112,9 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "lsbm-fig11d",
         "LSbM: writes per second",
-        "354: a file of 2 MB has 32 KB at 1/64, a seek for each; 1,000 at 1/8",
+        "358: a file of 2 MB has 32 KB at 1/64, a seek for each; 1,000 at 1/8",
     ),
-    outside("lsbm-fig12", "LSbM: writes per second", "354: as lsbm-fig11d"),
+    outside("lsbm-fig12", "LSbM: writes per second", "358: as lsbm-fig11d"),
     outside(
         "lsbm-fig12",
         "queries per second, hand-off over warm-up",
@@ -123,15 +123,15 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "lsbm-fig13",
         "queries per second, LSbM over bLSM",
-        "0.78: its writes are late (lsbm-fig11d); beside that not known",
+        "0.79: its writes are late (lsbm-fig11d); beside that not known",
     ),
     outside("lsbm-fig13", "LSbM: writes per second", "344: as lsbm-fig11d"),
     outside(
         "lsbm-fig14",
         "queries per second, LSbM over bLSM",
-        "0.48: its writes are late, level 0 has 17 runs, a scan 40 tables of 32 KB, not 5.5",
+        "0.45: its writes are late, level 0 has 17 runs, a scan 40 tables of 32 KB, not 5.5",
     ),
-    outside("lsbm-fig14", "LSbM: writes per second", "368: as lsbm-fig11d"),
+    outside("lsbm-fig14", "LSbM: writes per second", "373: as lsbm-fig11d"),
     outside(
         "dlsm-fig13",
         "deviation of the hit ratio, aggressive, dLSM",
@@ -145,15 +145,52 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "bilsm-table1",
         "e: blocks in all, forced over leveled",
-        "0.964: as b, and 9,000 updates make few records obsolete",
+        "0.963: as b, and 9,000 updates make few records obsolete",
     ),
     outside("bilsm-table1", "f: blocks in all, forced over leveled", "0.967: as b"),
     outside(
         "bilsm-table1",
         "g: blocks in all, forced over leveled",
-        "1.26: the rule asks for 16 scans whatever a sentinel costs; it has no cost model",
+        "2.43: the rule asks for 16 scans whatever a sentinel costs; it has no cost model",
     ),
-    outside("bilsm-table1", "h: blocks in all, forced over leveled", "1.26: as g"),
+    outside("bilsm-table1", "h: blocks in all, forced over leveled", "2.49: as g"),
+    outside(
+        "bilsm-table1",
+        "a: blocks in all, down over leveled",
+        "0.947: 94 moves down leave 4.6 of 5.5 runs",
+    ),
+    outside("bilsm-table1", "b: blocks in all, paper over leveled", "0.952: as forced"),
+    outside(
+        "bilsm-table1",
+        "b: blocks in all, corrected over leveled",
+        "0.979: as forced; two runs a scan are left, why is not known",
+    ),
+    outside(
+        "bilsm-table1",
+        "b: blocks in all, down over leveled",
+        "1.019: five runs are left of six, and a scan enters a block more; why is not known",
+    ),
+    outside("bilsm-table1", "e: blocks in all, paper over leveled", "0.979: as forced"),
+    outside(
+        "bilsm-table1",
+        "e: blocks in all, corrected over leveled",
+        "0.992: as b; the way down takes 9,300 blocks for 3,400 that are built",
+    ),
+    outside(
+        "bilsm-table1",
+        "e: blocks in all, down over leveled",
+        "1.001: 51,000 blocks of merges save 44,000 of scans",
+    ),
+    outside(
+        "bilsm-queue",
+        "scans, last minute over the first, corrected",
+        "0.158: the cost ends a sentinel with the next flush, and sees 1 scan of 16, of 140",
+    ),
+    outside(
+        "bilsm-queue",
+        "scans, last minute over the first, down",
+        "0.158: it sees runs, not the deletes that a scan passes, and 1 scan of 16",
+    ),
     outside(
         "lsbm-fig14",
         "stepped-merge, 10,000 to 11,000 s over the 1,000 s before",
@@ -162,12 +199,7 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "bilsm-window",
         "scans per second, forced over leveled",
-        "0.949: the window's end is in memtables and one run: nothing to save, 17 sentinels built",
-    ),
-    outside(
-        "bilsm-hot",
-        "scans per second, forced over leveled",
-        "0.998: 6 % fewer blocks a scan; what builds and takes down takes the disk",
+        "0.956: the window's end is in memtables and one run: nothing to save, 17 sentinels built",
     ),
     outside("lsbm-fig14", "queries per second, key-value cache", "104 of 68; the order holds"),
     outside(
@@ -178,9 +210,14 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "lsbm-fig16",
         "size, LSbM over bLSM",
-        "1.10; level 0 had 18 runs, late as in lsbm-fig11d; 1.08 at 1/8 at the end: not known",
+        "1.11; level 0 had 18 runs, late as in lsbm-fig11d; 1.08 at 1/8 at the end: not known",
     ),
     outside("lsbm-fig18", "hit ratio, stepped-merge over bLSM", "0.96 of at least 1: not known"),
+    outside(
+        "lsbm-fig18",
+        "hit ratio, LSbM over bLSM",
+        "0.955; 1.004 after a warm-up of 3,000 s; its writes are late (lsbm-fig14), else not known",
+    ),
     outside("dlsm-fig02", "hit ratio, reads and writes", "0.62 of 0.47: misses of 3.4 ms, not 6"),
     outside("dlsm-fig02", "lowest hit ratio", "0.37 of 0.01: as the mean"),
     outside("dlsm-fig02", "queries per second, reads and writes", "follows from the hit ratio"),
@@ -197,8 +234,8 @@ pub const OUTSIDE: [Outside; 38] = [
         "723 of 498: one reader's misses take 3.4 ms, not 5.5",
     ),
     outside("dlsm-fig11", "queries per second", "268 of 150: as dlsm-fig10"),
-    outside("dlsm-fig11", "hit ratio, dLSM", "0.80 of 0.46: more than the paper's; not known"),
-    outside("dlsm-fig12bc", "LSM over SM", "0.98 of 4, and 1.3 at scale 1: not known"),
+    outside("dlsm-fig11", "hit ratio, dLSM", "0.78 of 0.46: more than the paper's; not known"),
+    outside("dlsm-fig12bc", "LSM over SM", "0.94 of 4, and 1.3 at scale 1: not known"),
     outside(
         "dlsm-fig12bc",
         "tables per query, SM over LSM",
@@ -207,17 +244,17 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "dlsm-fig13",
         "queries per second, aggressive over paused",
-        "0.33 of 0.52: level 0 is merged too, so that there are two drops",
+        "0.30 of 0.52: level 0 is merged too, so that there are two drops",
     ),
     outside(
         "dlsm-fig14",
         "queries of 10 MB, after over before",
-        "4.1 of 2; 1.8 at scale 1, where it holds",
+        "4.0 of 2; 1.8 at scale 1, where it holds",
     ),
     outside(
         "dlsm-fig14",
         "queries of 5 MB, after over before",
-        "4.2 of 2; 2.0 at scale 1, where it holds",
+        "3.8 of 2; 2.0 at scale 1, where it holds",
     ),
     outside(
         "beyond-flush",
@@ -227,8 +264,12 @@ pub const OUTSIDE: [Outside; 38] = [
     outside(
         "beyond-sizes",
         "2 x: queries, hand-off over incremental",
-        "1.56; incremental warm-up hits 0.97 here, the bound is of a time when it hit 0.94; a tree \
-         without writes has 1.8 times its queries",
+        "1.06; the bound is of a time when incremental warm-up hit 0.94: it hits 0.983 now",
+    ),
+    outside(
+        "cost-cold",
+        "reads: queries, list over off",
+        "0.962; 0.932 after a shorter warm-up: what is missing since is not known",
     ),
 ];
 
