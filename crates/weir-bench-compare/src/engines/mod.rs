@@ -26,8 +26,8 @@ pub fn all() -> Vec<Box<dyn EngineKind>> {
     ]
 }
 
-/// What is compared only if it is named: other settings of an engine (what the cache of a store gets
-/// from flushes and merges, and hot ranges that are moved), and an engine of another kind.
+/// What is compared only if it is named: other settings of an engine (what the cache of a store
+/// gets from flushes and merges, and hot ranges that are moved), and an engine of another kind.
 pub fn variants() -> Vec<Box<dyn EngineKind>> {
     let weir = |variant, warm_up| {
         let tree = Options::default().warm_up(warm_up);
