@@ -16,7 +16,6 @@ use crate::state::tree::{SuperVersion, Tree};
 /// for, not when it first moves: the keyspace may be dropped in between.
 #[derive(Clone)]
 pub(crate) struct Scan {
-    pub(crate) handle: Arc<Handle>,
     pub(crate) tree: Arc<Tree>,
     /// Pinned after the snapshot was taken. An error if there is nothing to read: the keyspace was
     /// dropped already, or is not the snapshot's.
@@ -50,7 +49,10 @@ impl Clone for SnapshotRef {
 
 impl Drop for SnapshotRef {
     fn drop(&mut self) {
-        self.handle.engine.shared.snapshots.release(self.seq);
+        let engine = &self.handle.engine;
+        engine.shared.snapshots.release(self.seq);
+        // Tables that only the cursor of this snapshot held can be freed now.
+        engine.reclaim_soon();
     }
 }
 
@@ -82,24 +84,14 @@ pub struct Cursor {
     // In this order: what the cursor holds of tables goes before the reclaimer is asked.
     inner: TreeCursor,
     _snapshot: SnapshotRef,
-    _reclaim: ReclaimOnDrop,
-}
-
-/// Has tables freed that only a dropped cursor still held.
-struct ReclaimOnDrop(Arc<Handle>);
-
-impl Drop for ReclaimOnDrop {
-    fn drop(&mut self) {
-        self.0.engine.reclaim_soon();
-    }
 }
 
 impl Cursor {
     pub(crate) fn new(scan: Scan) -> Self {
-        let Scan { handle, tree, pinned, snapshot, lower, upper } = scan;
+        let Scan { tree, pinned, snapshot, lower, upper } = scan;
         let view = View { tree, pinned, seq: snapshot.seq, lower, upper };
-        let inner = TreeCursor::new(&handle.engine.shared, view);
-        Self { inner, _snapshot: snapshot, _reclaim: ReclaimOnDrop(handle) }
+        let inner = TreeCursor::new(&snapshot.handle.engine.shared, view);
+        Self { inner, _snapshot: snapshot }
     }
 
     /// Whether the cursor stands on an entry.

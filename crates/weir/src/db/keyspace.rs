@@ -291,7 +291,6 @@ impl Keyspace {
         // A drop marks the tree before it empties it: what was pinned before the mark is whole.
         let pinned = self.tree.pin();
         Scan {
-            handle: Arc::clone(&self.handle),
             tree: Arc::clone(&self.tree),
             pinned: if self.tree.is_dropped() { Err(self.dropped()) } else { Ok(pinned) },
             snapshot,

@@ -6,8 +6,10 @@
 //! list, is retried, and its error is reported; an opening retires the orphans of a crash (H14,
 //! H30).
 
+use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
+use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::ids::TableUid;
 use crate::base::sched::Mutex;
@@ -19,6 +21,8 @@ use crate::table::Table;
 #[derive(Default)]
 pub(crate) struct Reclaimer {
     waiting: Mutex<Vec<Waiting>>,
+    /// Length of the list, for those who ask without its lock: every cursor at its end.
+    count: AtomicU64,
     /// The error of the last run, if it could not remove a table.
     failed: Mutex<Option<Error>>,
 }
@@ -40,11 +44,18 @@ impl Reclaimer {
             meta.uid
         );
         waiting.push(Waiting { uid: meta.uid, blocks: meta.blocks, table: Arc::downgrade(table) });
+        self.note_count(&waiting);
     }
 
     /// Takes over a table that no version names and no reader has open.
     pub(crate) fn take_orphan(&self, uid: TableUid) {
-        self.waiting.lock().push(Waiting { uid, blocks: 0, table: Weak::new() });
+        let mut waiting = self.waiting.lock();
+        waiting.push(Waiting { uid, blocks: 0, table: Weak::new() });
+        self.note_count(&waiting);
+    }
+
+    fn note_count(&self, waiting: &[Waiting]) {
+        self.count.store(waiting.len() as u64, Ordering::Relaxed);
     }
 
     /// Why an obsolete table still exists, if the device failed to remove it.
@@ -54,9 +65,12 @@ impl Reclaimer {
         failed.filter(|_| self.waiting() > 0)
     }
 
-    /// Number of waiting tables.
+    /// Number of waiting tables. Who has let a table go and sees none here: no run was before him
+    /// that passed the table over for his sake.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.lock().len()
+        // With the fence of `run`: either that sees the table let go, or this sees it wait.
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::Relaxed) as usize
     }
 
     /// Frees every table whose last holder is gone; returns their number. Those that could not be
@@ -64,10 +78,12 @@ impl Reclaimer {
     pub(crate) fn run(&self, storage: &dyn Storage, cache: &BlockCache) -> u64 {
         let due: Vec<Waiting> = {
             let mut waiting = self.waiting.lock();
+            fence(Ordering::SeqCst);
             let (due, rest) = std::mem::take(&mut *waiting)
                 .into_iter()
                 .partition(|w| w.table.strong_count() == 0);
             *waiting = rest;
+            self.note_count(&waiting);
             due
         };
         let mut freed = 0;
@@ -79,7 +95,9 @@ impl Reclaimer {
                 Err(e) if e.kind() == ErrorKind::NotFound => freed += 1,
                 Err(e) => {
                     first_error.get_or_insert(e);
-                    self.waiting.lock().push(entry);
+                    let mut waiting = self.waiting.lock();
+                    waiting.push(entry);
+                    self.note_count(&waiting);
                 }
             }
         }

@@ -4,16 +4,30 @@
 //! the list after it pinned a version sees every snapshot that may need that version's entries
 //! (H47).
 
-use std::collections::BTreeMap;
-
 use crate::base::atomic::{AtomicU64, Ordering};
 use crate::base::key::Seq;
 use crate::base::sched::Mutex;
 
+/// A state that is read, and by how many.
+#[derive(Clone, Copy)]
+struct Held {
+    seq: Seq,
+    holders: u64,
+}
+
 /// Live snapshots by sequence number, counted.
 #[derive(Default)]
 pub(crate) struct SnapshotList {
-    live: Mutex<BTreeMap<Seq, u64>>,
+    /// Ascending. Nearly all come and go at its end: no cursor allocates or searches for its own.
+    live: Mutex<Vec<Held>>,
+}
+
+/// The place of the state at `seq`, which is live.
+fn find(live: &[Held], seq: Seq) -> Option<usize> {
+    match live.last() {
+        Some(newest) if newest.seq == seq => Some(live.len() - 1),
+        _ => live.binary_search_by_key(&seq, |held| held.seq).ok(),
+    }
 }
 
 impl SnapshotList {
@@ -21,41 +35,46 @@ impl SnapshotList {
     pub(crate) fn take(&self, visible: &AtomicU64) -> Seq {
         let mut live = self.live.lock();
         let seq = visible.load(Ordering::Acquire);
-        let newest = live.keys().next_back().copied().unwrap_or(0);
-        assert!(seq >= newest, "a snapshot at {seq} is taken after one at {newest}");
-        *live.entry(seq).or_insert(0) += 1;
+        match live.last_mut().filter(|newest| newest.seq == seq) {
+            Some(newest) => newest.holders += 1,
+            None => {
+                let newest = live.last().map_or(0, |held| held.seq);
+                assert!(seq >= newest, "a snapshot at {seq} is taken after one at {newest}");
+                live.push(Held { seq, holders: 1 });
+            }
+        }
         seq
     }
 
     /// Enters another holder of the state at `seq`, which must be live.
     pub(crate) fn retain(&self, seq: Seq) {
         let mut live = self.live.lock();
-        let holders = live.entry(seq).or_insert(0);
-        assert!(*holders > 0, "snapshot {seq} was not live: its entries may be dropped");
-        *holders += 1;
+        let held = find(&live, seq).and_then(|at| live.get_mut(at));
+        assert!(held.is_some(), "snapshot {seq} was not live: its entries may be dropped");
+        held.into_iter().for_each(|held| held.holders += 1);
     }
 
     /// Removes one holder of the state at `seq`.
     pub(crate) fn release(&self, seq: Seq) {
         let mut live = self.live.lock();
-        debug_assert!(live.contains_key(&seq), "snapshot {seq} is released, but not live");
-        if let Some(holders) = live.get_mut(&seq) {
-            *holders -= 1;
-            if *holders == 0 {
-                live.remove(&seq);
-            }
+        let at = find(&live, seq);
+        debug_assert!(at.is_some(), "snapshot {seq} is released, but not live");
+        let Some(at) = at else { return };
+        live[at].holders -= 1;
+        if live[at].holders == 0 {
+            live.remove(at);
         }
     }
 
     /// Sequence numbers of the live snapshots, ascending.
     pub(crate) fn live(&self) -> Vec<Seq> {
-        self.live.lock().keys().copied().collect()
+        self.live.lock().iter().map(|held| held.seq).collect()
     }
 
     /// Number of distinct live snapshots and the oldest one's sequence number.
     pub(crate) fn summary(&self) -> (usize, Option<Seq>) {
         let live = self.live.lock();
-        (live.len(), live.keys().next().copied())
+        (live.len(), live.first().map(|held| held.seq))
     }
 }
 
