@@ -232,9 +232,21 @@ impl RangeHeat {
         }
     }
 
-    /// Notes that `bytes` were written to move the hot range from `from` to below `to`: what reads
-    /// opened there before is no longer to be gained.
-    pub(crate) fn note_moved(&self, from: &[u8], to: Option<&[u8]>, bytes: u64) {
+    /// Notes that `bytes` are going to be written to move a hot range.
+    pub(crate) fn spend(&self, bytes: u64) {
+        add(&self.moved_bytes, bytes);
+    }
+
+    /// Takes back what was spent on a range that was not moved.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        let less = |moved: u64| Some(moved.saturating_sub(bytes));
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.moved_bytes.fetch_update(set, get, less).ok();
+    }
+
+    /// Notes that the hot range from `from` to below `to` was moved: what reads opened there before
+    /// is no longer to be gained.
+    pub(crate) fn note_moved(&self, from: &[u8], to: Option<&[u8]>) {
         for number in self.buckets.find(from)..self.buckets.len() {
             let (first, _) = self.buckets.range(number);
             if number > self.buckets.find(from) && to.is_some_and(|to| first >= to) {
@@ -242,7 +254,6 @@ impl RangeHeat {
             }
             halve(&self.counters[number].opened_beyond, u64::BITS);
         }
-        add(&self.moved_bytes, bytes);
     }
 
     /// Halves the counters for each window that is over at `now`. One caller does it, others go on.

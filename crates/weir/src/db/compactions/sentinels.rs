@@ -16,6 +16,7 @@ use crate::base::clock;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::ids::{DataEpoch, KeyspaceId};
 use crate::base::interval::Interval;
+use crate::base::memory::Accountant;
 use crate::compaction::policy::sentinel_task;
 use crate::compaction::policy_of;
 use crate::compaction::sentinel::{Situation, Way, Why, decide};
@@ -30,6 +31,7 @@ use crate::heat::moved::MovedRange;
 use crate::options::{Options, Sentinels};
 use crate::state::tree::Tree;
 use crate::version::root::Root;
+use crate::version::shape::Shape;
 
 /// Looks at the heat of a keyspace within one window of its counters.
 const LOOKS_PER_WINDOW: u32 = 8;
@@ -52,6 +54,19 @@ fn look_nanos(options: &Options) -> Option<u64> {
 struct Moving {
     reserved: Reservation,
     range: MovedRange,
+}
+
+/// Decisions in a row that may be overtaken by what begins or ends in the keyspace meanwhile.
+const DECISIONS_MAX: usize = 3;
+
+/// What became of a decision.
+enum Decided {
+    /// It is going to be done.
+    Move(Moving),
+    /// Nothing is worth it, or possible.
+    Nothing,
+    /// Something else in the keyspace began or ended meanwhile.
+    Overtaken,
 }
 
 impl Engine {
@@ -156,7 +171,14 @@ impl Engine {
             };
             let Some(moving) = self.reserve_hot(&tree, now) else { continue };
             let Moving { reserved, range } = moving;
-            match self.run_reserved(reserved, |ended| ended) {
+            let ended = self.run_reserved(reserved, |ended| ended);
+            if let Some(heat) = &tree.pin().heat {
+                match &ended {
+                    Ok(Ended::Done) => heat.note_moved(&range.from, range.to.as_deref()),
+                    _ => heat.take_back(range.bytes),
+                }
+            }
+            match ended {
                 Ok(Ended::Done) => {
                     let now = clock::now_nanos();
                     let look = HeatLook { at: now, failures: 0 };
@@ -208,47 +230,32 @@ impl Engine {
             self.jobs.state.lock().heat_looks.remove(&tree.id);
             return None;
         };
-        let moving = self.reserve_hottest(tree, heat, now);
-        if moving.is_none() {
-            let look = HeatLook { at: now.saturating_add(nanos), failures: 0 };
-            self.jobs.state.lock().heat_looks.insert(tree.id, look);
+        for _ in 0..DECISIONS_MAX {
+            match self.reserve_hottest(tree, &heat, now) {
+                Decided::Move(moving) => return Some(moving),
+                Decided::Nothing => break,
+                Decided::Overtaken => {}
+            }
         }
-        moving
+        let look = HeatLook { at: now.saturating_add(nanos), failures: 0 };
+        self.jobs.state.lock().heat_looks.insert(tree.id, look);
+        None
     }
 
     /// The decision is made without the lock of jobs, over which nobody else could begin or end
-    /// one, and is good only if nothing has changed in the keyspace meanwhile.
-    fn reserve_hottest(&self, tree: &Arc<Tree>, heat: Arc<RangeHeat>, now: u64) -> Option<Moving> {
+    /// one, and is good only if nothing has begun or changed in the keyspace meanwhile.
+    fn reserve_hottest(&self, tree: &Arc<Tree>, heat: &RangeHeat, now: u64) -> Decided {
         let (reserved, is_short_of_space) = {
             let state = self.jobs.state.lock();
             (state.reserved(tree.id), state.short_of_space.is_some())
         };
         let (epoch, root) = self.below_memtables(tree);
-        let current = tree.pin();
-        let Sentinels::On(options) = current.options.sentinels else { return None };
-        let shape = self.shape_of(&root, tree.id, reserved.clone())?;
-        let counted = heat.shape(now);
-        let memory = &self.shared.accountant;
-        let used = current.active.memtable.bytes();
-        let situation = Situation {
-            shape: &shape,
-            heat: &counted,
-            memtable_left: current.options.write_buffer_bytes.saturating_sub(used),
-            sentinel_bytes: shape.sentinel_bytes(),
-            is_pressed: tree.delay_per_byte.load(Ordering::Relaxed) > 0
-                || tree.stalled.load(Ordering::Relaxed),
-            is_short_of_space,
-            is_short_of_memory: memory.used_total() > memory.budget_bytes(),
-        };
-        let way = decide(&situation, policy_of(shape.options.compaction), &options)?;
-        let (task, range) = match way {
-            Way::Up(hot) => {
-                let interval = Interval::new(&hot.from, hot.to.as_deref());
-                let task = sentinel_task::build(&shape, interval, epoch, RUNS_MIN)?;
-                (task, moved(hot.from, hot.to, hot.why, true))
-            }
-            Way::Down(down) => (down.task, moved(down.from, down.to, down.why, false)),
-        };
+        let shape = self.shape_of(&root, tree.id, reserved.clone());
+        let decided = shape.and_then(|shape| {
+            decide_for(tree, &shape, (heat, now), &self.shared.accountant, is_short_of_space)
+                .and_then(|way| task_of(&shape, way, epoch))
+        });
+        let Some((task, range)) = decided else { return Decided::Nothing };
         let mut state = self.jobs.state.lock();
         let (newest, taken) = (self.set.current(), state.reserved(tree.id));
         let version_in = |root: &Root| Some(Arc::clone(&root.keyspaces.get(tree.id)?.version));
@@ -256,14 +263,54 @@ impl Engine {
             .zip(version_in(&newest))
             .is_some_and(|(then, now)| Arc::ptr_eq(&then, &now));
         let is_free = task.input_uids().all(|uid| !taken.busy.contains(&uid));
-        if !is_same || !is_free || taken.jobs != reserved.jobs {
-            return None;
+        let is_new = |job| !reserved.jobs.contains(job);
+        if !is_same || !is_free || taken.jobs.iter().any(is_new) {
+            return Decided::Overtaken;
         }
-        let reserved = self.reserve(&mut state, tree, &root, task)?;
-        // Now, so that who decides beside this job knows of it; if it fails, the range must be read
-        // anew before it is tried again.
-        heat.note_moved(&range.from, range.to.as_deref(), range.bytes);
-        Some(Moving { reserved, range })
+        match self.reserve(&mut state, tree, &root, task) {
+            Some(reserved) => {
+                // Now, so that who decides beside this job knows of it.
+                heat.spend(range.bytes);
+                Decided::Move(Moving { reserved, range })
+            }
+            None => Decided::Nothing,
+        }
+    }
+}
+
+/// What is most worth moving in a tree of this shape.
+fn decide_for(
+    tree: &Tree,
+    shape: &Shape,
+    (heat, now): (&RangeHeat, u64),
+    memory: &Accountant,
+    is_short_of_space: bool,
+) -> Option<Way> {
+    let current = tree.pin();
+    let Sentinels::On(options) = current.options.sentinels else { return None };
+    let used = current.active.memtable.bytes();
+    let situation = Situation {
+        shape,
+        heat: &heat.shape(now),
+        memtable_left: current.options.write_buffer_bytes.saturating_sub(used),
+        sentinel_bytes: shape.sentinel_bytes(),
+        is_pressed: tree.delay_per_byte.load(Ordering::Relaxed) > 0
+            || tree.stalled.load(Ordering::Relaxed),
+        is_short_of_space,
+        is_short_of_memory: memory.used_total() > memory.budget_bytes(),
+    };
+    decide(&situation, policy_of(shape.options.compaction), &options)
+}
+
+/// The task of a way that was chosen, and what it moves.
+fn task_of(shape: &Shape, way: Way, epoch: DataEpoch) -> Option<(Task, MovedRange)> {
+    match way {
+        Way::Up(hot) => {
+            let interval = Interval::new(&hot.from, hot.to.as_deref());
+            let task = sentinel_task::build(shape, interval, epoch, RUNS_MIN)?;
+            Some((task, moved(hot.from, hot.to, hot.why, true)))
+        }
+        Way::Down(down) => Some((down.task, moved(down.from, down.to, down.why, false))),
     }
 }
 

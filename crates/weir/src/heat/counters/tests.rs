@@ -54,7 +54,9 @@ fn calls_are_counted_in_their_buckets() {
 fn windows_halve() {
     let heat = heat();
     (0..4).for_each(|_| heat.note_get(&key(1), 2));
-    heat.note_moved(&key(999), None, 1000);
+    heat.note_moved(&key(999), None);
+    heat.spend(1500);
+    heat.take_back(500);
     let gets = |now| heat.shape(now).buckets[0].gets;
     assert_eq!(gets(99), 4 * SAMPLE);
     assert_eq!(gets(100), 2 * SAMPLE);
@@ -71,7 +73,8 @@ fn what_was_moved_starts_anew() {
     let heat = heat();
     heat.note_get(&key(150), 3);
     heat.note_get(&key(250), 3);
-    heat.note_moved(&key(100), Some(&key(101)), 500);
+    heat.note_moved(&key(100), Some(&key(101)));
+    heat.spend(500);
     let shape = heat.shape(0);
     assert_eq!((shape.buckets[1].opened_beyond, shape.buckets[1].gets), (0, SAMPLE));
     assert_eq!((shape.buckets[2].opened_beyond, shape.moved_bytes), (2 * SAMPLE, 500));
@@ -83,7 +86,8 @@ fn a_new_cut_carries_counts_over() {
     let heat = heat();
     (0..1000).step_by(7).for_each(|n| heat.note_get(&key(n), n % 5));
     (100..200).for_each(|n| heat.note_write(&key(n), 11));
-    heat.note_moved(b"", Some(b"\0"), 77);
+    heat.note_moved(b"", Some(b"\0"));
+    heat.spend(77);
     let (first, middle, last) = (key(0), key(150), key(3000));
     let table = |smallest, largest, entries| TableSpan { smallest, largest, entries };
     let tables = [table(&first, &middle, 900), table(&middle, &last, 300)];
