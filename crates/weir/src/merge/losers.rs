@@ -57,6 +57,8 @@ pub(crate) struct MergingCursor<C> {
     /// Whether a source may be ahead.
     lazy: bool,
     valid: bool,
+    /// Whether the sources have been led towards the next seek, by a merge above.
+    led: bool,
     error: Option<Error>,
     /// Copy of the current key while the sources move.
     scratch: Vec<u8>,
@@ -75,6 +77,7 @@ impl<C: Cursor> MergingCursor<C> {
             runner_up: UNKNOWN,
             direction: Direction::Forward,
             valid: false,
+            led: false,
             error: None,
             scratch: Vec::new(),
         }
@@ -252,12 +255,15 @@ impl<C: Cursor> MergingCursor<C> {
     fn restart(&mut self, direction: Direction) {
         self.direction = direction;
         self.error = None;
-        self.valid = false;
+        (self.valid, self.led) = (false, false);
     }
 
-    /// Leads the sources towards a seek together. One alone would wait for nothing less.
-    fn approach_all(&mut self, key: &[u8], seq: Seq) {
-        if self.sources.len() > 1 {
+    /// Begins a seek in this direction: leads the sources towards it together, if nobody has. One
+    /// alone would wait for nothing less.
+    fn begin_seek(&mut self, key: &[u8], seq: Seq, direction: Direction) {
+        let is_led = self.led;
+        self.restart(direction);
+        if self.sources.len() > 1 && !is_led {
             for step in Approach::STEPS {
                 self.sources.iter_mut().for_each(|s| s.approach(key, seq, step));
             }
@@ -346,18 +352,17 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
             self.restart(self.direction);
         }
         self.sources.iter_mut().for_each(|s| s.approach(key, seq, step));
+        self.led = step == Approach::Take;
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
-        self.restart(Direction::Forward);
-        self.approach_all(key, seq);
+        self.begin_seek(key, seq, Direction::Forward);
         self.sources.iter_mut().for_each(|s| s.seek(key, seq));
         self.build();
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
-        self.restart(Direction::Backward);
-        self.approach_all(key, seq);
+        self.begin_seek(key, seq, Direction::Backward);
         self.sources.iter_mut().for_each(|s| s.seek_for_prev(key, seq));
         self.build();
     }

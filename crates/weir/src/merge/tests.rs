@@ -593,3 +593,48 @@ fn retain_reports_a_failed_input() {
     }
     assert_eq!(retain.status().unwrap_err().kind(), ErrorKind::Io);
 }
+
+/// Counts how often it is led to its block.
+struct Led<'a>(&'a Cell<u64>);
+
+impl Cursor for Led<'_> {
+    fn valid(&self) -> bool {
+        false
+    }
+    fn key(&self) -> &[u8] {
+        &[]
+    }
+    fn seq(&self) -> Seq {
+        0
+    }
+    fn kind(&self) -> Kind {
+        Kind::Put
+    }
+    fn value(&self) -> &[u8] {
+        &[]
+    }
+    fn approach(&mut self, _: &[u8], _: Seq, step: Approach) {
+        self.0.set(self.0.get() + u64::from(step == Approach::Take));
+    }
+    fn seek(&mut self, _: &[u8], _: Seq) {}
+    fn seek_for_prev(&mut self, _: &[u8], _: Seq) {}
+    fn seek_to_first(&mut self) {}
+    fn seek_to_last(&mut self) {}
+    fn next(&mut self) {}
+    fn prev(&mut self) {}
+    fn status(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Goal: a merge below a merge (a buffer list of several runs) takes each block from the cache once
+/// a seek, so that its hit is counted once.
+#[test]
+fn a_merge_that_is_led_does_not_lead_again() {
+    let taken = Cell::new(0);
+    let inner = MergingCursor::new(vec![Led(&taken), Led(&taken)]);
+    let other = MergingCursor::new(vec![Led(&taken)]);
+    let mut outer = MergingCursor::new(vec![inner, other]);
+    outer.seek(b"k", 1);
+    assert_eq!(taken.get(), 3, "blocks taken by three cursors");
+}
