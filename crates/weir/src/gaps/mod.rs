@@ -29,12 +29,13 @@ use crate::base::key::{Seq, compare};
 /// Ranges of each kind that a keyspace remembers.
 const RANGES_MAX: usize = 8;
 
-/// Longest key of a range, in bytes: 16 ranges take 32 KiB at most.
+/// Longest bound of a range, in bytes: 16 ranges take 32 KiB at most.
 const KEY_BYTES_MAX: usize = 1024;
 
 /// Frozen memtables after which a range over which nobody has leapt is forgotten: writers look at
-/// what is remembered.
+/// what is remembered. Who is only watched has fewer: a queue's next scan proves it.
 const IDLE_FREEZES_MAX: u32 = 8;
+const WATCHED_FREEZES_MAX: u32 = 1;
 
 /// Whether a commit is under way, and the last sequence number that was published.
 pub(crate) struct Commits(AtomicU64);
@@ -94,11 +95,22 @@ impl Range {
 struct Ranges {
     proven: Vec<Range>,
     watched: Vec<Range>,
+    /// All of them lie between these two: most puts are outside.
+    hull: (Vec<u8>, Vec<u8>),
+    leaps: u64,
 }
 
 impl Ranges {
-    fn count(&self) -> u64 {
-        (self.proven.len() + self.watched.len()) as u64
+    /// Called after every change.
+    fn measure(&mut self) {
+        let all = || self.proven.iter().chain(&self.watched);
+        let from = all().map(|range| &range.from).min().cloned();
+        let to = all().map(|range| &range.to).max().cloned();
+        self.hull = (from.unwrap_or_default(), to.unwrap_or_default());
+    }
+
+    fn may_contain(&self, key: &[u8]) -> bool {
+        compare(&self.hull.0, key).is_le() && compare(key, &self.hull.1).is_lt()
     }
 
     /// Adds a proven range, together with those that it touches; too many lose their oldest.
@@ -117,6 +129,9 @@ impl Ranges {
         self.watched.retain(|range| !range.contains(key));
         while let Some(at) = self.proven.iter().position(|range| range.contains(key)) {
             let whole = self.proven.remove(at);
+            if key.len() >= KEY_BYTES_MAX {
+                continue;
+            }
             let after = Range { from: successor(key), ..whole.clone() };
             let before = Range { to: key.to_vec(), ..whole };
             for part in [before, after] {
@@ -128,9 +143,12 @@ impl Ranges {
     }
 }
 
+/// Adds a range; of too many the one goes over which nobody has leapt for longest.
 fn add(ranges: &mut Vec<Range>, range: Range) {
     if ranges.len() == RANGES_MAX {
-        ranges.remove(0);
+        let idlest = ranges.iter().map(|range| range.idle).max();
+        let victim = ranges.iter().position(|range| Some(range.idle) == idlest);
+        ranges.remove(victim.unwrap_or(0));
     }
     ranges.push(range);
 }
@@ -146,10 +164,11 @@ fn successor(key: &[u8]) -> Vec<u8> {
 /// The gaps of one keyspace. Locks: `ranges` is a leaf.
 #[derive(Default)]
 pub(crate) struct Gaps {
-    /// Ranges of both kinds. 0: there is nothing to look at.
+    /// Ranges of both kinds. 0: writers have nothing to look at.
     count: AtomicU64,
+    /// Proven ranges. 0: readers have nothing to look at.
+    proven: AtomicU64,
     ranges: LeafMutex<Ranges>,
-    leaps: AtomicU64,
 }
 
 impl Gaps {
@@ -163,8 +182,24 @@ impl Gaps {
     #[cold]
     pub(crate) fn cut<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let mut ranges = self.ranges.lock();
-        keys.for_each(|key| ranges.cut(key));
-        self.count.store(ranges.count(), Ordering::SeqCst);
+        let mut is_cut = false;
+        for key in keys {
+            if ranges.may_contain(key) {
+                ranges.cut(key);
+                is_cut = true;
+            }
+        }
+        if is_cut {
+            self.publish(&mut ranges);
+        }
+    }
+
+    /// Tells readers and writers what there is, after a change.
+    fn publish(&self, ranges: &mut Ranges) {
+        ranges.measure();
+        let proven = ranges.proven.len() as u64;
+        self.proven.store(proven, Ordering::Relaxed);
+        self.count.store(proven + ranges.watched.len() as u64, Ordering::SeqCst);
     }
 
     /// Forgets ranges that nobody leaps over: called when a memtable was frozen.
@@ -173,17 +208,17 @@ impl Gaps {
             return;
         }
         let mut ranges = self.ranges.lock();
-        let Ranges { proven, watched } = &mut *ranges;
-        for kind in [proven, watched] {
+        let Ranges { proven, watched, .. } = &mut *ranges;
+        for (kind, max) in [(proven, IDLE_FREEZES_MAX), (watched, WATCHED_FREEZES_MAX)] {
             kind.iter_mut().for_each(|range| range.idle += 1);
-            kind.retain(|range| range.idle <= IDLE_FREEZES_MAX);
+            kind.retain(|range| range.idle <= max);
         }
-        self.count.store(ranges.count(), Ordering::SeqCst);
+        self.publish(&mut ranges);
     }
 
     /// Leaps so far.
     pub(crate) fn leaps(&self) -> u64 {
-        self.leaps.load(Ordering::Relaxed)
+        self.ranges.lock().leaps
     }
 }
 
@@ -202,25 +237,35 @@ impl Leaps<'_> {
     /// behind it.
     #[inline]
     pub(crate) fn around(&self, key: &[u8], snapshot: Seq) -> Option<(Vec<u8>, Vec<u8>)> {
-        if !self.gaps.are_any() {
+        if self.gaps.proven.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let mut ranges = self.gaps.ranges.lock();
         let found = ranges.proven.iter_mut().find(|r| r.since <= snapshot && r.contains(key))?;
         found.idle = 0;
-        self.gaps.leaps.fetch_add(1, Ordering::Relaxed);
-        Some((found.from.clone(), found.to.clone()))
+        let around = (found.from.clone(), found.to.clone());
+        ranges.leaps += 1;
+        Some(around)
     }
 
     /// A scan at `snapshot` has seen nothing from `from` to before `to`: what of it was watched is
-    /// proven now; if nothing was, all of it is watched.
+    /// proven now; if nothing was, all of it is watched, unless the scan has passed entries that
+    /// are `newer` than its snapshot, and which others see.
     #[cold]
-    pub(crate) fn note(&self, from: &[u8], to: &[u8], snapshot: Seq) {
+    pub(crate) fn note(&self, (from, to): (&[u8], &[u8]), snapshot: Seq, newer: bool) {
         let is_short = from.len().max(to.len()) <= KEY_BYTES_MAX;
         if !is_short || compare(from, to).is_ge() {
             return;
         }
         let mut ranges = self.gaps.ranges.lock();
+        let covers = |range: &Range| {
+            range.since <= snapshot
+                && compare(&range.from, from).is_le()
+                && compare(to, &range.to).is_le()
+        };
+        if ranges.proven.iter().any(covers) {
+            return;
+        }
         let mut watched = std::mem::take(&mut ranges.watched);
         let before = watched.len();
         watched.retain(|range| {
@@ -232,17 +277,18 @@ impl Leaps<'_> {
         });
         let is_watched = watched.len() < before || watched.iter().any(|r| r.is_within(from, to));
         ranges.watched = watched;
-        if !is_watched {
+        // A first look, so that in vain nothing else makes room.
+        if !is_watched && !newer && self.commits.quiet().is_some() {
             self.watch(&mut ranges, (from, to));
         }
-        self.gaps.count.store(ranges.count(), Ordering::SeqCst);
+        self.gaps.publish(&mut ranges);
     }
 
     fn watch(&self, ranges: &mut Ranges, (from, to): (&[u8], &[u8])) {
         let range = Range { from: from.to_vec(), to: to.to_vec(), since: Seq::MAX, idle: 0 };
         add(&mut ranges.watched, range);
         // Before the look at commits: see the module.
-        self.gaps.count.store(ranges.count(), Ordering::SeqCst);
+        self.gaps.publish(ranges);
         match (self.commits.quiet(), ranges.watched.last_mut()) {
             (Some(published), Some(range)) => range.since = published,
             _ => {
@@ -252,5 +298,7 @@ impl Leaps<'_> {
     }
 }
 
+#[cfg(test)]
+mod stories;
 #[cfg(test)]
 mod tests;

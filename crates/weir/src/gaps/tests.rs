@@ -16,6 +16,11 @@ impl Setup {
         Leaps { gaps: &self.gaps, commits: &self.commits, entries: 1 }
     }
 
+    /// Number of ranges.
+    fn count(&self) -> u64 {
+        self.gaps.count.load(Ordering::SeqCst)
+    }
+
     fn around(&self, key: &[u8], snapshot: Seq) -> Option<(Vec<u8>, Vec<u8>)> {
         self.leaps().around(key, snapshot)
     }
@@ -39,11 +44,11 @@ fn range(from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 #[test]
 fn the_second_look_proves() {
     let setup = Setup::after(10);
-    setup.leaps().note(b"b", b"f", 10);
+    setup.leaps().note((b"b", b"f"), 10, false);
     assert_eq!(setup.around(b"c", 20), None, "watched only");
-    setup.leaps().note(b"a", b"g", 9);
+    setup.leaps().note((b"a", b"g"), 9, false);
     assert_eq!(setup.around(b"c", 20), None, "seen by an older state");
-    setup.leaps().note(b"a", b"g", 12);
+    setup.leaps().note((b"a", b"g"), 12, false);
     assert_eq!(setup.around(b"c", 12), range(b"b", b"f"));
     assert_eq!(setup.around(b"c", 11), None, "an older reader");
     assert_eq!((setup.around(b"a", 20), setup.around(b"f", 20)), (None, None), "outside");
@@ -54,11 +59,11 @@ fn the_second_look_proves() {
 #[test]
 fn a_put_ends_it() {
     let setup = Setup::after(10);
-    setup.leaps().note(b"b", b"f", 10);
+    setup.leaps().note((b"b", b"f"), 10, false);
     setup.put(b"c", 11);
-    setup.leaps().note(b"b", b"f", 12);
+    setup.leaps().note((b"b", b"f"), 12, false);
     assert_eq!(setup.around(b"d", 20), None, "the put ended the watch");
-    setup.leaps().note(b"b", b"f", 12);
+    setup.leaps().note((b"b", b"f"), 12, false);
     assert_eq!(setup.around(b"d", 20), range(b"b", b"f"), "which began again");
     setup.put(b"d", 13);
     assert_eq!(setup.around(b"d", 20), None);
@@ -75,11 +80,11 @@ fn a_put_ends_it() {
 fn nothing_is_watched_beside_a_commit() {
     let setup = Setup::after(10);
     setup.commits.begin();
-    setup.leaps().note(b"b", b"f", 10);
+    setup.leaps().note((b"b", b"f"), 10, false);
     assert!(!setup.gaps.are_any());
     setup.commits.end(11);
-    setup.leaps().note(b"b", b"f", 11);
-    setup.leaps().note(b"b", b"f", 11);
+    setup.leaps().note((b"b", b"f"), 11, false);
+    setup.leaps().note((b"b", b"f"), 11, false);
     assert_eq!(setup.around(b"b", 11), range(b"b", b"f"));
 }
 
@@ -88,8 +93,8 @@ fn nothing_is_watched_beside_a_commit() {
 fn neighbours_are_joined() {
     let setup = Setup::after(10);
     let prove = |from: &[u8], to: &[u8], snapshot| {
-        setup.leaps().note(from, to, 10);
-        setup.leaps().note(from, to, snapshot);
+        setup.leaps().note((from, to), 10, false);
+        setup.leaps().note((from, to), snapshot, false);
     };
     prove(b"b", b"d", 11);
     prove(b"f", b"h", 12);
@@ -104,22 +109,66 @@ fn neighbours_are_joined() {
 fn what_is_remembered_is_bounded() {
     let setup = Setup::after(10);
     let long = vec![b'a'; KEY_BYTES_MAX + 1];
-    setup.leaps().note(&long, b"b", 10);
-    setup.leaps().note(b"b", b"b", 10);
+    setup.leaps().note((&long, b"b"), 10, false);
+    setup.leaps().note((b"b", b"b"), 10, false);
     assert!(!setup.gaps.are_any());
     for n in 0..100u8 {
         for _ in 0..2 {
-            setup.leaps().note(&[n, 1], &[n, 2], 10);
+            setup.leaps().note((&[n, 1], &[n, 2]), 10, false);
         }
     }
-    assert!(setup.gaps.ranges.lock().count() <= 2 * RANGES_MAX as u64);
+    assert!(setup.count() <= 2 * RANGES_MAX as u64);
     assert_eq!(setup.around(&[99, 1], 10), range(&[99, 1], &[99, 2]));
     assert_eq!(setup.around(&[1, 1], 10), None, "the oldest go first");
     for _ in 0..IDLE_FREEZES_MAX {
         setup.gaps.age();
         assert!(setup.around(&[99, 1], 10).is_some(), "it is used");
     }
-    assert!(setup.gaps.ranges.lock().count() > 1);
+    assert!(setup.count() > 1);
     setup.gaps.age();
-    assert_eq!(setup.gaps.ranges.lock().count(), 1, "the others are not");
+    assert_eq!(setup.count(), 1, "the others are not");
+}
+
+/// Goal: a long key that is put does not become the bound of a range.
+#[test]
+fn a_long_key_is_no_bound() {
+    let setup = Setup::after(10);
+    for _ in 0..2 {
+        setup.leaps().note((b"a", b"c"), 10, false);
+    }
+    setup.put(&vec![b'b'; 60_000], 11);
+    assert_eq!((setup.around(b"a", 20), setup.around(b"bz", 20)), (None, None));
+    assert!(!setup.gaps.are_any());
+}
+
+/// Goal: what is proven is not watched again, nor what holds entries that are too new for the scan.
+#[test]
+fn what_need_not_be_watched_is_not() {
+    let setup = Setup::after(10);
+    setup.leaps().note((b"a", b"c"), 10, true);
+    assert!(!setup.gaps.are_any());
+    for _ in 0..2 {
+        setup.leaps().note((b"a", b"c"), 10, false);
+    }
+    for _ in 0..3 {
+        setup.leaps().note((b"a\0", b"b"), 11, false);
+        assert_eq!(setup.count(), 1);
+    }
+}
+
+/// Goal: of too many ranges the ones go that nobody leaps over.
+#[test]
+fn what_is_used_stays() {
+    let setup = Setup::after(10);
+    let prove = |n: u8| {
+        for _ in 0..2 {
+            setup.leaps().note((&[n, 1], &[n, 2]), 10, false);
+        }
+    };
+    prove(0);
+    for n in 1..100 {
+        prove(n);
+        setup.gaps.age();
+        assert!(setup.around(&[0, 1], 10).is_some(), "after {n} others");
+    }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Visible<C> {
     /// Forwards the first key of the stretch that is being passed, backwards the first one behind
     /// it.
     stretch: Vec<u8>,
+    /// Whether the stretch has entries that are newer than the snapshot.
+    newer: bool,
 }
 
 impl<C: Cursor> Visible<C> {
@@ -99,6 +101,7 @@ impl<C: Cursor> Visible<C> {
             saved_key: Vec::new(),
             saved_value: Vec::new(),
             stretch: Vec::new(),
+            newer: false,
         }
     }
 
@@ -270,10 +273,12 @@ impl<C: Cursor> Visible<C> {
     /// versions of `saved_key` are hidden.
     #[inline]
     fn find_next_visible(&mut self, mut skipping: bool, mut walk: Walk<'_>) {
-        self.state = State::Invalid;
+        (self.state, self.newer) = (State::Invalid, false);
         let mut skips = 0;
         let mut stretch = 0;
         let mut look_at = walk.entries();
+        // Whether `saved_key` was deleted, not shown before.
+        let mut deleted = false;
         while self.inner.valid() {
             let key = self.inner.key();
             if self.is_beyond_upper(key) {
@@ -286,12 +291,16 @@ impl<C: Cursor> Visible<C> {
                     break;
                 }
                 self.save_key();
-                skipping = true;
+                (skipping, deleted) = (true, true);
+            } else if !hidden {
+                self.newer = true;
             }
             stretch += 1;
             if stretch == look_at {
-                if self.leap(&mut walk) {
-                    (skipping, skips, stretch, look_at) = (false, 0, 0, walk.entries());
+                let is_gone = deleted && skipping && self.inner.key() == self.saved_key;
+                if self.leap(&mut walk, is_gone) {
+                    (skipping, deleted, skips) = (false, false, 0);
+                    (stretch, look_at) = (0, walk.entries());
                     continue;
                 }
                 look_at += walk.entries();
@@ -312,7 +321,7 @@ impl<C: Cursor> Visible<C> {
             } else {
                 // The entry is too new: seek to the first one of its key that is old enough.
                 self.save_key();
-                skipping = false;
+                (skipping, deleted) = (false, false);
                 self.inner.seek(&self.saved_key, self.snapshot);
             }
         }
@@ -322,13 +331,13 @@ impl<C: Cursor> Visible<C> {
     }
 
     /// In a long stretch: moves `inner` behind the gap that it stands in, if it is known; else
-    /// remembers where the stretch begins.
+    /// remembers where the stretch begins. `is_gone`: the current key is known to show nothing.
     #[cold]
-    fn leap(&mut self, walk: &mut Walk<'_>) -> bool {
+    fn leap(&mut self, walk: &mut Walk<'_>, is_gone: bool) -> bool {
         let Some(leaps) = walk.leaps else { return false };
         if let Some((_, behind)) = leaps.around(self.inner.key(), self.snapshot) {
             self.inner.seek(&behind, self.snapshot);
-            (self.stretch, walk.start) = (behind, Start::Known);
+            (self.stretch, walk.start, self.newer) = (behind, Start::Known, false);
             return true;
         }
         let Self { stretch, lower, inner, .. } = self;
@@ -338,7 +347,7 @@ impl<C: Cursor> Visible<C> {
             (Start::Bound, Bound::Unbounded) => stretch.clear(),
             (Start::Bound, Bound::Included(key)) => set_key(stretch, key, false),
             (Start::Bound, Bound::Excluded(key)) => set_key(stretch, key, true),
-            (Start::Unknown, _) => set_key(stretch, inner.key(), true),
+            (Start::Unknown, _) => set_key(stretch, inner.key(), !is_gone),
         }
         walk.start = Start::Known;
         false
@@ -355,12 +364,12 @@ impl<C: Cursor> Visible<C> {
             _ if self.inner.status().is_ok() => &self.saved_key,
             _ => return,
         };
-        leaps.note(&self.stretch, end, self.snapshot);
+        leaps.note((&self.stretch, end), self.snapshot, self.newer);
     }
 
     /// Moves `inner` back to the first visible key at or before its position.
     fn find_prev_visible(&mut self, mut walk: Walk<'_>) {
-        self.state = State::Invalid;
+        (self.state, self.newer) = (State::Invalid, false);
         let mut stretch = 0;
         let mut look_at = walk.entries();
         while self.inner.valid() && !self.is_below_lower(self.inner.key()) {
@@ -378,6 +387,7 @@ impl<C: Cursor> Visible<C> {
                 match self.was_in_gap(&mut walk) {
                     Some(first) => {
                         walk.start = self.leap_back(&first);
+                        self.newer = false;
                         (stretch, look_at) = (0, walk.entries());
                     }
                     None => look_at += walk.entries(),
@@ -404,7 +414,7 @@ impl<C: Cursor> Visible<C> {
             (Start::Bound, Bound::Included(key)) => set_key(stretch, key, true),
             (Start::Bound, Bound::Excluded(key)) => set_key(stretch, key, false),
             (Start::Bound, Bound::Unbounded) | (Start::Unknown, _) => {
-                set_key(stretch, saved_key, false);
+                set_key(stretch, saved_key, true);
             }
         }
         walk.start = Start::Known;
@@ -432,7 +442,7 @@ impl<C: Cursor> Visible<C> {
             (_, Bound::Included(key)) => set_key(&mut first, key, false),
             (_, Bound::Excluded(key)) => set_key(&mut first, key, true),
         }
-        leaps.note(&first, &self.stretch, self.snapshot);
+        leaps.note((&first, &self.stretch), self.snapshot, self.newer);
     }
 
     /// Goes backwards over all versions of `saved_key`, oldest first, and copies the value of the
@@ -443,6 +453,8 @@ impl<C: Cursor> Visible<C> {
         while self.inner.valid() && self.inner.key() == self.saved_key {
             if self.inner.seq() <= self.snapshot {
                 shown = self.take_current();
+            } else {
+                self.newer = true;
             }
             skips += 1;
             if skips <= SKIPS_MAX {
