@@ -237,8 +237,11 @@ impl Engine {
                 Decided::Overtaken => {}
             }
         }
-        let look = HeatLook { at: now.saturating_add(nanos), failures: 0 };
-        self.jobs.state.lock().heat_looks.insert(tree.id, look);
+        let mut state = self.jobs.state.lock();
+        let at = now.saturating_add(nanos);
+        let look = state.heat_looks.entry(tree.id).or_insert(HeatLook { at, failures: 0 });
+        // Another worker's attempt may have failed meanwhile: its rest stays.
+        look.at = look.at.max(at);
         None
     }
 
