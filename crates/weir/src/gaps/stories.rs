@@ -234,9 +234,7 @@ fn writers_see_their_own_puts() {
         let (db, over) = (&db, &over);
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                for space in [db.default_keyspace()] {
-                    let _ = (space.first().expect("read"), space.last().expect("read"));
-                }
+                let _ = (db.first().expect("read"), db.last().expect("read"));
             }
         });
         let failed = writers.into_iter().filter_map(|w| w.join().err()).count();

@@ -62,7 +62,7 @@ const DECISIONS_MAX: usize = 3;
 /// What became of a decision.
 enum Decided {
     /// It is going to be done.
-    Move(Moving),
+    Move(Box<Moving>),
     /// Nothing is worth it, or possible.
     Nothing,
     /// Something else in the keyspace began or ended meanwhile.
@@ -232,7 +232,7 @@ impl Engine {
         };
         for _ in 0..DECISIONS_MAX {
             match self.reserve_hottest(tree, &heat, now) {
-                Decided::Move(moving) => return Some(moving),
+                Decided::Move(moving) => return Some(*moving),
                 Decided::Nothing => break,
                 Decided::Overtaken => {}
             }
@@ -274,7 +274,7 @@ impl Engine {
             Some(reserved) => {
                 // Now, so that who decides beside this job knows of it.
                 heat.spend(range.bytes);
-                Decided::Move(Moving { reserved, range })
+                Decided::Move(Box::new(Moving { reserved, range }))
             }
             None => Decided::Nothing,
         }
