@@ -5,14 +5,15 @@
 //! of tables (`base::key::KeyRange`).
 //!
 //! Invariants of [`Intervals`]: (1) ascending; (2) none is empty; (3) between two of them lies at
-//! least one key: what touches is one interval.
+//! least one key: what touches is one interval; (4) `heads` are those of their ends: a search reads
+//! keys only where the heads do not decide.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::base::key::compare;
+use crate::base::key::{compare, head};
 
 /// The keys from `from` on that are below `to`, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,43 +127,57 @@ impl Interval {
 
 /// A set of keys: disjoint intervals, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Intervals(Vec<Interval>);
+pub(crate) struct Intervals {
+    intervals: Vec<Interval>,
+    /// The head of each one's end; all ones where it has none.
+    heads: Vec<u128>,
+}
 
 impl Intervals {
     /// Whether there is none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.intervals.is_empty()
     }
 
     /// The intervals, ascending.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Interval> {
-        self.0.iter()
+        self.intervals.iter()
     }
 
     /// The interval with this number.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&Interval> {
-        self.0.get(index)
+        self.intervals.get(index)
     }
 
     /// Number of the first interval that ends behind `key`: the one that has it, or the next.
     #[inline]
     pub(crate) fn at_or_after(&self, key: &[u8]) -> usize {
-        self.0.partition_point(|interval| !interval.ends_above(key))
+        let wanted = head(key);
+        let low = self.heads.partition_point(|&end| end < wanted);
+        // An end with the same head may be on either side of the key.
+        let rest = self.heads.get(low..).unwrap_or(&[]);
+        if rest.first() != Some(&wanted) {
+            return low;
+        }
+        let same = rest.partition_point(|&end| end == wanted);
+        let ties = self.intervals.get(low..low + same).unwrap_or(&[]);
+        low + ties.partition_point(|interval| !interval.ends_above(key))
     }
 
-    /// Number of the interval that has `key`.
+    /// Number of the interval that has `key`, or else of the next one.
     #[inline]
-    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
+    pub(crate) fn locate(&self, key: &[u8]) -> Result<usize, usize> {
         let at = self.at_or_after(key);
-        self.get(at).is_some_and(|interval| compare(&interval.from, key).is_le()).then_some(at)
+        let has = self.get(at).is_some_and(|interval| compare(&interval.from, key).is_le());
+        if has { Ok(at) } else { Err(at) }
     }
 
     /// Whether one of them has `key`.
     #[inline]
     pub(crate) fn contain(&self, key: &[u8]) -> bool {
-        self.find(key).is_some()
+        self.locate(key).is_ok()
     }
 
     /// Whether one of them has a key from `smallest` to `largest`.
@@ -181,8 +196,8 @@ impl Intervals {
 
     /// The numbers of those that share a key with `interval` or touch it.
     fn met(&self, interval: &Interval) -> Range<usize> {
-        let first = self.0.partition_point(|earlier| earlier.is_before(interval));
-        let rest = self.0.get(first..).unwrap_or(&[]);
+        let first = self.intervals.partition_point(|earlier| earlier.is_before(interval));
+        let rest = self.intervals.get(first..).unwrap_or(&[]);
         first..first + rest.partition_point(|later| !interval.is_before(later))
     }
 
@@ -193,14 +208,14 @@ impl Intervals {
         }
         let met = self.met(&interval);
         let Interval { mut from, mut to } = interval;
-        if let (Some(first), Some(last)) = (self.0.get(met.start), self.0.get(..met.end)) {
+        if let (Some(first), Some(last)) = (self.get(met.start), self.intervals.get(..met.end)) {
             let last = last.last().filter(|_| !met.is_empty());
             if let Some(last) = last {
                 from = from.min(Arc::clone(&first.from));
                 to = to.zip(last.to.clone()).map(|(ours, theirs)| ours.max(theirs));
             }
         }
-        self.0.splice(met, [Interval { from, to }]);
+        self.replace(met, vec![Interval { from, to }]);
     }
 
     /// Takes the keys of an interval away.
@@ -210,7 +225,7 @@ impl Intervals {
         }
         let met = self.met(interval);
         let mut left = Vec::with_capacity(2);
-        for cut in self.0.get(met.clone()).unwrap_or(&[]) {
+        for cut in self.intervals.get(met.clone()).unwrap_or(&[]) {
             let below = Interval { from: Arc::clone(&cut.from), to: Some(interval.from.clone()) };
             let below = match &cut.to {
                 Some(to) if compare(to, &interval.from).is_lt() => cut.clone(),
@@ -222,7 +237,14 @@ impl Intervals {
                 .map(|to| Interval { from: to.max(&cut.from).clone(), to: cut.to.clone() });
             left.extend([Some(below), above].into_iter().flatten().filter(|i| !i.is_empty()));
         }
-        self.0.splice(met, left);
+        self.replace(met, left);
+    }
+
+    /// Puts others in the place of some.
+    fn replace(&mut self, range: Range<usize>, others: Vec<Interval>) {
+        let end = |interval: &Interval| interval.to.as_ref().map_or(u128::MAX, |to| head(to));
+        self.heads.splice(range.clone(), others.iter().map(end));
+        self.intervals.splice(range, others);
     }
 
     /// Adds all keys of another set.
@@ -277,7 +299,7 @@ mod tests {
                 for (key, has) in keys.iter().zip(&model) {
                     assert_eq!(set.contain(key), *has, "seed {seed}, key {key:?}, {set:?}");
                 }
-                let ordered = set.0.windows(2).all(|pair| pair[0].is_before(&pair[1]));
+                let ordered = set.intervals.windows(2).all(|pair| pair[0].is_before(&pair[1]));
                 assert!(ordered && set.iter().all(|i| !i.is_empty()), "seed {seed}: {set:?}");
                 let (s, l) = (&keys[usize::from(a.min(b))], &keys[usize::from(a.max(b))]);
                 let range = || keys.iter().zip(&model).filter(|(k, _)| *k >= s && *k <= l);

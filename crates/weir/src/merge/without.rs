@@ -47,6 +47,8 @@ pub(crate) struct Without<C> {
     hidden: Arc<Intervals>,
     limits: Option<Arc<Limits>>,
     state: State,
+    /// Whether `inner` was told of the seek that was announced: its key is not hidden.
+    is_led: bool,
     /// Number of the next interval in the direction of travel, while `There`.
     next: Option<usize>,
     forward: bool,
@@ -55,7 +57,8 @@ pub(crate) struct Without<C> {
 impl<C: Cursor> Without<C> {
     /// `inner` without the keys of `hidden`. Not positioned.
     pub(crate) fn new(inner: C, hidden: Arc<Intervals>) -> Self {
-        Self { inner, hidden, limits: None, state: State::There, next: None, forward: true }
+        let (state, forward) = (State::There, true);
+        Self { inner, hidden, limits: None, state, is_led: false, next: None, forward }
     }
 
     /// The same for a reader that stays within `limits`.
@@ -134,18 +137,16 @@ impl<C: Cursor> Without<C> {
         }
     }
 
-    /// Notes that `inner` was placed to go forwards.
-    fn placed_forward(&mut self) {
-        (self.state, self.forward) = (State::There, true);
-        // The first of all: `settle` finds the right one if an interval begins before the entry.
-        self.next = (!self.hidden.is_empty()).then_some(0);
+    /// Notes that `inner` was placed to go forwards, before or in the interval `next`, or behind it.
+    fn placed_forward(&mut self, next: usize) {
+        (self.state, self.forward, self.next) = (State::There, true, Some(next));
         self.settle_forward();
     }
 
-    /// Notes that `inner` was placed to go backwards.
-    fn placed_backward(&mut self) {
-        (self.state, self.forward) = (State::There, false);
-        self.next = self.hidden.iter().len().checked_sub(1);
+    /// Notes that `inner` was placed to go backwards, behind or in the interval `next`, or in front
+    /// of it.
+    fn placed_backward(&mut self, next: Option<usize>) {
+        (self.state, self.forward, self.next) = (State::There, false, next);
         self.settle_backward();
     }
 }
@@ -203,29 +204,32 @@ impl<C: Cursor> Cursor for Without<C> {
     }
 
     fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
-        if !self.hidden.contain(key) {
+        if step == Approach::Find {
+            self.is_led = !self.hidden.contain(key);
+        }
+        if self.is_led {
             self.inner.approach(key, seq, step);
         }
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
         self.forward = true;
-        match self.hidden.find(key) {
-            Some(at) => self.go_behind(at),
-            None => {
+        match self.hidden.locate(key) {
+            Ok(at) => self.go_behind(at),
+            Err(next) => {
                 self.inner.seek(key, seq);
-                self.placed_forward();
+                self.placed_forward(next);
             }
         }
     }
 
     fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
         self.forward = false;
-        match self.hidden.find(key) {
-            Some(at) => self.go_in_front(at),
-            None => {
+        match self.hidden.locate(key) {
+            Ok(at) => self.go_in_front(at),
+            Err(next) => {
                 self.inner.seek_for_prev(key, seq);
-                self.placed_backward();
+                self.placed_backward(next.checked_sub(1));
             }
         }
     }
@@ -233,11 +237,11 @@ impl<C: Cursor> Cursor for Without<C> {
     fn seek_to_first(&mut self) {
         self.forward = true;
         // The empty key is the first of all.
-        match self.hidden.find(&[]) {
-            Some(at) => self.go_behind(at),
-            None => {
+        match self.hidden.locate(&[]) {
+            Ok(at) => self.go_behind(at),
+            Err(next) => {
                 self.inner.seek_to_first();
-                self.placed_forward();
+                self.placed_forward(next);
             }
         }
     }
@@ -249,7 +253,7 @@ impl<C: Cursor> Cursor for Without<C> {
             Some(at) => self.go_in_front(at),
             None => {
                 self.inner.seek_to_last();
-                self.placed_backward();
+                self.placed_backward(last);
             }
         }
     }
@@ -261,7 +265,8 @@ impl<C: Cursor> Cursor for Without<C> {
         if self.forward {
             self.settle_forward();
         } else {
-            self.placed_forward();
+            // The one that was next backwards is behind the cursor.
+            self.placed_forward(self.next.map_or(0, |before| before + 1));
         }
     }
 
@@ -270,7 +275,7 @@ impl<C: Cursor> Cursor for Without<C> {
         debug_assert!(self.state == State::There, "prev on an entry that was not read");
         self.inner.prev();
         if self.forward {
-            self.placed_backward();
+            self.placed_backward(self.next.and_then(|next| next.checked_sub(1)));
         } else {
             self.settle_backward();
         }
@@ -299,7 +304,7 @@ impl<C: Cursor> Cursor for Without<C> {
             State::BehindOf(at) => {
                 if let Some(to) = hidden.get(at).and_then(|interval| interval.to.as_deref()) {
                     self.inner.seek(to, SEQ_MAX);
-                    self.placed_forward();
+                    self.placed_forward(at + 1);
                 }
             }
             State::InFrontOf(at) => {
@@ -308,7 +313,7 @@ impl<C: Cursor> Cursor for Without<C> {
                 if self.inner.valid() && self.inner.key() == &interval.from[..] {
                     self.inner.prev();
                 }
-                self.placed_backward();
+                self.placed_backward(at.checked_sub(1));
             }
             State::There | State::End => {}
         }

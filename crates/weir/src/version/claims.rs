@@ -19,6 +19,9 @@
 //! older one does not any more. One pure function of the edit and the version that it meets, so
 //! replay does what was done; too much may be taken away at any time.
 //!
+//! A sentinel has data in narrow ranges alone, and its metadata says where: scans pass over the rest
+//! of it like over what is hidden, and do not read it to learn where its next entry is.
+//!
 //! Not here: what is hot (`heat`), how a sentinel is built (`compaction::execute`), the rules that
 //! an edit must keep (`check`).
 
@@ -33,7 +36,7 @@ use super::run::{Run, Version};
 use super::shape::{RunId, RunKind};
 use crate::base::ids::TableUid;
 use crate::base::interval::{Interval, Intervals};
-use crate::base::key::compare;
+use crate::base::key::{compare, head};
 
 /// What the claims of a version mean for its readers.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +44,10 @@ pub(crate) struct Shown {
     /// Disjoint and ascending: intervals that end at the run with this number, in the order of
     /// reading.
     ends: Vec<(Interval, usize)>,
-    /// What scans pass over in each run: what masks hide in it, and what newer runs claim.
+    /// The head of the first key of each.
+    heads: Vec<u128>,
+    /// What scans pass over in each run: what masks hide in it, what newer runs claim, and in a
+    /// sentinel what lies between its tables.
     passed_over: Vec<Option<Arc<Intervals>>>,
 }
 
@@ -54,15 +60,7 @@ impl Shown {
         let mut shown = Self::default();
         let mut claimed = Intervals::default();
         for (number, run) in order.iter().enumerate() {
-            let passed_over = match (&run.hidden, claimed.is_empty()) {
-                (hidden, true) => hidden.clone(),
-                (hidden, false) => {
-                    let mut all = claimed.clone();
-                    hidden.iter().for_each(|hidden| all.add_all(hidden));
-                    Some(Arc::new(all))
-                }
-            };
-            shown.passed_over.push(passed_over);
+            shown.passed_over.push(passed_over_in(run, &claimed));
             for claim in run.claims.iter().flat_map(|claims| claims.iter()) {
                 let mut newly: Intervals = [claim.clone()].into_iter().collect();
                 claimed.iter().for_each(|earlier| newly.subtract(earlier));
@@ -71,6 +69,7 @@ impl Shown {
             run.claims.iter().for_each(|claims| claimed.add_all(claims));
         }
         shown.ends.sort_by(|(a, _), (b, _)| compare(&a.from, &b.from));
+        shown.heads = shown.ends.iter().map(|(interval, _)| head(&interval.from)).collect();
         Some(Box::new(shown))
     }
 
@@ -78,7 +77,12 @@ impl Shown {
     /// does.
     #[inline]
     pub(super) fn runs_asked(&self, key: &[u8]) -> Option<usize> {
-        let after = self.ends.partition_point(|(interval, _)| compare(&interval.from, key).is_le());
+        let wanted = head(key);
+        let low = self.heads.partition_point(|&from| from < wanted);
+        // Those with the same head may begin on either side of the key.
+        let same = self.heads.get(low..).map_or(0, |h| h.partition_point(|&from| from == wanted));
+        let ties = self.ends.get(low..low + same).unwrap_or(&[]);
+        let after = low + ties.partition_point(|(i, _)| compare(&i.from, key).is_le());
         let (interval, number) = self.ends.get(after.checked_sub(1)?)?;
         interval.contains(key).then_some(number + 1)
     }
@@ -87,6 +91,29 @@ impl Shown {
     pub(super) fn passed_over(&self, number: usize) -> Option<&Arc<Intervals>> {
         self.passed_over.get(number)?.as_ref()
     }
+}
+
+/// What scans pass over in a run below these claims.
+fn passed_over_in(run: &Run, claimed: &Intervals) -> Option<Arc<Intervals>> {
+    let is_sentinel = run.kind == RunKind::Sentinel;
+    if claimed.is_empty() && !is_sentinel {
+        return run.hidden.clone();
+    }
+    let mut all = claimed.clone();
+    run.hidden.iter().for_each(|hidden| all.add_all(hidden));
+    if is_sentinel {
+        all.add_all(&between(run));
+    }
+    Some(Arc::new(all))
+}
+
+/// The keys of which a run's tables, by their bounds, have none.
+fn between(run: &Run) -> Intervals {
+    let mut gaps: Intervals = [Interval::new(&[], None)].into_iter().collect();
+    for (meta, _) in run.tables.iter() {
+        gaps.subtract(&Interval::closed(&meta.smallest, &meta.largest));
+    }
+    gaps
 }
 
 /// What an edit takes away of the claims of each sentinel run of `old`.
