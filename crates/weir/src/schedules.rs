@@ -8,13 +8,17 @@
 //! hand-over of the lead; super-versions and what the reclaimer frees under readers; generations of
 //! the row cache; what stops writers and lets them go on; lookups beside a drop; tables that are
 //! closed under lookups; blocks that leave a cache under a hit (`cache`); readers that share a read
-//! (`flights`); scans that leap beside puts (`gaps`). Facts about order are kept in plain atomics
-//! beside the store: what was acknowledged before a read began must be seen by it, and what had not
+//! (`flights`); scans that leap beside puts (`gaps`); merges that wait for a cursor beside
+//! publications (`idle`); snapshots that go from thread to thread (`snapshots`). Facts about order
+//! are kept in plain atomics beside the store: what was acknowledged before a read began must be
+//! seen by it, and what had not
 //! begun must not.
 
 mod cache;
 mod flights;
 mod gaps;
+mod idle;
+mod snapshots;
 
 use crate::base::ids::level;
 use std::sync::Arc;

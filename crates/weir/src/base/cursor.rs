@@ -72,6 +72,9 @@ pub(crate) trait Cursor {
     /// be prefetched, in the steps of [`Approach`], all with one key. A hint: the first step loses
     /// the cursor's position, and there is no other visible effect.
     fn approach(&mut self, _key: &[u8], _seq: Seq, _step: Approach) {}
+    /// Gives back the blocks that it holds, and keeps what its next seek can use. It is not
+    /// positioned afterwards.
+    fn rest(&mut self) {}
     /// Moves to the first entry at or after `(key, seq)`: with `SEQ_MAX` the newest entry of `key`
     /// or, if it has none, the next key.
     fn seek(&mut self, key: &[u8], seq: Seq);
@@ -126,6 +129,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
         (**self).approach(key, seq, step);
+    }
+    fn rest(&mut self) {
+        (**self).rest();
     }
     fn seek(&mut self, key: &[u8], seq: Seq) {
         (**self).seek(key, seq);

@@ -25,6 +25,7 @@ pub(crate) mod prng;
 pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod slabs;
+pub(crate) mod stripe;
 pub(crate) mod table_meta;
 pub(crate) mod tagged;
 pub(crate) mod value;

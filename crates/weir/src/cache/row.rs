@@ -31,7 +31,7 @@ use crate::base::buf::Buf;
 use crate::base::checksum::FixedState;
 use crate::base::ids::KeyspaceId;
 use crate::base::memory::{Accountant, Category};
-use crate::base::sched::Mutex;
+use crate::base::sched::{self, Mutex};
 use crate::cache::Purpose;
 use crate::cache::counters::LookupCounters;
 use crate::cache::shards::{ACCOUNT_EVERY, LINK_BYTES, options_for};
@@ -146,7 +146,8 @@ impl RowCache {
     /// is known absence. Counts a hit or a miss.
     #[inline]
     pub(crate) fn get(&self, key: RowKey<'_>, generation: u64) -> Option<Option<Buf>> {
-        let row = self.rows.get(&key).filter(|row| row.generation <= generation);
+        let row = sched::without_switches(|| self.rows.get(&key));
+        let row = row.filter(|row| row.generation <= generation);
         self.lookups.count(Purpose::Foreground, row.is_some());
         row.map(|row| row.value)
     }
@@ -173,7 +174,7 @@ impl RowCache {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.rows.insert(owned, row);
+        sched::without_switches(|| self.rows.insert(owned, row));
         drop(gate);
         if (self.inserts.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(ACCOUNT_EVERY) {
             self.account();
@@ -195,7 +196,7 @@ impl RowCache {
     /// the write lock is taken.
     pub(crate) fn erase(&self, key: RowKey<'_>) {
         if self.rows.contains_key(&key) {
-            self.rows.remove(&key);
+            sched::without_switches(|| self.rows.remove(&key));
         }
     }
 
@@ -207,7 +208,7 @@ impl RowCache {
     /// Erases all rows of a keyspace. O(rows). Requires: its generation has been raised.
     pub(crate) fn erase_keyspace(&self, keyspace: KeyspaceId) {
         self.begin_erasing();
-        self.rows.retain(|key, _| key.keyspace != keyspace);
+        sched::without_switches(|| self.rows.retain(|key, _| key.keyspace != keyspace));
         self.end_erasing();
     }
 

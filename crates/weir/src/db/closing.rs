@@ -87,6 +87,9 @@ impl Engine {
         if let Some(writer) = &self.writer {
             writer.syncs.stop();
         }
+        // Cursors that end from now on leave nothing.
+        let trees: Vec<Arc<Tree>> = self.trees.lock().values().cloned().collect();
+        trees.iter().for_each(|tree| tree.idle.clear());
         let finished = sched::catch_panic("closing a store", || {
             // What the last jobs made obsolete; no worker is left to do it.
             self.reclaim();

@@ -5,11 +5,13 @@ use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::Seq;
 use crate::base::value::Value;
 use crate::db::closing::Handle;
-use crate::read::cursor::{TreeCursor, View};
+use crate::db::range::OwnedBounds;
+use crate::read::cursor::{Scanned, TreeCursor};
+use crate::state::snapshots::Hold;
 use crate::state::tree::{SuperVersion, Tree};
 
 /// What a scan reads: a state of a keyspace and bounds. The state is pinned when the scan is asked
@@ -28,29 +30,34 @@ pub(crate) struct Scan {
 /// A live snapshot; releases it on drop.
 pub(crate) struct SnapshotRef {
     handle: Arc<Handle>,
-    pub(crate) seq: Seq,
+    hold: Hold,
 }
 
 impl SnapshotRef {
     /// A snapshot of what is visible now.
     pub(crate) fn take(handle: &Arc<Handle>) -> Self {
         let shared = &handle.engine.shared;
-        let seq = shared.snapshots.take(shared.visible_cell());
-        Self { handle: Arc::clone(handle), seq }
+        let hold = shared.snapshots.take(shared.visible_cell());
+        Self { handle: Arc::clone(handle), hold }
+    }
+
+    /// Its sequence number.
+    pub(crate) fn seq(&self) -> Seq {
+        self.hold.seq
     }
 }
 
 impl Clone for SnapshotRef {
     fn clone(&self) -> Self {
-        self.handle.engine.shared.snapshots.retain(self.seq);
-        Self { handle: Arc::clone(&self.handle), seq: self.seq }
+        let hold = self.handle.engine.shared.snapshots.retain(self.hold);
+        Self { handle: Arc::clone(&self.handle), hold }
     }
 }
 
 impl Drop for SnapshotRef {
     fn drop(&mut self) {
         let engine = &self.handle.engine;
-        engine.shared.snapshots.release(self.seq);
+        engine.shared.snapshots.release(self.hold);
         // Tables that only the cursor of this snapshot held can be freed now.
         engine.reclaim_soon();
     }
@@ -89,8 +96,23 @@ pub struct Cursor {
 impl Cursor {
     pub(crate) fn new(scan: Scan) -> Self {
         let Scan { tree, pinned, snapshot, lower, upper } = scan;
-        let view = View { tree, pinned, seq: snapshot.seq, lower, upper };
-        let inner = TreeCursor::new(&snapshot.handle.engine.shared, view);
+        let scanned = Scanned { tree, pinned, seq: snapshot.seq(), lower, upper };
+        let inner = TreeCursor::new(&snapshot.handle.engine.shared, scanned);
+        Self { inner, _snapshot: snapshot }
+    }
+
+    /// A cursor over the newest state of a keyspace, within bounds; its status is `dropped` if the
+    /// keyspace was dropped.
+    pub(crate) fn newest(
+        handle: &Arc<Handle>,
+        tree: &Arc<Tree>,
+        bounds: OwnedBounds,
+        dropped: impl FnOnce() -> Error,
+    ) -> Self {
+        // First the snapshot, then the super-version: it has everything that the snapshot can see.
+        let snapshot = SnapshotRef::take(handle);
+        let shared = &handle.engine.shared;
+        let inner = TreeCursor::newest(shared, tree, (snapshot.seq(), bounds), dropped);
         Self { inner, _snapshot: snapshot }
     }
 

@@ -13,7 +13,7 @@ use crate::base::value::Value;
 use crate::db::closing::Handle;
 use crate::db::estimates;
 use crate::db::iter::{Cursor, Iter, Keys, Scan, SnapshotRef};
-use crate::db::range::KeyRange;
+use crate::db::range::{KeyRange, OwnedBounds};
 use crate::options::{Durability, Options};
 use crate::read::get;
 use crate::state::tree::Tree;
@@ -273,12 +273,16 @@ impl Keyspace {
     /// A cursor over all entries, not positioned.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
-        Cursor::new(self.scan(None, (Bound::Unbounded, Bound::Unbounded)))
+        self.cursor_over((Bound::Unbounded, Bound::Unbounded))
     }
 
     /// A cursor over the entries in `range`, not positioned.
     pub fn cursor_range(&self, range: impl KeyRange) -> Cursor {
-        Cursor::new(self.scan(None, range.into_bounds()))
+        self.cursor_over(range.into_bounds())
+    }
+
+    fn cursor_over(&self, bounds: OwnedBounds) -> Cursor {
+        Cursor::newest(&self.handle, &self.tree, bounds, || self.dropped())
     }
 
     pub(super) fn scan(

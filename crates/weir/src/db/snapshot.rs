@@ -26,7 +26,7 @@ impl Snapshot {
     /// Number of the last write that it can see. Later snapshots have the same or a larger number.
     #[must_use]
     pub fn sequence(&self) -> u64 {
-        self.inner.seq
+        self.inner.seq()
     }
 
     /// That the keyspace is one of this store.
@@ -60,7 +60,7 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        let found = get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq));
+        let found = get::get(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq()));
         keyspace.answer(found, Option::is_none)
     }
 
@@ -76,7 +76,8 @@ impl Snapshot {
     ) -> Result<bool> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        let found = get::get_into(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq), buf);
+        let found =
+            get::get_into(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq()), buf);
         keyspace.answer(found, |found| !found)
     }
 
@@ -88,7 +89,7 @@ impl Snapshot {
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        let found = get::contains(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq));
+        let found = get::contains(shared, &keyspace.tree, key.as_ref(), Some(self.inner.seq()));
         keyspace.answer(found, |found| !found)
     }
 
@@ -103,7 +104,7 @@ impl Snapshot {
     ) -> Result<Vec<Option<Value>>> {
         self.check(keyspace)?;
         let shared = &self.handle.engine.shared;
-        let found = get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq));
+        let found = get::multi_get(shared, &keyspace.tree, keys, Some(self.inner.seq()));
         keyspace.answer(found, |found| lacks_some(found))
     }
 

@@ -82,6 +82,10 @@ impl Cursor for MemtableCursor {
         self.entry().value
     }
 
+    fn rest(&mut self) {
+        self.move_to(ptr::null());
+    }
+
     fn seek(&mut self, key: &[u8], seq: Seq) {
         self.move_to(self.memtable.list.seek(key, seq));
     }

@@ -88,6 +88,12 @@ impl<C: Cursor> MergingCursor<C> {
         &self.sources
     }
 
+    /// The same, to be changed. Requires: the merge is at rest.
+    pub(crate) fn sources_mut(&mut self) -> &mut [C] {
+        debug_assert!(!self.valid, "the sources of a merge that stands on an entry");
+        &mut self.sources
+    }
+
     #[inline]
     fn winner(&self) -> &C {
         debug_assert!(self.valid, "the cursor does not stand on an entry");
@@ -353,6 +359,11 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         }
         self.sources.iter_mut().for_each(|s| s.approach(key, seq, step));
         self.led = step == Approach::Take;
+    }
+
+    fn rest(&mut self) {
+        self.restart(self.direction);
+        self.sources.iter_mut().for_each(Cursor::rest);
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

@@ -30,6 +30,9 @@ const SKIPS_MAX: usize = 16;
 /// Largest value buffer that is kept for the next value, in bytes.
 const BUFFER_BYTES_KEPT_MAX: usize = 1 << 20;
 
+/// Largest buffer that a view at rest keeps, in bytes.
+const BUFFER_BYTES_AT_REST_MAX: usize = 4 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Invalid,
@@ -105,6 +108,27 @@ impl<C: Cursor> Visible<C> {
         }
     }
 
+    /// Gives back what the view holds; not valid afterwards.
+    pub(crate) fn rest(&mut self) {
+        self.inner.rest();
+        self.state = State::Invalid;
+        let buffers = [&mut self.saved_key, &mut self.saved_value, &mut self.stretch];
+        for buffer in buffers.into_iter().filter(|b| b.capacity() > BUFFER_BYTES_AT_REST_MAX) {
+            *buffer = Vec::new();
+        }
+    }
+
+    /// The view of another reader of the same cursor. Requires: it is at rest.
+    pub(crate) fn set_reader(
+        &mut self,
+        snapshot: Seq,
+        lower: Bound<Vec<u8>>,
+        upper: Bound<Vec<u8>>,
+    ) {
+        debug_assert!(self.state == State::Invalid, "the view of a reader that stands on an entry");
+        (self.snapshot, self.lower, self.upper) = (snapshot, lower, upper);
+    }
+
     /// The lower and the upper bound.
     pub(crate) fn bounds(&self) -> (&Bound<Vec<u8>>, &Bound<Vec<u8>>) {
         (&self.lower, &self.upper)
@@ -113,6 +137,12 @@ impl<C: Cursor> Visible<C> {
     /// The cursor below.
     pub(crate) fn inner(&self) -> &C {
         &self.inner
+    }
+
+    /// The same, to be changed. Requires: the view is not valid.
+    pub(crate) fn inner_mut(&mut self) -> &mut C {
+        debug_assert!(self.state == State::Invalid, "the cursor below a view that is valid");
+        &mut self.inner
     }
 
     /// The same view of another cursor. Not valid before the first seek.

@@ -66,6 +66,11 @@ impl<C: Cursor> Without<C> {
         Self { limits: Some(limits), ..Self::new(inner, hidden) }
     }
 
+    /// For another reader, which stays within `limits`. Requires: the cursor is at rest.
+    pub(crate) fn set_limits(&mut self, limits: Arc<Limits>) {
+        self.limits = Some(limits);
+    }
+
     /// The cursor below. Where it stands means something only while this one is not ahead.
     pub(crate) fn inner(&self) -> &C {
         &self.inner
@@ -137,7 +142,7 @@ impl<C: Cursor> Without<C> {
         }
     }
 
-    /// Notes that `inner` was placed to go forwards, before or in the interval `next`, or behind it.
+    /// Notes that `inner` was placed to go forwards, before, in or behind the interval `next`.
     fn placed_forward(&mut self, next: usize) {
         (self.state, self.forward, self.next) = (State::There, true, Some(next));
         self.settle_forward();
@@ -210,6 +215,11 @@ impl<C: Cursor> Cursor for Without<C> {
         if self.is_led {
             self.inner.approach(key, seq, step);
         }
+    }
+
+    fn rest(&mut self) {
+        self.inner.rest();
+        (self.state, self.is_led) = (State::End, false);
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {

@@ -71,9 +71,22 @@ pub(crate) mod bare {
         LISTS.get() == Lists::Without
     }
 
+    pub(super) fn is_off() -> bool {
+        LISTS.get() == Lists::AsIsBest
+    }
+
     pub(super) fn goes_through_lists() -> bool {
         LISTS.get() == Lists::WhereverPossible
     }
+}
+
+/// Whether reads of this thread take the way that is best, as all do outside of tests.
+#[inline]
+pub(crate) fn reads_as_is_best() -> bool {
+    #[cfg(feature = "sim")]
+    return bare::is_off();
+    #[cfg(not(feature = "sim"))]
+    true
 }
 
 /// The list that serves reads of a run.

@@ -11,4 +11,5 @@
 pub(crate) mod buffered;
 pub(crate) mod cursor;
 pub(crate) mod get;
+mod merged;
 mod sampled;

@@ -4,9 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stripes of a [`Striped`] counter: more than the threads that usually read at once on small
-/// machines, few enough to sum quickly.
-const STRIPES: usize = 16;
+use crate::base::stripe::{STRIPES, stripe};
 
 /// A counter that many threads add to: each adds to a cache line of its own.
 #[derive(Default)]
@@ -17,21 +15,6 @@ pub(crate) struct Striped {
 #[derive(Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
-
-/// The stripe of this thread.
-#[inline]
-fn stripe() -> usize {
-    use std::cell::Cell;
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
-        }
-        mine.get()
-    })
-}
 
 impl Striped {
     /// Adds `n`.

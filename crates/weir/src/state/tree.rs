@@ -11,7 +11,8 @@
 //! 5. A publication of a super-version keeps its successor, so that what is given to it lives until
 //!    every lookup has ended that loaded it or an earlier one (`table::table_cache`). Lookups hold
 //!    it for a short time: a pinned super-version does not hold the publication.
-//! 6. The keys of a flushed memtable are erased from the row cache before the memtable is removed
+//! 6. What cursors have left for the next one holds the newest super-version (`state::idle`).
+//! 7. The keys of a flushed memtable are erased from the row cache before the memtable is removed
 //!    from the super-version (H53).
 
 use std::ops::Deref;
@@ -34,6 +35,7 @@ use crate::heat::moved::{MovedRange, MovedRanges};
 use crate::log::LogPosition;
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::Options;
+use crate::state::idle::IdleSlots;
 use crate::state::shared::Shared;
 use crate::table::{Closed, Gate, Gates};
 use crate::version::run::Version;
@@ -239,6 +241,8 @@ pub(crate) struct Tree {
     stall_blocked_by: Mutex<Option<Error>>,
     /// Ranges of keys that show nothing.
     pub(crate) gaps: Gaps,
+    /// What cursors have left for the next one.
+    pub(crate) idle: IdleSlots,
     /// The hot ranges that were moved last.
     moved: Mutex<MovedRanges>,
 }
@@ -260,6 +264,7 @@ impl Tree {
             stalled: AtomicBool::new(false),
             stall_blocked_by: Mutex::new(None),
             gaps: Gaps::default(),
+            idle: IdleSlots::default(),
             moved: Mutex::new(MovedRanges::default()),
         }
     }
@@ -287,6 +292,14 @@ impl Tree {
         Arc::clone(&self.published.load().current)
     }
 
+    /// Whether this is the newest super-version. The caller holds it, or what is at its address now
+    /// does not matter to it.
+    #[inline]
+    pub(crate) fn is_newest(&self, current: *const SuperVersion) -> bool {
+        sched::switch_point();
+        std::ptr::eq(Arc::as_ptr(&self.published.load().current), current)
+    }
+
     /// Bytes of the active memtable, and of those that wait for their flush, as the accountant
     /// counts them.
     pub(crate) fn memtable_bytes(&self) -> (u64, u64) {
@@ -305,6 +318,7 @@ impl Tree {
         let old = self.publish(Arc::new(next), Vec::new());
         drop(guard);
         // Not under the lock: this may free a version.
+        self.idle.clear();
         drop(old);
     }
 
@@ -456,6 +470,8 @@ impl Gates for Tree {
         let guard = self.install.lock();
         let old = self.publish(self.pin(), closed);
         drop(guard);
+        // What waits may hold index and filter of a table that is closed.
+        self.idle.clear();
         drop(old);
     }
 }

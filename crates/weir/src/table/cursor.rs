@@ -23,6 +23,7 @@ use crate::base::heat::{Heat, Warmth, marks};
 use crate::base::ids::TableUid;
 use crate::base::key::{Kind, Seq};
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_lines};
+use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
 use crate::table::ahead::{Ahead, Direction};
 use crate::table::block::Layout;
@@ -33,6 +34,9 @@ use crate::table::{CursorOptions, ReadAhead, touch_block};
 
 /// Room for the suffix of keys of usual size, so that the buffer grows once.
 const KEY_ROOM_BYTES: usize = 32;
+
+/// Largest key buffer that a cursor at rest keeps, in bytes.
+const KEY_BYTES_KEPT_MAX: usize = 4 << 10;
 
 /// Distance of a scan's prefetch from the current row: some rows of usual size.
 const ROWS_AHEAD_BYTES: usize = 4 * LINE_BYTES;
@@ -124,6 +128,17 @@ impl TableCursor {
             value_end: 0,
             ahead: None,
         }
+    }
+
+    /// Whether it holds no block of its table.
+    #[cfg(test)]
+    pub(crate) fn holds_no_block(&self) -> bool {
+        self.current.bytes().is_empty() && self.staged.is_none() && self.ahead.is_none()
+    }
+
+    /// The description of its table.
+    pub(crate) fn meta(&self) -> &TableMeta {
+        self.table.meta()
     }
 
     /// The block of the current entry.
@@ -396,6 +411,16 @@ impl Cursor for TableCursor {
                 self.staged = self.table.staged(block).map(|buf| (block, buf));
             }
             (_, None) => {}
+        }
+    }
+
+    fn rest(&mut self) {
+        self.mark_passed();
+        self.stop(Ok(()));
+        self.current = Block::default();
+        (self.approached, self.staged, self.ahead) = (None, None, None);
+        if self.key.capacity() > KEY_BYTES_KEPT_MAX {
+            self.key = Vec::new();
         }
     }
 

@@ -19,8 +19,8 @@
 //! older one does not any more. One pure function of the edit and the version that it meets, so
 //! replay does what was done; too much may be taken away at any time.
 //!
-//! A sentinel has data in narrow ranges alone, and its metadata says where: scans pass over the rest
-//! of it like over what is hidden, and do not read it to learn where its next entry is.
+//! A sentinel has data in narrow ranges alone, and its metadata says where: scans pass over the
+//! rest of it like over what is hidden, and do not read it to learn where its next entry is.
 //!
 //! Not here: what is hot (`heat`), how a sentinel is built (`compaction::execute`), the rules that
 //! an edit must keep (`check`).

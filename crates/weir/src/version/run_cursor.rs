@@ -170,6 +170,12 @@ impl<R: Ranges> Cursor for RangesCursor<R> {
         }
     }
 
+    fn rest(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.rest();
+        }
+    }
+
     fn seek(&mut self, key: &[u8], seq: Seq) {
         let index = self.ranges.tables().lower_bound(key);
         if let Some(inner) = self.enter(index) {

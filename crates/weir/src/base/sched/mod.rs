@@ -238,6 +238,16 @@ pub(crate) fn switch_point() {
     sim::switch_point();
 }
 
+/// Runs `f` without a switch to another actor: it calls into a library that holds a lock of its own
+/// while it clones, compares or drops what is ours. Nothing on a real machine.
+#[inline]
+pub(crate) fn without_switches<T>(f: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "sim")]
+    return sim::without_switches(f);
+    #[cfg(not(feature = "sim"))]
+    f()
+}
+
 /// A place behind such a load and before the use of its result, which may be stale by then. Only a
 /// simulation that pauses actors (`sim::Settings::pause_one_in`) switches here.
 #[inline]

@@ -17,7 +17,7 @@
 //! unwinding them would run engine code outside the rules; a failed run leaks them.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::prng::Prng;
-use crate::base::sched::Condvar;
 
 /// Where the virtual clock starts: 1 s, so that code may subtract from it.
 const CLOCK_START_NANOS: u64 = 1_000_000_000;
@@ -319,6 +318,8 @@ struct Actor {
     shared: Arc<Shared>,
     id: usize,
     parker: Arc<Parker>,
+    /// Depth of [`without_switches`].
+    still: Cell<usize>,
 }
 
 thread_local! {
@@ -329,6 +330,13 @@ thread_local! {
 fn with_actor<R>(f: impl FnOnce(&Actor) -> R) -> Option<R> {
     // Not available while the thread's locals are destroyed: then it is no longer an actor.
     CURRENT.try_with(|current| current.try_borrow().ok()?.as_ref().map(f)).ok().flatten()
+}
+
+/// The number of the calling thread's actor, from 0 in the order of their starts; `None` on a real
+/// machine.
+#[inline]
+pub(crate) fn actor_id() -> Option<usize> {
+    with_actor(|actor| actor.id)
 }
 
 impl Shared {
@@ -572,6 +580,9 @@ impl Actor {
     fn pass(&self) {
         let shared = &*self.shared;
         shared.passed.store(shared.passed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if self.still.get() > 0 {
+            return;
+        }
         let left = shared.countdown.load(Ordering::Relaxed);
         if left > 1 {
             shared.countdown.store(left - 1, Ordering::Relaxed);
@@ -583,7 +594,7 @@ impl Actor {
     /// A place of a lock-free protocol: pauses the actor, if the seed says so. True if it did.
     #[inline]
     fn pause(&self) -> bool {
-        if !self.shared.pauses {
+        if !self.shared.pauses || self.still.get() > 0 {
             return false;
         }
         let pause = self.shared.state.lock().draw_pause();
@@ -620,7 +631,8 @@ fn start_actor(
     let mut state = shared.state.lock();
     let processor = state.settings.processor;
     let id = state.actors.len();
-    let actor = Actor { shared: Arc::clone(shared), id, parker: Arc::clone(&parker) };
+    let (own, still) = (Arc::clone(&parker), Cell::new(0));
+    let actor = Actor { shared: Arc::clone(shared), id, parker: own, still };
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         stay_on(processor);
         actor.parker.sleep();
@@ -736,61 +748,10 @@ pub(crate) fn delay(duration: Duration) -> bool {
     with_actor(|me| me.block(Wait::Time, Some(me.deadline(duration)), location)).is_some()
 }
 
-fn address<T>(of: &T) -> usize {
-    std::ptr::from_ref(of).addr()
-}
-
-/// A switch point, then a wait until `mutex` is free. No other actor runs before the caller takes
-/// it.
-#[inline]
-#[track_caller]
-pub(super) fn before_lock<T>(mutex: &parking_lot::Mutex<T>) {
-    let location = Location::caller();
-    with_actor(|me| {
-        me.pass();
-        while mutex.is_locked() {
-            me.block(Wait::Mutex(address(mutex)), None, location);
-        }
-    });
-}
-
-/// Lets one of the actors that wait for `mutex` try again.
-#[inline]
-pub(super) fn before_unlock<T>(mutex: &parking_lot::Mutex<T>) {
-    with_actor(|me| {
-        if me.shared.waiting_for_mutex.load(Ordering::Relaxed) > 0 {
-            me.shared.state.lock().wake(Wait::Mutex(address(mutex)), false);
-        }
-    });
-}
-
-/// Waits on a condition variable; `None` if the caller is no actor, else whether the time ran out.
-#[track_caller]
-pub(super) fn wait<T>(
-    condvar: &Condvar,
-    guard: &mut parking_lot::MutexGuard<'_, T>,
-    timeout: Option<Duration>,
-) -> Option<bool> {
-    let location = Location::caller();
-    with_actor(|me| {
-        let mutex = parking_lot::MutexGuard::mutex(guard);
-        before_unlock(mutex);
-        let deadline = timeout.map(|timeout| me.deadline(timeout));
-        parking_lot::MutexGuard::unlocked(guard, || {
-            let timed_out = me.block(Wait::Condvar(address(condvar)), deadline, location);
-            while mutex.is_locked() {
-                me.block(Wait::Mutex(address(mutex)), None, location);
-            }
-            timed_out
-        })
-    })
-}
-
-/// Wakes waiters; false if the caller is no actor.
-pub(super) fn notify(condvar: &Condvar, all: bool) -> bool {
-    with_actor(|me| me.shared.state.lock().wake(Wait::Condvar(address(condvar)), all)).is_some()
-}
-
 mod put_off;
+mod waits;
+
+pub(super) use waits::{before_lock, before_unlock, notify, wait, without_switches};
+
 #[cfg(test)]
 mod tests;

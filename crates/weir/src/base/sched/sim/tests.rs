@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
-use crate::base::sched::{self, Mutex};
+use crate::base::sched::{self, Condvar, Mutex};
 
 /// Several actors append to one list under a mutex held across switch points; returns the list and
 /// the schedule.

@@ -1,0 +1,325 @@
+//! The merge over a super-version that a cursor reads through, and how it goes from one cursor to
+//! the next.
+//!
+//! A merge waits for the next cursor of its thread (`state::idle`) if the super-version is still
+//! the newest. What it holds meanwhile is the super-version, and the index of the tables that it
+//! stood in; no block.
+//!
+//! Not here: movements, and what is checked at each (`cursor`).
+//!
+//! Invariants of a merge that waits: (1) it has a source for each run, whatever the bounds of the
+//! reader were that made it; (2) a memtable that was empty then has none: it is of no use if that
+//! memtable has entries now; (3) it does not depend on what one reader chose: no buffer lists.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::base::cursor::{Approach, Cursor};
+use crate::base::error::Result;
+use crate::base::key::{Kind, Seq};
+use crate::base::table_meta::TableMeta;
+use crate::cache::Purpose;
+use crate::memtable::MemtableCursor;
+use crate::merge::{MergingCursor, Visible, Without};
+use crate::read::buffered::{self, BufferedCursor, Scan, list_of};
+use crate::state::tree::{SuperVersion, Tree};
+use crate::table::{CursorOptions, ReadAhead, TableCursor};
+use crate::version::run::Run;
+use crate::version::run_cursor::RunCursor;
+
+/// Most sources of a merge that waits: the more there are, the more it holds, and the less of a
+/// scan is their making.
+const WAITING_SOURCES_MAX: usize = 64;
+
+/// The bounds of a reader.
+pub(super) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+type BoundsRef<'a> = (&'a Bound<Vec<u8>>, &'a Bound<Vec<u8>>);
+
+/// One source of a merge. An enum, so that the inner loop has no dynamic dispatch.
+pub(crate) enum Source {
+    Memtable(MemtableCursor),
+    Table(TableCursor),
+    Run(RunCursor),
+    Buffered(Box<BufferedCursor>),
+    /// One of these, of whose entries some are hidden.
+    Without(Box<Without<Source>>),
+}
+
+impl Source {
+    /// Whether it is a run and stands on an entry, of which a block was read.
+    pub(super) fn is_open_run(&self) -> bool {
+        !matches!(self, Self::Memtable(_)) && self.valid() && !self.is_ahead()
+    }
+
+    /// Whether a reader within `bounds` would leave it out.
+    fn is_outside(&self, bounds: BoundsRef<'_>) -> bool {
+        match self {
+            Self::Table(c) => !is_within(c.meta(), bounds),
+            Self::Without(c) => c.inner().is_outside(bounds),
+            Self::Memtable(_) | Self::Run(_) | Self::Buffered(_) => false,
+        }
+    }
+
+    /// Whether it may wait for another reader: what a list's cursor reads is chosen for one.
+    fn may_wait(&self) -> bool {
+        match self {
+            Self::Memtable(_) | Self::Table(_) | Self::Run(_) => true,
+            Self::Buffered(_) => false,
+            Self::Without(c) => c.inner().may_wait(),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $c:ident => $body:expr) => {
+        match $self {
+            Source::Memtable($c) => $body,
+            Source::Table($c) => $body,
+            Source::Run($c) => $body,
+            Source::Buffered($c) => $body,
+            Source::Without($c) => $body,
+        }
+    };
+}
+
+impl Cursor for Source {
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, c => c.valid())
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, c => c.key())
+    }
+    #[inline]
+    fn seq(&self) -> Seq {
+        each!(self, c => c.seq())
+    }
+    #[inline]
+    fn kind(&self) -> Kind {
+        each!(self, c => c.kind())
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        each!(self, c => c.value())
+    }
+    fn may_be_ahead(&self) -> bool {
+        matches!(self, Self::Without(_))
+    }
+    #[inline]
+    fn is_ahead(&self) -> bool {
+        match self {
+            Self::Without(c) => c.is_ahead(),
+            _ => false,
+        }
+    }
+    fn arrive(&mut self) {
+        if let Self::Without(c) = self {
+            c.arrive();
+        }
+    }
+    fn approach(&mut self, key: &[u8], seq: Seq, step: Approach) {
+        each!(self, c => c.approach(key, seq, step));
+    }
+    fn rest(&mut self) {
+        each!(self, c => c.rest());
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) {
+        each!(self, c => c.seek(key, seq));
+    }
+    fn seek_for_prev(&mut self, key: &[u8], seq: Seq) {
+        each!(self, c => c.seek_for_prev(key, seq));
+    }
+    fn seek_to_first(&mut self) {
+        each!(self, c => c.seek_to_first());
+    }
+    fn seek_to_last(&mut self) {
+        each!(self, c => c.seek_to_last());
+    }
+    #[inline]
+    fn next(&mut self) {
+        each!(self, c => c.next());
+    }
+    #[inline]
+    fn prev(&mut self) {
+        each!(self, c => c.prev());
+    }
+    fn status(&self) -> Result<()> {
+        each!(self, c => c.status())
+    }
+}
+
+/// What a merge over a super-version is made of.
+struct Over {
+    /// Newest first, without runs of one table outside the bounds.
+    sources: Vec<Source>,
+    /// Whether no run is left out.
+    is_whole: bool,
+    /// Whether the active memtable is, being empty.
+    lacks_active: bool,
+}
+
+impl Over {
+    fn of(current: &SuperVersion, bounds: BoundsRef<'_>) -> Self {
+        let options = CursorOptions {
+            purpose: Purpose::Foreground,
+            fill_cache: true,
+            readahead: ReadAhead::Scan,
+        };
+        let scan = Scan { options, takes_unknown: current.options.compaction_buffer.trims() };
+        let runs = current.version.runs_newest_first().len();
+        let mut sources = Vec::with_capacity(1 + current.immutables.len() + runs);
+        for flushable in std::iter::once(&current.active).chain(&current.immutables) {
+            if !flushable.memtable.is_empty() {
+                sources.push(Source::Memtable(flushable.memtable.cursor()));
+            }
+        }
+        let memtables = sources.len();
+        // The active one's, if it is there, is the first.
+        let lacks_active = memtables <= current.immutables.len();
+        let mut limits = None;
+        for (run, passed_over) in current.version.runs_for_scans() {
+            let Some(source) = source_of(run, (options, scan), bounds) else { continue };
+            match passed_over.map(|all| buffered::shown(run, all)) {
+                None => sources.push(source),
+                Some(hidden) => {
+                    let (lower, upper) = bounds;
+                    let limits =
+                        limits.get_or_insert_with(|| Arc::new((lower.clone(), upper.clone())));
+                    let without = Without::within(source, hidden, Arc::clone(limits));
+                    sources.push(Source::Without(Box::new(without)));
+                }
+            }
+        }
+        let is_whole = sources.len() - memtables == runs;
+        Self { sources, is_whole, lacks_active }
+    }
+}
+
+/// The source of a run; `None` if its one table is outside the bounds.
+fn source_of(
+    run: &Arc<Run>,
+    (options, scan): (CursorOptions, Scan),
+    bounds: BoundsRef<'_>,
+) -> Option<Source> {
+    if list_of(run).is_some() {
+        let cursor = BufferedCursor::through_list(Arc::clone(run), scan);
+        return Some(Source::Buffered(Box::new(cursor)));
+    }
+    let (1, Some((meta, table))) = (run.tables.len(), run.tables.get(0)) else {
+        return Some(Source::Run(run.cursor(options)));
+    };
+    is_within(meta, bounds).then(|| Source::Table(table.cursor(options)))
+}
+
+/// Whether a table may have keys within the bounds.
+fn is_within(meta: &TableMeta, (lower, upper): BoundsRef<'_>) -> bool {
+    let below = match upper {
+        Bound::Included(key) => meta.smallest > *key,
+        Bound::Excluded(key) => meta.smallest >= *key,
+        Bound::Unbounded => false,
+    };
+    let above = match lower {
+        Bound::Included(key) | Bound::Excluded(key) => meta.largest < *key,
+        Bound::Unbounded => false,
+    };
+    !below && !above
+}
+
+/// One merge of all sources, as a reader sees it.
+pub(super) type View = Visible<MergingCursor<Source>>;
+
+/// A merge over a super-version.
+pub(super) struct Merged {
+    pub(super) view: View,
+    /// What it reads; keeps memtables and tables alive.
+    pub(super) of: Arc<SuperVersion>,
+    /// Whether it has a source for each run.
+    is_whole: bool,
+    /// Whether the active memtable was empty, and has no source.
+    lacks_active: bool,
+}
+
+impl Merged {
+    /// The merge over `of` for a reader at `seq`, not positioned.
+    pub(super) fn new(of: Arc<SuperVersion>, seq: Seq, (lower, upper): Bounds) -> Self {
+        let over = Over::of(&of, (&lower, &upper));
+        let view = Visible::new(MergingCursor::new(over.sources), seq, lower, upper);
+        Self { view, of, is_whole: over.is_whole, lacks_active: over.lacks_active }
+    }
+
+    /// Moves to a newer super-version, at the same position.
+    pub(super) fn move_to(&mut self, newer: Arc<SuperVersion>) {
+        let key = self.view.valid().then(|| self.view.key().to_vec());
+        let over = Over::of(&newer, self.view.bounds());
+        self.view.set_inner(MergingCursor::new(over.sources));
+        (self.is_whole, self.lacks_active) = (over.is_whole, over.lacks_active);
+        self.of = newer;
+        if let Some(key) = key {
+            self.view.seek(&key, None);
+        }
+    }
+
+    /// The merge over the newest super-version of `tree`: one that waits, or a new one.
+    ///
+    /// Requires: `seq` was entered in the snapshot list before: the newest super-version has all
+    /// that it can see.
+    pub(super) fn newest(tree: &Tree, seq: Seq, bounds: Bounds) -> Box<Self> {
+        match Self::waiting(tree, (&bounds.0, &bounds.1)) {
+            Some(mut merged) => {
+                merged.set_reader(seq, bounds);
+                merged
+            }
+            None => Box::new(Self::new(tree.pin(), seq, bounds)),
+        }
+    }
+
+    /// The one that waits, if it is of use.
+    fn waiting(tree: &Tree, bounds: BoundsRef<'_>) -> Option<Box<Self>> {
+        if !buffered::reads_as_is_best() {
+            return None;
+        }
+        let merged = tree.idle.take()?.downcast::<Self>().ok()?;
+        let lacks_some = merged.lacks_active && !merged.of.active.memtable.is_empty();
+        let outside = |source: &Source| source.is_outside(bounds);
+        let is_of_use = !lacks_some
+            && tree.is_newest(Arc::as_ptr(&merged.of))
+            && !merged.view.inner().sources().iter().any(outside);
+        is_of_use.then_some(merged)
+    }
+
+    /// Gives it to another reader.
+    fn set_reader(&mut self, seq: Seq, (lower, upper): Bounds) {
+        let mut limits = None;
+        for source in self.view.inner_mut().sources_mut() {
+            if let Source::Without(c) = source {
+                let limits = limits.get_or_insert_with(|| Arc::new((lower.clone(), upper.clone())));
+                c.set_limits(Arc::clone(limits));
+            }
+        }
+        self.view.set_reader(seq, lower, upper);
+    }
+
+    /// Leaves it for the next cursor, if that may find it of use.
+    pub(super) fn leave(mut self: Box<Self>, tree: &Tree) {
+        let sources = self.view.inner().sources();
+        let may_wait = self.is_whole
+            && sources.len() <= WAITING_SOURCES_MAX
+            && sources.iter().all(Source::may_wait)
+            && buffered::reads_as_is_best();
+        let of = Arc::as_ptr(&self.of);
+        if !may_wait || !tree.is_newest(of) {
+            return;
+        }
+        self.view.rest();
+        let before = tree.idle.leave(self);
+        if !tree.is_newest(of) {
+            // Who published another one may have looked before.
+            drop(tree.idle.take());
+        }
+        drop(before);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Merges that wait for the next cursor: what they hold, when they are of use, and that nothing old
+//! waits.
+
+use std::sync::Weak;
+
+use super::*;
+use crate::db::Db;
+use crate::{LeveledOptions, Options};
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:04}").into_bytes()
+}
+
+/// A store whose level 0 keeps its runs.
+fn store(dir: &tempfile::TempDir) -> Db {
+    let options = Options::default().compaction(LeveledOptions::default().l0_trigger(100));
+    Db::builder(dir.path().join("db")).default_options(options).open().unwrap()
+}
+
+fn put_and_flush(db: &Db, keys: impl Iterator<Item = u64>) {
+    keys.for_each(|n| db.put(key(n), b"v").unwrap());
+    db.flush().unwrap();
+}
+
+/// Whether a merge waits for this thread.
+fn waits(db: &Db) -> bool {
+    let idle = &db.default_keyspace().tree.idle;
+    idle.take().map(|waiting| idle.leave(waiting)).is_some()
+}
+
+fn keys_of(db: &Db, range: impl crate::KeyRange) -> Vec<Vec<u8>> {
+    let mut cursor = db.default_keyspace().cursor_range(range);
+    cursor.seek_to_first();
+    let mut keys = Vec::new();
+    while cursor.valid() {
+        keys.push(cursor.key().to_vec());
+        cursor.next();
+    }
+    cursor.status().unwrap();
+    keys
+}
+
+fn keys(from: u64, to: u64) -> Vec<Vec<u8>> {
+    (from..to).map(key).collect()
+}
+
+/// Goal: the next cursor goes on with the merge of the last one, and sees what was written
+/// meanwhile: into a memtable that has a source, and into one that was empty and has none.
+#[test]
+fn the_next_cursor_sees_what_was_written_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..4);
+    assert!(!waits(&db));
+    assert_eq!(keys_of(&db, ..), keys(0, 4));
+    assert!(waits(&db));
+    for n in 4..8 {
+        db.put(key(n), b"v").unwrap();
+        assert_eq!(keys_of(&db, ..), keys(0, n + 1), "the first finds the memtable empty");
+        assert!(waits(&db));
+    }
+}
+
+/// Goal: the next cursor has its own bounds and snapshot, not those of the last one.
+#[test]
+fn the_next_cursor_has_its_own_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..50);
+    put_and_flush(&db, 50..100);
+    assert_eq!(keys_of(&db, ..), keys(0, 100));
+    assert_eq!(keys_of(&db, key(40)..key(60)), keys(40, 60));
+    assert!(waits(&db), "both runs have keys there");
+    let snapshot = db.snapshot();
+    db.put(key(55), b"w").unwrap();
+    db.delete(key(56)).unwrap();
+    assert_eq!(keys_of(&db, key(55)..key(58)), [key(55), key(57)]);
+    let mut before = snapshot.cursor(db.default_keyspace());
+    before.seek(key(56));
+    assert_eq!(before.entry(), Some((&key(56)[..], &b"v"[..])));
+    assert_eq!(keys_of(&db, ..).len(), 99);
+}
+
+/// Goal: a merge without a source for each run does not wait, and one that waits is not taken by a
+/// reader that would leave runs out; both find what is there.
+#[test]
+fn a_merge_that_waits_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..50);
+    put_and_flush(&db, 50..100);
+    assert_eq!(keys_of(&db, key(60)..key(62)), keys(60, 62));
+    assert!(!waits(&db), "it lacks a run");
+    assert_eq!(keys_of(&db, ..), keys(0, 100));
+    assert!(waits(&db));
+    assert_eq!(keys_of(&db, key(60)..key(62)), keys(60, 62));
+    assert!(!waits(&db));
+    assert_eq!(keys_of(&db, ..), keys(0, 100));
+}
+
+/// Goal: nobody who does not read keeps an old state: not by what waited when a newer one was
+/// published, nor by a cursor that ends afterwards.
+#[test]
+fn nothing_old_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    let newest = || -> Weak<SuperVersion> { Arc::downgrade(&db.default_keyspace().tree.pin()) };
+    put_and_flush(&db, 0..4);
+    let first = newest();
+    assert_eq!(keys_of(&db, ..), keys(0, 4));
+    assert!(waits(&db) && first.upgrade().is_some());
+    put_and_flush(&db, 4..6);
+    assert!(!waits(&db) && first.upgrade().is_none(), "a flush releases it");
+    let second = newest();
+    let mut cursor = db.default_keyspace().cursor();
+    cursor.seek(key(1));
+    put_and_flush(&db, 6..8);
+    assert_eq!(cursor.key(), key(1));
+    drop(cursor);
+    assert!(!waits(&db) && second.upgrade().is_none(), "it is not left behind");
+    assert_eq!(keys_of(&db, ..), keys(0, 8));
+    assert!(waits(&db));
+    let mut cursor = db.default_keyspace().cursor();
+    cursor.seek(key(1));
+    let tree = Arc::clone(&db.default_keyspace().tree);
+    db.close().unwrap();
+    assert!(tree.idle.take().is_none());
+    drop(cursor);
+    assert!(tree.idle.take().is_none(), "nobody reads a store that is closed");
+}
+
+/// Goal: what waits holds no block: they can leave the cache.
+#[test]
+fn what_waits_holds_no_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..100);
+    assert_eq!(keys_of(&db, ..), keys(0, 100));
+    let idle = db.default_keyspace().tree.idle.take().unwrap();
+    let merged = idle.downcast::<Merged>().unwrap();
+    for source in merged.view.inner().sources() {
+        assert!(!source.valid());
+        if let Source::Table(cursor) = source {
+            assert!(cursor.holds_no_block());
+        }
+    }
+}
