@@ -13,10 +13,11 @@ use crate::base::ids::{
     uid,
 };
 use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::place::Place;
 use crate::base::table_meta::TableMeta;
 use crate::db::{Builder, Db};
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
+use crate::log::{GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::options::{CompactionBuffer, CompactionPolicy, Durability, Options, PartsOptions};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
@@ -352,6 +353,7 @@ fn imagined(number: u64, keys: (&[u8], &[u8])) -> Arc<TableMeta> {
         entry_hash: 0,
         keyspace: DEFAULT,
         masks: Vec::new(),
+        place: Place::default(),
     })
 }
 
@@ -719,7 +721,7 @@ fn numbers_that_no_store_gets_to() {
         opening: 1,
     };
     let prev = GroupLink { lsn: Lsn::new(NUMBERS_END - 4), ..GroupLink::ORIGIN };
-    let writer = SegmentWriter::start(region, identity, Capacity::GROWS, prev, Lsn::ZERO);
+    let writer = SegmentWriter::start(region, identity, prev, Lsn::ZERO);
     let mut writer = writer.expect("started");
     let mut append = || writer.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO);
     append().expect("the last but one");

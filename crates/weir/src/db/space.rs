@@ -179,6 +179,7 @@ pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
 mod tests {
     use super::*;
     use crate::base::ids::{DataEpoch, KeyspaceId, Level, uid};
+    use crate::base::place::Place;
     use crate::base::table_meta::TableMeta;
     use crate::db::space_checks::EDITS_BYTES;
     use crate::version::edit::{ListChange, VersionEdit};
@@ -218,6 +219,7 @@ mod tests {
                 entry_hash: u64::MAX,
                 keyspace: KeyspaceId::new(u32::MAX),
                 masks: Vec::new(),
+                place: Place::default(),
             };
             part.add_table(Level::LAST, DataEpoch::MAX, Arc::new(meta));
         }

@@ -50,7 +50,7 @@ pub(crate) use replay::{
     replay,
 };
 pub(crate) use ring::SegmentRequest;
-pub(crate) use writer::{Capacity, SegmentIdentity, SegmentWriter};
+pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
 use crate::base::ids::{Lsn, SegmentNumber};

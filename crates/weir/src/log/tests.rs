@@ -32,8 +32,7 @@ fn start_segment(
     prev: GroupLink,
 ) -> SegmentWriter {
     let file = storage.create_log(LogKind::Wal, segment(number), bytes).unwrap();
-    let room = Capacity { bytes, recycled: false };
-    SegmentWriter::start(file, identity(number, opening), room, prev, Lsn::ZERO).unwrap()
+    SegmentWriter::start(file, identity(number, opening), prev, Lsn::ZERO).unwrap()
 }
 
 /// Payloads and end of a replay from `start`.
@@ -126,8 +125,7 @@ fn worked_example() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, segment(7), 0).unwrap();
     let prev = GroupLink { segment: segment(6), lsn: lsn(41), crc: 0xaabb_ccdd };
-    let mut writer =
-        SegmentWriter::start(file, identity(7, 3), Capacity::GROWS, prev, lsn(41)).unwrap();
+    let mut writer = SegmentWriter::start(file, identity(7, 3), prev, lsn(41)).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
     writer.append(GroupType::Full, &[b"abc"], 1, true, lsn(41)).unwrap();
@@ -293,6 +291,7 @@ fn missing_middle_segment() {
 fn stale_tail_of_a_recycled_segment_is_harmless() {
     for (stop, recycled) in (0..6).flat_map(|stop| [(stop, false), (stop, true)]) {
         let storage = MemStorage::default();
+        storage.conceal_stale(!recycled);
         let mut writer = start_segment(&storage, 1, 1, 4096, GroupLink::ORIGIN);
         for i in 0..6 {
             writer.append(GroupType::Full, &[&payload(i, 50)], 1, false, lsn(i)).unwrap();
@@ -301,9 +300,8 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
         second.append(GroupType::Full, &[b"second"], 1, false, lsn(6)).unwrap();
         let start = second.position();
         let file = storage.recycle_log(LogKind::Wal, segment(1), segment(3)).unwrap();
-        let room = Capacity { bytes: 4096, recycled };
         let mut third =
-            SegmentWriter::start(file, identity(3, 1), room, second.chain(), Lsn::ZERO).unwrap();
+            SegmentWriter::start(file, identity(3, 1), second.chain(), Lsn::ZERO).unwrap();
         let mut expected = Vec::new();
         for i in 0..stop {
             let bytes = payload(100 + i, 50);
@@ -326,10 +324,10 @@ fn a_recycled_segment_is_written_in_whole_pages() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, segment(1), 40_000).unwrap();
     file.write_at(&[&[0xff; 40_000]], 0).unwrap();
-    let room = Capacity { bytes: 40_000, recycled: true };
+    let file = storage.recycle_log(LogKind::Wal, segment(1), segment(2)).unwrap();
+    let prev = GroupLink::ORIGIN;
     let mut writer =
-        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, Lsn::ZERO)
-            .unwrap();
+        SegmentWriter::start(Arc::clone(&file), identity(2, 1), prev, Lsn::ZERO).unwrap();
     let mut prng = Prng::new(1);
     loop {
         let mut rest = vec![0; 40_000];
@@ -499,10 +497,7 @@ fn failed_start_is_tried_again_under_a_new_number() {
     let fault =
         Fault { at: storage.calls(), times: 1, kind: ErrorKind::NoSpace, effect: Effect::All };
     storage.set_fault(Some(fault));
-    assert!(
-        SegmentWriter::start(file, identity(2, 1), Capacity::GROWS, writer.chain(), Lsn::ZERO)
-            .is_err()
-    );
+    assert!(SegmentWriter::start(file, identity(2, 1), writer.chain(), Lsn::ZERO).is_err());
     let mut third = start_segment(&storage, 3, 1, 0, writer.chain());
     third.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO).unwrap();
     let (got, end) = read(&storage, 0).unwrap();
@@ -732,9 +727,9 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                     None => storage.create_log(LogKind::Wal, segment(number), bytes_max),
                 };
                 let Ok(file) = file else { break };
-                let room = Capacity { bytes: bytes_max, recycled };
+                storage.conceal_stale(!recycled);
                 let started =
-                    SegmentWriter::start(file, identity(number, opening), room, prev, lsn(durable));
+                    SegmentWriter::start(file, identity(number, opening), prev, lsn(durable));
                 let Ok(mut writer) = started else { break };
                 loop {
                     let bytes = payload(prng.next_u64(), prng.below(300) as usize);

@@ -152,7 +152,7 @@ fn a_recorded_position_is_durable() {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes: SEGMENT_BYTES };
     let want = Box::new(|| {});
     let storage = files(&disk);
-    storage.write_root_record(b"root").unwrap();
+    storage.write_root_record(b"root", SegmentNumber::FIRST).unwrap();
     let wal = Wal::start(storage, options, new_log(), want).unwrap();
     wal.append(&[b"a"], 1, false).unwrap();
     let (lsn, position) = wal.settle();

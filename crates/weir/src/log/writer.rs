@@ -38,28 +38,15 @@ pub(crate) struct SegmentIdentity {
     pub(crate) opening: u32,
 }
 
-/// The region that a segment is written to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    /// The capacity of the region; 0 if it grows.
-    pub(crate) bytes: u64,
-    /// Whether the region holds groups of an obsolete segment.
-    pub(crate) recycled: bool,
-}
-
-impl Capacity {
-    /// A region that grows as it is written.
-    pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
-}
-
 /// Appends groups to one segment of a log.
 pub(crate) struct SegmentWriter {
     region: Arc<dyn LogRegion>,
     identity: SegmentIdentity,
     /// Capacity of the region in bytes; 0: it grows as it is written.
     capacity: u64,
-    /// Whether the first write to each page covers all of it.
-    recycled: bool,
+    /// Whether the first write to each page covers all of it: the region holds groups of an
+    /// obsolete segment.
+    stale: bool,
     seed: u32,
     offset: u64,
     appended_bytes: u64,
@@ -77,16 +64,15 @@ impl SegmentWriter {
     /// may have reached the disk despite the error, and then it ends that segment.
     ///
     /// # Errors
-    /// The device's; `InvalidArgument` if the capacity is too small for a `SegmentStart` and a
-    /// header; `Unsupported` if the numbers are used up.
+    /// The device's; `InvalidArgument` if the region's capacity is too small for a `SegmentStart`
+    /// and a header; `Unsupported` if the numbers are used up.
     pub(crate) fn start(
         region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
-        region_size: Capacity,
         prev: GroupLink,
         durable_lsn: Lsn,
     ) -> Result<Self> {
-        let Capacity { bytes: capacity, recycled } = region_size;
+        let capacity = if region.grows() { 0 } else { region.capacity()? };
         if identity.segment.is_used_up() {
             return Err(Error::used_up("the numbers of log segments"));
         }
@@ -105,10 +91,10 @@ impl SegmentWriter {
             prev,
         };
         let mut writer = Self {
+            stale: region.is_stale(),
             region,
             identity,
             capacity,
-            recycled,
             seed: seed(identity.lineage, identity.kind, identity.segment),
             offset: 0,
             appended_bytes: 0,
@@ -132,6 +118,11 @@ impl SegmentWriter {
         }
         let left = self.capacity.saturating_sub(self.offset + GROUP_HEADER_BYTES_MAX as u64);
         left.min(GROUP_PAYLOAD_MAX)
+    }
+
+    /// Whether the segment grows as it is written.
+    pub(crate) fn grows(&self) -> bool {
+        self.capacity == 0
     }
 
     /// Where the next group of this segment starts. If it goes to the next segment instead, replay
@@ -264,9 +255,7 @@ impl SegmentWriter {
         let checksum = header.encode(self.seed, &mut self.buf);
         let end = self.offset + header.group_bytes();
         let mut padded_end = header.next_offset(self.offset);
-        if self.recycled
-            && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES)
-        {
+        if self.stale && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES) {
             // The group is the first to write to its last page.
             padded_end = end.next_multiple_of(PAD_BYTES);
         }
@@ -297,9 +286,9 @@ impl SegmentWriter {
     /// durably, and allows appends again. Nothing of the failed group is left then (bug 31).
     ///
     /// # Errors
-    /// The device's: how much of the failed group is on disk stays unknown, and the segment sealed.
+    /// The device's, `Unsupported` for a log of fixed capacity: how much of the failed group is on
+    /// disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
-        assert!(self.capacity == 0, "an allocated segment is sealed, not truncated");
         assert!(self.sealed, "{} is rolled back without a failed write", self.region.name());
         self.region.cut(self.offset)?;
         self.region.sync()?;

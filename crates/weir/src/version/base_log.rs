@@ -1,7 +1,8 @@
 //! Version logs: writes a whole root as the base of one (the snapshot at the start of a MANIFEST),
 //! and reads one back.
 //!
-//! A version log is one growing segment, which starts a chain of its own. The base is a sequence of
+//! A version log is one segment, which starts a chain of its own. It grows where storage lets it;
+//! otherwise a new one begins when it is full. The base is a sequence of
 //! ordinary edits to an empty root; the root record names the last of them, so that a log which
 //! ends inside its base counts as damaged, not as short.
 
@@ -21,8 +22,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    Capacity, GroupLink, GroupType, GroupView, LogPosition, LogSource, SegmentIdentity,
-    SegmentWriter, check_ours, replay,
+    GroupLink, GroupType, GroupView, LogPosition, LogSource, SegmentIdentity, SegmentWriter,
+    check_ours, replay,
 };
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
@@ -49,7 +50,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
     };
     let region = storage.create_log(LogKind::Versions, number, 0)?;
     let (origin, durable) = (GroupLink::ORIGIN, Lsn::ZERO);
-    let mut writer = SegmentWriter::start(region, identity, Capacity::GROWS, origin, durable)?;
+    let mut writer = SegmentWriter::start(region, identity, origin, durable)?;
     let mut buf = Vec::new();
     let (mut edits, mut tables) = (0, 0);
     let mut append = |edit: &VersionEdit, last: bool| {
@@ -57,6 +58,14 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
         tables += edit.keyspaces.values().map(|keyspace| keyspace.added.len()).sum::<usize>();
         buf.clear();
         edit.encode(&mut buf);
+        if buf.len() as u64 > writer.room() {
+            let what = format!(
+                "{} has no room for the description of the whole tree; drop keyspaces or choose a \
+                 larger area for it",
+                writer.region().name()
+            );
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
         writer.append(GroupType::Full, &[&buf], 1, last, durable)
     };
     // First, because opening tables needs it.

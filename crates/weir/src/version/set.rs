@@ -34,7 +34,7 @@ use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
-use crate::storage::{LogKind, Object, Storage, check_ahead};
+use crate::storage::{LiveTable, LogKind, Object, Storage, check_ahead};
 use crate::table::{Table, TableCache, TableMemory};
 
 /// Why a failed removal of an old version log does not matter.
@@ -201,6 +201,7 @@ impl VersionSet {
             ));
         }
         let mut root = Root::empty(lineage, hash_seed);
+        adopt(storage, &root)?;
         root.opening = 1;
         let places = Places::default();
         let open = |meta: &Arc<TableMeta>| context.open(meta, hash_seed);
@@ -225,7 +226,7 @@ impl VersionSet {
         let (root, _) = root.apply(edit, &places, &open)?;
         let number = record.version_log.next();
         let base = base_log::write(&*context.storage, &root, number)?;
-        context.storage.write_root_record(&base.record.encode())
+        context.storage.write_root_record(&base.record.encode(), number)
     }
 
     /// Starts a new log with the root that is there and writes `edits` behind it, unchecked; as
@@ -249,7 +250,7 @@ impl VersionSet {
             }
         }
         base.writer.region().sync()?;
-        storage.write_root_record(&base.record.encode())
+        storage.write_root_record(&base.record.encode(), base.record.version_log)
     }
 
     /// Reads the root record and the version log that it names, and starts a new log.
@@ -314,6 +315,7 @@ impl VersionSet {
         let record = RootRecord::decode(&bytes, &storage.name_of(Object::Root))?;
         let open = |meta: &Arc<TableMeta>, hash_seed| context.open(meta, hash_seed);
         let (root, places) = base_log::read(storage, &record, &open)?;
+        adopt(storage, &root)?;
         Ok((record, root, places))
     }
 
@@ -330,7 +332,7 @@ impl VersionSet {
         let existing = storage.list_logs(LogKind::Versions)?;
         let number = existing.last().map_or(last_log, |&last| last.max(last_log)).next();
         let base = base_log::write(storage, &root, number)?;
-        storage.write_root_record(&base.record.encode())?;
+        storage.write_root_record(&base.record.encode(), number)?;
         for number in existing {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         }
@@ -447,12 +449,9 @@ impl VersionSet {
         if let Some(poison) = &install.poison {
             return Err(ApplyError::from(poison.clone()));
         }
-        let Some(log) = &mut install.log else {
-            return Err(ApplyError::from(Error::new(
-                ErrorKind::ReadOnly,
-                "the store was opened for reading only",
-            )));
-        };
+        if install.log.is_none() {
+            return Err(ApplyError::from(read_only()));
+        }
         edit.next_uid = Some(TableUid::new(self.next_uid.load(Ordering::Relaxed)));
         edit.next_epoch = Some(DataEpoch::new(self.next_epoch.load(Ordering::Relaxed)));
         edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
@@ -463,6 +462,11 @@ impl VersionSet {
         check::check(&old, &root, &edit, &install.places, &changes)?;
         #[cfg(test)]
         self.refusals.check(&edit)?;
+        self.make_room(install, &old, &edit);
+        if let Some(poison) = &install.poison {
+            return Err(ApplyError::from(poison.clone()));
+        }
+        let Some(log) = &mut install.log else { return Err(ApplyError::from(read_only())) };
         let before = log.writer.bytes();
         if let Err(mut failed) = log.append(&edit) {
             if failed.maybe_persisted {
@@ -482,6 +486,14 @@ impl VersionSet {
             installed.last = install.poison.clone();
         }
         Ok(installed)
+    }
+
+    /// Rewrites a log of fixed capacity that has no room for `edit`, if that gives it any.
+    fn make_room(&self, install: &mut Install, root: &Root, edit: &VersionEdit) {
+        let Some(log) = &mut install.log else { return };
+        if !log.writer.grows() && log.has_edits() && !log.has_room_for(edit) {
+            self.rewrite(install, root);
+        }
     }
 
     fn publish(&self, root: Root, removed: Vec<Arc<Table>>) -> Installed {
@@ -529,7 +541,7 @@ impl VersionSet {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         })?;
         let record = base.record.encode();
-        let Err(error) = storage.write_root_record(&record) else { return Ok(base) };
+        let Err(error) = storage.write_root_record(&record, number) else { return Ok(base) };
         // Which record would a crash leave? The old log may be continued only if the old record is
         // certainly still there. A full device may report so after the record was replaced.
         let is_old = match error.kind() {
@@ -550,6 +562,17 @@ impl VersionSet {
     }
 }
 
+/// Tells storage which tables `root` names.
+///
+/// # Errors
+/// As [`Storage::adopt`].
+pub(crate) fn adopt(storage: &dyn Storage, root: &Root) -> Result<()> {
+    let metas = root.all_tables().map(|table| table.meta());
+    let mut live =
+        metas.map(|meta| LiveTable { uid: meta.uid, place: &meta.place, bytes: meta.bytes });
+    storage.adopt(&mut live)
+}
+
 /// Adds to `edit` what it does to buffer lists.
 fn decide_lists(old: &Root, edit: &mut VersionEdit, places: &Places) {
     for (&id, changes) in &mut edit.keyspaces {
@@ -558,6 +581,10 @@ fn decide_lists(old: &Root, edit: &mut VersionEdit, places: &Places) {
         let asked = KeyspaceEdit { requests, ..changes.clone() };
         changes.lists = effects(keyspace, &asked, places);
     }
+}
+
+fn read_only() -> Error {
+    Error::new(ErrorKind::ReadOnly, "the store was opened for reading only")
 }
 
 fn poisoned(cause: &Error) -> Error {
@@ -578,7 +605,33 @@ impl VersionLog {
     }
 
     fn is_due(&self) -> bool {
-        self.writer.bytes() >= self.rewrite_bytes && self.writer.bytes() > self.base_bytes
+        self.writer.bytes() >= self.rewrite_bytes && self.has_edits()
+    }
+
+    /// Whether it holds more than its base.
+    fn has_edits(&self) -> bool {
+        self.writer.bytes() > self.base_bytes
+    }
+
+    fn has_room_for(&mut self, edit: &VersionEdit) -> bool {
+        self.buf.clear();
+        edit.encode(&mut self.buf);
+        self.buf.len() as u64 <= self.writer.room()
+    }
+
+    /// Why the edit in `buf` does not fit.
+    fn refusal(&self) -> Error {
+        let (bytes, room) = (self.buf.len(), self.writer.room());
+        if self.writer.grows() {
+            let what =
+                format!("a version edit of {bytes} bytes is too large; the largest has {room}");
+            return Error::invalid(what);
+        }
+        let what = format!(
+            "the version log has room for {room} bytes behind its base and an edit needs {bytes}; \
+             drop keyspaces or choose a larger area for it"
+        );
+        Error::new(ErrorKind::NoSpace, what)
     }
 
     /// Appends `edit` and makes it durable. On an error it is rolled back, or `maybe_persisted` is
@@ -592,11 +645,7 @@ impl VersionLog {
             "an edit is decoded as another one: {edit:?} as {decoded:?}"
         );
         if self.buf.len() as u64 > self.writer.room() {
-            return Err(ApplyError::from(Error::invalid(format!(
-                "a version edit of {} bytes is too large; the largest has {}",
-                self.buf.len(),
-                self.writer.room()
-            ))));
+            return Err(ApplyError::from(self.refusal()));
         }
         let durable_lsn = self.writer.chain().lsn;
         let appended = self.writer.append(GroupType::Full, &[&self.buf], 1, true, durable_lsn);

@@ -61,7 +61,7 @@ use crate::table::{Table, TableOptions, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
-use crate::version::set::{Context, VersionSet};
+use crate::version::set::{Context, VersionSet, adopt};
 use crate::version::shape::{PartKind, RunId};
 use wal::{LogEnd, Segments, read_log};
 
@@ -138,6 +138,7 @@ impl Repair {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context())?;
+        adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
         let faults = faults.chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
@@ -206,7 +207,7 @@ impl Repair {
     /// counts on from the greatest one.
     fn clear_unreached(&mut self, reached: Reached) -> Result<()> {
         let mut objects = Vec::new();
-        for uid in self.storage.list_tables()? {
+        for uid in self.aside.find_tables()? {
             objects.push((Object::Table(uid), reached.uid.get()));
         }
         let logs = [(LogKind::Versions, reached.version_log), (LogKind::Wal, reached.segment)];
@@ -272,7 +273,7 @@ impl Repair {
         if salvage.log_fault.is_some() && log.damage.is_some() {
             return Ok(lost("the write-ahead log does not hold what they told"));
         }
-        let present: BTreeSet<TableUid> = self.storage.list_tables()?.into_iter().collect();
+        let present: BTreeSet<TableUid> = self.aside.find_tables()?.into_iter().collect();
         let in_tree = root.tables().map(|table| table.meta().uid);
         let named: BTreeSet<TableUid> =
             in_tree.chain(salvage.listed_only.iter().copied()).collect();
@@ -515,7 +516,7 @@ impl Repair {
             Object::Table(uid) => Some(uid),
             _ => None,
         });
-        let all = self.storage.list_tables()?.into_iter().chain(lost);
+        let all = self.aside.find_tables()?.into_iter().chain(lost);
         let near =
             all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last.next())))

@@ -177,7 +177,7 @@ impl Repair {
     /// Reads all tables of the directory.
     fn collect_tables(&mut self, salvage: &Salvage) -> Result<Collected> {
         let (mut tables, mut bad) = (Vec::new(), Vec::new());
-        for uid in self.storage.list_tables()? {
+        for uid in self.aside.find_tables()? {
             match sound_table(&self.storage, uid) {
                 Ok(table) => tables.push(table),
                 Err(error) => {

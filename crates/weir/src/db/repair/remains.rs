@@ -81,7 +81,7 @@ impl Repair {
         let in_tree: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
         let is_named = |uid: &TableUid| in_tree.contains(uid) || listed_only.contains(uid);
         let mut orphans = Vec::new();
-        for uid in self.storage.list_tables()?.into_iter().filter(|uid| !is_named(uid)) {
+        for uid in self.aside.find_tables()?.into_iter().filter(|uid| !is_named(uid)) {
             match sound_table(&self.storage, uid) {
                 Ok(table) => orphans.push(table),
                 Err(error) => drop(damage(error)?),

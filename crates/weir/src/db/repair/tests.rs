@@ -15,7 +15,7 @@ use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::OpKind;
-use crate::log::{Capacity, GroupType, LogSource, SegmentIdentity, SegmentWriter, replay};
+use crate::log::{GroupType, LogSource, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
 use crate::storage::files::Files;
 use crate::storage::files::names::class_of;
@@ -226,8 +226,7 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
     let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
     let opening = root.opening.max(end.next.opening);
     let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, opening };
-    let mut writer = SegmentWriter::start(file, identity, Capacity::GROWS, end.chain, Lsn::ZERO)
-        .expect("started");
+    let mut writer = SegmentWriter::start(file, identity, end.chain, Lsn::ZERO).expect("started");
     let mut payload = Vec::new();
     put_varint(&mut payload, first);
     encode(

@@ -26,6 +26,7 @@ use super::shape::{PartKind, RunId};
 use crate::base::ids::{KeyspaceId, Level, Lineage, TableUid, level, lsn, segment, uid};
 use crate::base::interval::Interval;
 use crate::base::key::KeyRange;
+use crate::base::place::Place;
 use crate::base::prng::Prng;
 use crate::base::table_meta::{Content, TableMeta};
 use crate::log::LogPosition;
@@ -58,6 +59,7 @@ fn meta(number: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Tab
         entry_hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         keyspace: KeyspaceId::DEFAULT,
         masks: Vec::new(),
+        place: Place::default(),
     })
 }
 
