@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{
-    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, SegmentNumber, TableUid, epoch, level,
-    uid,
+    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, Nonce, SegmentNumber, TableUid, epoch,
+    level, uid,
 };
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::place::Place;
@@ -74,6 +74,7 @@ fn context(disk: &SimDisk) -> Context {
         accountant: None,
         version_log_bytes: 1 << 20,
         tables: None,
+        seed: 1,
     }
 }
 
@@ -719,6 +720,7 @@ fn numbers_that_no_store_gets_to() {
         segment: SegmentNumber::new(1000),
         lineage: Lineage::new(7),
         opening: 1,
+        nonce: Nonce::NONE,
     };
     let prev = GroupLink { lsn: Lsn::new(NUMBERS_END - 4), ..GroupLink::ORIGIN };
     let writer = SegmentWriter::start(region, identity, prev, Lsn::ZERO);

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=d3e143b71e7e
+// FORMAT: docs/format/log.md sha=c821697fc3f8
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!

@@ -141,6 +141,10 @@ impl MemStorage {
     pub(crate) fn fix_version_logs(&self, bytes: u64) {
         self.state.lock().version_log_bytes = Some(bytes);
     }
+    /// Gives the next version log of fixed capacity these bytes.
+    pub(crate) fn retire(&self, bytes: Vec<u8>) {
+        self.state.lock().retired.push(bytes);
+    }
     /// Whether the logs that were recycled say that behind what is written they hold zeros.
     pub(crate) fn conceal_stale(&self, conceal: bool) {
         self.state.lock().conceal_stale = conceal;

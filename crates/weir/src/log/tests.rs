@@ -11,7 +11,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::*;
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, lsn, segment};
+use crate::base::ids::{Lineage, Lsn, Nonce, lsn, segment};
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, Object, Storage};
 
@@ -21,7 +21,8 @@ const HEADER_BYTES: usize = GROUP_HEADER_BYTES_MIN;
 const START_BYTES: usize = HEADER_BYTES + SegmentStart::BYTES;
 
 fn identity(number: u64, opening: u32) -> SegmentIdentity {
-    SegmentIdentity { kind: LogKind::Wal, segment: segment(number), lineage: LINEAGE, opening }
+    let (kind, segment, lineage) = (LogKind::Wal, segment(number), LINEAGE);
+    SegmentIdentity { kind, segment, lineage, opening, nonce: Nonce::NONE }
 }
 
 fn start_segment(
@@ -44,7 +45,8 @@ fn read_from(
     let mut payloads = Vec::new();
     let mut next = start.lsn;
     let durable_lsn = lsn(known);
-    let source = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: LINEAGE };
+    let source =
+        LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: LINEAGE, nonce: Nonce::NONE };
     let end = replay(storage, source, &mut |group| {
         assert!(group.lsn >= next, "LSNs rise; a batch that was given up leaves a gap");
         next = group.lsn.next();
@@ -639,6 +641,7 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         start: LogPosition::ORIGIN,
         durable_lsn: Lsn::ZERO,
         lineage: Lineage::new(7),
+        nonce: Nonce::NONE,
     };
     let error = replay(&storage, source, &mut { other }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
@@ -648,11 +651,12 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     let newer = MemStorage::default();
     let file = newer.create_log(LogKind::Wal, segment(1), 0).unwrap();
     let start = SegmentStart {
-        format: 2,
+        format: 3,
         kind: LogKind::Wal as u8,
         segment: segment(1),
         lineage: LINEAGE,
         prev: GroupLink::ORIGIN,
+        nonce: Nonce::NONE,
     };
     let payload = start.encode();
     let header = Header {
@@ -666,7 +670,7 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         durable_lsn: Lsn::ZERO,
     };
     let mut bytes = Vec::new();
-    header.encode(super::group::seed(LINEAGE, LogKind::Wal, segment(1)), &mut bytes);
+    header.encode(super::group::seed(LINEAGE, LogKind::Wal, segment(1), Nonce::NONE), &mut bytes);
     bytes.extend_from_slice(&payload);
     file.write_at(&[&bytes], 0).unwrap();
     assert_eq!(read(&newer, 0).unwrap_err().kind(), ErrorKind::Unsupported);

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::ring::{Preparation, Ready, Ring, SegmentInfo, SegmentNeed, SegmentRequest};
 use crate::log::{GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
@@ -53,6 +53,7 @@ impl WalOptions {
             segment,
             lineage: self.lineage,
             opening: self.opening,
+            nonce: Nonce::NONE,
         }
     }
 }

@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart,
+    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, PAD_BYTES, SegmentStart,
     payload_crc, seed,
 };
 use super::{GroupLink, LogPosition};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::storage::{LogKind, LogRegion};
 
 /// Payloads up to this size are copied behind their header, so that a group is one plain write; the
@@ -36,6 +36,8 @@ pub(crate) struct SegmentIdentity {
     pub(crate) lineage: Lineage,
     /// Number of this opening of the store.
     pub(crate) opening: u32,
+    /// What tells it from other segments of its number; none in the write-ahead log.
+    pub(crate) nonce: Nonce,
 }
 
 /// Appends groups to one segment of a log.
@@ -77,25 +79,26 @@ impl SegmentWriter {
             return Err(Error::used_up("the numbers of log segments"));
         }
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
-        let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES) as u64;
+        let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES_MAX) as u64;
         if capacity != 0 && capacity < smallest {
             return Err(Error::invalid(format!(
                 "a log segment of {capacity} bytes is too small; at least {smallest} are needed"
             )));
         }
         let start = SegmentStart {
-            format: LATEST,
+            format: SegmentStart::format_of(identity.nonce),
             kind: identity.kind as u8,
             segment: identity.segment,
             lineage: identity.lineage,
             prev,
+            nonce: identity.nonce,
         };
         let mut writer = Self {
             stale: region.is_stale(),
             region,
             identity,
             capacity,
-            seed: seed(identity.lineage, identity.kind, identity.segment),
+            seed: seed(identity.lineage, identity.kind, identity.segment, identity.nonce),
             offset: 0,
             appended_bytes: 0,
             chain: GroupLink { segment: identity.segment, ..prev },

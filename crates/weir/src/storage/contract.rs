@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber, TableUid, segment, segments, uid};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber, TableUid, segment, segments, uid};
 use crate::base::place::Place;
 use crate::base::prng::Prng;
 use crate::device::Advice;
@@ -63,7 +63,8 @@ fn adopt(store: &dyn Storage, tables: &[Written]) -> Result<()> {
 /// Begins a log that was created or recycled, durably.
 fn start(region: &Arc<dyn LogRegion>, kind: LogKind, number: SegmentNumber) -> Result<u64> {
     let lineage = Lineage::new(7);
-    let identity = SegmentIdentity { kind, segment: number, lineage, opening: 1 };
+    let identity =
+        SegmentIdentity { kind, segment: number, lineage, opening: 1, nonce: Nonce::NONE };
     let origin = GroupLink::ORIGIN;
     let writer = SegmentWriter::start(Arc::clone(region), identity, origin, Lsn::ZERO)?;
     region.sync()?;

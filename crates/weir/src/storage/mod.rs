@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=d3e143b71e7e
+// FORMAT: docs/format/log.md sha=c821697fc3f8
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
 //! Not here: version edits, key order. The form is a directory (`files`); a raw device or one

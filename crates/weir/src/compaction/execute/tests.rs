@@ -216,6 +216,7 @@ impl Store {
             cache: None,
             accountant: None,
             version_log_bytes: 1 << 20,
+            seed: 1,
         };
         let options = Arc::new(options);
         let mut initial = VersionEdit::default();

@@ -44,12 +44,12 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Level, SegmentNumber, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Nonce, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::sched;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
+use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext, NewUid};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
@@ -75,11 +75,13 @@ fn repair_found(builder: Builder) -> Result<RepairReport> {
     let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let aside = location.open_damaged()?;
     let storage: Arc<dyn Storage> = Arc::<dyn RepairStorage>::clone(&aside);
+    let seed = builder.seed.unwrap_or_else(Prng::entropy);
     let mut repair = Repair {
         aside,
         storage,
         options: builder.options,
-        prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
+        prng: Prng::new(seed),
+        seed,
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
@@ -94,6 +96,8 @@ struct Repair {
     aside: Arc<dyn RepairStorage>,
     options: DbOptions,
     prng: Prng,
+    /// What `prng` began with.
+    seed: u64,
     report: RepairReport,
     /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
@@ -151,7 +155,7 @@ impl Repair {
         self.clear_unreached(Reached {
             uid: salvage.root.next_uid,
             version_log: salvage.log,
-            segment: log.next.segment,
+            segment: log.next.segment.max(SegmentNumber::first_of(salvage.root.opening)),
         })?;
         if log.damage.is_none() {
             self.note_replaced(&salvage.root, strangers)?;
@@ -178,6 +182,7 @@ impl Repair {
             cache: None,
             accountant: None,
             version_log_bytes: self.options.debug.version_log_bytes,
+            seed: self.seed,
         }
     }
 
@@ -558,7 +563,7 @@ struct Output<'a> {
     options: &'a Options,
     run: RunId,
     hash_seed: u64,
-    new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
+    new_uid: NewUid,
 }
 
 fn log_source(root: &Root) -> LogSource {
@@ -567,6 +572,7 @@ fn log_source(root: &Root) -> LogSource {
         start: root.replay_start().unwrap_or(LogPosition::ORIGIN),
         durable_lsn: root.wal_durable_lsn,
         lineage: root.lineage,
+        nonce: Nonce::NONE,
     }
 }
 

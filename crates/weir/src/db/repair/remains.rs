@@ -117,7 +117,7 @@ impl Repair {
             options: &keyspace.options,
             run: RunId { level: bad.level, part: bad.part, epoch: bad.epoch },
             hash_seed: root.hash_seed,
-            new_uid: Arc::new(move || TableUid::new(uids.fetch_add(1, Ordering::Relaxed))),
+            new_uid: Arc::new(move || Ok(TableUid::new(uids.fetch_add(1, Ordering::Relaxed)))),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
         Ok(Remains { tables, entries, lost })

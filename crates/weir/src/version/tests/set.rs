@@ -95,6 +95,30 @@ fn version_logs_of_fixed_capacity() {
     assert_eq!(dump(&recover(&storage.fork(), 16 << 20).current()), before);
 }
 
+/// Goal: what an interrupted attempt to begin a log has left is no part of the next attempt, though
+/// both have one number and one opening (H71). Method: the edits behind the first attempt's base,
+/// which is the second one's to the byte, lie in the area that the second one is written to.
+#[test]
+fn an_earlier_attempt_is_no_part_of_a_log() {
+    let mut prng = Prng::new(12);
+    let (set, storage) = fresh_in_areas(256 << 10);
+    for _ in 0..10 {
+        set.apply(random_edit(&set, &mut prng)).unwrap();
+    }
+    let before = storage.fork();
+    let first = recover(&storage, 16 << 20);
+    for _ in 0..10 {
+        first.apply(random_edit(&first, &mut prng)).unwrap();
+    }
+    let number = first.version_log().unwrap();
+    before.retire(storage.bytes(LogKind::Versions, number));
+    let second = recover(&before, 16 << 20);
+    assert_eq!(second.version_log(), Some(number), "the same number");
+    assert_ne!(dump(&second.current()), dump(&first.current()));
+    let again = recover(&before, 16 << 20);
+    assert_eq!(dump(&again.current()), dump(&second.current()));
+}
+
 /// Goal: a tree that is too large for its area refuses edits and stays as it is. Method: keyspaces
 /// until one does not fit.
 #[test]
@@ -261,6 +285,31 @@ fn a_lost_root_is_not_an_empty_store() {
     assert_eq!(recovered.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// Goal: a uid is never given out twice, though nothing durable shows that it was (H70). Method:
+/// openings that draw uids, few or more than a mark allows, with edits in between or without, and
+/// that end with the power; storage lists no table.
+#[test]
+fn uids_are_never_given_out_twice() {
+    let (mut set, storage) = fresh(64 << 10);
+    let mut prng = Prng::new(3);
+    let mut drawn = std::collections::BTreeSet::new();
+    for opening in 0..40 {
+        for _ in 0..1 + prng.below(2) {
+            let many = if opening % 8 == 0 { 5000 } else { 0 };
+            for _ in 0..many + prng.below(100) {
+                assert!(drawn.insert(set.new_uid().unwrap()), "in opening {opening}");
+            }
+            if prng.chance(1, 2) {
+                set.apply(random_edit(&set, &mut prng)).unwrap();
+            }
+        }
+        drop(set);
+        storage.restart(&mut prng, 2);
+        set = recover(&storage, 64 << 10);
+    }
+    assert!(drawn.len() > 10_000, "only {} uids were drawn", drawn.len());
+}
+
 #[test]
 fn numbers_are_never_used_twice() {
     let (set, storage) = fresh(1 << 20);
@@ -273,13 +322,14 @@ fn numbers_are_never_used_twice() {
     edit.keyspace(id).drop = true;
     let installed = set.apply(edit).unwrap();
     assert!(!installed.root.keyspaces.contains(id));
-    let (drawn, epoch, keyspace) = (set.new_uid(), set.new_epoch(), set.new_keyspace_id().unwrap());
+    let (drawn, epoch, keyspace) =
+        (set.new_uid().unwrap(), set.new_epoch(), set.new_keyspace_id().unwrap());
     // The next edit states the reserved uids; an orphan's uid is not reused either.
     set.apply(random_edit(&set, &mut prng)).unwrap();
     let orphan = uid(drawn.get() + 50);
     storage.add_table(orphan);
     let again = recover(&storage, 1 << 20);
-    assert!(again.new_uid() > orphan);
+    assert!(again.new_uid().unwrap() > orphan);
     assert!(again.new_epoch() > epoch);
     assert!(again.new_keyspace_id().unwrap() > keyspace);
     // A flush that ends after its keyspace was dropped.
@@ -287,7 +337,7 @@ fn numbers_are_never_used_twice() {
     edit.keyspace(id).add_table(
         level(0),
         again.new_epoch(),
-        meta(again.new_uid().get(), "a", "b", (1, 1)),
+        meta(again.new_uid().unwrap().get(), "a", "b", (1, 1)),
     );
     let failed = again.apply(edit).unwrap_err();
     assert_eq!((failed.error.kind(), failed.maybe_persisted), (ErrorKind::Closed, false));
@@ -324,7 +374,7 @@ fn flips_in_the_version_log_are_noticed() {
     for i in 1..4 {
         previous = dump(&set.current());
         let mut edit = VersionEdit::default();
-        let uid = set.new_uid().get();
+        let uid = set.new_uid().unwrap().get();
         edit.keyspace(KeyspaceId::new(0)).add_table(
             level(0),
             set.new_epoch(),
