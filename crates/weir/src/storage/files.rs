@@ -39,8 +39,8 @@ use crate::storage::files::names::{
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::files::removals::Removals;
 use crate::storage::{
-    LiveTable, LogKind, LogRegion, Object, OpenOptions, ROOT_RECORD_BYTES_MAX, RepairStorage,
-    Storage, TableSource, TableWriter, WrittenTable,
+    FreeSpace, LiveTable, LogKind, LogRegion, Object, OpenOptions, ROOT_RECORD_BYTES_MAX,
+    RepairStorage, Storage, TableSource, TableWriter, WrittenTable,
 };
 
 /// First bytes of the root file.
@@ -469,12 +469,12 @@ impl Storage for Files {
         self.removals.settle(&*self.dir)
     }
 
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        self.dir.free_bytes()
-    }
-
-    fn free_files(&self) -> Result<Option<u64>> {
-        self.dir.free_files()
+    fn free_space(&self) -> FreeSpace {
+        FreeSpace {
+            table_bytes: self.dir.free_bytes().ok().flatten(),
+            files: self.dir.free_files().ok().flatten(),
+            ..FreeSpace::UNLIMITED
+        }
     }
 
     fn open_tables_max(&self) -> Option<usize> {

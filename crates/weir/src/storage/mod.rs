@@ -109,6 +109,35 @@ pub struct LiveTable<'a> {
     pub bytes: u64,
 }
 
+/// What a storage has left for new objects. Others may take it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes for tables, and for the logs too if these have no areas; `None` if unknown or
+    /// unlimited.
+    pub table_bytes: Option<u64>,
+    /// Bytes of the areas that logs have for themselves; `None` if they share the tables'.
+    pub areas: Option<FreeAreas>,
+    /// Number of tables and logs that can still be created (free inodes); `None` if unknown or
+    /// unlimited.
+    pub files: Option<u64>,
+    /// The unit in which tables take space, at least 1: one of fewer bytes takes all of it.
+    pub table_unit: u64,
+}
+
+/// What is left of the areas of logs, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeAreas {
+    /// Of that of the write-ahead log.
+    pub log: u64,
+    /// Of that of the version log: what the next base and its edits may take.
+    pub versions: u64,
+}
+
+impl FreeSpace {
+    /// Of a storage that does not know, or has no limit.
+    pub const UNLIMITED: Self = Self { table_bytes: None, areas: None, files: None, table_unit: 1 };
+}
+
 /// The objects of one store.
 pub trait Storage: Send + Sync {
     /// Tells which tables the recovered versions name, all of them, before the first table of this
@@ -190,14 +219,9 @@ pub trait Storage: Send + Sync {
     fn finish_removals(&self) -> Result<()> {
         Ok(())
     }
-    /// Free space in bytes for new tables and logs; `None` if unknown.
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-    /// Number of tables and logs that can still be created (free inodes); `None` if unknown or
-    /// unlimited.
-    fn free_files(&self) -> Result<Option<u64>> {
-        Ok(None)
+    /// What is left for new tables and logs. What cannot be found out counts as unknown.
+    fn free_space(&self) -> FreeSpace {
+        FreeSpace::UNLIMITED
     }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
