@@ -3,77 +3,38 @@
 //! Needs root, `mkfs.ext4` and loop devices; without them it says so and passes.
 #![expect(clippy::disallowed_methods, reason = "makes and fills a file system, by the clock")]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod mounted;
+
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use mounted::Mounted;
 use weir::{Db, ErrorKind, LeveledOptions, Options};
 
-/// Longer than the store takes to notice that space is back.
 /// What a store with default options holds at least on a device of 1 GiB.
 const SMALL_STORE_BYTES: u64 = 200 << 20;
 
+/// Longer than the store takes to notice that space is back.
 const LONG: Duration = Duration::from_secs(30);
 
-fn run(program: &str, args: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(args).output();
-    let output = output.map_err(|e| format!("{program}: {e}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
-}
-
-/// A mounted file system, taken down with its loop device when it is dropped, in a panic too.
-struct Mounted {
-    at: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-impl Mounted {
-    /// A file system of so many bytes, made with `options`.
-    fn new(bytes: u64, options: &[&str]) -> Result<Self, String> {
-        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let (image, at) = (dir.path().join("image"), dir.path().join("mount"));
-        let file = std::fs::File::create(&image).map_err(|e| e.to_string())?;
-        file.set_len(bytes).map_err(|e| e.to_string())?;
-        std::fs::create_dir(&at).map_err(|e| e.to_string())?;
-        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a strange path");
-        run("mkfs.ext4", &[&["-q", "-F"], options, &[&text(&image)?]].concat())?;
-        // The loop device goes with the mount.
-        run("mount", &["-o", "loop", &text(&image)?, &text(&at)?])?;
-        Ok(Self { at, _dir: dir })
-    }
-
-    /// Takes all the space that is left.
-    fn fill(&self) {
-        let mut bytes = 32 << 20;
-        let mut number = 0;
-        while bytes >= 1024 {
-            number += 1;
-            let name = self.at.join(format!("foreign.{number}"));
-            if std::fs::write(name, vec![1; bytes]).is_err() {
-                bytes /= 2;
-            }
-        }
-    }
-
-    /// Gives it back.
-    fn empty(&self) {
-        for entry in std::fs::read_dir(&self.at).unwrap().flatten() {
-            if entry.file_name().to_string_lossy().starts_with("foreign") {
-                std::fs::remove_file(entry.path()).unwrap();
-            }
+/// Takes all the space that is left.
+fn fill(mounted: &Mounted) {
+    let mut bytes = 32 << 20;
+    let mut number = 0;
+    while bytes >= 1024 {
+        number += 1;
+        let name = mounted.at.join(format!("foreign.{number}"));
+        if std::fs::write(name, vec![1; bytes]).is_err() {
+            bytes /= 2;
         }
     }
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let at = self.at.to_string_lossy().into_owned();
-        let unmounted = run("umount", &[&at]).or_else(|_| run("umount", &["-l", &at]));
-        if let Err(why) = unmounted {
-            eprintln!("{at} stays mounted: {why}");
+/// Gives it back.
+fn empty(mounted: &Mounted) {
+    for entry in std::fs::read_dir(&mounted.at).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("foreign") {
+            std::fs::remove_file(entry.path()).unwrap();
         }
     }
 }
@@ -143,17 +104,17 @@ fn a_full_file_system() {
     assert!(next > 3000, "only {next} values of 4000 bytes fitted");
     check(&db, next);
     db.flush().unwrap();
-    mounted.empty();
+    empty(&mounted);
     resume(&db, &mut next);
     for _ in 0..500 {
         resume(&db, &mut next);
     }
 
-    mounted.fill();
+    fill(&mounted);
     assert_eq!(write_until_full(&db, &mut next), ErrorKind::NoSpace);
     println!("{next} values when a foreign program took the rest");
     check(&db, next);
-    mounted.empty();
+    empty(&mounted);
     for _ in 0..500 {
         resume(&db, &mut next);
     }

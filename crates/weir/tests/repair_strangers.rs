@@ -67,7 +67,8 @@ fn logs(path: &Path, kind: &str) -> Vec<PathBuf> {
     logs.retain(|file| file.file_name().is_some_and(|n| n.to_string_lossy().starts_with(kind)));
     // Prepared segments are blank.
     logs.retain(|file| std::fs::read(file).is_ok_and(|bytes| bytes.iter().any(|&b| b != 0)));
-    logs.sort();
+    // By number: longer ones are greater.
+    logs.sort_by_key(|file| (file.as_os_str().len(), file.clone()));
     logs
 }
 
@@ -105,8 +106,8 @@ fn with_stranger(stranger: Stranger, kind: &str, ahead: u64, root: bool) -> (Rep
     make(&path);
     make_other(&other);
     let last = logs(&path, kind).pop().expect("a log");
-    let number: String = last.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
-    let last: u64 = number[number.len() - 6..].parse().expect("a number");
+    let number = last.file_stem().and_then(|stem| stem.to_str()?.strip_prefix(kind));
+    let last: u64 = number.and_then(|number| number.parse().ok()).expect("a number");
     let name = format!("{kind}{:06}.log", last + ahead);
     if path.join(&name).exists() {
         std::fs::remove_file(path.join(&name)).expect("a prepared segment");

@@ -1,5 +1,5 @@
 // FORMAT: docs/format/table.md sha=afecfa0769b6
-// FORMAT: docs/format/directory.md sha=aba3844b5b20
+// FORMAT: docs/format/directory.md sha=ffaefc8b305b
 //! Checksums and hashes: CRC-32C for stored bytes, seeded XXH3 for keys, entry hashes for the
 //! conservation law.
 //!

@@ -147,6 +147,37 @@ impl SegmentNumber {
     }
 }
 
+/// Openings that have numbers of segments of their own; a later one counts on from the greatest
+/// number that it finds. An opening every second gets here after half a year.
+const OPENINGS_APART: u64 = 1 << 24;
+
+/// Numbers of segments of one opening: with segments of 1 MiB, 4 PiB are logged before they are
+/// used up, and the numbers of the next opening come.
+const SEGMENTS_PER_OPENING: u64 = 1 << 32;
+const _: () = assert!(OPENINGS_APART * SEGMENTS_PER_OPENING <= NUMBERS_END);
+
+impl SegmentNumber {
+    /// The first number of a segment that opening `opening` of the store starts in the write-ahead
+    /// log: above those of all earlier openings, also if nothing shows any more that these had some
+    /// (H71).
+    pub(crate) fn first_of(opening: u32) -> Self {
+        let before = u64::from(opening).saturating_sub(1).min(OPENINGS_APART - 1);
+        Self(before * SEGMENTS_PER_OPENING + 1)
+    }
+}
+
+number! {
+    /// Drawn for each version log, and part of what its checksums start from: two attempts to write
+    /// the log of one number differ by it (H71).
+    pub(crate) struct Nonce(u64);
+}
+
+impl Nonce {
+    /// Of segments of the write-ahead log, whose numbers differ; and of version logs that have
+    /// none, because an earlier version wrote them.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 /// What numbers that a store counts up have in common.
 macro_rules! counted {
     ($($name:ident),*) => {$(
@@ -295,7 +326,7 @@ macro_rules! shown_as_number {
     )*};
 }
 
-shown_as_number!(DataEpoch, KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid);
+shown_as_number!(DataEpoch, KeyspaceId, Level, Lineage, Lsn, Nonce, SegmentNumber, TableUid);
 
 /// An LSN, for tests.
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(crate) mod key_scale;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pages;
+pub(crate) mod place;
 pub(crate) mod pointer;
 pub(crate) mod prefetch;
 pub(crate) mod prng;

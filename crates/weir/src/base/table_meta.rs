@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=f034806dd590
+// FORMAT: docs/format/table_meta.md sha=4d1ed8aa1c7b
 //! Metadata of a table, known without reading its file (LevelDB's `FileMetaData`): identity,
 //! bounds, counts.
 //!
@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::ids::{KeyspaceId, TableUid};
 use crate::base::interval::{Interval, Intervals};
 use crate::base::key::{SEQ_MAX, Seq};
+use crate::base::place::{Extent, Place};
 use crate::base::tagged::{next_field, number, put_field, put_number, unknown};
 
 /// Identity, bounds and counts of one table.
@@ -57,6 +58,8 @@ pub(crate) struct TableMeta {
     pub(crate) keyspace: KeyspaceId,
     /// What is hidden of it in its run.
     pub(crate) masks: Vec<Mask>,
+    /// Where its bytes are, where storage does not know that by its uid.
+    pub(crate) place: Place,
 }
 
 /// An interval of a table whose entries nobody reads in their run any more.
@@ -120,9 +123,10 @@ const TAG_SEQ_MAX: u64 = 22;
 const TAG_SMALLEST: u64 = 24;
 const TAG_LARGEST: u64 = 26;
 const TAG_ENTRY_HASH: u64 = 28;
+const TAG_EXTENT: u64 = 30;
 const TAG_MASK: u64 = 40;
 const TAG_KEYSPACE: u64 = 42;
-// Reserved: 30 extents {space, slot, n}, 32 global sequence, 33 oldest tombstone,
+// Reserved: 32 global sequence, 33 oldest tombstone,
 // 35 smallest expiry, 34 dictionary, 36 key id; for good: 38 virtual bounds.
 
 // Tags of a mask.
@@ -149,6 +153,11 @@ impl TableMeta {
         put_number(buf, TAG_TAIL_CHECKSUM, u64::from(self.tail_checksum));
         self.encode_content(buf);
         let mut part = Vec::new();
+        for extent in self.place.extents() {
+            part.clear();
+            extent.encode(&mut part);
+            put_field(buf, TAG_EXTENT, &part);
+        }
         for mask in &self.masks {
             part.clear();
             mask.encode(&mut part);
@@ -262,7 +271,7 @@ impl TableMeta {
                 continue;
             }
             let bit = 1u32 << (tag / 2);
-            if tag == TAG_MASK {
+            if tag == TAG_MASK || tag == TAG_EXTENT {
                 seen |= bit;
                 continue;
             }
@@ -279,7 +288,7 @@ impl TableMeta {
     /// # Errors
     /// `Corruption` naming `file` and `offset`; `Unsupported` for an unknown critical field.
     pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
-        Self::decode_with(bytes, ALL_FIELDS, MASKS, file, offset)
+        Self::decode_with(bytes, ALL_FIELDS, MASKS | EXTENTS, file, offset)
     }
 
     /// Decodes the properties of a table file; the fields that describe the file stay 0.
@@ -341,6 +350,10 @@ impl TableMeta {
             }
             TAG_KEYSPACE => self.keyspace = KeyspaceId::new(small()?),
             TAG_MASK => self.masks.push(Mask::decode(content)?),
+            TAG_EXTENT => {
+                let extent = Extent::decode(content).ok_or("has an extent that no table has")?;
+                self.place.push(extent);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -368,6 +381,7 @@ impl TableMeta {
         if self.bytes.max(self.raw_bytes).max(self.entries) >= SIZES_END {
             return Err("has a size that no table has");
         }
+        self.place.check()?;
         self.check_masks()
     }
 
@@ -411,6 +425,7 @@ impl TableMeta {
             entry_hash: 0,
             keyspace: KeyspaceId::DEFAULT,
             masks: Vec::new(),
+            place: Place::default(),
         }
     }
 }
@@ -460,6 +475,8 @@ impl Mask {
 const CONTENT_FIELDS: u32 = ALL_FIELDS & !0b11_1110;
 /// The masks, as a set of `1 << (tag / 2)`.
 const MASKS: u32 = 1 << (TAG_MASK / 2);
+/// The extents, as a set of `1 << (tag / 2)`.
+const EXTENTS: u32 = 1 << (TAG_EXTENT / 2);
 /// All required fields, as a set of `1 << (tag / 2)`: tags 2 to 28, and 42.
 const ALL_FIELDS: u32 = 0b111_1111_1111_1110 | 1 << (TAG_KEYSPACE / 2);
 const _: () = assert!(ALL_FIELDS & !(1 << 21) == (2 << (TAG_ENTRY_HASH / 2)) - 2);
@@ -502,6 +519,7 @@ mod tests {
             entry_hash: 0x0102_0304_0506_0708,
             keyspace: KeyspaceId::new(9),
             masks: Vec::new(),
+            place: Place::default(),
         }
     }
 
@@ -514,6 +532,30 @@ mod tests {
 
     fn decode(bytes: &[u8]) -> Result<TableMeta> {
         TableMeta::decode(bytes, "file", 9)
+    }
+
+    /// Goal: a place is told as it is, and one that no table has is damage. Method: three extents,
+    /// not in order; then none of a slot, one that ends too far, and two that share one.
+    #[test]
+    fn places_round_trip_and_are_checked() {
+        let extent = |space, slot, slots| Extent { space, slot, slots };
+        let at = |extents: &[Extent]| {
+            let meta = TableMeta { place: Place::new(extents.to_vec()), ..example() };
+            let mut bytes = Vec::new();
+            meta.encode(&mut bytes);
+            decode(&bytes).map(|decoded| assert_eq!(decoded, meta))
+        };
+        let near = extent(0, 7, 2);
+        at(&[near, extent(0, 3, 4), extent(1, 7, 1)]).expect("a place");
+        for bad in [extent(0, 9, 0), extent(0, (1 << 40) - 1, 1), extent(0, 8, 1), near] {
+            let error = at(&[near, bad]).expect_err("no place");
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{bad:?}: {error}");
+        }
+        let mut properties = Vec::new();
+        example().encode_content(&mut properties);
+        put_field(&mut properties, TAG_EXTENT, &[0, 7, 2]);
+        let error = TableMeta::decode_content(&properties, "file", 0).expect_err("no property");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
     }
 
     #[test]

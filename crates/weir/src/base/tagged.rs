@@ -1,4 +1,4 @@
-// FORMAT: docs/format/table_meta.md sha=f034806dd590
+// FORMAT: docs/format/table_meta.md sha=4d1ed8aa1c7b
 //! Tagged fields, by which records on disk can grow without a change of format.
 //!
 //! A record is a sequence of fields, each a varint tag, a varint length and that many bytes. Tag 0

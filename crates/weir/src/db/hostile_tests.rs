@@ -9,14 +9,15 @@ use std::sync::Arc;
 use crate::base::coding::Reader;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{
-    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, SegmentNumber, TableUid, epoch, level,
-    uid,
+    DataEpoch, KeyspaceId, Level, Lineage, Lsn, NUMBERS_END, Nonce, SegmentNumber, TableUid, epoch,
+    level, uid,
 };
 use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::place::Place;
 use crate::base::table_meta::TableMeta;
 use crate::db::{Builder, Db};
 use crate::device::sim::{SimDisk, SimOptions};
-use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
+use crate::log::{GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::options::{CompactionBuffer, CompactionPolicy, Durability, Options, PartsOptions};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
@@ -73,6 +74,7 @@ fn context(disk: &SimDisk) -> Context {
         accountant: None,
         version_log_bytes: 1 << 20,
         tables: None,
+        seed: 1,
     }
 }
 
@@ -352,6 +354,7 @@ fn imagined(number: u64, keys: (&[u8], &[u8])) -> Arc<TableMeta> {
         entry_hash: 0,
         keyspace: DEFAULT,
         masks: Vec::new(),
+        place: Place::default(),
     })
 }
 
@@ -717,9 +720,10 @@ fn numbers_that_no_store_gets_to() {
         segment: SegmentNumber::new(1000),
         lineage: Lineage::new(7),
         opening: 1,
+        nonce: Nonce::NONE,
     };
     let prev = GroupLink { lsn: Lsn::new(NUMBERS_END - 4), ..GroupLink::ORIGIN };
-    let writer = SegmentWriter::start(region, identity, Capacity::GROWS, prev, Lsn::ZERO);
+    let writer = SegmentWriter::start(region, identity, prev, Lsn::ZERO);
     let mut writer = writer.expect("started");
     let mut append = || writer.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO);
     append().expect("the last but one");

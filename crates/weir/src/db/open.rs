@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, SegmentNumber, TableUid};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, Nonce, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::limits;
 use crate::base::memory::Accountant;
@@ -89,18 +89,20 @@ fn open_found(builder: Builder) -> Result<Db> {
     let cache = Arc::new(cache);
     let tables_max = options.open_files_max.or_else(|| storage.open_tables_max());
     let tables = TableCache::new(tables_max.unwrap_or(usize::MAX));
+    let seed = builder.seed.unwrap_or_else(Prng::entropy);
     let context = Context {
         tables: Some(Arc::clone(&tables)),
         storage: Arc::clone(&storage),
         cache: Some(Arc::clone(&cache)),
         accountant: Some(Arc::clone(&accountant)),
         version_log_bytes: options.debug.version_log_bytes,
+        seed,
     };
     let set = match (root.is_some(), options.read_only) {
         (true, true) => VersionSet::open_read_only(context)?,
         (true, false) => VersionSet::recover(context)?,
         (false, _) => {
-            let mut prng = Prng::new(builder.seed.unwrap_or_else(Prng::entropy));
+            let mut prng = Prng::new(seed);
             let mut initial = VersionEdit::default();
             let default = initial.keyspace(KeyspaceId::DEFAULT);
             default.create = Some(DEFAULT_KEYSPACE.to_owned());
@@ -240,6 +242,7 @@ impl Opening {
             start,
             durable_lsn: root.wal_durable_lsn,
             lineage: root.lineage,
+            nonce: Nonce::NONE,
         };
         let end = replay(&*self.storage, source, &mut on_group)?;
         check_log_starts(&*self.storage, &root, end.next)?;
@@ -377,11 +380,14 @@ impl Opening {
         // Segments behind the end of the log hold nothing; their numbers are not used again.
         let live: BTreeSet<SegmentNumber> =
             end.segments_seen.iter().copied().filter(|&n| n >= start).collect();
-        let known = end.chain.segment.max(start);
+        let first = SegmentNumber::first_of(root.opening);
+        let known = end.chain.segment.max(start).max(first);
         if let Some(&last) = existing.last() {
             check_ahead(&*self.storage, Object::Log(LogKind::Wal, last), known.get())?;
         }
-        let next_number = existing.last().map_or(known, |&last| last.max(known)).next();
+        let used = end.chain.segment.max(start);
+        let used = existing.last().map_or(used, |&last| last.max(used));
+        let next_number = used.next().max(first);
         let segment_bytes = self.options.log_segment_bytes.min(self.options.log_area_bytes / 4);
         let wal_options = WalOptions {
             lineage: root.lineage,
@@ -454,3 +460,6 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

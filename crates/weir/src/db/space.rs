@@ -1,4 +1,4 @@
-//! Space: bytes and files, what a merge takes of them, and what a device has left.
+//! Space: bytes and files, what a merge takes of them, and what a storage has left.
 //!
 //! Pure: estimates from descriptions. Not here: when work is refused for want of it
 //! (`space_checks`).
@@ -10,78 +10,124 @@ use crate::base::ids::TableUid;
 use crate::compaction::execute::JobStats;
 use crate::compaction::policy_of;
 use crate::compaction::task::MergeTask;
+use crate::storage::FreeSpace;
 use crate::version::keyspaces::KeyspaceVersion;
 use crate::version::shape::Shape;
 
-/// Bytes, and files.
+/// Bytes by use, and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Space {
-    pub(super) bytes: u64,
+    /// Bytes of tables.
+    pub(super) tables: u64,
+    /// Bytes of the write-ahead log.
+    pub(super) log: u64,
+    /// Bytes of the version log.
+    pub(super) versions: u64,
     pub(super) files: u64,
 }
 
 impl Space {
-    pub(super) fn plus(self, other: Self) -> Self {
+    fn each(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
         Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            files: self.files.saturating_add(other.files),
+            tables: of(self.tables, other.tables),
+            log: of(self.log, other.log),
+            versions: of(self.versions, other.versions),
+            files: of(self.files, other.files),
         }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
     }
 
     pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_sub(other.bytes),
-            files: self.files.saturating_sub(other.files),
-        }
+        self.each(other, u64::saturating_sub)
     }
 
+    /// The larger of each.
     pub(super) fn max(self, other: Self) -> Self {
-        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+        self.each(other, u64::max)
     }
 
+    /// The smaller of each.
     pub(super) fn min(self, other: Self) -> Self {
-        Self { bytes: self.bytes.min(other.bytes), files: self.files.min(other.files) }
+        self.each(other, u64::min)
+    }
+
+    /// Bytes of all uses.
+    pub(super) fn bytes(self) -> u64 {
+        self.tables.saturating_add(self.log).saturating_add(self.versions)
     }
 }
 
-/// What a device has left; `None` if that is unknown or unlimited.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Free {
-    pub(super) bytes: Option<u64>,
-    pub(super) files: Option<u64>,
+/// What a storage has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free(pub(super) FreeSpace);
+
+impl Default for Free {
+    fn default() -> Self {
+        Self(FreeSpace::UNLIMITED)
+    }
 }
+
+/// A part of the space that is too small.
+struct Short {
+    what: &'static str,
+    needed: u64,
+    free: u64,
+    advice: &'static str,
+}
+
+const SHORT_OF_BYTES: &str = "free space, drop a keyspace, or choose smaller log_segment_bytes and \
+                              write_buffer_bytes";
+const SHORT_OF_FILES: &str = "remove files, drop a keyspace, or choose larger table_bytes";
+const SHORT_OF_LOG: &str = "flush, or choose smaller log_segment_bytes or a larger area";
+const SHORT_OF_VERSIONS: &str = "drop a keyspace, or choose larger table_bytes or a larger area";
 
 impl Free {
     pub(super) fn is_unlimited(self) -> bool {
-        self.bytes.is_none() && self.files.is_none()
+        let FreeSpace { table_bytes, areas, files, .. } = self.0;
+        table_bytes.is_none() && areas.is_none() && files.is_none()
     }
 
     pub(super) fn covers(self, needed: Space) -> bool {
-        self.bytes.is_none_or(|free| free >= needed.bytes)
-            && self.files.is_none_or(|free| free >= needed.files)
+        self.shortages(needed).next().is_none()
+    }
+
+    /// What is too small. An upper bound where tables take whole units: each file counts as one
+    /// that fills its last unit least.
+    fn shortages(self, needed: Space) -> impl Iterator<Item = Short> {
+        let FreeSpace { table_bytes, areas, files, table_unit } = self.0;
+        let rounding = needed.files.saturating_mul(table_unit.saturating_sub(1));
+        let bytes = match areas {
+            None => needed.bytes(),
+            Some(_) => needed.tables,
+        };
+        let part = |what, free: Option<u64>, needed, advice| {
+            let free = free.filter(|&free| free < needed)?;
+            Some(Short { what, needed, free, advice })
+        };
+        let what = if areas.is_some() { "bytes of tables" } else { "bytes" };
+        let (log, versions) = (areas.map(|areas| areas.log), areas.map(|areas| areas.versions));
+        let parts = [
+            part(what, table_bytes, bytes.saturating_add(rounding), SHORT_OF_BYTES),
+            part("bytes of the log's area", log, needed.log, SHORT_OF_LOG),
+            part("bytes of the version log's area", versions, needed.versions, SHORT_OF_VERSIONS),
+            part("files (inodes)", files, needed.files, SHORT_OF_FILES),
+        ];
+        parts.into_iter().flatten()
     }
 
     /// Why work is refused that does not fit. Requires: `needed` is not covered.
     pub(super) fn refusal(self, needed: Space, what: &str, path: &str) -> String {
         assert!(!self.covers(needed), "{what} is refused {needed:?} of {self:?}");
-        let short = |free: Option<u64>, needed: u64| free.filter(|&free| free < needed);
-        let bytes = short(self.bytes, needed.bytes);
-        let files = short(self.files, needed.files);
-        let bytes = bytes.map(|free| {
+        let line = |short: Short| {
+            let Short { what: of, needed, free, advice } = short;
             format!(
-                "{what} may need {} bytes and {path} has {free} left; reads go on: free space, \
-                 drop a keyspace, or choose smaller log_segment_bytes and write_buffer_bytes",
-                needed.bytes
+                "{what} may need {needed} {of} and {path} has {free} left; reads go on: {advice}"
             )
-        });
-        let files = files.map(|free| {
-            format!(
-                "{what} may need {} files (inodes) and {path} has {free} left; reads go on: remove \
-                 files, drop a keyspace, or choose larger table_bytes",
-                needed.files
-            )
-        });
-        let lines: Vec<String> = bytes.into_iter().chain(files).collect();
+        };
+        let lines: Vec<String> = self.shortages(needed).map(line).collect();
         lines.join("; besides, ")
     }
 }
@@ -116,9 +162,9 @@ impl Spending {
 
     /// What it has taken: no more than what was kept back for it.
     pub(super) fn taken(&self) -> Space {
-        let bytes = self.bytes.load(Ordering::Relaxed);
+        let tables = self.bytes.load(Ordering::Relaxed);
         let files = self.files.load(Ordering::Relaxed);
-        Space { bytes, files }.min(self.need)
+        Space { tables, files, ..Space::default() }.min(self.need)
     }
 }
 
@@ -154,8 +200,8 @@ pub(super) fn whole(keyspace: &KeyspaceVersion) -> Space {
     let table_bytes = keyspace.options.table_bytes;
     // Once more for outputs that end because they overlap many tables below.
     let files = tables_of(bytes, table_bytes).saturating_mul(2);
-    let edit = edit_bytes(keyspace.version.table_count() as u64, files);
-    Space { bytes: bytes.saturating_add(edit), files }
+    let versions = edit_bytes(keyspace.version.table_count() as u64, files);
+    Space { tables: bytes, versions, files, log: 0 }
 }
 
 /// What a merge writes: no more than it reads, and its edit.
@@ -172,15 +218,17 @@ pub(super) fn merge_need(shape: &Shape, merge: &MergeTask) -> Space {
     let below: u64 = plan.below.iter().map(|table| table.bytes).sum();
     let files = tables_of(bytes, plan.table_bytes) + below / plan.below_bytes_max.max(1);
     let inputs = merge.inputs.iter().map(|slice| slice.uids.len() as u64);
-    Space { bytes: bytes.saturating_add(edit_bytes(inputs.sum(), files)), files }
+    Space { tables: bytes, versions: edit_bytes(inputs.sum(), files), files, log: 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::ids::{DataEpoch, KeyspaceId, Level, uid};
+    use crate::base::place::Place;
     use crate::base::table_meta::TableMeta;
     use crate::db::space_checks::EDITS_BYTES;
+    use crate::storage::FreeAreas;
     use crate::version::edit::{ListChange, VersionEdit};
     use crate::version::shape::{PartKind, RunId};
 
@@ -218,6 +266,7 @@ mod tests {
                 entry_hash: u64::MAX,
                 keyspace: KeyspaceId::new(u32::MAX),
                 masks: Vec::new(),
+                place: Place::default(),
             };
             part.add_table(Level::LAST, DataEpoch::MAX, Arc::new(meta));
         }
@@ -230,6 +279,38 @@ mod tests {
         bytes.clear();
         edit.encode(&mut bytes);
         (merged, bytes.len() as u64 - merged)
+    }
+
+    /// Goal: uses that share the space are counted together, areas by themselves, and tables in
+    /// whole units. Method: what is just covered, and one byte less of each.
+    #[test]
+    fn free_space_is_counted_by_use() {
+        let needed = Space { tables: 1000, log: 200, versions: 30, files: 4 };
+        let free = |table_bytes, areas: Option<(u64, u64)>, files, table_unit| {
+            let areas = areas.map(|(log, versions)| FreeAreas { log, versions });
+            Free(FreeSpace { table_bytes, areas, files, table_unit })
+        };
+        let enough = [
+            Free::default(),
+            free(Some(1230), None, Some(4), 1),
+            free(Some(1000), Some((200, 30)), None, 1),
+            free(Some(1000 + 4 * 511), Some((200, 30)), None, 512),
+        ];
+        assert!(enough.into_iter().all(|free| free.covers(needed)));
+        let short = [
+            (free(Some(1229), None, None, 1), "1230 bytes and"),
+            (free(None, None, Some(3), 1), "4 files (inodes) and"),
+            (free(Some(999), Some((200, 30)), None, 1), "1000 bytes of tables and"),
+            (free(Some(1 << 20), Some((199, 30)), None, 1), "200 bytes of the log's area and"),
+            (free(Some(1 << 20), Some((200, 29)), None, 1), "30 bytes of the version log's area"),
+            (free(Some(999 + 4 * 511), Some((200, 30)), None, 512), "3044 bytes of tables and"),
+        ];
+        for (free, part) in short {
+            assert!(!free.covers(needed), "{free:?}");
+            let refusal = free.refusal(needed, "a merge", "the store");
+            assert!(refusal.contains(&format!("a merge may need {part}")), "{refusal}");
+            assert!(!refusal.contains("besides"), "{refusal}");
+        }
     }
 
     /// Goal: the edit of a merge fits what is kept back for it, however many tables it has. It was

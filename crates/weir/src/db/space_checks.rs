@@ -93,11 +93,7 @@ impl Engine {
     /// What the device has left.
     pub(super) fn free_space(&self) -> Free {
         // A device that cannot say is treated as one that does not know: the write will tell.
-        let Ok(storage) = self.storage() else { return Free::default() };
-        Free {
-            bytes: storage.free_bytes().ok().flatten(),
-            files: storage.free_files().ok().flatten(),
-        }
+        self.storage().map(|storage| Free(storage.free_space())).unwrap_or_default()
     }
 
     /// What the version log may need: the next edits, which may trim every table of a list, and a
@@ -113,7 +109,8 @@ impl Engine {
         }
         let base = BASE_BYTES_PER_TABLE * tables as u64 + BASE_BYTES_PER_HOLE * holes as u64;
         let trims = EDIT_BYTES_PER_NAME * in_lists as u64;
-        Space { bytes: EDITS_BYTES + trims + base, files: BASE_FILES }
+        let versions = EDITS_BYTES + trims + base;
+        Space { versions, files: BASE_FILES, ..Space::default() }
     }
 
     /// What flushing all memtables would write, if `carried_bytes` more came to them. An estimate
@@ -131,7 +128,8 @@ impl Engine {
         }
         memtables += carried_bytes / memtable_bytes.max(1);
         let files = memtables + bytes / table_bytes.max(1);
-        Space { bytes: bytes.saturating_add(files.saturating_mul(TABLE_BYTES)), files }
+        let tables = bytes.saturating_add(files.saturating_mul(TABLE_BYTES));
+        Space { tables, files, ..Space::default() }
     }
 
     /// What the next log segment takes and what comes to tables with it. To be asked for before the
@@ -148,13 +146,14 @@ impl Engine {
         let Arriving { own_bytes, flush } = arriving;
         let table_bytes = root.keyspaces.iter().map(|keyspace| keyspace.options.table_bytes);
         let compacted = Space {
-            bytes: flush.bytes,
-            files: tables_of(flush.bytes, table_bytes.min().unwrap_or(u64::MAX)),
+            tables: flush.tables,
+            files: tables_of(flush.tables, table_bytes.min().unwrap_or(u64::MAX)),
+            ..Space::default()
         };
         // Edits of these flushes, and of the merges that each of them may make due, come before
         // that of the compaction, and their tables into a base.
-        let edits = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
-        Space { bytes: own_bytes.saturating_add(edits), files: 1 }
+        let versions = flush.files.saturating_mul(2 * EDIT_BYTES + BASE_BYTES_PER_TABLE);
+        Space { log: own_bytes, versions, files: 1, tables: 0 }
             .plus(flush)
             .plus(compacted)
             .plus(Self::versions_need(root))
@@ -166,7 +165,7 @@ impl Engine {
         let options = &keyspace.options;
         let of_bytes = |bytes: u64| {
             let files = tables_of(bytes, options.table_bytes);
-            Space { bytes: bytes.saturating_add(edit_bytes(files, files)), files }
+            Space { tables: bytes, versions: edit_bytes(files, files), files, log: 0 }
         };
         let full_level_0 = of_bytes(full_level_0_bytes(options));
         if state.quarantine.blocked_reason(keyspace).is_some() {

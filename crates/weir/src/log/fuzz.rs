@@ -3,7 +3,7 @@
 use super::group::{GroupType, Header, SegmentStart, payload_crc, seed};
 use super::{GroupLink, LogPosition, LogSource, groups_behind, is_blank, peek, replay};
 use crate::base::coding::Reader;
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::storage::LogKind;
 use crate::storage::files::Files;
@@ -46,7 +46,11 @@ pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
 /// Corrects the checksums of everything that decodes as a group and follows another one without a
 /// gap; returns that of the last header.
 fn seal(bytes: &mut [u8], kind: LogKind, number: SegmentNumber, prev_crc: u32) -> u32 {
-    let (seed, mut prev_crc) = (seed(LINEAGE, kind, number), prev_crc);
+    let stated = Header::decode_unverified(bytes)
+        .and_then(|(header, _)| bytes.get(header.header_bytes() as usize..))
+        .and_then(SegmentStart::decode);
+    let nonce = stated.map_or(Nonce::NONE, |start| start.nonce);
+    let (seed, mut prev_crc) = (seed(LINEAGE, kind, number, nonce), prev_crc);
     let mut offset = 0u64;
     while let Some((mut header, _)) =
         bytes.get(offset as usize..).and_then(Header::decode_unverified)
@@ -87,7 +91,7 @@ pub fn log_segments(data: &[u8]) {
     let Ok(storage) = Files::open_damaged(disk.dir()) else { return };
     let mut lsn = Lsn::ZERO;
     let (start, durable_lsn) = (LogPosition::ORIGIN, Lsn::ZERO);
-    let source = LogSource { kind, start, durable_lsn, lineage: LINEAGE };
+    let source = LogSource { kind, start, durable_lsn, lineage: LINEAGE, nonce: Nonce::NONE };
     let end = replay(&storage, source, &mut |group| {
         // A batch whose fragments are unfinished has used up its LSN.
         assert!(group.lsn > lsn, "groups follow each other");
@@ -104,7 +108,8 @@ pub fn log_segments(data: &[u8]) {
     for &segment in &numbers {
         let _ = is_blank(&storage, kind, segment);
         if let Ok(Some(peek)) = peek(&storage, kind, segment) {
-            let source = LogSource { start: peek.start, lineage: peek.lineage, ..source };
+            let (start, lineage, nonce) = (peek.start, peek.lineage, peek.nonce);
+            let source = LogSource { start, lineage, nonce, ..source };
             let _ = replay(&storage, source, &mut |_| Ok(()));
         }
     }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=d3e143b71e7e
+// FORMAT: docs/format/log.md sha=c821697fc3f8
 //! The bytes of one commit group: header, payload, and the payload of a `SegmentStart`.
 //!
 //! Pure functions over byte slices. Sizes and offsets are those of docs/format/log.md.
@@ -21,7 +21,7 @@
 
 use crate::base::checksum::{crc, crc_append, mask};
 use crate::base::coding::{Reader, put_u32, put_u64, put_varint, to_usize, varint_len};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::log::GroupLink;
 use crate::storage::LogKind;
 
@@ -50,8 +50,11 @@ pub(super) const PAD_BYTES: u64 = 4096;
 /// four bits below.
 const PAD_AFTER: u8 = 1 << 4;
 
-/// Format version of the log, stored in every `SegmentStart`. 1: the first.
-pub(super) const LATEST: u32 = 1;
+/// Newest format version of a log, stored in every `SegmentStart`. 1: the first; 2: with a nonce,
+/// which a version log has.
+pub(super) const LATEST: u32 = 2;
+const FORMAT_WITHOUT_NONCE: u32 = 1;
+const FORMAT_WITH_NONCE: u32 = 2;
 
 /// What a group is. The numbers are on disk; 0 is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +117,15 @@ pub(super) fn payload_crc(prev_crc: u32, parts: &[&[u8]]) -> u32 {
 }
 
 /// The seed of the header checksums of one segment.
-pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: SegmentNumber) -> u32 {
+pub(super) fn seed(lineage: Lineage, kind: LogKind, segment: SegmentNumber, nonce: Nonce) -> u32 {
     let mut bytes = [0u8; 17];
     bytes[..8].copy_from_slice(&lineage.get().to_le_bytes());
     bytes[8] = kind as u8;
     bytes[9..].copy_from_slice(&segment.get().to_le_bytes());
-    crc(&bytes)
+    match nonce {
+        Nonce::NONE => crc(&bytes),
+        nonce => crc_append(crc(&bytes), &nonce.get().to_le_bytes()),
+    }
 }
 
 impl Header {
@@ -204,6 +210,8 @@ pub(super) struct SegmentStart {
     pub(super) segment: SegmentNumber,
     pub(super) lineage: Lineage,
     pub(super) prev: GroupLink,
+    /// Has a place in the bytes from format 2 on.
+    pub(super) nonce: Nonce,
 }
 
 impl SegmentStart {
@@ -211,8 +219,21 @@ impl SegmentStart {
     /// 8, its last LSN 8, its last checksum 4.
     pub(super) const BYTES: usize = 4 + 1 + 3 + 8 + 8 + 8 + 8 + 4;
 
+    /// Bytes of the payload with a nonce, which is the last 8.
+    pub(super) const BYTES_MAX: usize = Self::BYTES + 8;
+
+    /// Bytes of the payload in a known format.
+    pub(super) fn bytes_of(format: u32) -> usize {
+        if format < FORMAT_WITH_NONCE { Self::BYTES } else { Self::BYTES_MAX }
+    }
+
+    /// The format of a segment with this nonce.
+    pub(super) fn format_of(nonce: Nonce) -> u32 {
+        if nonce == Nonce::NONE { FORMAT_WITHOUT_NONCE } else { FORMAT_WITH_NONCE }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut buf = Vec::with_capacity(Self::BYTES);
+        let mut buf = Vec::with_capacity(Self::BYTES_MAX);
         put_u32(&mut buf, self.format);
         buf.extend_from_slice(&[self.kind, 0, 0, 0]);
         put_u64(&mut buf, self.segment.get());
@@ -220,7 +241,10 @@ impl SegmentStart {
         put_u64(&mut buf, self.prev.segment.get());
         put_u64(&mut buf, self.prev.lsn.get());
         put_u32(&mut buf, self.prev.crc);
-        assert_eq!(buf.len(), Self::BYTES, "bytes of a segment start");
+        if self.format >= FORMAT_WITH_NONCE {
+            put_u64(&mut buf, self.nonce.get());
+        }
+        assert_eq!(buf.len(), Self::bytes_of(self.format), "bytes of a segment start");
         buf
     }
 
@@ -230,7 +254,7 @@ impl SegmentStart {
         let format = r.u32()?;
         let kind = r.u8()?;
         r.take(3)?;
-        Some(Self {
+        let mut start = Self {
             format,
             kind,
             segment: SegmentNumber::stored(r.u64()?)?,
@@ -240,6 +264,11 @@ impl SegmentStart {
                 lsn: Lsn::stored(r.u64()?)?,
                 crc: r.u32()?,
             },
-        })
+            nonce: Nonce::NONE,
+        };
+        if format >= FORMAT_WITH_NONCE {
+            start.nonce = Nonce::new(r.u64()?);
+        }
+        Some(start)
     }
 }

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=d3e143b71e7e
+// FORMAT: docs/format/log.md sha=c821697fc3f8
 //! Commit groups in numbered segments: the framing that the write-ahead log and the version log
 //! share.
 //!
@@ -50,7 +50,7 @@ pub(crate) use replay::{
     replay,
 };
 pub(crate) use ring::SegmentRequest;
-pub(crate) use writer::{Capacity, SegmentIdentity, SegmentWriter};
+pub(crate) use writer::{SegmentIdentity, SegmentWriter};
 
 use crate::base::coding::{Reader, put_u32, put_u64};
 use crate::base::ids::{Lsn, SegmentNumber};

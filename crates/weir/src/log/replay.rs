@@ -19,7 +19,7 @@ use super::{GroupLink, LogPosition};
 use crate::base::checksum::{crc_append, mask};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::storage::{LogKind, LogRegion, Object, Storage};
 
 /// Bytes of one read: 256 KiB; larger sequential reads are not cheaper per byte.
@@ -67,6 +67,8 @@ pub(crate) struct LogSource {
     pub(crate) durable_lsn: Lsn,
     /// The store's.
     pub(crate) lineage: Lineage,
+    /// That of its segments.
+    pub(crate) nonce: Nonce,
 }
 
 /// Reads a log from its start on and passes every whole group to `on_group`, in order.
@@ -81,7 +83,7 @@ pub(crate) fn replay(
     source: LogSource,
     on_group: &mut dyn FnMut(GroupView<'_>) -> Result<()>,
 ) -> Result<ReplayEnd> {
-    let LogSource { kind, start, durable_lsn, lineage } = source;
+    let LogSource { kind, start, durable_lsn, lineage, nonce } = source;
     let mut numbers = storage.list_logs(kind)?;
     // A version log is one segment, without a successor.
     let last = if kind == LogKind::Wal { SegmentNumber::MAX } else { start.segment };
@@ -91,6 +93,7 @@ pub(crate) fn replay(
         storage,
         kind,
         lineage,
+        nonce,
         numbers,
         successors: BTreeMap::new(),
         current: None,
@@ -111,6 +114,7 @@ pub(crate) fn replay(
 /// A segment being read, through one window.
 struct Segment {
     number: SegmentNumber,
+    nonce: Nonce,
     seed: u32,
     region: Arc<dyn LogRegion>,
     len: u64,
@@ -123,13 +127,14 @@ impl Segment {
         storage: &dyn Storage,
         kind: LogKind,
         lineage: Lineage,
-        number: SegmentNumber,
+        (number, nonce): (SegmentNumber, Nonce),
     ) -> Result<Self> {
         let region = storage.open_log(kind, number)?;
         let len = region.capacity()?;
         Ok(Self {
             number,
-            seed: seed(lineage, kind, number),
+            nonce,
+            seed: seed(lineage, kind, number, nonce),
             region,
             len,
             window: Vec::new(),
@@ -199,7 +204,7 @@ impl Segment {
     /// The `SegmentStart` of this segment, if it verifies.
     fn segment_start(&mut self, kind: LogKind, lineage: Lineage) -> Result<Option<Start>> {
         let path = self.region.name();
-        let (number, own_seed) = (self.number, self.seed);
+        let (number, nonce, own_seed) = (self.number, self.nonce, self.seed);
         let bytes = self.bytes(0, START_BYTES_MAX)?;
         let Some(start) = stated_start(bytes) else { return Ok(None) };
         let Some((header, crc)) = Header::decode(own_seed, bytes) else {
@@ -214,9 +219,10 @@ impl Segment {
         if start.format > LATEST {
             return Err(newer_format(&path, start.format));
         }
-        let sound = header.payload_len as usize == SegmentStart::BYTES
+        let sound = header.payload_len as usize == SegmentStart::bytes_of(start.format)
             && start.format != 0
             && (start.segment, start.lineage, start.kind) == (number, lineage, kind as u8)
+            && start.nonce == nonce
             && header.lsn == start.prev.lsn;
         Ok(sound.then_some(Start { header, crc, prev: start.prev }))
     }
@@ -250,7 +256,7 @@ fn foreign(
     if start.lineage == lineage || start.kind != kind as u8 {
         return None;
     }
-    Header::decode(seed(start.lineage, kind, start.segment), bytes)?;
+    Header::decode(seed(start.lineage, kind, start.segment, start.nonce), bytes)?;
     Some(Error::corruption(
         path,
         0,
@@ -281,6 +287,7 @@ struct Replay<'a> {
     storage: &'a dyn Storage,
     kind: LogKind,
     lineage: Lineage,
+    nonce: Nonce,
     /// Segments from the start on, ascending.
     numbers: Vec<SegmentNumber>,
     /// The segment that continues the log after a group: by predecessor, its (opening, number). If
@@ -306,7 +313,7 @@ impl Replay<'_> {
     /// Reads the first group of every segment after `segment`.
     fn find_successors(&mut self, segment: SegmentNumber) -> Result<()> {
         for &number in self.numbers.iter().filter(|&&number| number > segment) {
-            let mut candidate = Segment::open(self.storage, self.kind, self.lineage, number)?;
+            let mut candidate = self.segment(number)?;
             candidate.region.will_be_read();
             let Some(start) = candidate.segment_start(self.kind, self.lineage)? else { continue };
             self.durable_lsn = self.durable_lsn.max(start.header.durable_lsn);
@@ -317,10 +324,15 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// A segment of this log.
+    fn segment(&self, number: SegmentNumber) -> Result<Segment> {
+        Segment::open(self.storage, self.kind, self.lineage, (number, self.nonce))
+    }
+
     fn open(&mut self, number: SegmentNumber) -> Result<()> {
         let last = self.segments_seen.last();
         assert!(last.is_none_or(|&last| last < number), "segment {number} follows {last:?}");
-        self.current = Some(Segment::open(self.storage, self.kind, self.lineage, number)?);
+        self.current = Some(self.segment(number)?);
         self.segments_seen.push(number);
         Ok(())
     }
@@ -525,7 +537,7 @@ impl Replay<'_> {
         // A file may have the name of another segment: headers of every segment from here on count.
         let seeds: Vec<u32> = std::iter::once(current)
             .chain(later.clone())
-            .map(|number| seed(self.lineage, self.kind, number))
+            .map(|number| seed(self.lineage, self.kind, number, self.nonce))
             .collect();
         let mut found = None;
         if let Some(mut segment) = here {
@@ -536,7 +548,7 @@ impl Replay<'_> {
             if found.is_some() {
                 break;
             }
-            let mut segment = Segment::open(self.storage, self.kind, self.lineage, number)?;
+            let mut segment = self.segment(number)?;
             found = scan(&mut segment, &seeds, 0, missing, self.opening)?;
         }
         Ok(found)
@@ -604,6 +616,8 @@ pub(crate) struct Peek {
     pub(crate) stated: SegmentNumber,
     /// The opening that started it.
     pub(crate) opening: u32,
+    /// What tells it from other segments of that number.
+    pub(crate) nonce: Nonce,
     /// The preceding group.
     pub(crate) prev: GroupLink,
     /// Position of the segment's first group: a replay from here reads all of it.
@@ -620,16 +634,16 @@ pub(crate) fn peek(
     kind: LogKind,
     number: SegmentNumber,
 ) -> Result<Option<Peek>> {
-    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
+    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, (number, Nonce::NONE)) {
         // Not a regular file.
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(None),
         opened => opened?,
     };
     let bytes = segment.bytes(0, START_BYTES_MAX)?;
     let Some(stated) = stated_start(bytes) else { return Ok(None) };
-    let (lineage, stated) = (stated.lineage, stated.segment);
-    segment.number = stated;
-    segment.seed = seed(lineage, kind, stated);
+    let SegmentStart { lineage, segment: stated, nonce, .. } = stated;
+    (segment.number, segment.nonce) = (stated, nonce);
+    segment.seed = seed(lineage, kind, stated, nonce);
     let Some(Start { header, prev, .. }) = segment.segment_start(kind, lineage)? else {
         return Ok(None);
     };
@@ -640,11 +654,11 @@ pub(crate) fn peek(
         opening: header.opening,
         prev_crc: prev.crc,
     };
-    Ok(Some(Peek { lineage, stated, opening: header.opening, prev, start }))
+    Ok(Some(Peek { lineage, stated, opening: header.opening, nonce, prev, start }))
 }
 
 /// Fails if `number` names another store's segment, or something that is not a regular file. A
-/// corrupt segment is not an error.
+/// corrupt segment is not an error, nor is a version log of this store, whatever its nonce.
 ///
 /// # Errors
 /// `Corruption` that names the file; `Unsupported` for a newer log format; the device's.
@@ -654,7 +668,8 @@ pub(crate) fn check_ours(
     lineage: Lineage,
     number: SegmentNumber,
 ) -> Result<()> {
-    Segment::open(storage, kind, lineage, number)?.segment_start(kind, lineage).map(drop)
+    let mut segment = Segment::open(storage, kind, lineage, (number, Nonce::NONE))?;
+    segment.segment_start(kind, lineage).map(drop)
 }
 
 /// Intact groups that a replay does not reach because the log is corrupt before them.
@@ -670,7 +685,8 @@ pub(crate) struct Behind {
     pub(crate) last_opening: u32,
 }
 
-/// Counts the intact groups of `segments` at or after `position`, to report what is lost.
+/// Counts the intact groups of `segments`, of the write-ahead log, at or after `position`, to
+/// report what is lost.
 ///
 /// # Errors
 /// The device's.
@@ -683,7 +699,7 @@ pub(crate) fn groups_behind(
 ) -> Result<Behind> {
     let mut behind = Behind::default();
     for &number in segments {
-        let mut segment = Segment::open(storage, kind, lineage, number)?;
+        let mut segment = Segment::open(storage, kind, lineage, (number, Nonce::NONE))?;
         let seeds = [segment.seed];
         scan_headers(&mut segment, &seeds, 0, &mut |header, offset| {
             behind.last_lsn = behind.last_lsn.max(header.lsn);
@@ -708,7 +724,7 @@ pub(crate) fn is_blank(
     kind: LogKind,
     number: SegmentNumber,
 ) -> Result<bool> {
-    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, number) {
+    let mut segment = match Segment::open(storage, kind, Lineage::UNKNOWN, (number, Nonce::NONE)) {
         Err(error) if error.kind() == ErrorKind::Corruption => return Ok(false),
         opened => opened?,
     };
@@ -728,4 +744,5 @@ pub(crate) fn is_blank(
 
 const _: () = assert!(PAD_BYTES > GROUP_HEADER_BYTES_MAX as u64);
 const _: () = assert!(WINDOW_BYTES > START_BYTES_MAX);
-const _: () = assert!(to_usize(START_BYTES_MAX) >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES);
+const _: () =
+    assert!(to_usize(START_BYTES_MAX) >= GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES_MAX);

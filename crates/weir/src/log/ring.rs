@@ -58,8 +58,6 @@ pub(super) struct SegmentInfo {
 /// The segment that the appender takes next.
 pub(super) struct Ready {
     pub(super) info: SegmentInfo,
-    /// Whether it holds groups of an obsolete segment.
-    pub(super) recycled: bool,
     pub(super) region: Arc<dyn LogRegion>,
 }
 
@@ -393,7 +391,7 @@ mod tests {
             let storage = crate::log::test_storage::MemStorage::default();
             let region = storage.reserve_log(LogKind::Wal, segment(1), 4096).expect("in memory");
             let info = SegmentInfo { number: segment(1), bytes: 4096, zeroed: false };
-            ring.ready = Some(Ready { info, recycled: false, region });
+            ring.ready = Some(Ready { info, region });
             let wanted = ring.missing(true).expect("the ready segment was not zeroed");
             change(&mut ring);
             assert!(ring.begin(true, wanted).is_none());

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::prng::Prng;
-use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
+use crate::storage::{LiveTable, LogKind, LogRegion, Object, Storage, TableSource, TableWriter};
 
 /// The unit that survives a crash whole or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -42,6 +42,9 @@ struct FileState {
     current: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+    /// Whether its capacity is fixed, and whether it holds what an earlier log left.
+    fixed: bool,
+    stale: bool,
 }
 
 #[derive(Clone)]
@@ -70,6 +73,8 @@ impl Change {
 struct State {
     logs: BTreeMap<(LogKind, SegmentNumber), FileState>,
     tables: BTreeSet<TableUid>,
+    /// Those that the last recovery named.
+    adopted: BTreeSet<TableUid>,
     root: Option<Vec<u8>>,
     calls: u64,
     /// The call at which the machine stops.
@@ -77,6 +82,12 @@ struct State {
     crashed: bool,
     fault: Option<Fault>,
     fail_reads: bool,
+    /// The capacity of version logs; `None`: they grow.
+    version_log_bytes: Option<u64>,
+    /// What removed version logs of fixed capacity have left, for those after them.
+    retired: Vec<Vec<u8>>,
+    /// Whether stale logs say that they are not.
+    conceal_stale: bool,
     /// Whether an interrupted replacement of the root happened; drawn by the crash.
     root_interrupted: Option<Vec<u8>>,
 }
@@ -126,6 +137,18 @@ impl MemStorage {
     pub(crate) fn fail_reads(&self, fail: bool) {
         self.state.lock().fail_reads = fail;
     }
+    /// Gives version logs a fixed capacity from now on, and what older ones have left.
+    pub(crate) fn fix_version_logs(&self, bytes: u64) {
+        self.state.lock().version_log_bytes = Some(bytes);
+    }
+    /// Gives the next version log of fixed capacity these bytes.
+    pub(crate) fn retire(&self, bytes: Vec<u8>) {
+        self.state.lock().retired.push(bytes);
+    }
+    /// Whether the logs that were recycled say that behind what is written they hold zeros.
+    pub(crate) fn conceal_stale(&self, conceal: bool) {
+        self.state.lock().conceal_stale = conceal;
+    }
     pub(crate) fn has_crashed(&self) -> bool {
         self.state.lock().crashed
     }
@@ -170,11 +193,15 @@ impl MemStorage {
     }
     /// Replaces a log's bytes, durably.
     pub(crate) fn set_bytes(&self, kind: LogKind, number: SegmentNumber, bytes: Vec<u8>) {
-        let file = FileState { current: bytes.clone(), durable: bytes, pending: Vec::new() };
+        let file = FileState { current: bytes.clone(), durable: bytes, ..FileState::default() };
         self.state.lock().logs.insert((kind, number), file);
     }
     pub(crate) fn set_root(&self, root: Option<Vec<u8>>) {
         self.state.lock().root = root;
+    }
+    /// The tables that the last recovery named.
+    pub(crate) fn adopted(&self) -> BTreeSet<TableUid> {
+        self.state.lock().adopted.clone()
     }
     pub(crate) fn add_table(&self, uid: TableUid) {
         self.state.lock().tables.insert(uid);
@@ -186,6 +213,8 @@ impl MemStorage {
             logs: state.logs.clone(),
             tables: state.tables.clone(),
             root: state.root.clone(),
+            version_log_bytes: state.version_log_bytes,
+            retired: state.retired.clone(),
             ..State::default()
         };
         Self { state: Arc::new(Mutex::new(copy)) }
@@ -252,7 +281,17 @@ impl LogRegion for MemFile {
     fn capacity(&self) -> Result<u64> {
         Ok(self.storage.state.lock().logs[&(self.kind, self.number)].current.len() as u64)
     }
+    fn grows(&self) -> bool {
+        !self.storage.state.lock().logs[&(self.kind, self.number)].fixed
+    }
+    fn is_stale(&self) -> bool {
+        let state = self.storage.state.lock();
+        state.logs[&(self.kind, self.number)].stale && !state.conceal_stale
+    }
     fn cut(&self, end: u64) -> Result<()> {
+        if !self.grows() {
+            return Err(Error::new(ErrorKind::Unsupported, "a log of fixed capacity"));
+        }
         self.change(Change::Len(end))
     }
     fn name(&self) -> String {
@@ -261,6 +300,10 @@ impl LogRegion for MemFile {
 }
 
 impl Storage for MemStorage {
+    fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        self.state.lock().adopted = tables.map(|table| table.uid).collect();
+        Ok(())
+    }
     fn create_table(&self, _: TableUid, _: u64) -> Result<Box<dyn TableWriter>> {
         Err(Error::new(ErrorKind::Unsupported, "the test storage has no tables"))
     }
@@ -286,8 +329,17 @@ impl Storage for MemStorage {
         }
         let (effect, result) = state.call();
         if effect == Effect::All {
-            let zeros = vec![0; bytes as usize];
-            let file = FileState { current: zeros.clone(), durable: zeros, pending: Vec::new() };
+            let area = state.version_log_bytes.filter(|_| kind == LogKind::Versions && bytes == 0);
+            let size = area.unwrap_or(bytes) as usize;
+            let mut content = area.and_then(|_| state.retired.pop()).unwrap_or_default();
+            content.resize(size, 0);
+            let file = FileState {
+                current: content.clone(),
+                durable: content,
+                fixed: size > 0,
+                stale: area.is_some(),
+                ..FileState::default()
+            };
             state.logs.insert((kind, number), file);
         }
         result?;
@@ -302,7 +354,8 @@ impl Storage for MemStorage {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if effect == Effect::All {
-            let file = state.logs.remove(&(kind, old)).expect("recycled logs exist");
+            let mut file = state.logs.remove(&(kind, old)).expect("recycled logs exist");
+            (file.fixed, file.stale) = (true, true);
             assert!(state.logs.insert((kind, new), file).is_none(), "log {new} exists");
         }
         result?;
@@ -318,7 +371,10 @@ impl Storage for MemStorage {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if effect == Effect::All {
-            state.logs.remove(&(kind, number));
+            let removed = state.logs.remove(&(kind, number));
+            if state.version_log_bytes.is_some() && kind == LogKind::Versions {
+                state.retired.extend(removed.map(|file| file.current));
+            }
         }
         result
     }
@@ -329,7 +385,7 @@ impl Storage for MemStorage {
     fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.state.lock().root.clone())
     }
-    fn write_root_record(&self, root: &[u8]) -> Result<()> {
+    fn write_root_record(&self, root: &[u8], _: SegmentNumber) -> Result<()> {
         let mut state = self.state.lock();
         let (effect, result) = state.call();
         if state.crashed {

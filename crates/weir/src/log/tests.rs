@@ -11,7 +11,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::*;
 use crate::base::checksum::{crc_append, mask};
 use crate::base::error::{ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, lsn, segment};
+use crate::base::ids::{Lineage, Lsn, Nonce, lsn, segment};
 use crate::base::prng::Prng;
 use crate::storage::{LogKind, Object, Storage};
 
@@ -21,7 +21,8 @@ const HEADER_BYTES: usize = GROUP_HEADER_BYTES_MIN;
 const START_BYTES: usize = HEADER_BYTES + SegmentStart::BYTES;
 
 fn identity(number: u64, opening: u32) -> SegmentIdentity {
-    SegmentIdentity { kind: LogKind::Wal, segment: segment(number), lineage: LINEAGE, opening }
+    let (kind, segment, lineage) = (LogKind::Wal, segment(number), LINEAGE);
+    SegmentIdentity { kind, segment, lineage, opening, nonce: Nonce::NONE }
 }
 
 fn start_segment(
@@ -32,8 +33,7 @@ fn start_segment(
     prev: GroupLink,
 ) -> SegmentWriter {
     let file = storage.create_log(LogKind::Wal, segment(number), bytes).unwrap();
-    let room = Capacity { bytes, recycled: false };
-    SegmentWriter::start(file, identity(number, opening), room, prev, Lsn::ZERO).unwrap()
+    SegmentWriter::start(file, identity(number, opening), prev, Lsn::ZERO).unwrap()
 }
 
 /// Payloads and end of a replay from `start`.
@@ -45,7 +45,8 @@ fn read_from(
     let mut payloads = Vec::new();
     let mut next = start.lsn;
     let durable_lsn = lsn(known);
-    let source = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: LINEAGE };
+    let source =
+        LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: LINEAGE, nonce: Nonce::NONE };
     let end = replay(storage, source, &mut |group| {
         assert!(group.lsn >= next, "LSNs rise; a batch that was given up leaves a gap");
         next = group.lsn.next();
@@ -126,8 +127,7 @@ fn worked_example() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, segment(7), 0).unwrap();
     let prev = GroupLink { segment: segment(6), lsn: lsn(41), crc: 0xaabb_ccdd };
-    let mut writer =
-        SegmentWriter::start(file, identity(7, 3), Capacity::GROWS, prev, lsn(41)).unwrap();
+    let mut writer = SegmentWriter::start(file, identity(7, 3), prev, lsn(41)).unwrap();
     let start = LogPosition { offset: 0, ..writer.position() };
     let start = LogPosition { prev_crc: prev.crc, ..start };
     writer.append(GroupType::Full, &[b"abc"], 1, true, lsn(41)).unwrap();
@@ -293,6 +293,7 @@ fn missing_middle_segment() {
 fn stale_tail_of_a_recycled_segment_is_harmless() {
     for (stop, recycled) in (0..6).flat_map(|stop| [(stop, false), (stop, true)]) {
         let storage = MemStorage::default();
+        storage.conceal_stale(!recycled);
         let mut writer = start_segment(&storage, 1, 1, 4096, GroupLink::ORIGIN);
         for i in 0..6 {
             writer.append(GroupType::Full, &[&payload(i, 50)], 1, false, lsn(i)).unwrap();
@@ -301,9 +302,8 @@ fn stale_tail_of_a_recycled_segment_is_harmless() {
         second.append(GroupType::Full, &[b"second"], 1, false, lsn(6)).unwrap();
         let start = second.position();
         let file = storage.recycle_log(LogKind::Wal, segment(1), segment(3)).unwrap();
-        let room = Capacity { bytes: 4096, recycled };
         let mut third =
-            SegmentWriter::start(file, identity(3, 1), room, second.chain(), Lsn::ZERO).unwrap();
+            SegmentWriter::start(file, identity(3, 1), second.chain(), Lsn::ZERO).unwrap();
         let mut expected = Vec::new();
         for i in 0..stop {
             let bytes = payload(100 + i, 50);
@@ -326,10 +326,10 @@ fn a_recycled_segment_is_written_in_whole_pages() {
     let storage = MemStorage::default();
     let file = storage.create_log(LogKind::Wal, segment(1), 40_000).unwrap();
     file.write_at(&[&[0xff; 40_000]], 0).unwrap();
-    let room = Capacity { bytes: 40_000, recycled: true };
+    let file = storage.recycle_log(LogKind::Wal, segment(1), segment(2)).unwrap();
+    let prev = GroupLink::ORIGIN;
     let mut writer =
-        SegmentWriter::start(Arc::clone(&file), identity(1, 1), room, GroupLink::ORIGIN, Lsn::ZERO)
-            .unwrap();
+        SegmentWriter::start(Arc::clone(&file), identity(2, 1), prev, Lsn::ZERO).unwrap();
     let mut prng = Prng::new(1);
     loop {
         let mut rest = vec![0; 40_000];
@@ -499,10 +499,7 @@ fn failed_start_is_tried_again_under_a_new_number() {
     let fault =
         Fault { at: storage.calls(), times: 1, kind: ErrorKind::NoSpace, effect: Effect::All };
     storage.set_fault(Some(fault));
-    assert!(
-        SegmentWriter::start(file, identity(2, 1), Capacity::GROWS, writer.chain(), Lsn::ZERO)
-            .is_err()
-    );
+    assert!(SegmentWriter::start(file, identity(2, 1), writer.chain(), Lsn::ZERO).is_err());
     let mut third = start_segment(&storage, 3, 1, 0, writer.chain());
     third.append(GroupType::Full, &[b"x"], 1, false, Lsn::ZERO).unwrap();
     let (got, end) = read(&storage, 0).unwrap();
@@ -644,6 +641,7 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         start: LogPosition::ORIGIN,
         durable_lsn: Lsn::ZERO,
         lineage: Lineage::new(7),
+        nonce: Nonce::NONE,
     };
     let error = replay(&storage, source, &mut { other }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
@@ -653,11 +651,12 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
     let newer = MemStorage::default();
     let file = newer.create_log(LogKind::Wal, segment(1), 0).unwrap();
     let start = SegmentStart {
-        format: 2,
+        format: 3,
         kind: LogKind::Wal as u8,
         segment: segment(1),
         lineage: LINEAGE,
         prev: GroupLink::ORIGIN,
+        nonce: Nonce::NONE,
     };
     let payload = start.encode();
     let header = Header {
@@ -671,7 +670,7 @@ fn foreign_and_newer_logs_and_failing_reads_are_errors() {
         durable_lsn: Lsn::ZERO,
     };
     let mut bytes = Vec::new();
-    header.encode(super::group::seed(LINEAGE, LogKind::Wal, segment(1)), &mut bytes);
+    header.encode(super::group::seed(LINEAGE, LogKind::Wal, segment(1), Nonce::NONE), &mut bytes);
     bytes.extend_from_slice(&payload);
     file.write_at(&[&bytes], 0).unwrap();
     assert_eq!(read(&newer, 0).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -732,9 +731,9 @@ fn power_cuts_leave_a_prefix_that_holds_all_synced_groups() {
                     None => storage.create_log(LogKind::Wal, segment(number), bytes_max),
                 };
                 let Ok(file) = file else { break };
-                let room = Capacity { bytes: bytes_max, recycled };
+                storage.conceal_stale(!recycled);
                 let started =
-                    SegmentWriter::start(file, identity(number, opening), room, prev, lsn(durable));
+                    SegmentWriter::start(file, identity(number, opening), prev, lsn(durable));
                 let Ok(mut writer) = started else { break };
                 loop {
                     let bytes = payload(prng.next_u64(), prng.below(300) as usize);

@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::base::sched::{self, Condvar, Mutex};
 use crate::log::ring::{Preparation, Ready, Ring, SegmentInfo, SegmentNeed, SegmentRequest};
-use crate::log::{Capacity, GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
+use crate::log::{GroupLink, GroupType, LogPosition, SegmentIdentity, SegmentWriter};
 use crate::storage::{LogKind, LogRegion, Storage};
 
 /// Identity of the log and size of its segments.
@@ -53,6 +53,7 @@ impl WalOptions {
             segment,
             lineage: self.lineage,
             opening: self.opening,
+            nonce: Nonce::NONE,
         }
     }
 }
@@ -375,12 +376,11 @@ impl Wal {
         if !active.begun && self.ring.lock().lacks_ready(false) {
             self.prepare_missing().map_err(poisoning)?;
         }
-        let Ready { info, recycled, region } = self.take_ready()?;
+        let Ready { info, region } = self.take_ready()?;
         self.requested.store(false, Ordering::Relaxed);
         let next = SegmentWriter::start(
             Arc::clone(&region),
             self.options.identity(info.number),
-            Capacity { bytes: info.bytes, recycled },
             active.chain(),
             self.durable_lsn(),
         );
@@ -482,7 +482,7 @@ impl Wal {
         };
         let made = sched::catch_panic("the preparation of a log segment", make);
         let mut ring = self.ring.lock();
-        let ready = made.map(|(info, region)| Ready { info, recycled: spare.is_some(), region });
+        let ready = made.map(|(info, region)| Ready { info, region });
         let result = ready.as_ref().map(|_| true).map_err(Error::clone);
         ring.end(ready);
         drop(ring);

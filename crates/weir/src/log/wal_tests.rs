@@ -6,7 +6,7 @@ use super::test_storage::{Effect, Fault, MemStorage};
 use super::wal::{Wal, WalOptions};
 use super::{LogPosition, LogSource, replay};
 use crate::base::error::{Error, ErrorKind};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber, segment, segments};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber, segment, segments};
 use crate::log::wal::FoundLog;
 use crate::storage::{LogKind, Storage};
 
@@ -29,7 +29,8 @@ fn new_log() -> FoundLog {
 }
 
 fn source(start: LogPosition, durable_lsn: Lsn) -> LogSource {
-    LogSource { kind: LogKind::Wal, start, durable_lsn, lineage: Lineage::new(7) }
+    let (kind, lineage, nonce) = (LogKind::Wal, Lineage::new(7), Nonce::NONE);
+    LogSource { kind, start, durable_lsn, lineage, nonce }
 }
 
 /// Payloads that a replay finds, empty groups left out.
@@ -152,7 +153,7 @@ fn a_recorded_position_is_durable() {
     let options = WalOptions { lineage: Lineage::new(7), opening: 1, segment_bytes: SEGMENT_BYTES };
     let want = Box::new(|| {});
     let storage = files(&disk);
-    storage.write_root_record(b"root").unwrap();
+    storage.write_root_record(b"root", SegmentNumber::FIRST).unwrap();
     let wal = Wal::start(storage, options, new_log(), want).unwrap();
     wal.append(&[b"a"], 1, false).unwrap();
     let (lsn, position) = wal.settle();

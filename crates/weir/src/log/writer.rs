@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use super::group::{
-    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, LATEST, PAD_BYTES, SegmentStart,
+    GROUP_HEADER_BYTES_MAX, GROUP_PAYLOAD_MAX, GroupType, Header, PAD_BYTES, SegmentStart,
     payload_crc, seed,
 };
 use super::{GroupLink, LogPosition};
 use crate::base::coding::to_usize;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::storage::{LogKind, LogRegion};
 
 /// Payloads up to this size are copied behind their header, so that a group is one plain write; the
@@ -36,20 +36,8 @@ pub(crate) struct SegmentIdentity {
     pub(crate) lineage: Lineage,
     /// Number of this opening of the store.
     pub(crate) opening: u32,
-}
-
-/// The region that a segment is written to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    /// The capacity of the region; 0 if it grows.
-    pub(crate) bytes: u64,
-    /// Whether the region holds groups of an obsolete segment.
-    pub(crate) recycled: bool,
-}
-
-impl Capacity {
-    /// A region that grows as it is written.
-    pub(crate) const GROWS: Self = Self { bytes: 0, recycled: false };
+    /// What tells it from other segments of its number; none in the write-ahead log.
+    pub(crate) nonce: Nonce,
 }
 
 /// Appends groups to one segment of a log.
@@ -58,8 +46,9 @@ pub(crate) struct SegmentWriter {
     identity: SegmentIdentity,
     /// Capacity of the region in bytes; 0: it grows as it is written.
     capacity: u64,
-    /// Whether the first write to each page covers all of it.
-    recycled: bool,
+    /// Whether the first write to each page covers all of it: the region holds groups of an
+    /// obsolete segment.
+    stale: bool,
     seed: u32,
     offset: u64,
     appended_bytes: u64,
@@ -77,39 +66,39 @@ impl SegmentWriter {
     /// may have reached the disk despite the error, and then it ends that segment.
     ///
     /// # Errors
-    /// The device's; `InvalidArgument` if the capacity is too small for a `SegmentStart` and a
-    /// header; `Unsupported` if the numbers are used up.
+    /// The device's; `InvalidArgument` if the region's capacity is too small for a `SegmentStart`
+    /// and a header; `Unsupported` if the numbers are used up.
     pub(crate) fn start(
         region: Arc<dyn LogRegion>,
         identity: SegmentIdentity,
-        region_size: Capacity,
         prev: GroupLink,
         durable_lsn: Lsn,
     ) -> Result<Self> {
-        let Capacity { bytes: capacity, recycled } = region_size;
+        let capacity = if region.grows() { 0 } else { region.capacity()? };
         if identity.segment.is_used_up() {
             return Err(Error::used_up("the numbers of log segments"));
         }
         assert!(identity.segment > prev.segment, "segment {identity:?} after {prev:?}");
-        let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES) as u64;
+        let smallest = (2 * GROUP_HEADER_BYTES_MAX + SegmentStart::BYTES_MAX) as u64;
         if capacity != 0 && capacity < smallest {
             return Err(Error::invalid(format!(
                 "a log segment of {capacity} bytes is too small; at least {smallest} are needed"
             )));
         }
         let start = SegmentStart {
-            format: LATEST,
+            format: SegmentStart::format_of(identity.nonce),
             kind: identity.kind as u8,
             segment: identity.segment,
             lineage: identity.lineage,
             prev,
+            nonce: identity.nonce,
         };
         let mut writer = Self {
+            stale: region.is_stale(),
             region,
             identity,
             capacity,
-            recycled,
-            seed: seed(identity.lineage, identity.kind, identity.segment),
+            seed: seed(identity.lineage, identity.kind, identity.segment, identity.nonce),
             offset: 0,
             appended_bytes: 0,
             chain: GroupLink { segment: identity.segment, ..prev },
@@ -132,6 +121,11 @@ impl SegmentWriter {
         }
         let left = self.capacity.saturating_sub(self.offset + GROUP_HEADER_BYTES_MAX as u64);
         left.min(GROUP_PAYLOAD_MAX)
+    }
+
+    /// Whether the segment grows as it is written.
+    pub(crate) fn grows(&self) -> bool {
+        self.capacity == 0
     }
 
     /// Where the next group of this segment starts. If it goes to the next segment instead, replay
@@ -264,9 +258,7 @@ impl SegmentWriter {
         let checksum = header.encode(self.seed, &mut self.buf);
         let end = self.offset + header.group_bytes();
         let mut padded_end = header.next_offset(self.offset);
-        if self.recycled
-            && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES)
-        {
+        if self.stale && end.next_multiple_of(PAD_BYTES) > self.offset.next_multiple_of(PAD_BYTES) {
             // The group is the first to write to its last page.
             padded_end = end.next_multiple_of(PAD_BYTES);
         }
@@ -297,9 +289,9 @@ impl SegmentWriter {
     /// durably, and allows appends again. Nothing of the failed group is left then (bug 31).
     ///
     /// # Errors
-    /// The device's: how much of the failed group is on disk stays unknown, and the segment sealed.
+    /// The device's, `Unsupported` for a log of fixed capacity: how much of the failed group is on
+    /// disk stays unknown, and the segment sealed.
     pub(crate) fn rollback(&mut self) -> Result<()> {
-        assert!(self.capacity == 0, "an allocated segment is sealed, not truncated");
         assert!(self.sealed, "{} is rolled back without a failed write", self.region.name());
         self.region.cut(self.offset)?;
         self.region.sync()?;

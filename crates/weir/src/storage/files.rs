@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=aba3844b5b20
+// FORMAT: docs/format/directory.md sha=ffaefc8b305b
 //! A store in a directory: one file per table and per log, one root file, one lock file.
 //!
 //! Not here: what the bytes of tables, logs and the root mean; the choice of uids and numbers.
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
 use crate::base::pages::PageVec;
+use crate::base::place::Place;
 use crate::base::sched::Mutex;
 use crate::base::{checksum, coding};
 use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
@@ -38,8 +39,8 @@ use crate::storage::files::names::{
 use crate::storage::files::pieces::{each_piece, same_bytes};
 use crate::storage::files::removals::Removals;
 use crate::storage::{
-    LogKind, LogRegion, Object, OpenOptions, RepairStorage, Storage, TableSource, TableWriter,
-    WrittenTable,
+    FreeSpace, LiveTable, LogKind, LogRegion, Object, OpenOptions, ROOT_RECORD_BYTES_MAX,
+    RepairStorage, Storage, TableSource, TableWriter, WrittenTable,
 };
 
 /// First bytes of the root file.
@@ -48,9 +49,10 @@ const ROOT_MAGIC: [u8; 8] = *b"WEIRROOT";
 const ROOT_FRAME_VERSION: u32 = 1;
 const ROOT_HEADER_BYTES: usize = ROOT_MAGIC.len() + 4 + 4;
 const ROOT_CRC_BYTES: usize = 4;
-/// A root is a few hundred bytes; a larger file is damage, and is not read into memory.
-const ROOT_BYTES_MAX: usize = 1 << 20;
-/// The largest file that a root can be in.
+/// Most bytes of a root record: what every form has room for.
+const ROOT_BYTES_MAX: usize = 3 << 10;
+const _: () = assert!(ROOT_BYTES_MAX == ROOT_RECORD_BYTES_MAX);
+/// The largest file that a root can be in: a larger one is damage, and is not read into memory.
 const ROOT_FILE_BYTES_MAX: u64 = (ROOT_BYTES_MAX + ROOT_HEADER_BYTES + ROOT_CRC_BYTES) as u64;
 
 /// Write buffer of a table writer: with one request per 512 KiB the system calls take about 1 % of
@@ -303,11 +305,23 @@ impl Files {
             file.sync()?;
             self.dir.sync()
         })?;
-        Ok(Arc::new(FileLog { file, allocated: (bytes > 0).then_some(bytes) }))
+        let size = if bytes > 0 { LogSize::Fixed(bytes) } else { LogSize::Grows };
+        Ok(Arc::new(FileLog { file, size }))
     }
 }
 
 impl Storage for Files {
+    fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        // The names tell where tables are, and nothing else may.
+        let mut placed = tables.filter(|table| !table.place.extents().is_empty());
+        let Some(LiveTable { uid, bytes, .. }) = placed.next() else {
+            return Ok(());
+        };
+        let what =
+            format_args!("its {bytes} bytes are said to lie in slots, which a directory has not");
+        Err(Error::corruption(self.name_of(Object::Table(uid)), 0, what))
+    }
+
     fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
         // File systems allocate at write-back, when the size is known: the hint adds nothing.
         let _ = bytes_hint;
@@ -391,13 +405,13 @@ impl Storage for Files {
         self.dir.rename(&from, &to, class_of(&to))?;
         self.dir.sync()?;
         let file = self.open_file(&to, Mode::ReadWrite).map_err(Error::leaving_nothing_unknown)?;
-        Ok(Arc::new(FileLog { file, allocated: None }))
+        Ok(Arc::new(FileLog { file, size: LogSize::Found }))
     }
 
     fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
         let mode = if self.read_only { Mode::Read } else { Mode::ReadWrite };
         let file = self.open_file(&log_name(kind, number), mode)?;
-        Ok(Arc::new(FileLog { file, allocated: None }))
+        Ok(Arc::new(FileLog { file, size: LogSize::Found }))
     }
 
     fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {
@@ -426,7 +440,7 @@ impl Storage for Files {
         decode_root(&file.path(), &frame).map(Some)
     }
 
-    fn write_root_record(&self, root: &[u8]) -> Result<()> {
+    fn write_root_record(&self, root: &[u8], _: SegmentNumber) -> Result<()> {
         self.writable()?;
         let _one_at_a_time = self.root_in_work.lock();
         let file = match self.create_new(ROOT_TMP) {
@@ -455,12 +469,12 @@ impl Storage for Files {
         self.removals.settle(&*self.dir)
     }
 
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        self.dir.free_bytes()
-    }
-
-    fn free_files(&self) -> Result<Option<u64>> {
-        self.dir.free_files()
+    fn free_space(&self) -> FreeSpace {
+        FreeSpace {
+            table_bytes: self.dir.free_bytes().ok().flatten(),
+            files: self.dir.free_files().ok().flatten(),
+            ..FreeSpace::UNLIMITED
+        }
     }
 
     fn open_tables_max(&self) -> Option<usize> {
@@ -491,6 +505,10 @@ impl Storage for Files {
 }
 
 impl RepairStorage for Files {
+    fn find_tables(&self) -> Result<Vec<TableUid>> {
+        self.list_tables()
+    }
+
     fn free_lost_name(&self, object: Object) -> Result<String> {
         let names = self.names()?;
         let plain = format!("{LOST_PREFIX}{}", file_name(object));
@@ -560,8 +578,18 @@ impl RepairStorage for Files {
 /// A log in a file of its own.
 struct FileLog {
     file: Arc<dyn File>,
-    /// The file's length, if it was allocated at creation; `None`: the device knows it.
-    allocated: Option<u64>,
+    size: LogSize,
+}
+
+/// The length of a log's file.
+#[derive(Clone, Copy)]
+enum LogSize {
+    /// That of what has been written.
+    Grows,
+    /// As allocated when it was created.
+    Fixed(u64),
+    /// The device knows it: the file was there before.
+    Found,
 }
 
 impl LogRegion for FileLog {
@@ -581,11 +609,19 @@ impl LogRegion for FileLog {
     }
 
     fn capacity(&self) -> Result<u64> {
-        self.allocated.map_or_else(|| self.file.len(), Ok)
+        if let LogSize::Fixed(bytes) = self.size { Ok(bytes) } else { self.file.len() }
+    }
+
+    fn grows(&self) -> bool {
+        matches!(self.size, LogSize::Grows)
+    }
+
+    fn is_stale(&self) -> bool {
+        matches!(self.size, LogSize::Found)
     }
 
     fn cut(&self, end: u64) -> Result<()> {
-        if self.allocated.is_some() {
+        if !self.grows() {
             let what = format!("{} has a fixed size and cannot be truncated", self.file.path());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -673,6 +709,10 @@ impl TableWriter for FileTableWriter {
 struct WrittenFile(Arc<dyn File>);
 
 impl WrittenTable for WrittenFile {
+    fn place(&self) -> Place {
+        Place::default()
+    }
+
     fn sync(self: Box<Self>) -> Result<()> {
         self.0.sync()
     }
@@ -695,6 +735,10 @@ impl TableSource for FileTable {
 
     fn len(&self) -> u64 {
         self.bytes
+    }
+
+    fn place(&self) -> Place {
+        Place::default()
     }
 
     fn path(&self) -> String {

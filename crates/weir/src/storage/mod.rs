@@ -1,4 +1,4 @@
-// FORMAT: docs/format/log.md sha=d3e143b71e7e
+// FORMAT: docs/format/log.md sha=c821697fc3f8
 //! LSM objects (tables, logs, one root) as bytes on a device.
 //!
 //! Not here: version edits, key order. The form is a directory (`files`); a raw device or one
@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::{SegmentNumber, TableUid};
+use crate::base::place::Place;
 pub use crate::device::Advice;
 
 #[cfg(test)]
@@ -54,6 +55,9 @@ pub enum LogKind {
     /// The log of version edits.
     Versions = 2,
 }
+
+/// Most bytes of a root record: with what a form keeps beside it, it fits a page of 4 KiB.
+pub const ROOT_RECORD_BYTES_MAX: usize = 3 << 10;
 
 /// A part of a store that storage names, creates and removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +98,55 @@ pub(crate) fn check_ahead(storage: &dyn Storage, object: Object, known: u64) -> 
     ))
 }
 
+/// A table that a version names.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveTable<'a> {
+    /// Its number.
+    pub uid: TableUid,
+    /// Where it is, as its writer said.
+    pub place: &'a Place,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// What a storage has left for new objects. Others may take it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes for tables, and for the logs too if these have no areas; `None` if unknown or
+    /// unlimited.
+    pub table_bytes: Option<u64>,
+    /// Bytes of the areas that logs have for themselves; `None` if they share the tables'.
+    pub areas: Option<FreeAreas>,
+    /// Number of tables and logs that can still be created (free inodes); `None` if unknown or
+    /// unlimited.
+    pub files: Option<u64>,
+    /// The unit in which tables take space, at least 1: one of fewer bytes takes all of it.
+    pub table_unit: u64,
+}
+
+/// What is left of the areas of logs, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeAreas {
+    /// Of that of the write-ahead log.
+    pub log: u64,
+    /// Of that of the version log: what the next base and its edits may take.
+    pub versions: u64,
+}
+
+impl FreeSpace {
+    /// Of a storage that does not know, or has no limit.
+    pub const UNLIMITED: Self = Self { table_bytes: None, areas: None, files: None, table_unit: 1 };
+}
+
 /// The objects of one store.
 pub trait Storage: Send + Sync {
+    /// Tells which tables the recovered versions name, all of them, before the first table of this
+    /// opening is opened or created: a form without names knows by nothing else where they are and
+    /// what is free. A repair may tell it again.
+    ///
+    /// # Errors
+    /// `Corruption` if two of them share a place, or one has none that there is.
+    fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()>;
     /// Creates table `uid`, exclusively. `bytes_hint` is the expected size for allocation, 0 if
     /// unknown.
     fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>>;
@@ -111,11 +162,17 @@ pub trait Storage: Send + Sync {
     fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>>;
     /// Frees a table's bytes. Called by the reclaimer and by recovery only (H14, H30).
     fn remove_table(&self, uid: TableUid) -> Result<()>;
-    /// The uids of all tables, finished or not, ascending.
+    /// The uids of all tables that are known, finished or not, ascending: in a form with names all
+    /// that are there, elsewhere those that were adopted and those created since.
     fn list_tables(&self) -> Result<Vec<TableUid>>;
 
-    /// Creates a log of at least `bytes` zeroed and allocated bytes (0: it grows as it is written),
-    /// durable under its number before this returns. Exclusive.
+    /// Creates a log with room for at least `bytes` bytes, all of them allocated and written
+    /// before, so that a sync of them changes nothing else. 0: it grows as it is written or, in a
+    /// form that has areas for its logs, has the capacity of one. Exclusive.
+    ///
+    /// The log need not have a name that survives a crash before something in it is synced. A form
+    /// without names finds it then by its first group (docs/format/log.md), so that one which was
+    /// removed may be found again: nobody may use a number twice.
     fn create_log(
         &self,
         kind: LogKind,
@@ -132,8 +189,8 @@ pub trait Storage: Send + Sync {
     ) -> Result<Arc<dyn LogRegion>> {
         self.create_log(kind, number, bytes)
     }
-    /// Renumbers an obsolete log for reuse, with its stale bytes and their allocation; durable
-    /// before this returns.
+    /// Renumbers an obsolete log for reuse, with its stale bytes and their allocation. After a
+    /// crash it may have the old number, until something in it was synced.
     fn recycle_log(
         &self,
         kind: LogKind,
@@ -149,8 +206,11 @@ pub trait Storage: Send + Sync {
 
     /// The root, if one was ever written.
     fn read_root_record(&self) -> Result<Option<Vec<u8>>>;
-    /// Replaces the root, atomically and durably.
-    fn write_root_record(&self, root: &[u8]) -> Result<()>;
+    /// Replaces the root, atomically and durably. `log` is the version log that it names: a form
+    /// with two areas for them gives out the other one until the next replacement.
+    ///
+    /// Requires: the root has at most [`ROOT_RECORD_BYTES_MAX`].
+    fn write_root_record(&self, root: &[u8], log: SegmentNumber) -> Result<()>;
 
     /// Makes removals durable.
     fn sync_names(&self) -> Result<()>;
@@ -159,14 +219,9 @@ pub trait Storage: Send + Sync {
     fn finish_removals(&self) -> Result<()> {
         Ok(())
     }
-    /// Free space in bytes for new tables and logs; `None` if unknown.
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-    /// Number of tables and logs that can still be created (free inodes); `None` if unknown or
-    /// unlimited.
-    fn free_files(&self) -> Result<Option<u64>> {
-        Ok(None)
+    /// What is left for new tables and logs. What cannot be found out counts as unknown.
+    fn free_space(&self) -> FreeSpace {
+        FreeSpace::UNLIMITED
     }
     /// Number of tables that may be open at once (half of the file descriptors); `None` if unknown.
     fn open_tables_max(&self) -> Option<usize> {
@@ -190,9 +245,13 @@ pub trait LogRegion: Send + Sync {
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()>;
     /// Makes written bytes durable, and with them the region's size.
     fn sync(&self) -> Result<()>;
-    /// Its size in bytes, where reads end; of one that grows, the bytes written so far. Unwritten
-    /// bytes are zeros or, in a recycled region, stale.
+    /// Its size in bytes, where reads end; of one that grows, the bytes written so far.
     fn capacity(&self) -> Result<u64>;
+    /// Whether it grows as it is written.
+    fn grows(&self) -> bool;
+    /// Whether bytes that nobody has written may be those of an earlier log; otherwise they are
+    /// zeros.
+    fn is_stale(&self) -> bool;
     /// Truncates a region that grows to `end` bytes; durable after the next `sync`. `Unsupported`
     /// for a region of fixed capacity.
     fn cut(&self, end: u64) -> Result<()>;
@@ -210,6 +269,9 @@ pub trait LogRegion: Send + Sync {
 /// What a repair needs beyond [`Storage`]: objects that cannot be read, or are about to be
 /// replaced, are kept under `lost` names, which only the store's destruction removes.
 pub trait RepairStorage: Storage {
+    /// The uids of all tables that lie on the device, adopted or not, ascending. Where nothing but
+    /// a version tells which of them live, obsolete ones are among them.
+    fn find_tables(&self) -> Result<Vec<TableUid>>;
     /// Renames an object that cannot be read, durably. Its new name; `None` if it does not exist.
     fn set_aside(&self, object: Object) -> Result<Option<String>>;
     /// Keeps a durable copy of an object that is about to be replaced and must stay in place until
@@ -237,6 +299,8 @@ pub trait TableWriter: Send {
 
 /// A table of which all bytes are written, and may be lost with the power.
 pub trait WrittenTable: Send {
+    /// Where it is, for its description.
+    fn place(&self) -> Place;
     /// Makes its bytes durable, not its name.
     fn sync(self: Box<Self>) -> Result<()>;
 }
@@ -249,6 +313,8 @@ pub trait TableSource: Send + Sync {
     fn advise(&self, offset: u64, bytes: u64, advice: Advice);
     /// Length in bytes.
     fn len(&self) -> u64;
+    /// Where it is, as its writer said.
+    fn place(&self) -> Place;
     /// The file, for messages.
     fn path(&self) -> String;
 }

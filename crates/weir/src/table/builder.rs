@@ -287,6 +287,7 @@ impl TableBuilder {
                 debug_assert!(bytes <= estimated_bytes, "{bytes} bytes, above {estimated_bytes}");
                 assert_eq!(self.meta.check(), Ok(()), "table {} as written", self.meta.uid);
                 let written = self.writer.end()?;
+                self.meta.place = written.place();
                 Ok((self.meta, written))
             }
             Err(error) => {

@@ -546,5 +546,5 @@ pub(crate) fn read_meta(source: &dyn TableSource, uid: TableUid) -> Result<Table
         end = read_end(tail_bytes)?;
     }
     let sections = Sections::split(&end, source.len(), &path)?;
-    sections.into_meta(uid)
+    Ok(TableMeta { place: source.place(), ..sections.into_meta(uid)? })
 }

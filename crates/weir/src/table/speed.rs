@@ -15,6 +15,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::Result;
 use crate::base::ids::uid;
 use crate::base::key::{Kind, SEQ_MAX};
+use crate::base::place::Place;
 use crate::base::prng::Prng;
 use crate::cache::{BlockCache, Purpose};
 use crate::options::Compression;
@@ -41,6 +42,9 @@ impl TableWriter for Nowhere {
 }
 
 impl WrittenTable for Nowhere {
+    fn place(&self) -> Place {
+        Place::default()
+    }
     fn sync(self: Box<Self>) -> Result<()> {
         Ok(())
     }

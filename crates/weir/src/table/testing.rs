@@ -9,13 +9,16 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::{KeyspaceId, SegmentNumber, TableUid};
 use crate::base::key::{Kind, Seq};
+use crate::base::place::{Extent, Place};
 use crate::base::prng::Prng;
 use crate::base::sched::{Mutex, delay};
 use crate::base::table_meta::TableMeta;
 use crate::cache::{BlockCache, Purpose};
 use crate::device::Advice;
 use crate::options::Compression;
-use crate::storage::{LogKind, LogRegion, Object, Storage, TableSource, TableWriter, WrittenTable};
+use crate::storage::{
+    LiveTable, LogKind, LogRegion, Object, Storage, TableSource, TableWriter, WrittenTable,
+};
 use crate::table::TableMemory;
 use crate::table::{CursorOptions, ReadAhead, Table, TableBuilder, TableOptions};
 
@@ -67,6 +70,8 @@ pub(crate) struct MemoryTables {
     /// Most files that were open at once.
     pub(crate) files_open_max: AtomicU64,
     files_open: Arc<AtomicU64>,
+    /// Whether tables have places, as in a form without names.
+    in_slots: bool,
 }
 
 impl Default for MemoryTables {
@@ -80,13 +85,24 @@ impl Default for MemoryTables {
             descriptors: AtomicU64::new(u64::MAX),
             files_open_max: AtomicU64::new(0),
             files_open: Arc::default(),
+            in_slots: false,
         }
     }
 }
 
 impl MemoryTables {
+    /// Whose tables have places.
+    pub(crate) fn in_slots() -> Self {
+        Self { in_slots: true, ..Self::default() }
+    }
+
     pub(crate) fn bytes_of(&self, uid: TableUid) -> Vec<u8> {
         self.tables.lock().get(&uid).map(|bytes| bytes.to_vec()).unwrap_or_default()
+    }
+
+    fn place_of(&self, uid: TableUid) -> Place {
+        let extent = Extent { space: 0, slot: uid.get(), slots: 1 };
+        Place::new(if self.in_slots { vec![extent] } else { Vec::new() })
     }
 
     pub(crate) fn put_bytes(&self, uid: TableUid, bytes: Vec<u8>) {
@@ -96,6 +112,7 @@ impl MemoryTables {
 
 struct MemoryWriter {
     uid: TableUid,
+    place: Place,
     bytes: Vec<u8>,
     tables: Arc<Mutex<BTreeMap<TableUid, Arc<Vec<u8>>>>>,
 }
@@ -110,15 +127,18 @@ impl TableWriter for MemoryWriter {
     }
     fn end(self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
         self.tables.lock().insert(self.uid, Arc::new(self.bytes));
-        Ok(Box::new(InMemory))
+        Ok(Box::new(InMemory(self.place)))
     }
     fn abandon(self: Box<Self>) {}
 }
 
 /// There is nothing to sync.
-struct InMemory;
+struct InMemory(Place);
 
 impl WrittenTable for InMemory {
+    fn place(&self) -> Place {
+        self.0.clone()
+    }
     fn sync(self: Box<Self>) -> Result<()> {
         Ok(())
     }
@@ -126,6 +146,7 @@ impl WrittenTable for InMemory {
 
 struct MemorySource {
     uid: TableUid,
+    place: Place,
     bytes: Arc<Vec<u8>>,
     reads: Arc<AtomicU64>,
     bytes_read: Arc<AtomicU64>,
@@ -167,6 +188,9 @@ impl TableSource for MemorySource {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
+    fn place(&self) -> Place {
+        self.place.clone()
+    }
     fn path(&self) -> String {
         format!("memory/{}", self.uid)
     }
@@ -177,9 +201,13 @@ fn no_logs<T>() -> Result<T> {
 }
 
 impl Storage for MemoryTables {
+    fn adopt(&self, _: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        Ok(())
+    }
     fn create_table(&self, uid: TableUid, _: u64) -> Result<Box<dyn TableWriter>> {
         let tables = Arc::clone(&self.tables);
-        Ok(Box::new(MemoryWriter { uid, bytes: Vec::new(), tables }))
+        let place = self.place_of(uid);
+        Ok(Box::new(MemoryWriter { uid, place, bytes: Vec::new(), tables }))
     }
     fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
         let bytes = self.tables.lock().get(&uid).cloned();
@@ -193,6 +221,7 @@ impl Storage for MemoryTables {
         self.files_open_max.fetch_max(now_open, Ordering::Relaxed);
         let source = MemorySource {
             uid,
+            place: self.place_of(uid),
             bytes,
             reads: Arc::clone(&self.reads),
             bytes_read: Arc::clone(&self.bytes_read),
@@ -232,7 +261,7 @@ impl Storage for MemoryTables {
     fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         no_logs()
     }
-    fn write_root_record(&self, _: &[u8]) -> Result<()> {
+    fn write_root_record(&self, _: &[u8], _: SegmentNumber) -> Result<()> {
         no_logs()
     }
     fn sync_names(&self) -> Result<()> {

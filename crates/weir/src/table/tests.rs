@@ -454,6 +454,21 @@ fn what_cannot_be_a_table_is_refused() {
     assert!(storage.list_tables().unwrap().is_empty());
 }
 
+/// Goal: where a table is, is in its description, as its writer said or, for a repair, its source;
+/// its bytes do not tell. Method: a storage whose tables have places.
+#[test]
+fn descriptions_tell_the_place() {
+    let storage = MemoryTables::in_slots();
+    let entries = [(b"a".to_vec(), 1, Kind::Put, b"v".to_vec())];
+    let placed = write_table(&storage, uid(7), options(512), &entries);
+    assert_eq!(placed.place.extents().first().map(|extent| extent.slot), Some(7));
+    assert_eq!(read_meta(&*storage.open_table(uid(7)).unwrap(), uid(7)).unwrap(), placed);
+    let plain = MemoryTables::default();
+    let named = write_table(&plain, uid(7), options(512), &entries);
+    assert!(named.place.extents().is_empty());
+    assert_eq!(storage.bytes_of(uid(7)), plain.bytes_of(uid(7)));
+}
+
 /// The same on a real directory: written, made durable, found again by its name, verified, scanned
 /// both ways; an abandoned table leaves nothing.
 #[test]

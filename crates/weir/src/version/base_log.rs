@@ -1,7 +1,8 @@
 //! Version logs: writes a whole root as the base of one (the snapshot at the start of a MANIFEST),
 //! and reads one back.
 //!
-//! A version log is one growing segment, which starts a chain of its own. The base is a sequence of
+//! A version log is one segment, which starts a chain of its own. It grows where storage lets it;
+//! otherwise a new one begins when it is full. The base is a sequence of
 //! ordinary edits to an empty root; the root record names the last of them, so that a log which
 //! ends inside its base counts as damaged, not as short.
 
@@ -18,11 +19,11 @@ use super::root::{Places, Root, refused};
 use super::run::{Part, Run};
 use super::shape::{RunId, RunKind};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
+use crate::base::ids::{KeyspaceId, Level, Lineage, Lsn, Nonce, SegmentNumber, TableUid};
 use crate::base::table_meta::TableMeta;
 use crate::log::{
-    Capacity, GroupLink, GroupType, GroupView, LogPosition, LogSource, SegmentIdentity,
-    SegmentWriter, check_ours, replay,
+    GroupLink, GroupType, GroupView, LogPosition, LogSource, SegmentIdentity, SegmentWriter,
+    check_ours, replay,
 };
 use crate::storage::{LogKind, Object, Storage};
 use crate::table::Table;
@@ -40,16 +41,18 @@ pub(super) struct BaseLog {
 ///
 /// # Errors
 /// The device's. Then neither the log nor its number may be used.
-pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -> Result<BaseLog> {
-    let identity = SegmentIdentity {
-        kind: LogKind::Versions,
-        segment: number,
-        lineage: root.lineage,
-        opening: root.opening,
-    };
+pub(super) fn write(
+    storage: &dyn Storage,
+    root: &Root,
+    number: SegmentNumber,
+    nonce: Nonce,
+) -> Result<BaseLog> {
+    let (lineage, opening) = (root.lineage, root.opening);
+    let kind = LogKind::Versions;
+    let identity = SegmentIdentity { kind, segment: number, lineage, opening, nonce };
     let region = storage.create_log(LogKind::Versions, number, 0)?;
     let (origin, durable) = (GroupLink::ORIGIN, Lsn::ZERO);
-    let mut writer = SegmentWriter::start(region, identity, Capacity::GROWS, origin, durable)?;
+    let mut writer = SegmentWriter::start(region, identity, origin, durable)?;
     let mut buf = Vec::new();
     let (mut edits, mut tables) = (0, 0);
     let mut append = |edit: &VersionEdit, last: bool| {
@@ -57,6 +60,14 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
         tables += edit.keyspaces.values().map(|keyspace| keyspace.added.len()).sum::<usize>();
         buf.clear();
         edit.encode(&mut buf);
+        if buf.len() as u64 > writer.room() {
+            let what = format!(
+                "{} has no room for the description of the whole tree; drop keyspaces or choose a \
+                 larger area for it",
+                writer.region().name()
+            );
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
         writer.append(GroupType::Full, &[&buf], 1, last, durable)
     };
     // First, because opening tables needs it.
@@ -81,8 +92,7 @@ pub(super) fn write(storage: &dyn Storage, root: &Root, number: SegmentNumber) -
     assert_eq!(base_lsn.get(), edits, "each edit of a base is one group");
     assert_eq!(tables, root.tables().count(), "tables in a base and in its root");
     writer.region().sync()?;
-    let record =
-        RootRecord { lineage: root.lineage, version_log: number, opening: root.opening, base_lsn };
+    let record = RootRecord { lineage, version_log: number, opening, base_lsn, nonce };
     Ok(BaseLog { writer, record })
 }
 
@@ -202,6 +212,7 @@ pub(super) fn read(
         lineage: record.lineage,
         opening: record.opening,
         base_lsn: Some(record.base_lsn),
+        nonce: record.nonce,
     };
     let prefix = read_prefix(storage, source, open)?;
     if let Some(damage) = prefix.list_fault.or(prefix.damage) {
@@ -224,6 +235,7 @@ pub(super) struct Source {
     /// LSN of the last group of the base. `None` if the root record is lost: then the edit that
     /// sets `opening` ends the base.
     pub(super) base_lsn: Option<Lsn>,
+    pub(super) nonce: Nonce,
 }
 
 /// Makes the reader of a table, with the seed of the key hash.
@@ -318,7 +330,7 @@ pub(super) fn read_prefix(
     source: Source,
     open: &Open<'_>,
 ) -> Result<Prefix> {
-    let Source { number, lineage, opening, base_lsn } = source;
+    let Source { number, lineage, opening, base_lsn, nonce } = source;
     let start = LogPosition { segment: number, opening, ..LogPosition::ORIGIN };
     let file = storage.name_of(Object::Log(LogKind::Versions, number));
     let mut prefix = Prefix {
@@ -332,7 +344,7 @@ pub(super) fn read_prefix(
         unlisted: BTreeSet::new(),
     };
     let durable_lsn = base_lsn.unwrap_or(Lsn::FIRST);
-    let log = LogSource { kind: LogKind::Versions, start, durable_lsn, lineage };
+    let log = LogSource { kind: LogKind::Versions, start, durable_lsn, lineage, nonce };
     let end = replay(storage, log, &mut |group| {
         prefix.take(&group, &file, open)?;
         prefix.edits += u64::from(prefix.whole_base);

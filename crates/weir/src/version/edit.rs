@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=ed2c97a9e99f
+// FORMAT: docs/format/edit.md sha=3f5268c65e44
 //! Version edits: the only way to change a version, and their bytes in the version log.
 //!
 //! One edit is one atomic change, possibly over several keyspaces (H4). Replaying all edits from

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/edit.md sha=ed2c97a9e99f
+// FORMAT: docs/format/edit.md sha=3f5268c65e44
 //! The stored form of a keyspace's options.
 //!
 //! Tagged (`base::tagged`): an absent field has its default; an option that an older version may

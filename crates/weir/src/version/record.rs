@@ -1,4 +1,4 @@
-// FORMAT: docs/format/root.md sha=2b8fc2e240f3
+// FORMAT: docs/format/root.md sha=887ae858309d
 //! The root record (LevelDB's CURRENT): the only file of a store that is replaced in place; it
 //! names the version log.
 //!
@@ -12,7 +12,7 @@
 use crate::base::checksum::{crc, mask};
 use crate::base::coding::{Reader, put_u32};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::ids::{Lineage, Lsn, SegmentNumber};
+use crate::base::ids::{Lineage, Lsn, Nonce, SegmentNumber};
 use crate::base::tagged::{next_field, number, put_number, unknown};
 
 /// Format of the store, written by this version. 1: the first.
@@ -34,12 +34,15 @@ pub(crate) struct RootRecord {
     pub(crate) opening: u32,
     /// LSN of the last group of the base: a log that ends before it is damaged.
     pub(crate) base_lsn: Lsn,
+    /// That of the log: one of the same number that an interrupted opening began has another.
+    pub(crate) nonce: Nonce,
 }
 
 const TAG_LINEAGE: u64 = 2;
 const TAG_VERSION_LOG: u64 = 4;
 const TAG_OPENING: u64 = 6;
 const TAG_BASE_LSN: u64 = 8;
+const TAG_NONCE: u64 = 16;
 // Reserved: 10 log unit, 12 second device for the write-ahead log, 14 key id, 1 name of the program
 // that wrote it.
 
@@ -57,6 +60,9 @@ impl RootRecord {
         put_number(&mut buf, TAG_VERSION_LOG, self.version_log.get());
         put_number(&mut buf, TAG_OPENING, u64::from(self.opening));
         put_number(&mut buf, TAG_BASE_LSN, self.base_lsn.get());
+        if self.nonce != Nonce::NONE {
+            put_number(&mut buf, TAG_NONCE, self.nonce.get());
+        }
         let checksum = mask(crc(&buf));
         put_u32(&mut buf, checksum);
         let decoded = Self::decode(&buf, "the encoded record");
@@ -92,6 +98,7 @@ impl RootRecord {
             ));
         }
         let (mut lineage, mut version_log, mut opening, mut base_lsn) = (None, None, None, None);
+        let mut nonce = Nonce::NONE;
         let mut reader = Reader::new(fields);
         while !reader.is_empty() {
             let (tag, content) = next_field(&mut reader).ok_or_else(cut_off)?;
@@ -101,12 +108,13 @@ impl RootRecord {
                 TAG_VERSION_LOG => version_log = SegmentNumber::stored(value?),
                 TAG_OPENING => opening = u32::try_from(value?).ok(),
                 TAG_BASE_LSN => base_lsn = Lsn::stored(value?),
+                TAG_NONCE => nonce = Nonce::new(value?),
                 _ => unknown(RECORD, tag)?,
             }
         }
         match (format, lineage, version_log, opening, base_lsn) {
             (1.., Some(lineage), Some(version_log), Some(opening), Some(base_lsn)) => {
-                Ok(Self { lineage, version_log, opening, base_lsn })
+                Ok(Self { lineage, version_log, opening, base_lsn, nonce })
             }
             _ => Err(damaged("lacks a field, or has a number that no store gets to")),
         }

@@ -67,6 +67,7 @@ pub(crate) fn salvage(context: &Context) -> Result<Salvage> {
                 lineage: record.lineage,
                 opening: record.opening,
                 base_lsn: Some(record.base_lsn),
+                nonce: record.nonce,
             };
             (Some(source), None)
         }
@@ -179,7 +180,7 @@ fn candidate(
         return Ok(None);
     }
     let opening = peeked.opening;
-    let source = Source { number, lineage, opening, base_lsn: None };
+    let source = Source { number, lineage, opening, base_lsn: None, nonce: peeked.nonce };
     Ok(Some((source, read(context, source)?)))
 }
 

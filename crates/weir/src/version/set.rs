@@ -7,10 +7,13 @@
 //! and only then published; (2) `current` never waits for I/O; (3) the version log starts with a
 //! base that describes a whole root; the root record names a log only when its base is durable, and
 //! older logs are removed only after the record is durable (bugs 30, 34, 35); (4) log numbers are
-//! never reused: a new one is above every log that exists and above the record's (bug 33); (5)
+//! never reused: a new one is above all that exist and above the record's (bug 33), and where
+//! an interrupted opening has left nothing to be seen, nonces differ (H71); (5)
 //! every opening for writing starts a new log, so it never appends behind a torn edit; (6) after a
 //! failed sync, or a failed append that cannot be rolled back, the set is poisoned: no edit is
-//! installed (H43), and the tables of an edit that may be persisted must not be deleted (bug 32).
+//! installed (H43), and the tables of an edit that may be persisted must not be deleted (bug 32);
+//! (7) a uid is drawn only below the mark that the durable root records, and every opening starts
+//! at the mark: a uid may be spent although nothing durable shows it (H70).
 //!
 //! Locks: install, then current. The second is held for a pointer copy only.
 
@@ -27,18 +30,25 @@ use super::check;
 use super::edit::{KeyspaceEdit, VersionEdit};
 use super::record::RootRecord;
 use super::root::{Places, Root};
+use crate::base::clock;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, SegmentNumber, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Lineage, Nonce, SegmentNumber, TableUid};
 use crate::base::memory::Accountant;
+use crate::base::prng::Prng;
 use crate::base::sched::{self, Mutex};
 use crate::base::table_meta::TableMeta;
 use crate::cache::BlockCache;
 use crate::log::{GroupType, SegmentWriter};
-use crate::storage::{LogKind, Object, Storage, check_ahead};
+use crate::storage::{LiveTable, LogKind, Object, Storage, check_ahead};
 use crate::table::{Table, TableCache, TableMemory};
 
 /// Why a failed removal of an old version log does not matter.
 const OBSOLETE_LOG: &str = "the next opening removes version logs that the root does not name";
+
+/// How far the recorded mark of uids is above those drawn, after each edit and each base: 4,096
+/// tables are written before one more edit is needed for a mark, and so many uids are skipped by an
+/// opening.
+const UIDS_AHEAD: u64 = 1 << 12;
 
 /// The components that a version set and the tables of its versions use.
 #[derive(Clone)]
@@ -53,9 +63,17 @@ pub(crate) struct Context {
     pub(crate) version_log_bytes: u64,
     /// Bounds the number of open tables.
     pub(crate) tables: Option<Arc<TableCache>>,
+    /// What nonces of version logs are drawn from, with the time.
+    pub(crate) seed: u64,
 }
 
 impl Context {
+    /// The nonce of version log `number`: another one each time that it is begun.
+    fn new_nonce(&self, number: SegmentNumber) -> Nonce {
+        let drawn = self.seed ^ clock::unix_nanos() ^ number.get().rotate_left(48);
+        Nonce::new(Prng::new(drawn).next_u64().max(1))
+    }
+
     pub(super) fn open(&self, meta: &Arc<TableMeta>, hash_seed: u64) -> Arc<Table> {
         let memory = TableMemory {
             cache: self.cache.clone(),
@@ -120,6 +138,7 @@ impl From<Error> for ApplyError {
 pub(crate) struct VersionSet {
     context: Context,
     current: RwLock<Arc<Root>>,
+    /// The next uid to draw. The mark is `next_uid` of the current root.
     next_uid: AtomicU64,
     next_epoch: AtomicU64,
     next_keyspace: AtomicU64,
@@ -201,6 +220,7 @@ impl VersionSet {
             ));
         }
         let mut root = Root::empty(lineage, hash_seed);
+        adopt(storage, &root)?;
         root.opening = 1;
         let places = Places::default();
         let open = |meta: &Arc<TableMeta>| context.open(meta, hash_seed);
@@ -224,8 +244,8 @@ impl VersionSet {
         let open = |meta: &Arc<TableMeta>| context.open(meta, root.hash_seed);
         let (root, _) = root.apply(edit, &places, &open)?;
         let number = record.version_log.next();
-        let base = base_log::write(&*context.storage, &root, number)?;
-        context.storage.write_root_record(&base.record.encode())
+        let base = base_log::write(&*context.storage, &root, number, context.new_nonce(number))?;
+        context.storage.write_root_record(&base.record.encode(), number)
     }
 
     /// Starts a new log with the root that is there and writes `edits` behind it, unchecked; as
@@ -238,7 +258,8 @@ impl VersionSet {
     ) -> Result<()> {
         let (record, root, _) = Self::read(&context)?;
         let storage = &*context.storage;
-        let mut base = base_log::write(storage, &root, record.version_log.next())?;
+        let number = record.version_log.next();
+        let mut base = base_log::write(storage, &root, number, context.new_nonce(number))?;
         for edit in edits {
             let mut buf = Vec::new();
             edit.encode(&mut buf);
@@ -249,7 +270,7 @@ impl VersionSet {
             }
         }
         base.writer.region().sync()?;
-        storage.write_root_record(&base.record.encode())
+        storage.write_root_record(&base.record.encode(), base.record.version_log)
     }
 
     /// Reads the root record and the version log that it names, and starts a new log.
@@ -261,7 +282,7 @@ impl VersionSet {
         let last = record.opening.max(root.opening);
         root.opening =
             last.checked_add(1).ok_or_else(|| Error::used_up("the numbers of openings"))?;
-        // A table that no edit names was written after the last edit: its uid must not be reused.
+        // Versions that recorded no mark show by the files alone which uids are spent.
         if let Some(&uid) = context.storage.list_tables()?.last() {
             check_ahead(&*context.storage, Object::Table(uid), root.next_uid.get())?;
             root.next_uid = root.next_uid.max(uid.next());
@@ -300,7 +321,8 @@ impl VersionSet {
     /// As [`VersionSet::recover`].
     pub(crate) fn open_read_only(context: Context) -> Result<Self> {
         let (_, root, places) = Self::read(&context)?;
-        Ok(Self::new(context, root, Install { places, log: None, poison: None }))
+        let first_uid = root.next_uid;
+        Ok(Self::new(context, root, first_uid, Install { places, log: None, poison: None }))
     }
 
     fn read(context: &Context) -> Result<(RootRecord, Root, Places)> {
@@ -314,6 +336,7 @@ impl VersionSet {
         let record = RootRecord::decode(&bytes, &storage.name_of(Object::Root))?;
         let open = |meta: &Arc<TableMeta>, hash_seed| context.open(meta, hash_seed);
         let (root, places) = base_log::read(storage, &record, &open)?;
+        adopt(storage, &root)?;
         Ok((record, root, places))
     }
 
@@ -321,30 +344,33 @@ impl VersionSet {
     /// removes older logs.
     fn start(
         context: Context,
-        root: Root,
+        mut root: Root,
         places: Places,
         last_log: SegmentNumber,
     ) -> Result<Self> {
+        let first_uid = root.next_uid;
+        root.next_uid = mark_above(first_uid);
         check::check_base(&root)?;
         let storage = &*context.storage;
         let existing = storage.list_logs(LogKind::Versions)?;
         let number = existing.last().map_or(last_log, |&last| last.max(last_log)).next();
-        let base = base_log::write(storage, &root, number)?;
-        storage.write_root_record(&base.record.encode())?;
+        let base = base_log::write(storage, &root, number, context.new_nonce(number))?;
+        storage.write_root_record(&base.record.encode(), number)?;
         for number in existing {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         }
         let bytes = base.writer.bytes();
         let log = VersionLog::new(base, context.version_log_bytes);
-        let set = Self::new(context, root, Install { places, log: Some(log), poison: None });
+        let install = Install { places, log: Some(log), poison: None };
+        let set = Self::new(context, root, first_uid, install);
         set.log_bytes_written.store(bytes, Ordering::Relaxed);
         Ok(set)
     }
 
-    fn new(context: Context, root: Root, install: Install) -> Self {
+    fn new(context: Context, root: Root, first_uid: TableUid, install: Install) -> Self {
         Self {
             context,
-            next_uid: AtomicU64::new(root.next_uid.get()),
+            next_uid: AtomicU64::new(first_uid.get()),
             next_epoch: AtomicU64::new(root.next_epoch.get()),
             next_keyspace: AtomicU64::new(u64::from(root.next_keyspace)),
             log_bytes_written: AtomicU64::new(0),
@@ -364,9 +390,27 @@ impl VersionSet {
         root
     }
 
-    /// A table uid that was never assigned before, in this or an earlier opening.
-    pub(crate) fn new_uid(&self) -> TableUid {
-        TableUid::new(self.next_uid.fetch_add(1, Ordering::Relaxed))
+    /// A table uid that was never assigned before, in this or an earlier opening. Waits for the
+    /// device if more were drawn since the last edit than its mark allows.
+    ///
+    /// Locks: install.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn new_uid(&self) -> Result<TableUid> {
+        let uid = TableUid::new(self.next_uid.fetch_add(1, Ordering::Relaxed));
+        if uid >= self.uid_mark() {
+            // Any edit raises the mark above all that are drawn.
+            self.apply(VersionEdit::default())?;
+        }
+        let mark = self.uid_mark();
+        assert!(uid < mark, "uid {uid} is drawn, and uids below {mark} are recorded as used");
+        Ok(uid)
+    }
+
+    /// Uids below may be in use, as a durable edit or base records.
+    fn uid_mark(&self) -> TableUid {
+        self.current.read().next_uid
     }
 
     /// A data epoch above all drawn before, and above one more, which nobody else gets: that of the
@@ -447,13 +491,11 @@ impl VersionSet {
         if let Some(poison) = &install.poison {
             return Err(ApplyError::from(poison.clone()));
         }
-        let Some(log) = &mut install.log else {
-            return Err(ApplyError::from(Error::new(
-                ErrorKind::ReadOnly,
-                "the store was opened for reading only",
-            )));
-        };
-        edit.next_uid = Some(TableUid::new(self.next_uid.load(Ordering::Relaxed)));
+        if install.log.is_none() {
+            return Err(ApplyError::from(read_only()));
+        }
+        self.pass_added(&edit);
+        edit.next_uid = Some(mark_above(TableUid::new(self.next_uid.load(Ordering::Relaxed))));
         edit.next_epoch = Some(DataEpoch::new(self.next_epoch.load(Ordering::Relaxed)));
         edit.next_keyspace = KeyspaceId::try_from(self.next_keyspace.load(Ordering::Relaxed)).ok();
         let old = self.current();
@@ -463,6 +505,11 @@ impl VersionSet {
         check::check(&old, &root, &edit, &install.places, &changes)?;
         #[cfg(test)]
         self.refusals.check(&edit)?;
+        self.make_room(install, &old, &edit);
+        if let Some(poison) = &install.poison {
+            return Err(ApplyError::from(poison.clone()));
+        }
+        let Some(log) = &mut install.log else { return Err(ApplyError::from(read_only())) };
         let before = log.writer.bytes();
         if let Err(mut failed) = log.append(&edit) {
             if failed.maybe_persisted {
@@ -484,8 +531,22 @@ impl VersionSet {
         Ok(installed)
     }
 
+    /// Rewrites a log of fixed capacity that has no room for `edit`, if that gives it any.
+    fn make_room(&self, install: &mut Install, root: &Root, edit: &VersionEdit) {
+        let Some(log) = &mut install.log else { return };
+        if !log.writer.grows() && log.has_edits() && !log.has_room_for(edit) {
+            self.rewrite(install, root);
+        }
+    }
+
+    /// Draws no uid at or below those of the tables of `edit`, whoever chose them.
+    fn pass_added(&self, edit: &VersionEdit) {
+        let added = edit.keyspaces.values().flat_map(|changes| &changes.added);
+        let greatest = added.map(|table| table.meta.uid.next()).max().unwrap_or_default();
+        self.next_uid.fetch_max(greatest.get(), Ordering::Relaxed);
+    }
+
     fn publish(&self, root: Root, removed: Vec<Arc<Table>>) -> Installed {
-        self.next_uid.fetch_max(root.next_uid.get(), Ordering::Relaxed);
         self.next_epoch.fetch_max(root.next_epoch.get(), Ordering::Relaxed);
         self.next_keyspace.fetch_max(u64::from(root.next_keyspace), Ordering::Relaxed);
         let root = Arc::new(root);
@@ -525,11 +586,12 @@ impl VersionSet {
         let storage = &*self.context.storage;
         let existing = storage.list_logs(LogKind::Versions)?;
         let number = existing.last().map_or(old, |&last| last.max(old)).next();
-        let base = base_log::write(storage, root, number).inspect_err(|_| {
+        let nonce = self.context.new_nonce(number);
+        let base = base_log::write(storage, root, number, nonce).inspect_err(|_| {
             storage.remove_log(LogKind::Versions, number).ignore_error(OBSOLETE_LOG);
         })?;
         let record = base.record.encode();
-        let Err(error) = storage.write_root_record(&record) else { return Ok(base) };
+        let Err(error) = storage.write_root_record(&record, number) else { return Ok(base) };
         // Which record would a crash leave? The old log may be continued only if the old record is
         // certainly still there. A full device may report so after the record was replaced.
         let is_old = match error.kind() {
@@ -550,6 +612,17 @@ impl VersionSet {
     }
 }
 
+/// Tells storage which tables `root` names.
+///
+/// # Errors
+/// As [`Storage::adopt`].
+pub(crate) fn adopt(storage: &dyn Storage, root: &Root) -> Result<()> {
+    let metas = root.all_tables().map(|table| table.meta());
+    let mut live =
+        metas.map(|meta| LiveTable { uid: meta.uid, place: &meta.place, bytes: meta.bytes });
+    storage.adopt(&mut live)
+}
+
 /// Adds to `edit` what it does to buffer lists.
 fn decide_lists(old: &Root, edit: &mut VersionEdit, places: &Places) {
     for (&id, changes) in &mut edit.keyspaces {
@@ -558,6 +631,15 @@ fn decide_lists(old: &Root, edit: &mut VersionEdit, places: &Places) {
         let asked = KeyspaceEdit { requests, ..changes.clone() };
         changes.lists = effects(keyspace, &asked, places);
     }
+}
+
+/// The mark that is recorded while uids from `next` on are free.
+fn mark_above(next: TableUid) -> TableUid {
+    TableUid::new(next.get().saturating_add(UIDS_AHEAD))
+}
+
+fn read_only() -> Error {
+    Error::new(ErrorKind::ReadOnly, "the store was opened for reading only")
 }
 
 fn poisoned(cause: &Error) -> Error {
@@ -578,7 +660,33 @@ impl VersionLog {
     }
 
     fn is_due(&self) -> bool {
-        self.writer.bytes() >= self.rewrite_bytes && self.writer.bytes() > self.base_bytes
+        self.writer.bytes() >= self.rewrite_bytes && self.has_edits()
+    }
+
+    /// Whether it holds more than its base.
+    fn has_edits(&self) -> bool {
+        self.writer.bytes() > self.base_bytes
+    }
+
+    fn has_room_for(&mut self, edit: &VersionEdit) -> bool {
+        self.buf.clear();
+        edit.encode(&mut self.buf);
+        self.buf.len() as u64 <= self.writer.room()
+    }
+
+    /// Why the edit in `buf` does not fit.
+    fn refusal(&self) -> Error {
+        let (bytes, room) = (self.buf.len(), self.writer.room());
+        if self.writer.grows() {
+            let what =
+                format!("a version edit of {bytes} bytes is too large; the largest has {room}");
+            return Error::invalid(what);
+        }
+        let what = format!(
+            "the version log has room for {room} bytes behind its base and an edit needs {bytes}; \
+             drop keyspaces or choose a larger area for it"
+        );
+        Error::new(ErrorKind::NoSpace, what)
     }
 
     /// Appends `edit` and makes it durable. On an error it is rolled back, or `maybe_persisted` is
@@ -592,11 +700,7 @@ impl VersionLog {
             "an edit is decoded as another one: {edit:?} as {decoded:?}"
         );
         if self.buf.len() as u64 > self.writer.room() {
-            return Err(ApplyError::from(Error::invalid(format!(
-                "a version edit of {} bytes is too large; the largest has {}",
-                self.buf.len(),
-                self.writer.room()
-            ))));
+            return Err(ApplyError::from(self.refusal()));
         }
         let durable_lsn = self.writer.chain().lsn;
         let appended = self.writer.append(GroupType::Full, &[&self.buf], 1, true, durable_lsn);

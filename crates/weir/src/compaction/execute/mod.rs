@@ -56,6 +56,9 @@ pub(crate) use stats::JobStats;
 /// switch to a more urgent job, or a simulation to another actor, between two steps.
 const STEP_BYTES: u64 = 1 << 20;
 
+/// Draws the uid of a new table, never the same one twice; fails if no more can be recorded.
+pub(crate) type NewUid = Arc<dyn Fn() -> Result<TableUid> + Send + Sync>;
+
 /// The dependencies that all jobs of a store share.
 #[derive(Clone)]
 pub(crate) struct JobContext {
@@ -73,8 +76,8 @@ pub(crate) struct JobContext {
     pub(crate) merge_read_bytes: Option<u64>,
     /// Whether flushes hand blocks over to the cache, as merges do.
     pub(crate) hand_over_flushes: bool,
-    /// Draws the uid of a new table, never the same one twice.
-    pub(crate) new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
+    /// The source of uids.
+    pub(crate) new_uid: NewUid,
     /// Called with the uid of an obsolete output whose removal failed, for a later retry.
     pub(crate) note_orphan: Arc<dyn Fn(TableUid) + Send + Sync>,
 }

@@ -190,7 +190,7 @@ impl Outputs {
     }
 
     fn create_table(&self, first_key: &[u8]) -> Result<Open> {
-        let uid = (self.context.new_uid)();
+        let uid = (self.context.new_uid)()?;
         let before = self.finished.last().map_or(TableUid::NONE, |meta| meta.uid);
         assert!(uid > before, "uid {uid} drawn for an output after {before}");
         let created = self.context.storage.create_table(uid, self.table_bytes);

@@ -12,6 +12,7 @@ use crate::base::cursor::Cursor;
 use crate::base::error::ErrorKind;
 use crate::base::ids::{KeyspaceId, Level, Lineage, PerLevel, SegmentNumber, TableUid, level};
 use crate::base::key::{Kind, SEQ_MAX, Seq};
+use crate::base::place::Place;
 use crate::base::prng::Prng;
 use crate::cache::Purpose;
 use crate::compaction::policy::leveled::Leveled;
@@ -23,7 +24,9 @@ use crate::merge::{MergingCursor, Visible};
 use crate::options::{LeveledOptions, Options, WarmUp};
 use crate::storage::OpenOptions;
 use crate::storage::files::Files;
-use crate::storage::{LogKind, LogRegion, Object, TableSource, TableWriter, WrittenTable};
+use crate::storage::{
+    LiveTable, LogKind, LogRegion, Object, TableSource, TableWriter, WrittenTable,
+};
 use crate::table::testing::MemoryTables;
 use crate::table::{CursorOptions, ReadAhead, TableMemory, TableOptions};
 use crate::version::foreseen::Foreseen;
@@ -98,6 +101,9 @@ struct FailingSync {
 }
 
 impl WrittenTable for FailingSync {
+    fn place(&self) -> Place {
+        self.inner.place()
+    }
     fn sync(self: Box<Self>) -> Result<()> {
         // The worst case: the table is complete, but the sync fails.
         let result = TestStorage::write_call(&self.writes, &self.failing);
@@ -107,6 +113,9 @@ impl WrittenTable for FailingSync {
 }
 
 impl Storage for TestStorage {
+    fn adopt(&self, _: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        Ok(())
+    }
     fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
         Self::write_call(&self.writes, &self.failing_write)?;
         let inner = self.tables.create_table(uid, bytes_hint)?;
@@ -150,8 +159,8 @@ impl Storage for TestStorage {
     fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
         self.files.read_root_record()
     }
-    fn write_root_record(&self, root: &[u8]) -> Result<()> {
-        self.files.write_root_record(root)
+    fn write_root_record(&self, root: &[u8], log: SegmentNumber) -> Result<()> {
+        self.files.write_root_record(root, log)
     }
     fn sync_names(&self) -> Result<()> {
         self.files.sync_names()
@@ -207,6 +216,7 @@ impl Store {
             cache: None,
             accountant: None,
             version_log_bytes: 1 << 20,
+            seed: 1,
         };
         let options = Arc::new(options);
         let mut initial = VersionEdit::default();

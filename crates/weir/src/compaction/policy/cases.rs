@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use super::{Policy, RangePick};
 use crate::base::ids::{DataEpoch, KeyspaceId, Level, TableUid};
+use crate::base::place::Place;
 use crate::base::table_meta::TableMeta;
 use crate::compaction::policy_of;
 use crate::compaction::task::{PartName, Task};
@@ -79,6 +80,7 @@ pub(super) fn table(uid: TableUid, smallest: &[u8], largest: &[u8], bytes: u64) 
         entry_hash: 0,
         keyspace: KeyspaceId::DEFAULT,
         masks: Vec::new(),
+        place: Place::default(),
     }
 }
 

@@ -144,7 +144,8 @@ impl Repair {
                 last = last.max(number);
             }
         }
-        let (segment, lsn) = (last.next(), last_lsn.next());
+        let segment = last.next().max(SegmentNumber::first_of(opening));
+        let lsn = last_lsn.next();
         Ok(LogPosition { segment, offset: 0, lsn, opening, prev_crc: 0 })
     }
 

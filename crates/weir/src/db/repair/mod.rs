@@ -44,12 +44,12 @@ pub(crate) use wal::{NO_BATCH, damaged_group};
 
 use crate::base::cursor::Cursor;
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Level, SegmentNumber, TableUid};
+use crate::base::ids::{DataEpoch, KeyspaceId, Level, Nonce, SegmentNumber, TableUid};
 use crate::base::key::Seq;
 use crate::base::prng::Prng;
 use crate::base::sched;
 use crate::base::table_meta::TableMeta;
-use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext};
+use crate::compaction::execute::{self, FlushJob, FlushSpec, JobContext, NewUid};
 use crate::compaction::policy::Placement;
 use crate::db::Builder;
 use crate::db::log_start::check_log_starts;
@@ -61,7 +61,7 @@ use crate::table::{Table, TableOptions, read_meta};
 use crate::version::edit::{AddedTable, VersionEdit};
 use crate::version::root::Root;
 use crate::version::salvage::{Salvage, salvage};
-use crate::version::set::{Context, VersionSet};
+use crate::version::set::{Context, VersionSet, adopt};
 use crate::version::shape::{PartKind, RunId};
 use wal::{LogEnd, Segments, read_log};
 
@@ -75,11 +75,13 @@ fn repair_found(builder: Builder) -> Result<RepairReport> {
     let location = builder.device.map_or(Location::Path(builder.path), Location::Dir);
     let aside = location.open_damaged()?;
     let storage: Arc<dyn Storage> = Arc::<dyn RepairStorage>::clone(&aside);
+    let seed = builder.seed.unwrap_or_else(Prng::entropy);
     let mut repair = Repair {
         aside,
         storage,
         options: builder.options,
-        prng: Prng::new(builder.seed.unwrap_or_else(Prng::entropy)),
+        prng: Prng::new(seed),
+        seed,
         report: RepairReport::default(),
         replaced: Vec::new(),
     };
@@ -94,6 +96,8 @@ struct Repair {
     aside: Arc<dyn RepairStorage>,
     options: DbOptions,
     prng: Prng,
+    /// What `prng` began with.
+    seed: u64,
     report: RepairReport,
     /// What is removed once the root record no longer names it, and whether it was copied.
     replaced: Vec<(Object, bool)>,
@@ -138,6 +142,7 @@ impl Repair {
         let lost = self.aside.list_lost()?;
         self.report.kept_before = lost.into_iter().map(|(name, _)| name).collect();
         let salvage = salvage(&self.context())?;
+        adopt(&*self.storage, &salvage.root)?;
         let faults = salvage.root_fault.iter().chain(&salvage.log_fault);
         let faults = faults.chain(&salvage.list_fault);
         self.report.structure = faults.cloned().collect();
@@ -150,7 +155,7 @@ impl Repair {
         self.clear_unreached(Reached {
             uid: salvage.root.next_uid,
             version_log: salvage.log,
-            segment: log.next.segment,
+            segment: log.next.segment.max(SegmentNumber::first_of(salvage.root.opening)),
         })?;
         if log.damage.is_none() {
             self.note_replaced(&salvage.root, strangers)?;
@@ -177,6 +182,7 @@ impl Repair {
             cache: None,
             accountant: None,
             version_log_bytes: self.options.debug.version_log_bytes,
+            seed: self.seed,
         }
     }
 
@@ -206,7 +212,7 @@ impl Repair {
     /// counts on from the greatest one.
     fn clear_unreached(&mut self, reached: Reached) -> Result<()> {
         let mut objects = Vec::new();
-        for uid in self.storage.list_tables()? {
+        for uid in self.aside.find_tables()? {
             objects.push((Object::Table(uid), reached.uid.get()));
         }
         let logs = [(LogKind::Versions, reached.version_log), (LogKind::Wal, reached.segment)];
@@ -272,7 +278,7 @@ impl Repair {
         if salvage.log_fault.is_some() && log.damage.is_some() {
             return Ok(lost("the write-ahead log does not hold what they told"));
         }
-        let present: BTreeSet<TableUid> = self.storage.list_tables()?.into_iter().collect();
+        let present: BTreeSet<TableUid> = self.aside.find_tables()?.into_iter().collect();
         let in_tree = root.tables().map(|table| table.meta().uid);
         let named: BTreeSet<TableUid> =
             in_tree.chain(salvage.listed_only.iter().copied()).collect();
@@ -515,7 +521,7 @@ impl Repair {
             Object::Table(uid) => Some(uid),
             _ => None,
         });
-        let all = self.storage.list_tables()?.into_iter().chain(lost);
+        let all = self.aside.find_tables()?.into_iter().chain(lost);
         let near =
             all.filter(|&uid| check_ahead(&*self.storage, Object::Table(uid), reached).is_ok());
         Ok(near.max().map_or(known, |last| known.max(last.next())))
@@ -557,7 +563,7 @@ struct Output<'a> {
     options: &'a Options,
     run: RunId,
     hash_seed: u64,
-    new_uid: Arc<dyn Fn() -> TableUid + Send + Sync>,
+    new_uid: NewUid,
 }
 
 fn log_source(root: &Root) -> LogSource {
@@ -566,6 +572,7 @@ fn log_source(root: &Root) -> LogSource {
         start: root.replay_start().unwrap_or(LogPosition::ORIGIN),
         durable_lsn: root.wal_durable_lsn,
         lineage: root.lineage,
+        nonce: Nonce::NONE,
     }
 }
 

@@ -20,11 +20,14 @@ use super::{
     LostLog, LostTable, Output, REACHED, Reached, Repair, damage, sound_meta, sound_table,
 };
 use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
-use crate::base::ids::{DataEpoch, KeyspaceId, Level, Lineage, Lsn, SegmentNumber, TableUid};
+use crate::base::ids::{
+    DataEpoch, KeyspaceId, Level, Lineage, Lsn, Nonce, SegmentNumber, TableUid,
+};
 use crate::base::key::compare;
 use crate::base::limits::KEYSPACES_MAX;
 use crate::base::table_meta::TableMeta;
 use crate::cache::Purpose;
+use crate::compaction::execute::NewUid;
 use crate::db::engine::DEFAULT_KEYSPACE;
 use crate::log::{Behind, LogPosition, LogSource, groups_behind};
 use crate::merge::MergingCursor;
@@ -74,22 +77,25 @@ impl Collected {
         sound.chain(self.bad.iter().map(|file| file.uid))
     }
 
-    fn new_uid(&self) -> Arc<dyn Fn() -> TableUid + Send + Sync> {
+    fn new_uid(&self) -> NewUid {
         let next = Arc::clone(&self.next_uid);
-        Arc::new(move || TableUid::new(next.fetch_add(1, Ordering::Relaxed)))
+        Arc::new(move || Ok(TableUid::new(next.fetch_add(1, Ordering::Relaxed))))
     }
 }
 
 impl Repair {
     /// Rebuilds the tree from tables and log.
     pub(super) fn rebuild(&mut self, salvage: Salvage) -> Result<()> {
+        let known = Segments::read(&*self.storage)?;
+        let lineage = salvage.lineage.or_else(|| known.lineage());
+        let last_opening = lineage.map_or(0, |lineage| known.last_opening(lineage));
+        let opening = salvage.root.opening.max(last_opening);
         self.clear_unreached(Reached {
             uid: salvage.root.next_uid.max(TableUid::new(REACHED)),
             version_log: salvage.log.max(SegmentNumber::new(REACHED)),
-            segment: SegmentNumber::new(REACHED),
+            segment: SegmentNumber::first_of(opening).max(SegmentNumber::new(REACHED)),
         })?;
         let segments = Segments::read(&*self.storage)?;
-        let lineage = salvage.lineage.or_else(|| segments.lineage());
         let mut collected = self.collect_tables(&salvage)?;
         if lineage.is_none() && collected.tables.is_empty() {
             return Err(Error::invalid(format!(
@@ -177,7 +183,7 @@ impl Repair {
     /// Reads all tables of the directory.
     fn collect_tables(&mut self, salvage: &Salvage) -> Result<Collected> {
         let (mut tables, mut bad) = (Vec::new(), Vec::new());
-        for uid in self.storage.list_tables()? {
+        for uid in self.aside.find_tables()? {
             match sound_table(&self.storage, uid) {
                 Ok(table) => tables.push(table),
                 Err(error) => {
@@ -281,6 +287,7 @@ impl Repair {
                 start: peeked.start,
                 durable_lsn: Lsn::ZERO,
                 lineage,
+                nonce: Nonce::NONE,
             };
             let storage = Arc::clone(&self.storage);
             let end = read_log(&*storage, source, &mut |_, first, records| {

@@ -81,7 +81,7 @@ impl Repair {
         let in_tree: BTreeSet<TableUid> = root.tables().map(|table| table.meta().uid).collect();
         let is_named = |uid: &TableUid| in_tree.contains(uid) || listed_only.contains(uid);
         let mut orphans = Vec::new();
-        for uid in self.storage.list_tables()?.into_iter().filter(|uid| !is_named(uid)) {
+        for uid in self.aside.find_tables()?.into_iter().filter(|uid| !is_named(uid)) {
             match sound_table(&self.storage, uid) {
                 Ok(table) => orphans.push(table),
                 Err(error) => drop(damage(error)?),
@@ -117,7 +117,7 @@ impl Repair {
             options: &keyspace.options,
             run: RunId { level: bad.level, part: bad.part, epoch: bad.epoch },
             hash_seed: root.hash_seed,
-            new_uid: Arc::new(move || TableUid::new(uids.fetch_add(1, Ordering::Relaxed))),
+            new_uid: Arc::new(move || Ok(TableUid::new(uids.fetch_add(1, Ordering::Relaxed)))),
         };
         let tables = self.write(output, entries, Box::new(memtable.cursor()))?;
         Ok(Remains { tables, entries, lost })

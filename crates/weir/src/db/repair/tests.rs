@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::coding::put_varint;
 use crate::base::error::Result;
-use crate::base::ids::{KeyspaceId, Lsn, SegmentNumber};
+use crate::base::ids::{KeyspaceId, Lsn, Nonce, SegmentNumber};
 use crate::base::key::{Kind, SEQ_MAX};
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::db::Db;
@@ -15,7 +15,7 @@ use crate::device::faulty::{Effect, ErrorCode, Fault, FaultyDir, Times};
 use crate::device::sim::crash::CrashPolicy;
 use crate::device::sim::{SimDisk, SimOptions};
 use crate::device::site::OpKind;
-use crate::log::{Capacity, GroupType, LogSource, SegmentIdentity, SegmentWriter, replay};
+use crate::log::{GroupType, LogSource, SegmentIdentity, SegmentWriter, replay};
 use crate::options::{Durability, Options};
 use crate::storage::files::Files;
 use crate::storage::files::names::class_of;
@@ -214,20 +214,21 @@ fn append_group(disk: &SimDisk, first: u64, key: &[u8]) {
         accountant: None,
         version_log_bytes: 1 << 20,
         tables: None,
+        seed: 1,
     };
     let root = VersionSet::open_read_only(context).expect("read").current();
     let start = root.replay_start().expect("a keyspace");
     let (durable_lsn, lineage) = (root.wal_durable_lsn, root.lineage);
-    let log = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage };
+    let log = LogSource { kind: LogKind::Wal, start, durable_lsn, lineage, nonce: Nonce::NONE };
     let end = replay(&*storage, log, &mut |_| Ok(()));
     let end = end.expect("replayed");
     let existing = storage.list_logs(LogKind::Wal).expect("listed");
     let segment = existing.last().map_or(SegmentNumber::FIRST, |last| last.next());
     let file = storage.create_log(LogKind::Wal, segment, 0).expect("created");
     let opening = root.opening.max(end.next.opening);
-    let identity = SegmentIdentity { kind: LogKind::Wal, segment, lineage, opening };
-    let mut writer = SegmentWriter::start(file, identity, Capacity::GROWS, end.chain, Lsn::ZERO)
-        .expect("started");
+    let identity =
+        SegmentIdentity { kind: LogKind::Wal, segment, lineage, opening, nonce: Nonce::NONE };
+    let mut writer = SegmentWriter::start(file, identity, end.chain, Lsn::ZERO).expect("started");
     let mut payload = Vec::new();
     put_varint(&mut payload, first);
     encode(

@@ -1,4 +1,4 @@
-// FORMAT: docs/format/directory.md sha=aba3844b5b20
+// FORMAT: docs/format/directory.md sha=ffaefc8b305b
 //! The names of a store's files in its directory, and the class of file that each stands for.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]

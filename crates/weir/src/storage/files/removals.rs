@@ -168,7 +168,7 @@ mod tests {
             for number in segments([1, 2, 3]) {
                 files.create_log(LogKind::Wal, number, 0).expect("a log");
             }
-            files.write_root_record(b"root").expect("a root");
+            files.write_root_record(b"root", segment(1)).expect("a root");
             let scene = Self { disk, faults, files };
             scene.arm(FileClass::Wal, times, Effect::Fail(ErrorCode::Eio));
             scene.files.remove_log(LogKind::Wal, segment(1)).expect_err("the device fails");

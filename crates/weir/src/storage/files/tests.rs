@@ -119,7 +119,7 @@ fn destroy_takes_only_ours() {
     let dir = RealDir::open(temp.path(), false).expect("opened");
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::NotFound));
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
-    files.write_root_record(b"r").expect("written");
+    files.write_root_record(b"r", segment(1)).expect("written");
     let table = files.create_table(uid(3), 0).expect("created").end().expect("written");
     files.sync_tables(vec![table]).expect("durable");
     assert_eq!(kind(Files::destroy(&*dir)), Some(ErrorKind::Locked));
@@ -147,13 +147,13 @@ fn crashed_creation_is_cleared() {
     let files = Files::open(Arc::clone(&dir), CREATE).expect("opened");
     assert_eq!(dir.list().expect("list"), ["LOCK", "lost+found/"]);
     files.create_log(LogKind::Versions, segment(1), 0).expect("the number is free");
-    files.write_root_record(b"r").expect("written");
+    files.write_root_record(b"r", segment(1)).expect("written");
     assert_eq!(kind(Files::open(Arc::clone(&dir), CREATE)), Some(ErrorKind::Locked));
     drop(files);
 
     let reader = Files::open(dir, OpenOptions { create: true, read_only: true }).expect("opened");
     assert_eq!(reader.read_root_record().expect("sound"), Some(b"r".to_vec()));
-    assert_eq!(kind(reader.write_root_record(b"s")), Some(ErrorKind::ReadOnly));
+    assert_eq!(kind(reader.write_root_record(b"s", segment(1))), Some(ErrorKind::ReadOnly));
     assert_eq!(kind(reader.create_table(uid(1), 0)), Some(ErrorKind::ReadOnly));
     assert_eq!(kind(reader.remove_log(LogKind::Versions, segment(1))), Some(ErrorKind::ReadOnly));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{meta, random_edit, set};
 use crate::base::error::ErrorKind;
-use crate::base::ids::{KeyspaceId, Lineage, Lsn, epoch, level, lsn, segment, uid};
+use crate::base::ids::{KeyspaceId, Lineage, Lsn, Nonce, epoch, level, lsn, segment, uid};
 use crate::base::prng::Prng;
 use crate::base::table_meta::TableMeta;
 use crate::base::tagged::{put_field, put_number};
@@ -48,6 +48,7 @@ fn worked_examples() {
         version_log: segment(12),
         opening: 3,
         base_lsn: lsn(5),
+        nonce: Nonce::new(300),
     };
     assert_eq!(record.encode(), bytes);
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
@@ -336,6 +337,7 @@ fn root_records_notice_every_flip_and_cut() {
         version_log: segment(12),
         opening: 3,
         base_lsn: lsn(400),
+        nonce: Nonce::new(1 << 60),
     };
     let bytes = record.encode();
     assert_eq!(RootRecord::decode(&bytes, "ROOT").unwrap(), record);
@@ -357,6 +359,7 @@ fn root_records_of_a_newer_format_are_refused() {
         version_log: segment(1),
         opening: 1,
         base_lsn: lsn(1),
+        nonce: Nonce::NONE,
     }
     .encode();
     bytes.truncate(bytes.len() - 4);

@@ -26,6 +26,7 @@ use super::shape::{PartKind, RunId};
 use crate::base::ids::{KeyspaceId, Level, Lineage, TableUid, level, lsn, segment, uid};
 use crate::base::interval::Interval;
 use crate::base::key::KeyRange;
+use crate::base::place::Place;
 use crate::base::prng::Prng;
 use crate::base::table_meta::{Content, TableMeta};
 use crate::log::LogPosition;
@@ -36,7 +37,7 @@ const LINEAGE: Lineage = Lineage::new(0xabcd);
 const HASH_SEED: u64 = 0x5eed;
 
 fn context(storage: Arc<dyn Storage>, version_log_bytes: u64) -> Context {
-    Context { storage, cache: None, accountant: None, version_log_bytes, tables: None }
+    Context { storage, cache: None, accountant: None, version_log_bytes, tables: None, seed: 1 }
 }
 
 /// A table that holds keys from `smallest` to `largest` and sequences from `seqs.0` to `seqs.1`.
@@ -58,6 +59,7 @@ fn meta(number: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Tab
         entry_hash: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         keyspace: KeyspaceId::DEFAULT,
         masks: Vec::new(),
+        place: Place::default(),
     })
 }
 
@@ -163,7 +165,7 @@ fn outputs(
     let mut low = range.0;
     while low <= range.1 && (tables.is_empty() || prng.chance(3, 4)) {
         let high = (low + prng.below(60)).min(range.1);
-        tables.push(meta(set.new_uid().get(), &key(low), &key(high), seqs));
+        tables.push(meta(set.new_uid().unwrap().get(), &key(low), &key(high), seqs));
         low = high + 1 + prng.below(20);
     }
     tables
@@ -268,7 +270,7 @@ fn sentinel(set: &VersionSet, prng: &mut Prng, keyspace: &KeyspaceVersion) -> Ke
         }
     }
     if hidden > 0 {
-        let uid = set.new_uid().get();
+        let uid = set.new_uid().unwrap().get();
         let (from, to) = (key(low), key(low + prng.below(length)));
         let mut table = (*meta(uid, &from, &to, seqs)).clone();
         (table.entries, table.deletes) = (hidden.min(table.entries), 0);
@@ -288,7 +290,7 @@ fn flush(
 ) -> KeyspaceEdit {
     let low = prng.below(900);
     let seqs = (root.last_seq + 1, root.last_seq + 1 + prng.below(10));
-    let table = meta(set.new_uid().get(), &key(low), &key(low + prng.below(99)), seqs);
+    let table = meta(set.new_uid().unwrap().get(), &key(low), &key(low + prng.below(99)), seqs);
     let mut edit = KeyspaceEdit::default();
     edit.add_table(level(0), set.new_epoch(), table);
     let number = keyspace.log_start.lsn.get() + prng.below(5);
