@@ -17,7 +17,8 @@ const SEGMENTS_MAX: usize = 3;
 #[must_use]
 pub fn sealed_segment(payload: &[u8]) -> Vec<u8> {
     let (segment, prev) = (SegmentNumber::FIRST, GroupLink::ORIGIN);
-    let start = SegmentStart { format: 1, kind: 1, segment, lineage: LINEAGE, prev };
+    let nonce = Nonce::NONE;
+    let start = SegmentStart { format: 1, kind: 1, segment, lineage: LINEAGE, prev, nonce };
     let (first, second) = (Lsn::FIRST, Lsn::FIRST.next());
     let mut bytes = Vec::new();
     for (ty, lsn, pad_after, payload) in [
