@@ -26,6 +26,8 @@ pub(crate) trait Ranges {
     fn tables(&self) -> &TableList<Arc<Table>>;
     /// A cursor over the range of one of them.
     fn cursor(&self, table: &Arc<Table>) -> Self::Cursor;
+    /// Counts that a cursor which was at rest is used again.
+    fn note_use(&self) {}
 }
 
 /// The tables themselves.
@@ -45,6 +47,10 @@ impl Ranges for OwnTables {
         touch();
         table.cursor(self.options)
     }
+
+    fn note_use(&self) {
+        touch();
+    }
 }
 
 /// A position in a sequence of ranges.
@@ -53,6 +59,8 @@ pub(crate) struct RangesCursor<R: Ranges> {
     /// Index of the table of `inner`.
     index: usize,
     inner: Option<R::Cursor>,
+    /// Whether `inner` is at rest.
+    rests: bool,
     /// Bytes of cached blocks that cursors before `inner` have entered.
     cached_bytes: u64,
 }
@@ -82,7 +90,7 @@ impl RunCursor {
 impl<R: Ranges> RangesCursor<R> {
     /// A cursor over these ranges, one after the other.
     pub(crate) fn new(ranges: R) -> Self {
-        Self { ranges, index: 0, inner: None, cached_bytes: 0 }
+        Self { ranges, index: 0, inner: None, rests: false, cached_bytes: 0 }
     }
 
     /// Makes `inner` a cursor of the table at `index`; `None` if there is no such table.
@@ -92,7 +100,10 @@ impl<R: Ranges> RangesCursor<R> {
             let table = self.ranges.tables().get(index);
             self.inner = table.map(|(_, table)| self.ranges.cursor(table));
             self.index = index;
+        } else if self.rests {
+            self.ranges.note_use();
         }
+        self.rests = false;
         self.inner.as_mut()
     }
 
@@ -174,6 +185,7 @@ impl<R: Ranges> Cursor for RangesCursor<R> {
         if let Some(inner) = &mut self.inner {
             inner.rest();
         }
+        self.rests = true;
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) {
