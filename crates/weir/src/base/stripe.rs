@@ -1,8 +1,8 @@
 //! Stripes: a small number for each thread, for state of which a thread uses mostly its own part.
 //!
-//! Threads get theirs in turn, so two have the same only when there are more than [`STRIPES`] of
-//! them. In simulation it is the actor's number: what is found in a stripe must not depend on what
-//! the process did before.
+//! Threads get theirs in turn, so two have the same only when more than [`STRIPES`] were started.
+//! In simulation it is the actor's number: what is found in a stripe must not depend on what the
+//! process did before.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// to visit all of them quickly.
 pub(crate) const STRIPES: usize = 16;
 
+#[cfg(test)]
+thread_local! {
+    static FORCED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Gives this thread the same stripe as others that do so.
+#[cfg(test)]
+pub(crate) fn share_stripe() {
+    FORCED.set(Some(0));
+}
+
 /// The stripe of this thread, below [`STRIPES`].
 #[inline]
 pub(crate) fn stripe() -> usize {
+    #[cfg(test)]
+    if let Some(stripe) = FORCED.get() {
+        return stripe;
+    }
     #[cfg(feature = "sim")]
     if let Some(id) = super::sched::sim::actor_id() {
         return id % STRIPES;

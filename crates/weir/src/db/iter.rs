@@ -112,7 +112,11 @@ impl Cursor {
         // First the snapshot, then the super-version: it has everything that the snapshot can see.
         let snapshot = SnapshotRef::take(handle);
         let shared = &handle.engine.shared;
-        let inner = TreeCursor::newest(shared, tree, (snapshot.seq(), bounds), dropped);
+        let (inner, has_released) =
+            TreeCursor::newest(shared, tree, (snapshot.seq(), bounds), dropped);
+        if has_released {
+            handle.engine.reclaim_soon();
+        }
         Self { inner, _snapshot: snapshot }
     }
 

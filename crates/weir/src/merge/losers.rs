@@ -41,6 +41,9 @@ enum Direction {
 /// compares in full.
 const HEAD_END: u128 = u128::MAX;
 
+/// Largest copy of a key that a merge at rest keeps, in bytes.
+const SCRATCH_BYTES_AT_REST_MAX: usize = 4 << 10;
+
 /// No runner-up is known; no source has reached a node of the tree yet.
 const UNKNOWN: usize = usize::MAX;
 
@@ -363,6 +366,9 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
 
     fn rest(&mut self) {
         self.restart(self.direction);
+        if self.scratch.capacity() > SCRATCH_BYTES_AT_REST_MAX {
+            self.scratch = Vec::new();
+        }
         self.sources.iter_mut().for_each(Cursor::rest);
     }
 

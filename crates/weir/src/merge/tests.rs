@@ -638,3 +638,26 @@ fn a_merge_that_is_led_does_not_lead_again() {
     outer.seek(b"k", 1);
     assert_eq!(taken.get(), 3, "blocks taken by three cursors");
 }
+
+/// Goal: a stretch that ends with the last entry below ends with a key of its own reader. Method: a
+/// reader without bounds steps past "y"; one that ends before "c", whose sources have nothing
+/// behind its bound, passes an entry that is too new for it. What is watched behind "c" is not
+/// proven.
+#[test]
+fn a_stretch_ends_with_a_key_of_its_reader() {
+    let (gaps, commits) = (Gaps::default(), Commits::after(9));
+    let leaps = Leaps { gaps: &gaps, commits: &commits, entries: 1 };
+    let row = |key: &[u8], seq| Row { key: key.to_vec(), seq, kind: Kind::Put, value: Vec::new() };
+    leaps.note((b"m", b"x"), 9, false);
+    let rows = vec![row(b"y", 1), row(b"z", 1)];
+    let mut view = Visible::new(VecCursor::new(rows), 9, Bound::Unbounded, Bound::Unbounded);
+    view.seek(b"y", Some(leaps));
+    view.next(Some(leaps));
+    assert_eq!(view.key(), b"z");
+    view.rest();
+    view.set_inner(VecCursor::new(vec![row(b"a", 12)]));
+    view.set_reader(10, Bound::Unbounded, Bound::Excluded(b"c".to_vec()));
+    view.seek_to_first(Some(leaps));
+    assert!(!view.valid());
+    assert_eq!(leaps.around(b"n", 20), None, "nobody looked there a second time");
+}

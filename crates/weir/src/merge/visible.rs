@@ -113,8 +113,13 @@ impl<C: Cursor> Visible<C> {
         self.inner.rest();
         self.state = State::Invalid;
         let buffers = [&mut self.saved_key, &mut self.saved_value, &mut self.stretch];
-        for buffer in buffers.into_iter().filter(|b| b.capacity() > BUFFER_BYTES_AT_REST_MAX) {
-            *buffer = Vec::new();
+        for buffer in buffers {
+            // Also what they say: a stretch ends with the last key saved, which must be of its own
+            // reader, within its bounds.
+            buffer.clear();
+            if buffer.capacity() > BUFFER_BYTES_AT_REST_MAX {
+                *buffer = Vec::new();
+            }
         }
     }
 

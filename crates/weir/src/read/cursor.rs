@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::key::Seq;
 use crate::gaps::Leaps;
-use crate::read::merged::{Bounds, Merged, View};
+use crate::read::merged::{Bounds, Merged, Newest, View};
 use crate::read::sampled::{SampledScan, Start};
 use crate::state::health;
 use crate::state::shared::Shared;
@@ -63,22 +63,23 @@ impl TreeCursor {
     /// A cursor over this state. Not positioned. Without a super-version its status is the reason.
     pub(crate) fn new(shared: &Arc<Shared>, scanned: Scanned) -> Self {
         let Scanned { tree, pinned, seq, lower, upper } = scanned;
-        let merged = pinned.map(|of| Box::new(Merged::new(of, seq, (lower, upper))));
+        let merged = pinned.map(|of| Box::new(Merged::new(&tree, of, seq, (lower, upper))));
         Self::over(shared, tree, merged)
     }
 
     /// A cursor over the newest super-version of `tree`, at a live snapshot's sequence number that
-    /// was taken for it. Not positioned. Its status is `dropped` if the keyspace was dropped.
+    /// was taken for it. Not positioned. Its status is `dropped` if the keyspace was dropped. Also
+    /// whether something was released on the way.
     pub(crate) fn newest(
         shared: &Arc<Shared>,
         tree: &Arc<Tree>,
         (seq, bounds): (Seq, Bounds),
         dropped: impl FnOnce() -> Error,
-    ) -> Self {
-        let merged = Merged::newest(tree, seq, bounds);
+    ) -> (Self, bool) {
+        let Newest { merged, has_discarded } = Merged::newest(tree, seq, bounds);
         // A drop marks the tree before it empties it: what was the newest before the mark is whole.
         let merged = if tree.is_dropped() { Err(dropped()) } else { Ok(merged) };
-        Self::over(shared, Arc::clone(tree), merged)
+        (Self::over(shared, Arc::clone(tree), merged), has_discarded)
     }
 
     fn over(shared: &Arc<Shared>, tree: Arc<Tree>, merged: Result<Box<Merged>>) -> Self {
@@ -128,7 +129,7 @@ impl TreeCursor {
         // pinned. An error stays until the next seek.
         let same = Arc::ptr_eq(&merged.of, &newest);
         if !same && !self.tree.is_dropped() && merged.view.status().is_ok() {
-            merged.move_to(newest);
+            merged.move_to(&self.tree, newest);
         }
     }
 

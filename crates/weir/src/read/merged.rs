@@ -9,7 +9,9 @@
 //!
 //! Invariants of a merge that waits: (1) it has a source for each run, whatever the bounds of the
 //! reader were that made it; (2) a memtable that was empty then has none: it is of no use if that
-//! memtable has entries now; (3) it does not depend on what one reader chose: no buffer lists.
+//! memtable has entries now; (3) it does not depend on what one reader chose: no buffer lists; (4)
+//! no slots were cleared since it was made: it holds no index of a table that was closed
+//! (`state::idle`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ use crate::version::run_cursor::RunCursor;
 /// Most sources of a merge that waits: the more there are, the more it holds, and the less of a
 /// scan is their making.
 const WAITING_SOURCES_MAX: usize = 64;
+
+/// Longest bound of its last reader that a merge keeps while it waits, in bytes.
+const BOUND_BYTES_AT_REST_MAX: usize = 4 << 10;
 
 /// The bounds of a reader.
 pub(super) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -238,18 +243,35 @@ pub(super) struct Merged {
     is_whole: bool,
     /// Whether the active memtable was empty, and has no source.
     lacks_active: bool,
+    /// How often the keyspace's slots had been cleared before it was made.
+    times_cleared: u64,
+}
+
+/// What a reader of the newest state gets.
+pub(super) struct Newest {
+    pub(super) merged: Box<Merged>,
+    /// Whether one that had waited was of no use any more: what it held may be free now.
+    pub(super) has_discarded: bool,
 }
 
 impl Merged {
-    /// The merge over `of` for a reader at `seq`, not positioned.
-    pub(super) fn new(of: Arc<SuperVersion>, seq: Seq, (lower, upper): Bounds) -> Self {
-        let over = Over::of(&of, (&lower, &upper));
-        let view = Visible::new(MergingCursor::new(over.sources), seq, lower, upper);
-        Self { view, of, is_whole: over.is_whole, lacks_active: over.lacks_active }
+    /// The merge over `of`, a state of `tree`, for a reader at `seq`. Not positioned.
+    pub(super) fn new(
+        tree: &Tree,
+        of: Arc<SuperVersion>,
+        seq: Seq,
+        (lower, upper): Bounds,
+    ) -> Self {
+        // Before any of its tables is opened.
+        let times_cleared = tree.idle.times_cleared();
+        let Over { sources, is_whole, lacks_active } = Over::of(&of, (&lower, &upper));
+        let view = Visible::new(MergingCursor::new(sources), seq, lower, upper);
+        Self { view, of, is_whole, lacks_active, times_cleared }
     }
 
-    /// Moves to a newer super-version, at the same position.
-    pub(super) fn move_to(&mut self, newer: Arc<SuperVersion>) {
+    /// Moves to a newer super-version of `tree`, at the same position.
+    pub(super) fn move_to(&mut self, tree: &Tree, newer: Arc<SuperVersion>) {
+        self.times_cleared = tree.idle.times_cleared();
         let key = self.view.valid().then(|| self.view.key().to_vec());
         let over = Over::of(&newer, self.view.bounds());
         self.view.set_inner(MergingCursor::new(over.sources));
@@ -264,28 +286,44 @@ impl Merged {
     ///
     /// Requires: `seq` was entered in the snapshot list before: the newest super-version has all
     /// that it can see.
-    pub(super) fn newest(tree: &Tree, seq: Seq, bounds: Bounds) -> Box<Self> {
-        match Self::waiting(tree, (&bounds.0, &bounds.1)) {
-            Some(mut merged) => {
+    pub(super) fn newest(tree: &Tree, seq: Seq, bounds: Bounds) -> Newest {
+        let waited = Self::waiting(tree, (&bounds.0, &bounds.1));
+        let has_discarded = matches!(waited, Waited::Discarded);
+        let merged = match waited {
+            Waited::Found(mut merged) => {
                 merged.set_reader(seq, bounds);
                 merged
             }
-            None => Box::new(Self::new(tree.pin(), seq, bounds)),
-        }
+            Waited::Discarded | Waited::Nothing => {
+                Box::new(Self::new(tree, tree.pin(), seq, bounds))
+            }
+        };
+        Newest { merged, has_discarded }
+    }
+
+    /// Whether it holds the newest state and nothing that was closed.
+    fn is_fresh(&self, tree: &Tree) -> bool {
+        tree.idle.times_cleared() == self.times_cleared && tree.is_newest(Arc::as_ptr(&self.of))
     }
 
     /// The one that waits, if it is of use.
-    fn waiting(tree: &Tree, bounds: BoundsRef<'_>) -> Option<Box<Self>> {
+    fn waiting(tree: &Tree, bounds: BoundsRef<'_>) -> Waited {
         if !buffered::reads_as_is_best() {
-            return None;
+            return Waited::Nothing;
         }
-        let merged = tree.idle.take()?.downcast::<Self>().ok()?;
+        let waited = tree.idle.take().map(|idle| idle.downcast::<Self>());
+        let Some(Ok(merged)) = waited else { return Waited::Nothing };
         let lacks_some = merged.lacks_active && !merged.of.active.memtable.is_empty();
+        if lacks_some || !merged.is_fresh(tree) {
+            return Waited::Discarded;
+        }
         let outside = |source: &Source| source.is_outside(bounds);
-        let is_of_use = !lacks_some
-            && tree.is_newest(Arc::as_ptr(&merged.of))
-            && !merged.view.inner().sources().iter().any(outside);
-        is_of_use.then_some(merged)
+        if merged.view.inner().sources().iter().any(outside) {
+            // For a reader of fewer runs a merge of fewer is better, and this one for the next.
+            merged.put_back(tree);
+            return Waited::Nothing;
+        }
+        Waited::Found(merged)
     }
 
     /// Gives it to another reader.
@@ -307,18 +345,47 @@ impl Merged {
             && sources.len() <= WAITING_SOURCES_MAX
             && sources.iter().all(Source::may_wait)
             && buffered::reads_as_is_best();
-        let of = Arc::as_ptr(&self.of);
-        if !may_wait || !tree.is_newest(of) {
+        if !may_wait || !self.is_fresh(tree) {
             return;
         }
+        let is_long = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => key.len() > BOUND_BYTES_AT_REST_MAX,
+            Bound::Unbounded => false,
+        };
         self.view.rest();
+        let (lower, upper) = self.view.bounds();
+        if is_long(lower) || is_long(upper) {
+            self.set_reader(0, (Bound::Unbounded, Bound::Unbounded));
+        }
+        self.put_back(tree);
+    }
+
+    /// Puts one that is at rest into its slot.
+    fn put_back(self: Box<Self>, tree: &Tree) {
+        let (of, times_cleared) = (Arc::as_ptr(&self.of), self.times_cleared);
         let before = tree.idle.leave(self);
-        if !tree.is_newest(of) {
-            // Who published another one may have looked before.
+        if tree.idle.times_cleared() != times_cleared || !tree.is_newest(of) {
+            // Who cleared the slots may have looked before.
             drop(tree.idle.take());
         }
         drop(before);
     }
+}
+
+/// Whether what waits holds the newest state and nothing that was closed.
+#[cfg(all(test, feature = "sim"))]
+pub(crate) fn is_fresh(idle: &(dyn std::any::Any + Send + Sync), tree: &Tree) -> bool {
+    let merged = idle.downcast_ref::<Merged>();
+    merged.is_some_and(|m| tree.idle.times_cleared() == m.times_cleared && tree.is_newest(&*m.of))
+}
+
+/// What waited for a reader.
+enum Waited {
+    Found(Box<Merged>),
+    /// It was of no use any more.
+    Discarded,
+    /// Nothing that is of use to it.
+    Nothing,
 }
 
 #[cfg(test)]

@@ -11,5 +11,5 @@
 pub(crate) mod buffered;
 pub(crate) mod cursor;
 pub(crate) mod get;
-mod merged;
+pub(crate) mod merged;
 mod sampled;

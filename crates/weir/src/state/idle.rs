@@ -7,17 +7,23 @@
 //!
 //! Not here: what is left (`read::cursor`).
 //!
-//! Invariant: what waits holds the newest super-version, but for moments: who publishes another one
-//! empties all slots *afterwards*, and who leaves something looks *afterwards* whether it is still
-//! the newest. Both take the slot's lock: the second of the two sees what the first has done. So
-//! nothing old is held because nobody reads.
+//! Invariant: what waits holds the newest super-version, and no index of a table that was closed,
+//! but for moments: who publishes another one, or closes a table or the store,
+//! [clears](IdleSlots::clear) the slots *afterwards*, and who leaves something looks *afterwards*
+//! whether they were cleared since it was made. Both take the slot's lock: the second of the two
+//! sees what the first has done. So nothing old is held because nobody reads.
+//!
+//! Bound: [`STRIPES`] merges of one keyspace, each of at most 64 sources of some 400 bytes. They
+//! are not in the memory budget: what they hold of memtables and indexes is, as that of all
+//! cursors.
 //!
 //! Source: RocksDB keeps the super-version that a thread used last for its next read
 //! (`ThreadLocalPtr`, `SuperVersion::kSVInUse`); we keep the merge over it too.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::sched::Mutex;
+use crate::base::sched::{self, Mutex};
 use crate::base::stripe::{STRIPES, stripe};
 
 /// Something that waits.
@@ -31,9 +37,18 @@ struct Slot(Mutex<Option<Idle>>);
 #[derive(Default)]
 pub(crate) struct IdleSlots {
     slots: [Slot; STRIPES],
+    /// How often they were cleared.
+    cleared: AtomicU64,
 }
 
 impl IdleSlots {
+    /// How often all was released so far. What was made before the last time is not to be left.
+    #[inline]
+    pub(crate) fn times_cleared(&self) -> u64 {
+        sched::switch_point();
+        self.cleared.load(Ordering::SeqCst)
+    }
+
     /// Takes what waits for this thread.
     #[inline]
     pub(crate) fn take(&self) -> Option<Idle> {
@@ -49,6 +64,7 @@ impl IdleSlots {
 
     /// Releases all that waits.
     pub(crate) fn clear(&self) {
+        self.cleared.fetch_add(1, Ordering::SeqCst);
         for slot in &self.slots {
             // Not under the lock: this may free a version.
             let idle = slot.0.lock().take();

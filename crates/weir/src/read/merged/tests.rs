@@ -5,6 +5,7 @@ use std::sync::Weak;
 
 use super::*;
 use crate::db::Db;
+use crate::table::Gates;
 use crate::{LeveledOptions, Options};
 
 fn key(n: u64) -> Vec<u8> {
@@ -94,8 +95,42 @@ fn a_merge_that_waits_is_whole() {
     assert_eq!(keys_of(&db, ..), keys(0, 100));
     assert!(waits(&db));
     assert_eq!(keys_of(&db, key(60)..key(62)), keys(60, 62));
-    assert!(!waits(&db));
+    assert!(waits(&db), "it is left for a reader that has use for it");
     assert_eq!(keys_of(&db, ..), keys(0, 100));
+}
+
+/// Goal: what waits holds no index of a table that was closed, whether it waited then or not.
+#[test]
+fn nothing_closed_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..4);
+    let tree = Arc::clone(&db.default_keyspace().tree);
+    assert_eq!(keys_of(&db, ..), keys(0, 4));
+    assert!(waits(&db));
+    tree.keep(Vec::new());
+    assert!(!waits(&db));
+    let mut cursor = db.default_keyspace().cursor();
+    cursor.seek(key(1));
+    tree.keep(Vec::new());
+    drop(cursor);
+    assert!(!waits(&db), "its index may be a closed table's");
+    assert_eq!(keys_of(&db, ..), keys(0, 4));
+    assert!(waits(&db));
+}
+
+/// Goal: who finds that what waited is of no use asks for what it held to be freed; a merge keeps
+/// no long bound of its last reader.
+#[test]
+fn what_waits_is_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = store(&dir);
+    put_and_flush(&db, 0..4);
+    let upper = vec![b'z'; 60_000];
+    assert_eq!(keys_of(&db, key(1)..upper), keys(1, 4));
+    let idle = db.default_keyspace().tree.idle.take().unwrap();
+    let merged = idle.downcast::<Merged>().unwrap();
+    assert_eq!(merged.view.bounds(), (&Bound::Unbounded, &Bound::Unbounded));
 }
 
 /// Goal: nobody who does not read keeps an old state: not by what waited when a newer one was
