@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::sched::{self, Mutex};
 use crate::device::sim::SimDisk;
 use crate::device::site::{OpKind, Site, SiteCounters};
-use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Geometry, Lock, Mode};
 
 /// An error of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -428,6 +428,21 @@ impl File for FaultyFile {
     }
     fn set_len(&self, bytes: u64) -> Result<()> {
         self.pass(OpKind::SetLen, || self.inner.set_len(bytes))
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.pass(OpKind::Discard, || self.inner.discard(offset, bytes))
+    }
+    fn geometry(&self) -> Result<Geometry> {
+        self.inner.geometry()
+    }
+    fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
+        Some(Arc::new(Self {
+            inner: self.inner.classed(class).unwrap_or_else(|| Arc::clone(&self.inner)),
+            disk: self.disk.clone(),
+            name: self.name.clone(),
+            class,
+            faults: self.faults.clone(),
+        }))
     }
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         self.inner.advise(offset, bytes, advice);

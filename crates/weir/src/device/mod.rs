@@ -11,12 +11,15 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 #[cfg(feature = "sim")]
 pub mod faulty;
 #[cfg(feature = "sim")]
 pub mod memory;
+// Not `expect`: the lint is about some of its items only.
+#[allow(dead_code, reason = "files of a directory have no parts")]
+pub mod part;
 pub mod real;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -126,6 +129,25 @@ pub enum Advice {
     WillNeed,
 }
 
+/// Units of a device. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// What direct requests have to be aligned to, in offset, length and memory.
+    pub aligned_bytes: u64,
+    /// What a write that the power cuts may destroy, where it is in part: never less than 4 KiB,
+    /// whatever the device says, because the disk below it may have larger sectors than it.
+    pub torn_bytes: u64,
+    /// Whether [`File::discard`] does anything.
+    pub discards: bool,
+}
+
+impl Default for Geometry {
+    /// That of a file on common disks.
+    fn default() -> Self {
+        Self { aligned_bytes: 4096, torn_bytes: 4096, discards: false }
+    }
+}
+
 /// A file, a block device or a simulated one. Shared between threads.
 #[cfg_attr(
     feature = "sim",
@@ -150,6 +172,33 @@ pub trait File: Send + Sync {
     }
     /// Makes written bytes and the length durable (`fdatasync`).
     fn sync(&self) -> Result<()>;
+    /// Writes all of `buf` at `offset` and makes it durable, and the length if it grows; bytes that
+    /// were written before need not become durable with it. As an error of [`sync`](Self::sync),
+    /// one of this leaves the content unknown.
+    #[allow(dead_code, reason = "a store in a directory syncs whole files")]
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write_at(buf, offset)?;
+        self.sync()
+    }
+    /// Tells the device that nobody needs a range, which lies within the length. What it holds is
+    /// undefined then, and may be another thing at each read and after a power cut, until it is
+    /// written (H77). `Unsupported` where nothing would be gained.
+    #[allow(dead_code, reason = "a store in a directory removes files")]
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        let what = format!("discarding {bytes} bytes at offset {offset} of {}", self.path());
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+    /// Units of the device that the file is on.
+    #[allow(dead_code, reason = "a store in a directory leaves units to the file system")]
+    fn geometry(&self) -> Result<Geometry> {
+        Ok(Geometry::default())
+    }
+    /// The same file, whose requests are of another class; `None` if none of its requests is
+    /// counted or made to fail by class.
+    fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
+        let _ = class;
+        None
+    }
     /// Starts write-back of a range without waiting; no durability, but a later `sync` is shorter.
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
         let _ = (offset, bytes);

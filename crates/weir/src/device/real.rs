@@ -20,13 +20,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::process::ProcessMark;
 use crate::base::sched::Mutex;
-use crate::device::{Advice, Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
+use crate::device::{
+    Advice, Dir, File, FileClass, Geometry, Lock, Mode, assert_name, assert_range,
+};
 
 /// Access rights of new files, before the process's umask.
 const FILE_RIGHTS: u32 = 0o644;
@@ -377,6 +379,45 @@ impl File for RealFile {
     fn sync(&self) -> Result<()> {
         retry(|| fs::fdatasync(&self.fd))
             .map_err(|e| failed(format_args!("syncing {}", self.path.display()), e))
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        assert_range(self.path.display(), offset, buf.len() as u64);
+        let mut done = 0;
+        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            let part = [IoSlice::new(rest)];
+            match retry(|| rustix::io::pwritev2(&self.fd, &part, at, ReadWriteFlags::DSYNC)) {
+                Ok(0) => return Err(self.fault("writing", at, Errno::NOSPC)),
+                Ok(n) => done += n,
+                // Not all file systems know the flag.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.write_at(rest, at)?;
+                    return self.sync();
+                }
+                Err(e) => return Err(self.fault("writing", at, e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        assert_range(self.path.display(), offset, bytes);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if bytes == 0 {
+            return Ok(());
+        }
+        retry(|| fs::fallocate(&self.fd, flags, offset, bytes)).map_err(|e| match e {
+            Errno::OPNOTSUPP | Errno::NOSYS => {
+                let what = format!("{} cannot discard", self.path.display());
+                Error::new(ErrorKind::Unsupported, what)
+            }
+            e => self.fault("discarding", offset, e),
+        })
+    }
+
+    fn geometry(&self) -> Result<Geometry> {
+        Ok(Geometry { discards: true, ..Geometry::default() })
     }
 
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {

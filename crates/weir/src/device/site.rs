@@ -38,11 +38,13 @@ pub enum OpKind {
     Allocate,
     /// `File::set_len`.
     SetLen,
+    /// `File::discard`.
+    Discard,
 }
 
 impl OpKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Create,
         Self::Open,
         Self::Rename,
@@ -57,6 +59,7 @@ impl OpKind {
         Self::Len,
         Self::Allocate,
         Self::SetLen,
+        Self::Discard,
     ];
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::Result;
-use crate::device::{Advice, Dir, File, FileClass, Lock, Mode};
+use crate::device::{Advice, Dir, File, FileClass, Geometry, Lock, Mode};
 
 /// The activity that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,8 +299,25 @@ impl File for CountedFile {
     fn sync(&self) -> Result<()> {
         self.inner.sync().inspect(|()| self.counters.synced(self.cause))
     }
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_durable(buf, offset)?;
+        self.counters.written(self.cause, buf.len() as u64);
+        self.counters.synced(self.cause);
+        Ok(())
+    }
     fn write_back(&self, offset: u64, bytes: u64) -> Result<()> {
         self.inner.write_back(offset, bytes)
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+    fn geometry(&self) -> Result<Geometry> {
+        self.inner.geometry()
+    }
+    fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
+        let inner = self.inner.classed(class).unwrap_or_else(|| Arc::clone(&self.inner));
+        let (counters, cause) = (Arc::clone(&self.counters), class_cause(class));
+        Some(Arc::new(Self { inner, counters, cause }))
     }
     fn len(&self) -> Result<u64> {
         self.inner.len()

@@ -152,3 +152,27 @@ fn other_process_is_refused() {
     holder.wait().expect("ended");
     dir.lock("LOCK").expect("free");
 }
+
+/// Goal: a durable write is complete, also where the file grows, and a discarded range reads as
+/// bytes of some kind, with its neighbours as they were. Method: a file of ones.
+#[test]
+fn durable_writes_and_discards() {
+    let (_temp, dir) = temp();
+    let file = dir.create("device", FileClass::Other).expect("created");
+    file.write_at(&[1; 64 << 10], 0).expect("written");
+    file.write_durable(&[2; 8192], 4096).expect("durable");
+    file.write_durable(&[3; 100], 64 << 10).expect("the file grows");
+    file.write_durable(&[], 1 << 20).expect("nothing to write");
+    let mut bytes = vec![0; (64 << 10) + 101];
+    assert_eq!(file.read_at(&mut bytes, 0).expect("read"), (64 << 10) + 100);
+    assert!(bytes[..4096] == [1; 4096] && bytes[4096..12_288] == [2; 8192]);
+    assert!(bytes[12_288..64 << 10].iter().all(|&byte| byte == 1));
+    assert!(bytes[64 << 10..(64 << 10) + 100] == [3; 100]);
+    match file.discard(16 << 10, 16 << 10) {
+        Ok(()) => assert!(file.geometry().expect("known").discards),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+    }
+    let before = bytes.clone();
+    assert_eq!(file.read_at(&mut bytes, 0).expect("read"), (64 << 10) + 100);
+    assert!(bytes[..16 << 10] == before[..16 << 10] && bytes[32 << 10..] == before[32 << 10..]);
+}

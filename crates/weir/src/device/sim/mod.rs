@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::sched::{self, Mutex, MutexGuard};
 use crate::device::site::{OpKind, SiteCounters};
-use crate::device::{Dir, File, FileClass, Lock, Mode, assert_name, assert_range};
+use crate::device::{Dir, File, FileClass, Geometry, Lock, Mode, assert_name, assert_range};
 
 pub(in crate::device) mod content;
 pub mod crash;
@@ -30,7 +30,7 @@ mod replay;
 
 use content::Content;
 use crash::CrashPolicy;
-use model::{Inode, Model, Op};
+use model::{Inode, Leaves, Model, Op};
 pub use replay::Replayer;
 use replay::Trace;
 
@@ -426,7 +426,7 @@ impl SimFile {
             let what = format!("writing sim:{} at offset {offset}", self.name);
             self.disk.room_for(&state, more, &what)?;
         }
-        state.change(Op::Write { inode: self.inode, offset, data });
+        state.change(Op::Write { inode: self.inode, class: self.class, offset, data });
         Ok(())
     }
 }
@@ -450,7 +450,7 @@ impl File for SimFile {
     fn sync(&self) -> Result<()> {
         let mut state = self.request(OpKind::Sync, 0);
         self.inode(&state)?;
-        state.change(Op::Sync { inode: self.inode });
+        state.change(Op::Sync { inode: self.inode, class: self.class });
         Ok(())
     }
 
@@ -459,6 +459,46 @@ impl File for SimFile {
         let _ = (offset, bytes);
         drop(self.request(OpKind::WriteBack, 0));
         Ok(())
+    }
+
+    fn write_durable(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write(buf.into(), offset)?;
+        let mut state = self.request(OpKind::Sync, 0);
+        self.inode(&state)?;
+        let (inode, class, bytes) = (self.inode, self.class, buf.len() as u64);
+        state.change(Op::SyncRange { inode, class, offset, bytes });
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        let mut state = self.request(OpKind::Discard, 0);
+        self.writable("discarding")?;
+        let len = self.inode(&state)?.current.len();
+        let end = offset.checked_add(bytes);
+        assert!(
+            end.is_some_and(|end| end <= len),
+            "{bytes} bytes at {offset} of {} are discarded, which has {len}",
+            self.name
+        );
+        let leaves = Leaves::drawn(state.model.at, self.inode, offset);
+        let (inode, class) = (self.inode, self.class);
+        state.change(Op::Discard { inode, class, offset, bytes, leaves });
+        Ok(())
+    }
+
+    fn geometry(&self) -> Result<Geometry> {
+        Ok(Geometry { discards: true, ..Geometry::default() })
+    }
+
+    fn classed(&self, class: FileClass) -> Option<Arc<dyn File>> {
+        Some(Arc::new(Self {
+            disk: self.disk.clone(),
+            inode: self.inode,
+            class,
+            name: self.name.clone(),
+            mode: self.mode,
+            _in_use: self._in_use.clone(),
+        }))
     }
 
     fn len(&self) -> Result<u64> {

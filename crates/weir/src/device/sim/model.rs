@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::prng::Prng;
 use crate::device::FileClass;
 use crate::device::sim::content::Content;
 use crate::device::site::{OpKind, Site};
@@ -33,8 +34,23 @@ pub(super) enum Op {
     },
     Write {
         inode: u64,
+        class: FileClass,
         offset: u64,
         data: Arc<[u8]>,
+    },
+    /// Makes the changes durable that share a byte with a range.
+    SyncRange {
+        inode: u64,
+        class: FileClass,
+        offset: u64,
+        bytes: u64,
+    },
+    Discard {
+        inode: u64,
+        class: FileClass,
+        offset: u64,
+        bytes: u64,
+        leaves: Leaves,
     },
     SetLen {
         inode: u64,
@@ -42,6 +58,7 @@ pub(super) enum Op {
     },
     Sync {
         inode: u64,
+        class: FileClass,
     },
     /// A failed sync: un-synced changes never become durable; `revert`: nor are they read.
     LoseDirty {
@@ -51,6 +68,40 @@ pub(super) enum Op {
     SyncDir,
     /// Set by a test, for instance when a write was acknowledged.
     Mark(u64),
+}
+
+/// What a range holds after it was discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// What it held before.
+    Old,
+    /// Zeros.
+    Zeros,
+    /// Bytes from a generator with this seed.
+    Garbage(u64),
+}
+
+impl Leaves {
+    /// What the discard of a range leaves: any of the three, by place and order of the changes.
+    pub(super) fn drawn(at: u64, inode: u64, offset: u64) -> Self {
+        let mut prng = Prng::new(at ^ inode.rotate_left(40) ^ offset.rotate_left(20));
+        match prng.below(3) {
+            0 => Self::Old,
+            1 => Self::Zeros,
+            _ => Self::Garbage(prng.next_u64()),
+        }
+    }
+
+    fn change(self, bytes: u64) -> Option<Change> {
+        match self {
+            Self::Old => None,
+            Self::Zeros => Some(Change::Zeros(bytes)),
+            Self::Garbage(seed) => {
+                let mut prng = Prng::new(seed);
+                Some(Change::Bytes((0..bytes).map(|_| prng.next_u64() as u8).collect()))
+            }
+        }
+    }
 }
 
 /// A change of a file that is not durable yet.
@@ -142,6 +193,37 @@ impl Inode {
         }
         Arc::make_mut(&mut self.current).set_len(len);
         self.push(Pending { at, len_after: len, offset: len, change: Change::Length });
+    }
+
+    /// Makes the changes durable that share a byte with a range, with what they are over; all of
+    /// them if the length is not durable.
+    fn sync_range(&mut self, offset: u64, bytes: u64) {
+        let (end, len) = (offset + bytes, self.current.len());
+        if self.lost || self.durable.len() != len {
+            self.durable = self.synced();
+            self.pending.clear();
+            return;
+        }
+        // From new to old, because what lies below a durable change is durable, too.
+        let mut covered = vec![(offset, end)];
+        let mut stays = vec![true; self.pending.len()];
+        for (pending, stays) in self.pending.iter().zip(&mut stays).rev() {
+            let (from, to) = (pending.offset, pending.offset + pending.bytes());
+            *stays = covered.iter().all(|&(start, end)| from >= end || to <= start);
+            if !*stays {
+                covered.push((from, to));
+            }
+        }
+        let durable = Arc::make_mut(&mut self.durable);
+        let mut each = stays.into_iter();
+        self.pending.retain(|pending| {
+            let stays = each.next().unwrap_or(true);
+            if !stays {
+                pending.apply(durable, 0, u64::MAX);
+            }
+            stays
+        });
+        assert_eq!(self.durable.len(), len, "a change inside a file has changed its length");
     }
 
     /// The content that a sync makes durable.
@@ -242,8 +324,10 @@ impl Model {
             Op::SyncDir => self.sync_names(),
             Op::Mark(_) => {}
             Op::Write { inode, .. }
+            | Op::SyncRange { inode, .. }
+            | Op::Discard { inode, .. }
             | Op::SetLen { inode, .. }
-            | Op::Sync { inode }
+            | Op::Sync { inode, .. }
             | Op::LoseDirty { inode, .. } => {
                 if let Some(inode) = self.inodes.get_mut(inode) {
                     apply_to_file(inode, at, op);
@@ -273,6 +357,12 @@ fn apply_to_file(inode: &mut Inode, at: u64, op: &Op) {
         Op::Write { offset, data, .. } => {
             inode.change(at, *offset, Change::Bytes(Arc::clone(data)));
         }
+        Op::SyncRange { offset, bytes, .. } => inode.sync_range(*offset, *bytes),
+        Op::Discard { offset, bytes, leaves, .. } => {
+            if let Some(change) = leaves.change(*bytes) {
+                inode.change(at, *offset, change);
+            }
+        }
         Op::SetLen { bytes, .. } => inode.set_len(at, *bytes),
         Op::Sync { .. } => {
             inode.durable = inode.synced();
@@ -298,9 +388,11 @@ impl Op {
             Self::Create { class, .. } => (OpKind::Create, *class),
             Self::Rename { class, .. } => (OpKind::Rename, *class),
             Self::Unlink { class, .. } => (OpKind::Unlink, *class),
-            Self::Write { inode, .. } => (OpKind::Write, class(*inode)),
+            Self::Write { class, .. } => (OpKind::Write, *class),
+            Self::Discard { class, .. } => (OpKind::Discard, *class),
             Self::SetLen { inode, .. } => (OpKind::SetLen, class(*inode)),
-            Self::Sync { inode } | Self::LoseDirty { inode, .. } => (OpKind::Sync, class(*inode)),
+            Self::Sync { class, .. } | Self::SyncRange { class, .. } => (OpKind::Sync, *class),
+            Self::LoseDirty { inode, .. } => (OpKind::Sync, class(*inode)),
             Self::SyncDir => (OpKind::SyncDir, FileClass::Directory),
             Self::Mark(_) => return None,
         };
@@ -314,11 +406,17 @@ impl fmt::Display for Op {
             Self::Create { name, inode, .. } => write!(f, "create {name} (file {inode})"),
             Self::Rename { from, to, .. } => write!(f, "rename {from} to {to}"),
             Self::Unlink { name, .. } => write!(f, "unlink {name}"),
-            Self::Write { inode, offset, data } => {
+            Self::Write { inode, offset, data, .. } => {
                 write!(f, "write {} bytes at {offset} to file {inode}", data.len())
             }
+            Self::SyncRange { inode, offset, bytes, .. } => {
+                write!(f, "sync {bytes} bytes at {offset} of file {inode}")
+            }
+            Self::Discard { inode, offset, bytes, leaves, .. } => {
+                write!(f, "discard {bytes} bytes at {offset} of file {inode}, leaving {leaves:?}")
+            }
             Self::SetLen { inode, bytes } => write!(f, "set the length of file {inode} to {bytes}"),
-            Self::Sync { inode } => write!(f, "sync file {inode}"),
+            Self::Sync { inode, .. } => write!(f, "sync file {inode}"),
             Self::LoseDirty { inode, .. } => write!(f, "lose the dirty data of file {inode}"),
             Self::SyncDir => write!(f, "sync the directory"),
             Self::Mark(mark) => write!(f, "mark {mark}"),

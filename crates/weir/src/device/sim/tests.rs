@@ -317,3 +317,67 @@ fn the_rest_of_a_disk() {
     assert!(disk.delete("b") && !disk.delete("b"));
     assert_eq!(disk.crash(CrashPolicy::Nothing, 0).list().expect("list"), ["LOCK", "c"]);
 }
+
+/// Goal: what a discarded range holds is old, zeros or garbage, and nothing else changes (H77).
+/// Method: discards of single pages of a file with known bytes, then images.
+#[test]
+fn discards_leave_anything() {
+    const PAGES: usize = 60;
+    let disk = recording();
+    let table = file(&disk, "000002.tbl");
+    disk.dir().sync().expect("named");
+    table.write_at(&[7; PAGES * 4096], 0).expect("written");
+    table.sync().expect("synced");
+    assert!(table.geometry().expect("known").discards);
+    for page in (0..PAGES).step_by(2) {
+        table.discard(page as u64 * 4096, 4096).expect("discarded");
+    }
+    let read = |disk: &SimDisk| disk.read_all("000002.tbl").expect("there");
+    let (mut old, mut zeros, mut garbage) = (0, 0, 0);
+    let now = read(&disk);
+    for (page, bytes) in now.chunks(4096).enumerate() {
+        match bytes {
+            _ if bytes.iter().all(|&byte| byte == 7) => old += usize::from(page % 2 == 0),
+            _ if page % 2 == 1 => panic!("page {page} was not discarded"),
+            _ if bytes.iter().all(|&byte| byte == 0) => zeros += 1,
+            _ => garbage += 1,
+        }
+    }
+    assert!(old > 3 && zeros > 3 && garbage > 3, "{old} old, {zeros} zeros, {garbage} garbage");
+    assert!(read(&disk.crash(CrashPolicy::Nothing, 0)) == vec![7; PAGES * 4096]);
+    assert!(read(&disk.crash(CrashPolicy::All, 0)) == now);
+    table.write_at(&[8; 4096], 0).expect("written");
+    table.sync().expect("synced");
+    assert!(read(&disk.crash(CrashPolicy::Nothing, 0))[..4096] == [8; 4096]);
+}
+
+/// Goal: a durable write makes its own bytes durable and no others. Method: an un-synced write
+/// beside it and one below it, then images.
+#[test]
+fn durable_writes_are_of_their_own_bytes() {
+    let disk = recording();
+    let log = file(&disk, "wal-000001.log");
+    disk.dir().sync().expect("named");
+    log.write_at(&[1; 16_384], 0).expect("written");
+    log.sync().expect("synced");
+    log.write_at(&[2; 4096], 0).expect("written");
+    log.write_at(&[3; 4096], 8192).expect("written");
+    log.write_durable(&[4; 512], 8192).expect("durable");
+    let expected = |first: u8| {
+        let mut bytes = vec![1; 16_384];
+        bytes[..4096].fill(first);
+        bytes[8192..12_288].fill(3);
+        bytes[8192..8704].fill(4);
+        bytes
+    };
+    let read = |disk: &SimDisk| disk.read_all("wal-000001.log").expect("there");
+    assert!(read(&disk) == expected(2));
+    assert!(read(&disk.crash(CrashPolicy::Nothing, 0)) == expected(1), "the first page is not");
+    assert!(read(&disk.crash(CrashPolicy::All, 0)) == expected(2));
+    log.write_durable(&[5; 100], 16_384).expect("the file grows");
+    let image = read(&disk.crash(CrashPolicy::Nothing, 0));
+    assert!(image.len() == 16_484 && image[16_384..] == [5; 100]);
+    let mut replayer = disk.replayer();
+    replayer.go_to(replayer.len());
+    assert!(read(&replayer.image(CrashPolicy::Nothing, 0)) == image, "replayed alike");
+}
