@@ -79,6 +79,13 @@ impl Place {
         self.0.push(extent);
     }
 
+    /// Adds the slots behind the last one.
+    pub(crate) fn lengthen(&mut self, slots: u64) {
+        if let Some(last) = self.0.last_mut() {
+            last.slots += slots;
+        }
+    }
+
     /// Checks invariant 3.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let mut sorted = self.0.clone();

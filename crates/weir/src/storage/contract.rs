@@ -365,8 +365,42 @@ mod forms {
     use super::*;
     use crate::device::Dir;
     use crate::device::real::RealDir;
+    use crate::device::{FileClass, Mode};
     use crate::storage::OpenOptions;
     use crate::storage::files::Files;
+    use crate::storage::slots::{FormatOptions, Ground, Slots};
+
+    /// A store in a file of its own, formatted if it is not yet.
+    fn slots(dir: Arc<dyn Dir>) -> Result<Box<dyn Storage>> {
+        const NAME: &str = "store.weir";
+        let ground = || -> Result<Ground> {
+            let lock = dir.lock(NAME)?;
+            let file = dir.open(NAME, FileClass::Other, Mode::ReadWrite)?;
+            Ok(Ground { slots: Arc::clone(&file), file, lock })
+        };
+        let exists = dir.list()?.iter().any(|name| name == NAME);
+        let open = || dir.open(NAME, FileClass::Other, Mode::Read)?.len();
+        if exists && open()? == SLOTS_DEVICE_BYTES {
+            match Slots::open(ground()?, false, true) {
+                // Its formatting was cut off.
+                Err(error) if [ErrorKind::NotFound, ErrorKind::Corruption].contains(&error.kind()) => {}
+                opened => return Ok(Box::new(opened?)),
+            }
+        }
+        if exists {
+            dir.unlink(NAME, FileClass::Other)?;
+        }
+        let file = dir.create(NAME, FileClass::Other)?;
+        file.set_len(SLOTS_DEVICE_BYTES)?;
+        file.sync()?;
+        dir.sync()?;
+        drop(file);
+        let options = FormatOptions { slot_bytes: 64 << 10, ..FormatOptions::new() };
+        Slots::format(&ground()?, &options)?;
+        Ok(Box::new(Slots::open(ground()?, false, true)?))
+    }
+
+    const SLOTS_DEVICE_BYTES: u64 = 32 << 20;
 
     fn files(dir: Arc<dyn Dir>) -> Result<Box<dyn Storage>> {
         Ok(Box::new(Files::open(dir, OpenOptions { create: true, read_only: false })?))
@@ -379,6 +413,13 @@ mod forms {
         check(&|| files(RealDir::open(&path, true)?));
     }
 
+    #[test]
+    fn slots_in_a_real_file() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let path = temp.path().join("store");
+        check(&|| slots(RealDir::open(&path, true)?));
+    }
+
     #[cfg(feature = "sim")]
     mod simulated {
         use super::*;
@@ -389,7 +430,7 @@ mod forms {
         };
 
         /// Every form on a simulated disk.
-        const FORMS: [OpenIn; 1] = [files];
+        const FORMS: [OpenIn; 2] = [files, slots];
 
         #[test]
         fn on_a_simulated_disk() {

@@ -135,6 +135,15 @@ pub struct FreeAreas {
     pub versions: u64,
 }
 
+/// Sizes that a form gives to the write-ahead log, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBytes {
+    /// Of each segment.
+    pub segment: u64,
+    /// Of all of them.
+    pub area: u64,
+}
+
 impl FreeSpace {
     /// Of a storage that does not know, or has no limit.
     pub const UNLIMITED: Self = Self { table_bytes: None, areas: None, files: None, table_unit: 1 };
@@ -203,6 +212,10 @@ pub trait Storage: Send + Sync {
     fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>>;
     /// Frees a log.
     fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()>;
+    /// The sizes of segments of the write-ahead log and of all of them, where they are fixed.
+    fn log_bytes(&self) -> Option<LogBytes> {
+        None
+    }
     /// All logs of a kind, ascending.
     fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>>;
 

@@ -3,17 +3,18 @@
 //! A version says which tables live and where; this says what is left. Not here: what a slot holds,
 //! the durability of the edit after which a table is removed (`state::reclaimer`).
 //!
-//! Invariants: (1) every slot is free, owned by one table, or leaving: free + owned + leaving =
-//! all; reserved are counts of free ones, never more than there are; checked after each change; (2)
-//! a slot becomes free when its table was removed, nobody reads it any more, and its discard has
-//! ended (H30, H77): until then it is leaving; (3) a uid owns slots once; (4) what cannot be taken
-//! in whole is not taken at all.
+//! Invariants: (1) every slot is free, reserved by a table that is being written, owned by one
+//! that is finished, or leaving: free + reserved + owned + leaving = all, checked after each
+//! change; (2) a slot becomes free when its table was removed, nobody reads it any more, and its
+//! discard has ended (H30, H77): until then it is leaving; (3) a uid has slots once; (4) what cannot
+//! be taken in whole is not taken at all.
 //!
 //! Allocation is next-fit, from behind the last one: it writes evenly, and leaves what was freed
-//! alone as long as it can. One run of slots is preferred, several are accepted.
+//! alone as long as it can. A table that grows goes on behind its last slot if that is free; one run
+//! of slots is preferred, several are accepted.
 //!
-//! Source: LDS §3.2. We differ: slots are reserved before a job begins (H41), and a table has
-//! several.
+//! Source: LDS §3.2 (reserve, acquire, forfeit). We differ: a table reserves the slots that it is
+//! expected to need when it is begun (H41), and has several.
 
 use std::collections::BTreeMap;
 
@@ -21,41 +22,42 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::ids::TableUid;
 use crate::base::place::{Extent, Place};
 
-/// Slots that a job may still take.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "slots stay reserved until they are taken or given back"]
-pub(super) struct Reservation {
-    slots: u64,
-}
-
-impl Reservation {
-    /// How many are left of it.
-    pub(super) fn slots(&self) -> u64 {
-        self.slots
-    }
-}
-
 /// A table that has slots.
 #[derive(Debug)]
 struct Owner {
     place: Place,
+    bytes: u64,
     readers: u64,
-    /// It was removed, and its slots are free once nobody reads it and they are discarded.
-    removed: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Being written.
+    Reserved,
+    Owned,
+    /// Its slots are free once nobody reads it and they are discarded.
+    Leaving,
+}
+
+/// Slots by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) all: u64,
+    pub(super) free: u64,
+    pub(super) reserved: u64,
+    pub(super) owned: u64,
+    pub(super) leaving: u64,
 }
 
 /// The slots of one space, by state.
 #[derive(Debug)]
 pub(super) struct SlotMap {
     space: u32,
-    slots: u64,
     /// Free runs: number of slots by the first, none of them neighbours.
     free: BTreeMap<u64, u64>,
-    free_slots: u64,
-    reserved: u64,
     owners: BTreeMap<TableUid, Owner>,
-    owned: u64,
-    leaving: u64,
+    counts: Counts,
     /// Where the next search begins.
     next: u64,
 }
@@ -64,83 +66,132 @@ impl SlotMap {
     /// A space of free slots.
     pub(super) fn new(space: u32, slots: u64) -> Self {
         let free = if slots > 0 { BTreeMap::from([(0, slots)]) } else { BTreeMap::new() };
-        Self {
-            space,
-            slots,
-            free,
-            free_slots: slots,
-            reserved: 0,
-            owners: BTreeMap::new(),
-            owned: 0,
-            leaving: 0,
-            next: 0,
-        }
+        let counts = Counts { all: slots, free: slots, ..Counts::default() };
+        Self { space, free, owners: BTreeMap::new(), counts, next: 0 }
     }
 
     /// Gives table `uid`, which a version names, the slots of its place.
     ///
     /// # Errors
     /// `Corruption` naming `name` if they are not all free, or not there: another table has them.
-    pub(super) fn adopt(&mut self, uid: TableUid, place: &Place, name: &str) -> Result<()> {
+    pub(super) fn adopt(
+        &mut self,
+        uid: TableUid,
+        place: &Place,
+        bytes: u64,
+        name: &str,
+    ) -> Result<()> {
         let all_free = place.extents().iter().all(|extent| self.is_free(extent));
-        if !all_free || place.extents().is_empty() || self.owners.contains_key(&uid) {
+        let apart = place.check().is_ok() && !place.extents().is_empty();
+        if !all_free || !apart || self.owners.contains_key(&uid) {
             let what = "its slots are another table's, or not there";
             return Err(Error::corruption(name, 0, what));
         }
-        self.own(uid, place.clone());
+        for extent in place.extents() {
+            self.take(extent);
+        }
+        let place = place.clone();
+        self.counts.owned += slots_of(&place);
+        self.owners.insert(uid, Owner { place, bytes, readers: 0, state: State::Owned });
+        self.check();
         Ok(())
     }
 
-    /// Keeps `slots` free ones back for a job; `None` if there are fewer.
-    pub(super) fn reserve(&mut self, slots: u64) -> Option<Reservation> {
-        if self.available() < slots {
-            return None;
-        }
-        self.reserved += slots;
-        self.check();
-        Some(Reservation { slots })
-    }
-
-    /// Gives back what a job has not taken.
-    pub(super) fn forfeit(&mut self, reservation: Reservation) {
-        assert!(reservation.slots <= self.reserved, "{reservation:?} of {}", self.reserved);
-        self.reserved -= reservation.slots;
-        self.check();
-    }
-
-    /// Takes `slots` of a reservation for table `uid`, which has none yet.
+    /// Begins a table, which has no slots yet.
     ///
     /// # Errors
-    /// `NoSpace` if fewer are reserved and available beyond that; `Conflict` for a uid that has
-    /// slots. Nothing is taken then.
-    pub(super) fn acquire(
-        &mut self,
-        uid: TableUid,
-        slots: u64,
-        reservation: &mut Reservation,
-    ) -> Result<Place> {
-        assert!(slots > 0, "table {uid} without slots");
+    /// `Conflict` for a uid that is there, or is leaving.
+    pub(super) fn begin(&mut self, uid: TableUid) -> Result<()> {
         if self.owners.contains_key(&uid) {
-            return Err(Error::new(ErrorKind::Conflict, format!("table {uid} has slots already")));
+            return Err(Error::new(ErrorKind::Conflict, format!("there is a table {uid} already")));
         }
-        let kept = slots.min(reservation.slots);
-        if self.available() < slots - kept {
-            let what = format!("table {uid} needs {slots} slots, {} are free", self.free_slots);
+        let (place, state) = (Place::default(), State::Reserved);
+        self.owners.insert(uid, Owner { place, bytes: 0, readers: 0, state });
+        Ok(())
+    }
+
+    /// Gives `slots` more slots to a table that is being written; its place then.
+    ///
+    /// # Errors
+    /// `NoSpace` if fewer are free. Nothing is taken then.
+    pub(super) fn reserve(&mut self, uid: TableUid, slots: u64) -> Result<Place> {
+        assert!(slots > 0, "table {uid} asks for no slots");
+        if self.counts.free < slots {
+            let what = format!("table {uid} needs {slots} slots, {} are free", self.counts.free);
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
-        reservation.slots -= kept;
-        self.reserved -= kept;
-        let place = self.find(slots);
-        self.own(uid, place.clone());
+        let mut place = self.being_written(uid).place.clone();
+        let mut wanted = slots;
+        // The free run behind its last slot.
+        if let Some(end) = place.extents().last().map(Extent::end)
+            && let Some(&run) = self.free.get(&end)
+        {
+            let more = Extent { space: self.space, slot: end, slots: run.min(wanted) };
+            self.take(&more);
+            place.lengthen(more.slots);
+            wanted -= more.slots;
+        }
+        if wanted > 0 {
+            for extent in self.find(wanted) {
+                self.take(&extent);
+                place.push(extent);
+            }
+        }
+        self.next = place.extents().last().map_or(0, Extent::end);
+        self.counts.reserved += slots;
+        self.being_written(uid).place = place.clone();
+        self.check();
         Ok(place)
     }
 
-    /// Notes a reader of a table: its slots are not given out before it ends. `None` for a table
-    /// that is not there.
-    pub(super) fn pin(&mut self, uid: TableUid) -> Option<&Place> {
-        let owner = self.owners.get_mut(&uid).filter(|owner| !owner.removed)?;
+    /// Takes all but the first `slots` slots back from a table that is being written; its place
+    /// then.
+    pub(super) fn forfeit(&mut self, uid: TableUid, slots: u64) -> Place {
+        let place = self.being_written(uid).place.clone();
+        assert!(slots <= slots_of(&place), "table {uid} keeps {slots} slots of {place:?}");
+        let (mut kept, mut left) = (Place::default(), slots);
+        for extent in place.extents() {
+            let own = extent.slots.min(left);
+            left -= own;
+            if own > 0 {
+                kept.push(Extent { slots: own, ..*extent });
+            }
+            if own < extent.slots {
+                let back =
+                    Extent { slot: extent.slot + own, slots: extent.slots - own, ..*extent };
+                self.release(&back);
+                self.counts.reserved -= back.slots;
+            }
+        }
+        self.next = kept.extents().last().map_or(self.next, Extent::end);
+        self.being_written(uid).place = kept.clone();
+        self.check();
+        kept
+    }
+
+    /// Ends the writing of a table of `bytes` bytes: it can be read, and has its slots until it is
+    /// removed.
+    pub(super) fn acquire(&mut self, uid: TableUid, bytes: u64) {
+        let owner = self.being_written(uid);
+        (owner.bytes, owner.state) = (bytes, State::Owned);
+        let slots = slots_of(&owner.place);
+        assert!(slots > 0, "table {uid} has no slots");
+        self.counts.reserved -= slots;
+        self.counts.owned += slots;
+        self.check();
+    }
+
+    fn being_written(&mut self, uid: TableUid) -> &mut Owner {
+        let owner = self.owners.get_mut(&uid).filter(|owner| owner.state == State::Reserved);
+        owner.unwrap_or_else(|| panic!("table {uid} is not being written"))
+    }
+
+    /// Notes a reader of a table: its slots are not given out before it ends. Its place and bytes;
+    /// `None` for a table that is not there.
+    pub(super) fn pin(&mut self, uid: TableUid) -> Option<(Place, u64)> {
+        let owner = self.owners.get_mut(&uid).filter(|owner| owner.state == State::Owned)?;
         owner.readers += 1;
-        Some(&owner.place)
+        Some((owner.place.clone(), owner.bytes))
     }
 
     /// Ends a reader. The place to discard, if it was the last one of a removed table; then
@@ -149,24 +200,27 @@ impl SlotMap {
         let owner = self.owners.get_mut(&uid).unwrap_or_else(|| panic!("no table {uid} is read"));
         assert!(owner.readers > 0, "a reader of table {uid} ends that has not begun");
         owner.readers -= 1;
-        (owner.removed && owner.readers == 0).then(|| owner.place.clone())
+        (owner.state == State::Leaving && owner.readers == 0).then(|| owner.place.clone())
     }
 
-    /// Removes a table, after the edit that does is durable. The place to discard, if nobody reads
-    /// it.
+    /// Removes a table, after the edit that does is durable; one that is being written, at any
+    /// time. The place to discard, if nobody reads it.
     ///
     /// # Errors
     /// `NotFound`.
     pub(super) fn remove(&mut self, uid: TableUid) -> Result<Option<Place>> {
-        let owner = self.owners.get_mut(&uid).filter(|owner| !owner.removed);
+        let owner = self.owners.get_mut(&uid).filter(|owner| owner.state != State::Leaving);
         let Some(owner) = owner else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {uid}")));
         };
-        owner.removed = true;
-        let place = (owner.readers == 0).then(|| owner.place.clone());
         let slots = slots_of(&owner.place);
-        self.owned -= slots;
-        self.leaving += slots;
+        match owner.state {
+            State::Reserved => self.counts.reserved -= slots,
+            _ => self.counts.owned -= slots,
+        }
+        owner.state = State::Leaving;
+        let place = (owner.readers == 0).then(|| owner.place.clone());
+        self.counts.leaving += slots;
         self.check();
         Ok(place)
     }
@@ -175,22 +229,33 @@ impl SlotMap {
     /// left out.
     pub(super) fn discarded(&mut self, uid: TableUid) {
         let owner = self.owners.remove(&uid).unwrap_or_else(|| panic!("no table {uid} leaves"));
-        assert!(owner.removed && owner.readers == 0, "table {uid} is freed too early: {owner:?}");
-        self.leaving -= slots_of(&owner.place);
+        let left = owner.state == State::Leaving && owner.readers == 0;
+        assert!(left, "table {uid} is freed too early: {owner:?}");
+        self.counts.leaving -= slots_of(&owner.place);
         for extent in owner.place.extents() {
             self.release(extent);
         }
         self.check();
     }
 
-    /// Tables that are there, ascending.
+    /// Tables that are there, ascending; those that are being written among them.
     pub(super) fn uids(&self) -> impl Iterator<Item = TableUid> {
-        self.owners.iter().filter(|(_, owner)| !owner.removed).map(|(&uid, _)| uid)
+        self.owners.iter().filter(|(_, owner)| owner.state != State::Leaving).map(|(&uid, _)| uid)
     }
 
-    /// Slots that are neither owned nor leaving nor reserved.
-    pub(super) fn available(&self) -> u64 {
-        self.free_slots - self.reserved
+    /// Readers of all tables together.
+    pub(super) fn readers(&self) -> u64 {
+        self.owners.values().map(|owner| owner.readers).sum()
+    }
+
+    /// Slots by state.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Extents that all tables together have.
+    pub(super) fn extents(&self) -> u64 {
+        self.owners.values().map(|owner| owner.place.extents().len() as u64).sum()
     }
 
     /// Slots in the largest free run.
@@ -204,43 +269,27 @@ impl SlotMap {
             && run.is_some_and(|(start, slots)| extent.end() <= start + slots)
     }
 
-    fn own(&mut self, uid: TableUid, place: Place) {
-        for extent in place.extents() {
-            self.take(extent);
-        }
-        self.owned += slots_of(&place);
-        let owner = Owner { place, readers: 0, removed: false };
-        let before = self.owners.insert(uid, owner);
-        assert!(before.is_none(), "table {uid} owns slots twice");
-        self.check();
-    }
-
     /// Free slots in as few extents as next-fit finds: the first run behind the last allocation
     /// that has all of them, else whole runs from there on.
-    fn find(&mut self, slots: u64) -> Place {
-        let from_next = |part: &(&u64, &u64)| (*part.0 < self.next, *part.0);
+    fn find(&self, slots: u64) -> Vec<Extent> {
+        let extent = |slot, slots| Extent { space: self.space, slot, slots };
         // The run that the last allocation was cut from begins behind it.
-        let mut runs: Vec<(&u64, &u64)> = self.free.iter().collect();
-        runs.sort_by_key(from_next);
-        let mut place = Place::default();
-        let whole = runs.iter().find(|(_, run)| **run >= slots);
-        match whole {
-            Some(&(&slot, _)) => place.push(Extent { space: self.space, slot, slots }),
-            None => {
-                let mut left = slots;
-                for (&slot, &run) in runs {
-                    let taken = run.min(left);
-                    place.push(Extent { space: self.space, slot, slots: taken });
-                    left -= taken;
-                    if left == 0 {
-                        break;
-                    }
-                }
-                assert_eq!(left, 0, "{slots} slots of {} free ones", self.free_slots);
+        let runs = || self.free.range(self.next..).chain(self.free.range(..self.next));
+        if let Some((&slot, _)) = runs().find(|(_, run)| **run >= slots) {
+            return vec![extent(slot, slots)];
+        }
+        let mut left = slots;
+        let mut found = Vec::new();
+        for (&slot, &run) in runs() {
+            let taken = run.min(left);
+            found.push(extent(slot, taken));
+            left -= taken;
+            if left == 0 {
+                break;
             }
         }
-        self.next = place.extents().last().map_or(0, Extent::end);
-        place
+        assert_eq!(left, 0, "{slots} slots of {} free ones", self.counts.free);
+        found
     }
 
     /// Cuts an extent out of the free run that it is in.
@@ -258,7 +307,7 @@ impl SlotMap {
         if extent.end() < start + slots {
             self.free.insert(extent.end(), start + slots - extent.end());
         }
-        self.free_slots -= extent.slots;
+        self.counts.free -= extent.slots;
     }
 
     /// Makes an extent free, joined with its neighbours.
@@ -278,21 +327,21 @@ impl SlotMap {
             }
         }
         self.free.insert(start, end - start);
-        self.free_slots += extent.slots;
+        self.counts.free += extent.slots;
     }
 
     /// Invariant 1.
     fn check(&self) {
-        let Self { slots, free_slots, reserved, owned, leaving, .. } = *self;
+        let Counts { all, free, reserved, owned, leaving } = self.counts;
         assert!(
-            free_slots + owned + leaving == slots && reserved <= free_slots,
-            "{free_slots} free, of them {reserved} reserved, {owned} owned, {leaving} leaving, in \
-             all {slots}"
+            free + reserved + owned + leaving == all,
+            "{free} free, {reserved} reserved, {owned} owned, {leaving} leaving, in all {all}"
         );
     }
 }
 
-fn slots_of(place: &Place) -> u64 {
+/// Slots of a table.
+pub(super) fn slots_of(place: &Place) -> u64 {
     place.extents().iter().map(|extent| extent.slots).sum()
 }
 
@@ -309,49 +358,69 @@ mod tests {
         Of(TableUid),
     }
 
+    fn slots_in(place: &Place) -> Vec<usize> {
+        let slots = |e: &Extent| e.slot as usize..e.end() as usize;
+        place.extents().iter().flat_map(slots).collect()
+    }
+
     /// Goal: no slot has two tables, none is lost, and none is given out while a removed table is
-    /// read or discarded. Method: random calls against a list of slots.
+    /// read or discarded (H30). Method: random calls against a list of slots.
     #[test]
     fn against_a_list() {
         for seed in 0..40 {
             let mut prng = Prng::new(seed);
             let mut map = SlotMap::new(3, 64);
-            let mut list = vec![Slot::Free; 64];
-            let mut readers: Vec<TableUid> = Vec::new();
-            let mut kept: Vec<Reservation> = Vec::new();
-            let mut number = 0;
-            for step in 0..400 {
+            let mut list = [Slot::Free; 64];
+            let (mut readers, mut written): (Vec<TableUid>, Vec<TableUid>) = Default::default();
+            for (step, number) in (1..400).enumerate() {
                 let place = format!("seed {seed}, step {step}");
-                let live: Vec<TableUid> = map.uids().collect();
+                let live: Vec<TableUid> = map.uids().filter(|uid| !written.contains(uid)).collect();
                 let mut ended = None;
-                match prng.below(6) {
-                    0 => kept.extend(map.reserve(prng.below(20))),
-                    1 if !kept.is_empty() => map.forfeit(kept.swap_remove(0)),
-                    2 | 3 => {
-                        number += 1;
-                        let mut none = Reservation { slots: 0 };
-                        let from = kept.last_mut().unwrap_or(&mut none);
-                        let (free, slots) = (map.available() + from.slots(), 1 + prng.below(12));
-                        let taken = map.acquire(uid(number), slots, from);
+                match prng.below(8) {
+                    0 => {
+                        map.begin(uid(number)).expect("new");
+                        assert_eq!(map.begin(uid(number)).unwrap_err().kind(), ErrorKind::Conflict);
+                        written.push(uid(number));
+                    }
+                    1 | 2 if !written.is_empty() => {
+                        let chosen = written[prng.below(written.len() as u64) as usize];
+                        let (free, slots) = (map.counts().free, 1 + prng.below(12));
+                        let taken = map.reserve(chosen, slots);
                         assert_eq!(taken.is_ok(), slots <= free, "{place}: {taken:?}");
-                        let extents = taken.unwrap_or_default();
-                        let slots_in = |e: &Extent| (e.slot..e.end()).collect::<Vec<_>>();
-                        for slot in extents.extents().iter().flat_map(slots_in) {
-                            let before = &mut list[slot as usize];
-                            assert_eq!(*before, Slot::Free, "{place}: slot {slot}");
-                            *before = Slot::Of(uid(number));
+                        let taken = taken.map_or_else(|_| Vec::new(), |place| slots_in(&place));
+                        for slot in taken {
+                            let is_ours = [Slot::Free, Slot::Of(chosen)].contains(&list[slot]);
+                            assert!(is_ours, "{place}: slot {slot}");
+                            list[slot] = Slot::Of(chosen);
                         }
                     }
-                    4 if !live.is_empty() => {
+                    3 if !written.is_empty() => {
+                        let chosen = written.swap_remove(0);
+                        let own = list.iter().filter(|slot| **slot == Slot::Of(chosen)).count();
+                        if own == 0 {
+                            ended = map.remove(chosen).expect("there").map(|_| chosen);
+                        } else {
+                            let keep = 1 + prng.below(own as u64);
+                            let kept = slots_in(&map.forfeit(chosen, keep));
+                            assert_eq!(kept.len() as u64, keep, "{place}");
+                            for (at, slot) in list.iter_mut().enumerate() {
+                                if *slot == Slot::Of(chosen) && !kept.contains(&at) {
+                                    *slot = Slot::Free;
+                                }
+                            }
+                            map.acquire(chosen, 7);
+                        }
+                    }
+                    4 | 5 if !live.is_empty() => {
                         let chosen = live[prng.below(live.len() as u64) as usize];
                         if prng.chance(1, 2) {
-                            map.pin(chosen).expect(&place);
+                            assert_eq!(map.pin(chosen).expect(&place).1, 7);
                             readers.push(chosen);
                         } else {
                             ended = map.remove(chosen).expect(&place).map(|_| chosen);
                         }
                     }
-                    5 if !readers.is_empty() => {
+                    6 if !readers.is_empty() => {
                         let chosen = readers.swap_remove(0);
                         ended = map.unpin(chosen).map(|_| chosen);
                     }
@@ -363,7 +432,7 @@ mod tests {
                     list.iter_mut().filter(|s| **s == Slot::Of(gone)).for_each(|s| *s = Slot::Free);
                 }
                 let free = list.iter().filter(|slot| **slot == Slot::Free).count() as u64;
-                assert_eq!(map.free_slots, free, "{place}");
+                assert_eq!(map.counts().free, free, "{place}");
                 let runs = list.split(|slot| *slot != Slot::Free).map(<[Slot]>::len).max();
                 assert_eq!(map.largest_run() as usize, runs.unwrap_or(0), "{place}");
             }
@@ -377,51 +446,50 @@ mod tests {
         let mut map = SlotMap::new(0, 10);
         let extent = |space, slot, slots| Extent { space, slot, slots };
         let at = |extents: &[Extent]| Place::new(extents.to_vec());
-        map.adopt(uid(1), &at(&[extent(0, 8, 2), extent(0, 0, 1)]), "table 1").expect("free");
-        map.adopt(uid(2), &at(&[extent(0, 1, 3)]), "table 2").expect("free");
+        map.adopt(uid(1), &at(&[extent(0, 8, 2), extent(0, 0, 1)]), 1, "table 1").expect("free");
+        map.adopt(uid(2), &at(&[extent(0, 1, 3)]), 2, "table 2").expect("free");
         let bad = [
             (uid(3), at(&[extent(0, 3, 2)])),
             (uid(3), at(&[extent(0, 9, 2)])),
             (uid(3), at(&[extent(1, 5, 1)])),
             (uid(3), at(&[extent(0, 5, 1), extent(0, 8, 1)])),
+            (uid(3), at(&[extent(0, 5, 1), extent(0, 5, 1)])),
             (uid(3), at(&[])),
             (uid(2), at(&[extent(0, 5, 1)])),
         ];
         for (uid, place) in bad {
-            let error = map.adopt(uid, &place, "table 3").expect_err("refused");
+            let error = map.adopt(uid, &place, 3, "table 3").expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Corruption, "{place:?}");
         }
-        assert_eq!((map.available(), map.largest_run()), (4, 4));
-        // From behind the last allocation, and around the end.
-        let mut all = map.reserve(4).expect("they are free");
-        assert_eq!(map.reserve(1), None);
-        let taken = map.acquire(uid(3), 4, &mut all).expect("reserved");
+        assert_eq!((map.counts().free, map.largest_run()), (4, 4));
+        map.begin(uid(3)).expect("new");
+        let taken = map.reserve(uid(3), 4).expect("they are free");
         assert_eq!(taken.extents(), [extent(0, 4, 4)]);
-        let full = map.acquire(uid(4), 1, &mut all).expect_err("nothing is left");
-        assert_eq!((full.kind(), all.slots()), (ErrorKind::NoSpace, 0));
-        map.forfeit(all);
+        let full = map.reserve(uid(3), 1).expect_err("nothing is left");
+        assert_eq!(full.kind(), ErrorKind::NoSpace);
     }
 
-    /// Goal: allocation goes on behind the last one, and a table in pieces has few. Method: every
-    /// other table of a full map is removed.
+    /// Goal: allocation goes on behind the last one, a table that grows goes on behind itself, and
+    /// one in pieces has few. Method: every other table of a full map is removed.
     #[test]
     fn next_fit_prefers_one_run() {
         let mut map = SlotMap::new(0, 12);
-        let take = |map: &mut SlotMap, number, slots| {
-            let mut kept = map.reserve(slots).expect("free");
-            let place = map.acquire(uid(number), slots, &mut kept).expect("reserved");
-            map.forfeit(kept);
+        let take = |map: &mut SlotMap, number, slots: &[u64]| {
+            map.begin(uid(number)).expect("new");
+            let places = slots.iter().map(|&slots| map.reserve(uid(number), slots).expect("free"));
+            let place = places.last().expect("some");
+            map.acquire(uid(number), 1);
             place.extents().iter().map(|extent| (extent.slot, extent.slots)).collect::<Vec<_>>()
         };
         for number in 0..6 {
-            assert_eq!(take(&mut map, number + 1, 2), [(number * 2, 2)]);
+            assert_eq!(take(&mut map, number + 1, &[1, 1]), [(number * 2, 2)]);
         }
         for number in [1, 3, 5] {
             map.remove(uid(number)).expect("there");
             map.discarded(uid(number));
         }
-        assert_eq!(take(&mut map, 7, 1), [(0, 1)], "around the end");
-        assert_eq!(take(&mut map, 8, 2), [(4, 2)], "behind, in one run");
-        assert_eq!(take(&mut map, 9, 3), [(8, 2), (1, 1)], "what is left, in pieces");
+        assert_eq!(take(&mut map, 7, &[1]), [(0, 1)], "around the end");
+        assert_eq!(take(&mut map, 8, &[2]), [(4, 2)], "behind, in one run");
+        assert_eq!(take(&mut map, 9, &[2, 1]), [(8, 2), (1, 1)], "what is left, in pieces");
     }
 }

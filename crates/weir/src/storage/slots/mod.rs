@@ -1,7 +1,357 @@
-//! A store in one file or on a raw device: no file system knows its objects.
+// FORMAT: docs/format/slots.md sha=000000000000
+//! A store in one pre-allocated file or on a block device: no file system knows its objects.
 //!
-//! So far the map of slots; nothing opens this form yet.
+//! Two superblocks say what the areas are and hold the root record; the version log has two halves,
+//! the write-ahead log has cells, tables have slots. Not here: the choice of uids and numbers, the
+//! bytes of objects.
 //!
-//! Source: LDS §3.1 to §3.3. We differ: a table is a list of extents of slots.
+//! Invariants: (1) nothing but a version makes a slot live (H72): which slots are free is known
+//! when the versions' tables were adopted, and no table is created before; (2) a slot is given out
+//! again after the edit that frees it is durable, when nobody reads it (H30, H73), and after its
+//! discard (H77); (3) a version log goes to the half that the root record does not name, also when
+//! an opening failed before (H35); (4) what is durable is durable by a sync of the device, which
+//! has no names.
+//!
+//! Source: LDS §3.1 to §3.4. We differ: a table is a list of extents of slots; the chain of the log
+//! replaces the wrapping objects; two superblocks.
+//!
+//! Thread-safety: any thread may call any method.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::ids::{SegmentNumber, TableUid};
+use crate::base::sched::Mutex;
+use crate::device::part::Part;
+use crate::device::{File, FileClass, Lock};
+use crate::storage::slots::cells::{CellLog, Cells};
+use crate::storage::slots::superblock::{Area, AreaKind, RootCopy, Superblock, Superblocks};
+use crate::storage::slots::table::Space;
+use crate::storage::{
+    FreeAreas, FreeSpace, LiveTable, LogBytes, LogKind, LogRegion, Object, Storage, TableSource, TableWriter,
+    WrittenTable,
+};
+
+mod cells;
+pub mod format;
 mod map;
+mod page;
+mod superblock;
+mod table;
+
+pub use format::FormatOptions;
+
+/// A file or a device that a store is in, and its lock.
+pub(crate) struct Ground {
+    /// For superblocks and logs.
+    pub(crate) file: Arc<dyn File>,
+    /// For slots: the same bytes, by requests that the page cache does not see where that is
+    /// possible.
+    pub(crate) slots: Arc<dyn File>,
+    pub(crate) lock: Box<dyn Lock>,
+}
+
+/// A store in slots.
+pub(crate) struct Slots {
+    path: String,
+    read_only: bool,
+    superblocks: Mutex<Superblocks>,
+    halves: Cells,
+    cells: Cells,
+    space: Arc<Space>,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Slots {
+    /// Makes a file or a device a store.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too small or an option does not fit; the device's.
+    pub(crate) fn format(ground: &Ground, options: &FormatOptions) -> Result<()> {
+        format::format(&ground.file, options, format::new_uuid())
+    }
+
+    /// Opens the store; `discards`: the device is told of slots that become free.
+    ///
+    /// # Errors
+    /// `NotFound` if it was never formatted; `Corruption` if its superblocks are damaged or it is
+    /// shorter than they say; `Unsupported` for a newer format; the device's.
+    pub(crate) fn open(ground: Ground, read_only: bool, discards: bool) -> Result<Self> {
+        let path = ground.file.path();
+        let whole = Part::of(&ground.file, 0..ground.file.len()?, FileClass::Root);
+        let Some(superblocks) = Superblocks::open(whole)? else {
+            let what = format!(
+                "{path} holds no store: it has no superblock; correct the path, or make it a store \
+                 (`weir format`)"
+            );
+            return Err(Error::new(ErrorKind::NotFound, what));
+        };
+        let superblock = superblocks.current();
+        let uuid = superblock.uuid;
+        let bytes = ground.file.len()?;
+        let end = superblock.areas.iter().map(|area| area.offset + area.bytes).max().unwrap_or(0);
+        if end > bytes {
+            let what = format_args!(
+                "it has {bytes} bytes, and its areas reach to {end}: it was cut off; restore it \
+                 from a copy"
+            );
+            return Err(Error::corruption(path, bytes, what));
+        }
+        let versions = |area: &Area| part_of(&ground.file, area, FileClass::Versions);
+        let halves = [AreaKind::FirstHalf, AreaKind::SecondHalf]
+            .map(|kind| area_of(superblock, kind, &path).map(|area| versions(&area)));
+        let [first, second] = halves;
+        let halves = Cells::open(LogKind::Versions, uuid, vec![first?, second?])?;
+        let log = area_of(superblock, AreaKind::Log, &path)?;
+        let cell = |at: u64| {
+            let offset = log.offset + at * superblock.cell_bytes;
+            part_of(&ground.file, &Area { offset, bytes: superblock.cell_bytes, ..log }, FileClass::Wal)
+        };
+        let parts = (0..log.bytes / superblock.cell_bytes).map(cell).collect();
+        let cells = Cells::open(LogKind::Wal, uuid, parts)?;
+        let area = area_of(superblock, AreaKind::Slots, &path)?;
+        let slots = part_of(&ground.slots, &area, FileClass::Table);
+        let space = Space::new(slots, uuid, superblock.slot_bytes, discards, path.clone())?;
+        Ok(Self {
+            path,
+            read_only,
+            superblocks: Mutex::new(superblocks),
+            halves,
+            cells,
+            space,
+            lock: Mutex::new(Some(ground.lock)),
+            closed: Arc::default(),
+        })
+    }
+
+    /// Refuses changes of a store that was opened for reading only, or whose lock is released.
+    fn writable(&self) -> Result<()> {
+        if self.read_only {
+            let what = format!("the store {} was opened for reading only", self.path);
+            return Err(Error::new(ErrorKind::ReadOnly, what));
+        }
+        check_open(&self.closed, &self.path)
+    }
+
+    fn cells(&self, kind: LogKind) -> &Cells {
+        match kind {
+            LogKind::Wal => &self.cells,
+            LogKind::Versions => &self.halves,
+        }
+    }
+
+    fn region(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        cell: usize,
+    ) -> Result<Arc<dyn LogRegion>> {
+        let cells = self.cells(kind);
+        let (closed, path, read_only) =
+            (Arc::clone(&self.closed), self.path.clone(), self.read_only);
+        Ok(Arc::new(CellLog {
+            part: Arc::clone(cells.part(cell)),
+            capacity: cells.capacity()?,
+            name: self.name_of(Object::Log(kind, number)),
+            writable: Arc::new(move || {
+                if read_only {
+                    let what = format!("the store {path} was opened for reading only");
+                    return Err(Error::new(ErrorKind::ReadOnly, what));
+                }
+                check_open(&closed, &path)
+            }),
+        }))
+    }
+}
+
+fn check_open(closed: &AtomicBool, path: &str) -> Result<()> {
+    if closed.load(Ordering::Acquire) {
+        return Err(Error::new(ErrorKind::Closed, format!("the store {path} was closed")));
+    }
+    Ok(())
+}
+
+fn part_of(file: &Arc<dyn File>, area: &Area, class: FileClass) -> Arc<dyn File> {
+    Part::of(file, area.offset..area.offset + area.bytes, class)
+}
+
+/// The one extent of an area.
+fn area_of(superblock: &Superblock, kind: AreaKind, path: &str) -> Result<Area> {
+    let mut extents = superblock.areas.iter().filter(|area| area.kind == kind);
+    match (extents.next(), extents.next()) {
+        (Some(area), None) if area.space == 0 => Ok(*area),
+        (None, _) => Err(Error::corruption(path, 0, format_args!("it has no area for {kind:?}"))),
+        _ => {
+            let what = format!(
+                "{path} has areas in several pieces or on other devices, which this version does \
+                 not know; open the store with the version that made them"
+            );
+            Err(Error::new(ErrorKind::Unsupported, what))
+        }
+    }
+}
+
+impl Storage for Slots {
+    fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        self.space.adopt(tables)
+    }
+
+    fn create_table(&self, uid: TableUid, bytes_hint: u64) -> Result<Box<dyn TableWriter>> {
+        self.writable()?;
+        assert!(uid > TableUid::NONE, "table 0: uids begin with 1");
+        if uid.is_used_up() {
+            return Err(Error::used_up("the numbers of tables"));
+        }
+        Ok(Box::new(self.space.create(uid, bytes_hint)?))
+    }
+
+    fn sync_tables(&self, tables: Vec<Box<dyn WrittenTable>>) -> Result<()> {
+        self.writable()?;
+        // One flush of the device is of all of them.
+        tables.into_iter().next().map_or(Ok(()), |table| table.sync())
+    }
+
+    fn open_table(&self, uid: TableUid) -> Result<Arc<dyn TableSource>> {
+        Ok(Arc::new(self.space.open(uid)?))
+    }
+
+    fn remove_table(&self, uid: TableUid) -> Result<()> {
+        self.writable()?;
+        self.space.remove(uid)
+    }
+
+    fn list_tables(&self) -> Result<Vec<TableUid>> {
+        Ok(self.space.uids())
+    }
+
+    fn create_log(
+        &self,
+        kind: LogKind,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Arc<dyn LogRegion>> {
+        self.writable()?;
+        assert!(number > SegmentNumber::ZERO, "segment 0 of {kind:?}: numbers begin with 1");
+        if number.is_used_up() {
+            return Err(Error::used_up("the numbers of log segments"));
+        }
+        let cells = self.cells(kind);
+        let capacity = cells.capacity()?;
+        if bytes > capacity {
+            let what = format!("a log of {bytes} bytes in {}, where each has {capacity}", self.path);
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
+        let taken = match kind {
+            LogKind::Wal => None,
+            LogKind::Versions => {
+                let superblocks = self.superblocks.lock();
+                superblocks.current().root.as_ref().map(|root| usize::from(root.half))
+            }
+        };
+        // What the other half holds is of an opening that failed, or was removed.
+        if let (LogKind::Versions, Some(taken)) = (kind, taken) {
+            let other = |n: &SegmentNumber| *n != number && cells.find(*n) != Some(taken);
+            for old in cells.numbers().into_iter().filter(other) {
+                cells.remove(old)?;
+            }
+        }
+        let cell = cells.create(number, |cell| Some(cell) != taken)?;
+        self.region(kind, number, cell)
+    }
+
+    fn recycle_log(
+        &self,
+        kind: LogKind,
+        old: SegmentNumber,
+        new: SegmentNumber,
+    ) -> Result<Arc<dyn LogRegion>> {
+        self.writable()?;
+        assert_ne!(old, new, "a segment of {kind:?} is recycled under its own number");
+        if new.is_used_up() {
+            return Err(Error::used_up("the numbers of log segments"));
+        }
+        let cell = self.cells(kind).recycle(old, new)?;
+        self.region(kind, new, cell)
+    }
+
+    fn open_log(&self, kind: LogKind, number: SegmentNumber) -> Result<Arc<dyn LogRegion>> {
+        let cells = self.cells(kind);
+        let cell = cells.find(number).ok_or_else(|| cells.missing(number))?;
+        self.region(kind, number, cell)
+    }
+
+    fn remove_log(&self, kind: LogKind, number: SegmentNumber) -> Result<()> {
+        self.writable()?;
+        self.cells(kind).remove(number)
+    }
+
+    fn list_logs(&self, kind: LogKind) -> Result<Vec<SegmentNumber>> {
+        Ok(self.cells(kind).numbers())
+    }
+
+    fn log_bytes(&self) -> Option<LogBytes> {
+        let capacity = self.cells.capacity().ok()?;
+        Some(LogBytes { segment: capacity, area: capacity * self.cells.count() as u64 })
+    }
+
+    fn read_root_record(&self) -> Result<Option<Vec<u8>>> {
+        let superblocks = self.superblocks.lock();
+        Ok(superblocks.current().root.as_ref().map(|root| root.record.clone()))
+    }
+
+    fn write_root_record(&self, root: &[u8], log: SegmentNumber) -> Result<()> {
+        self.writable()?;
+        let mut superblocks = self.superblocks.lock();
+        let before = superblocks.current().root.as_ref().map_or(0, |root| root.half);
+        let half = self.halves.find(log).map_or(before, |cell| cell as u8);
+        let record = root.to_vec();
+        superblocks.replace(|next| next.root = Some(RootCopy { record, log, half }))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.writable()
+    }
+
+    fn finish_removals(&self) -> Result<()> {
+        self.space.discard_leaving();
+        Ok(())
+    }
+
+    fn free_space(&self) -> FreeSpace {
+        let counts = self.space.counts();
+        let capacity = self.cells.capacity().unwrap_or(0);
+        let half = self.halves.capacity().unwrap_or(0);
+        let areas = FreeAreas { log: capacity * self.cells.free() as u64, versions: half };
+        FreeSpace {
+            table_bytes: Some(counts.free * self.space.slot_bytes()),
+            areas: Some(areas),
+            files: None,
+            table_unit: self.space.slot_bytes(),
+        }
+    }
+
+    fn unlock(&self) {
+        let lock = self.lock.lock().take();
+        self.closed.store(true, Ordering::Release);
+        self.space.close();
+        drop(lock);
+    }
+
+    fn path(&self) -> String {
+        self.path.clone()
+    }
+
+    fn name_of(&self, object: Object) -> String {
+        let path = &self.path;
+        match object {
+            Object::Root => format!("{path}: root record"),
+            Object::Table(uid) => self.space.name_of(uid),
+            Object::Log(LogKind::Wal, SegmentNumber::ZERO) => format!("{path}: write-ahead log"),
+            Object::Log(LogKind::Wal, n) => format!("{path}: log segment {n}"),
+            Object::Log(LogKind::Versions, SegmentNumber::ZERO) => format!("{path}: version log"),
+            Object::Log(LogKind::Versions, n) => format!("{path}: version log {n}"),
+        }
+    }
+}

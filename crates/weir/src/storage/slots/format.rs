@@ -1,0 +1,199 @@
+//! Making a file or a device a store: what its areas are, and the zeros in them.
+//!
+//! Superblocks and logs are written with zeros at once, so that a small synced write changes nothing
+//! but its own bytes (H36); slots when they are first used. Not here: the superblock's bytes.
+//!
+//! Source: LDS §3.1, the zones.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::prng::Prng;
+use crate::device::File;
+use crate::storage::slots::page::{PAGE_BYTES, Uuid};
+use crate::storage::slots::superblock::{Area, AreaKind, Superblock, Superblocks};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Where the areas begin: behind both superblocks.
+const AREAS_OFFSET: u64 = 2 * MIB;
+/// The smallest device: less would be all areas and hardly a slot.
+const DEVICE_BYTES_MIN: u64 = 8 * MIB;
+const SLOT_BYTES_MIN: u64 = 64 * KIB;
+const SLOT_BYTES_MAX: u64 = 1 << 30;
+/// Areas and cells are multiples of this: a tear of a large sector stays inside one of them.
+const AREA_UNIT: u64 = 64 * KIB;
+/// Cells that the log is divided into: at most half of them are in use between two flushes, one is
+/// being prepared, and one is kept for reuse.
+const CELLS: u64 = 16;
+/// Largest cell: as much as one flush makes obsolete at most.
+const CELL_BYTES_MAX: u64 = 64 * MIB;
+const LOG_BYTES_DEFAULT_MAX: u64 = 256 * MIB;
+/// Bytes of a half of the version log for each slot: a table's description has some 110 bytes with
+/// short keys, and a slot holds one table at most; twice that for the edits behind it, and room for
+/// longer keys.
+const HALF_BYTES_PER_SLOT: u64 = 512;
+const HALF_BYTES_MIN: u64 = 4 * MIB;
+
+/// How a file or a block device is divided into areas by [`format`](crate::format).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FormatOptions {
+    /// Bytes of the file: required for one that does not exist; of an existing file or a device all
+    /// of it is taken by default. At least 8 MiB.
+    pub size: Option<u64>,
+    /// Bytes of a slot, the unit in which tables take space: a power of two from 64 KiB to 1 GiB;
+    /// default 1 MiB. A table takes whole slots: with tables of 32 MiB, slots of 1 MiB waste some
+    /// 2 % of the space, slots as large as tables some 10 %.
+    pub slot_bytes: u64,
+    /// Bytes of the area of the write-ahead log, at least 1 MiB. Default: a sixteenth of the device,
+    /// at most 256 MiB. No value can be larger than a quarter of it.
+    pub log_bytes: Option<u64>,
+    /// Takes the file or the device although it holds something, which is lost.
+    pub force: bool,
+    /// Overwrites the slots with zeros, too. It takes as long as writing the whole device; then a
+    /// file on a file system has no unwritten extents left, and the first use of a slot costs no
+    /// metadata.
+    pub zero: bool,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        Self { size: None, slot_bytes: MIB, log_bytes: None, force: false, zero: false }
+    }
+}
+
+impl FormatOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first superblock of a device of `bytes` bytes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that says which option does not fit.
+    pub(super) fn layout(&self, bytes: u64, uuid: Uuid) -> Result<Superblock> {
+        if bytes < DEVICE_BYTES_MIN {
+            return Err(Error::invalid(format!(
+                "{bytes} bytes are too few for a store; at least {DEVICE_BYTES_MIN} (8 MiB) are \
+                 needed"
+            )));
+        }
+        let slot_bytes = self.slot_bytes;
+        if !slot_bytes.is_power_of_two() || !(SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&slot_bytes)
+        {
+            return Err(Error::invalid(format!(
+                "slots of {slot_bytes} bytes: choose a power of two from 64 KiB to 1 GiB"
+            )));
+        }
+        let log_default = (bytes / 16).clamp(MIB, LOG_BYTES_DEFAULT_MAX);
+        let log = self.log_bytes.unwrap_or(log_default);
+        if log < MIB {
+            return Err(Error::invalid(format!(
+                "{log} bytes are too few for the write-ahead log; at least 1 MiB is needed"
+            )));
+        }
+        let cell_bytes = (log / CELLS / AREA_UNIT * AREA_UNIT).clamp(AREA_UNIT, CELL_BYTES_MAX);
+        let log = log / cell_bytes * cell_bytes;
+        let half = (bytes / slot_bytes * HALF_BYTES_PER_SLOT)
+            .max(HALF_BYTES_MIN.min(bytes / 32))
+            .next_multiple_of(AREA_UNIT);
+        let mut offset = AREAS_OFFSET;
+        let mut areas = Vec::new();
+        let mut add = |kind, bytes| {
+            areas.push(Area { kind, space: 0, offset, bytes });
+            offset += bytes;
+            offset
+        };
+        add(AreaKind::FirstHalf, half);
+        add(AreaKind::SecondHalf, half);
+        let slots = add(AreaKind::Log, log).next_multiple_of(slot_bytes.min(MIB));
+        let room = bytes.saturating_sub(slots) / slot_bytes * slot_bytes;
+        // Two tables of a flush, and something to merge them into.
+        if room < 4 * slot_bytes {
+            return Err(Error::invalid(format!(
+                "{bytes} bytes leave no room for 4 slots of {slot_bytes} bytes beside {log} bytes \
+                 of write-ahead log; choose a larger size, smaller slots or a smaller log"
+            )));
+        }
+        areas.push(Area { kind: AreaKind::Slots, space: 0, offset: slots, bytes: room });
+        let log_unit = PAGE_BYTES as u64;
+        Ok(Superblock { uuid, generation: 1, slot_bytes, cell_bytes, log_unit, areas, root: None })
+    }
+}
+
+/// A new identity.
+pub(super) fn new_uuid() -> Uuid {
+    let mut uuid = [0; 16];
+    let (a, b) = uuid.split_at_mut(8);
+    a.copy_from_slice(&Prng::entropy().to_le_bytes());
+    b.copy_from_slice(&Prng::new(Prng::entropy().rotate_left(13)).next_u64().to_le_bytes());
+    uuid
+}
+
+/// Makes `device`, which has its whole length already, a store. Whatever it held is lost. A power
+/// cut in between leaves no store.
+///
+/// # Errors
+/// `InvalidArgument` as [`FormatOptions::layout`], before anything is changed; the device's.
+pub(super) fn format(device: &Arc<dyn File>, options: &FormatOptions, uuid: Uuid) -> Result<()> {
+    let first = options.layout(device.len()?, uuid)?;
+    Superblocks::wipe(&**device)?;
+    for area in &first.areas {
+        if area.kind != AreaKind::Slots || options.zero {
+            write_zeros(&**device, area.offset, area.bytes)?;
+        }
+    }
+    device.sync()?;
+    Superblocks::format(Arc::clone(device), first)?;
+    Ok(())
+}
+
+fn write_zeros(device: &dyn File, offset: u64, bytes: u64) -> Result<()> {
+    let zeros = vec![0; bytes.min(MIB) as usize];
+    let mut done = 0;
+    while done < bytes {
+        let piece = (bytes - done).min(MIB);
+        device.write_at(&zeros[..piece as usize], offset + done)?;
+        device.write_back(offset + done, piece)?;
+        done += piece;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+
+    /// Goal: whatever is asked for, areas fit the device and leave slots, or the error says what to
+    /// change. Method: many sizes and options.
+    #[test]
+    fn layouts_fit() {
+        let mut laid_out = 0;
+        for bytes in [0, 7 * MIB, 8 * MIB, 9 * MIB + 4097, 100 * MIB, 2 << 30, 1 << 40, 1 << 50] {
+            for slot_bytes in [1, 4096, 64 * KIB, MIB, 3 * MIB, 32 * MIB, 1 << 30, 1 << 31] {
+                for log_bytes in [None, Some(0), Some(MIB), Some(5 * MIB + 1), Some(1 << 30)] {
+                    let options = FormatOptions { slot_bytes, log_bytes, ..Default::default() };
+                    let superblock = match options.layout(bytes, [1; 16]) {
+                        Ok(superblock) => superblock,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                            continue;
+                        }
+                    };
+                    laid_out += 1;
+                    let end = superblock.areas.iter().map(|a| a.offset + a.bytes).max();
+                    assert!(end.is_some_and(|end| end <= bytes), "{options:?} in {bytes}");
+                    let cells = superblock.areas[2].bytes / superblock.cell_bytes;
+                    assert!(cells >= 16, "{cells} cells of {options:?} in {bytes}");
+                    assert!(superblock.areas[3].bytes >= 4 * slot_bytes);
+                }
+            }
+        }
+        assert!(laid_out > 50, "{laid_out}");
+    }
+}

@@ -1,0 +1,430 @@
+//! Tables in slots: writing one, and reading one.
+//!
+//! The bytes of a table fill its extents in order; each extent ends in a page that says whose it is
+//! (`page::Trailer`), which is written last. Not here: which slots are free (`map`), what is in a
+//! table.
+//!
+//! Invariants: (1) nothing inside an extent is written twice, and its trailer is its last write, so
+//! that slots may be zones of a device one day; (2) all writes are whole pages at page boundaries;
+//! (3) slots are given out again only when nobody has the table open (H30); (4) no read is in flight
+//! when the device is given up, and none begins afterwards (H73).
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, IgnoreError, Result};
+use crate::base::ids::TableUid;
+use crate::base::pages::PageVec;
+use crate::base::place::{Extent, Place};
+use crate::base::sched::{Condvar, Mutex};
+use crate::device::{Advice, File};
+use crate::storage::slots::map::{Counts, SlotMap, slots_of};
+use crate::storage::slots::page::{PAGE_BYTES, Trailer, Uuid};
+use crate::storage::{LiveTable, TableSource, TableWriter, WrittenTable};
+
+/// Write buffer of a table: as in a directory.
+const TABLE_BUFFER_BYTES: usize = 512 << 10;
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// The slots of a device, and who has them.
+pub(super) struct Space {
+    file: Arc<dyn File>,
+    uuid: Uuid,
+    slot_bytes: u64,
+    path: String,
+    state: Mutex<State>,
+    /// Reads in flight have ended.
+    quiet: Condvar,
+}
+
+struct State {
+    map: SlotMap,
+    /// Removed tables that nobody reads, to be discarded.
+    leaving: Vec<(TableUid, Place)>,
+    /// Whether the device is told of free slots.
+    discards: bool,
+    reads: u64,
+    closed: bool,
+}
+
+impl Space {
+    /// The slots in `file`, all free.
+    pub(super) fn new(
+        file: Arc<dyn File>,
+        uuid: Uuid,
+        slot_bytes: u64,
+        discards: bool,
+        path: String,
+    ) -> Result<Arc<Self>> {
+        let map = SlotMap::new(0, file.len()? / slot_bytes);
+        let state = State { map, leaving: Vec::new(), discards, reads: 0, closed: false };
+        let (state, quiet) = (Mutex::new(state), Condvar::new());
+        Ok(Arc::new(Self { file, uuid, slot_bytes, path, state, quiet }))
+    }
+
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    pub(super) fn name_of(&self, uid: TableUid) -> String {
+        format!("{}: table {uid}", self.path)
+    }
+
+    /// Takes over what versions say, in place of what was known. Tables that are open stay where
+    /// they are.
+    pub(super) fn adopt(&self, tables: &mut dyn Iterator<Item = LiveTable<'_>>) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut map = SlotMap::new(0, state.map.counts().all);
+        for LiveTable { uid, place, bytes } in tables {
+            let name = self.name_of(uid);
+            if bytes > self.capacity(place) {
+                let what = format_args!("its {bytes} bytes do not fit its slots");
+                return Err(Error::corruption(name, 0, what));
+            }
+            map.adopt(uid, place, bytes, &name)?;
+        }
+        assert_eq!(state.map.readers(), 0, "tables are open while others are adopted");
+        state.map = map;
+        Ok(())
+    }
+
+    /// Bytes of tables that a place has room for.
+    fn capacity(&self, place: &Place) -> u64 {
+        place.extents().iter().map(|extent| self.room(extent)).sum()
+    }
+
+    fn room(&self, extent: &Extent) -> u64 {
+        extent.slots.saturating_mul(self.slot_bytes).saturating_sub(PAGE)
+    }
+
+    fn offset(&self, slot: u64) -> u64 {
+        slot * self.slot_bytes
+    }
+
+    /// Slots that a table of `bytes` bytes in one extent needs.
+    fn slots_for(&self, bytes: u64) -> u64 {
+        (bytes + PAGE).div_ceil(self.slot_bytes)
+    }
+
+    /// The parts of the device that `bytes` bytes at `offset` of a table are in.
+    fn ranges(&self, place: &Place, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let (mut ranges, mut before, mut at, end) = (Vec::new(), 0, offset, offset + bytes);
+        for extent in place.extents() {
+            let until = before + self.room(extent);
+            if at < until && at < end {
+                let taken = until.min(end) - at;
+                ranges.push((self.offset(extent.slot) + (at - before), taken));
+                at += taken;
+            }
+            before = until;
+        }
+        ranges
+    }
+
+    pub(super) fn create(self: &Arc<Self>, uid: TableUid, hint: u64) -> Result<SlotWriter> {
+        self.discard_leaving();
+        let mut state = self.state.lock();
+        state.map.begin(uid)?;
+        let slots = self.slots_for(hint);
+        let reserved = state.map.reserve(uid, slots);
+        drop(state);
+        // From here on an error gives it up.
+        let (space, buffer) = (Arc::clone(self), PageVec::with_capacity(TABLE_BUFFER_BYTES));
+        let mut writer =
+            SlotWriter { space, uid, place: Place::default(), buffer, written: 0, ended: false };
+        writer.place = reserved?;
+        Ok(writer)
+    }
+
+    pub(super) fn open(self: &Arc<Self>, uid: TableUid) -> Result<SlotTable> {
+        let pinned = self.state.lock().map.pin(uid);
+        let Some((place, bytes)) = pinned else {
+            let none = Error::new(ErrorKind::NotFound, format!("no slots of {} have it", self.path));
+            return Err(Error::missing_table(self.name_of(uid), none));
+        };
+        Ok(SlotTable { space: Arc::clone(self), uid, place, bytes })
+    }
+
+    pub(super) fn remove(&self, uid: TableUid) -> Result<()> {
+        let place = self.state.lock().map.remove(uid)?;
+        self.leave(uid, place);
+        self.discard_leaving();
+        Ok(())
+    }
+
+    /// Frees what nobody reads any more, at once or after its discard.
+    fn leave(&self, uid: TableUid, place: Option<Place>) {
+        let Some(place) = place else { return };
+        let mut state = self.state.lock();
+        if state.discards && !state.closed {
+            state.leaving.push((uid, place));
+        } else {
+            state.map.discarded(uid);
+        }
+    }
+
+    /// Discards the slots of removed tables and frees them. A device that cannot is not asked again
+    /// (H77).
+    pub(super) fn discard_leaving(&self) {
+        loop {
+            let Some((uid, place)) = self.state.lock().leaving.pop() else { return };
+            for extent in place.extents() {
+                let bytes = extent.slots * self.slot_bytes;
+                if self.file.discard(self.offset(extent.slot), bytes).is_err() {
+                    self.state.lock().discards = false;
+                    break;
+                }
+            }
+            self.state.lock().map.discarded(uid);
+        }
+    }
+
+    pub(super) fn uids(&self) -> Vec<TableUid> {
+        self.state.lock().map.uids().collect()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.state.lock().map.counts()
+    }
+
+    /// Slots in the largest free run, and extents of all tables.
+    pub(super) fn fragments(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.map.largest_run(), state.map.extents())
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    /// Waits for the reads in flight; later ones are refused.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        while state.reads > 0 {
+            self.quiet.wait(&mut state);
+        }
+    }
+
+    fn begin_read(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Closed, format!("the store {} was closed", self.path)));
+        }
+        state.reads += 1;
+        Ok(())
+    }
+
+    fn end_read(&self) {
+        let mut state = self.state.lock();
+        state.reads -= 1;
+        if state.reads == 0 && state.closed {
+            self.quiet.notify_all();
+        }
+    }
+}
+
+/// A table being written. Its slots are given back if it is dropped before its end.
+pub(super) struct SlotWriter {
+    space: Arc<Space>,
+    uid: TableUid,
+    place: Place,
+    buffer: PageVec<u8>,
+    /// Bytes written to the device, whole pages; `buffer` follows them.
+    written: u64,
+    ended: bool,
+}
+
+impl SlotWriter {
+    /// Makes room for `bytes` bytes in all. An extent that ends before them gets its trailer.
+    fn make_room(&mut self, bytes: u64) -> Result<()> {
+        while self.space.capacity(&self.place) < bytes {
+            let missing = bytes - self.space.capacity(&self.place);
+            // Steps of an eighth, so that a table without a hint has few extents.
+            let slots = self.space.slots_for(missing).max(slots_of(&self.place) / 8);
+            let before = self.place.clone();
+            let place = {
+                let mut state = self.space.state.lock();
+                let slots = slots.min(state.map.counts().free.max(1));
+                state.map.reserve(self.uid, slots)?
+            };
+            self.place = place;
+            // Those that are followed by another one are complete.
+            let known = before.extents().len();
+            for part in known - 1..self.place.extents().len() - 1 {
+                self.write_trailer(part, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_trailer(&self, part: usize, last: bool) -> Result<()> {
+        let extents = self.place.extents();
+        let extent = extents[part];
+        let before: u64 = extents[..part].iter().map(|extent| self.space.room(extent)).sum();
+        let bytes = if last { self.len() } else { before + self.space.room(&extent) };
+        let (uid, slots) = (self.uid, extent.slots);
+        let trailer = Trailer { uid, part: part as u32, slots, bytes, last };
+        let at = self.space.offset(extent.end()) - PAGE;
+        let written = self.space.file.write_at(&trailer.encode(&self.space.uuid), at);
+        written.map_err(Error::leaving_nothing_unknown)
+    }
+
+    /// Writes the buffer, which has whole pages.
+    fn write_out(&mut self) -> Result<()> {
+        let bytes = self.buffer.len() as u64;
+        if bytes == 0 {
+            return Ok(());
+        }
+        assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes of table {} are no pages", self.uid);
+        self.make_room(self.written + bytes)?;
+        let mut rest = &self.buffer[..];
+        for (at, bytes) in self.space.ranges(&self.place, self.written, bytes) {
+            let (piece, tail) = rest.split_at(bytes as usize);
+            let written = self.space.file.write_at(piece, at);
+            written.map_err(Error::leaving_nothing_unknown)?;
+            // It lies around until a sync otherwise.
+            self.space.file.write_back(at, bytes).map_err(Error::leaving_nothing_unknown)?;
+            rest = tail;
+        }
+        assert!(rest.is_empty(), "{} bytes of table {} have no place", rest.len(), self.uid);
+        self.written += bytes;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Place> {
+        let bytes = self.len();
+        let padding = (self.buffer.len() as u64).next_multiple_of(PAGE) - self.buffer.len() as u64;
+        self.buffer.extend_from_slice(&[0; PAGE_BYTES][..padding as usize]);
+        self.write_out()?;
+        self.written = bytes;
+        // The fewest slots from the front that have room for all.
+        let mut slots = 0;
+        let mut room = 0;
+        for extent in self.place.extents() {
+            let left = bytes.saturating_sub(room);
+            if slots > 0 && left == 0 {
+                break;
+            }
+            slots += self.space.slots_for(left).min(extent.slots);
+            room += self.space.room(extent);
+        }
+        self.place = self.space.state.lock().map.forfeit(self.uid, slots);
+        self.write_trailer(self.place.extents().len() - 1, true)?;
+        self.space.state.lock().map.acquire(self.uid, bytes);
+        self.ended = true;
+        Ok(self.place.clone())
+    }
+}
+
+impl Drop for SlotWriter {
+    fn drop(&mut self) {
+        if !self.ended {
+            let removed = self.space.remove(self.uid);
+            removed.ignore_error("only a table that was begun has a writer");
+        }
+    }
+}
+
+impl TableWriter for SlotWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = TABLE_BUFFER_BYTES - self.buffer.len();
+            let (head, tail) = rest.split_at(room.min(rest.len()));
+            self.buffer.extend_from_slice(head);
+            rest = tail;
+            if self.buffer.len() == TABLE_BUFFER_BYTES {
+                self.write_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn end(mut self: Box<Self>) -> Result<Box<dyn WrittenTable>> {
+        let place = self.finish()?;
+        Ok(Box::new(WrittenSlots { space: Arc::clone(&self.space), place }))
+    }
+
+    fn abandon(self: Box<Self>) {}
+}
+
+/// A table of which all bytes are written.
+struct WrittenSlots {
+    space: Arc<Space>,
+    place: Place,
+}
+
+impl WrittenTable for WrittenSlots {
+    fn place(&self) -> Place {
+        self.place.clone()
+    }
+    fn sync(self: Box<Self>) -> Result<()> {
+        self.space.sync()
+    }
+}
+
+/// A finished table. Its slots are not given out before it is dropped.
+pub(super) struct SlotTable {
+    space: Arc<Space>,
+    uid: TableUid,
+    place: Place,
+    bytes: u64,
+}
+
+impl SlotTable {
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = buf.len() as u64;
+        if offset.checked_add(wanted).is_none_or(|end| end > self.bytes) {
+            let what = format_args!("{wanted} bytes are behind its end, {} bytes", self.bytes);
+            return Err(Error::corruption(self.path(), offset, what));
+        }
+        let mut rest = buf;
+        for (at, bytes) in self.space.ranges(&self.place, offset, wanted) {
+            let (piece, tail) = rest.split_at_mut(bytes as usize);
+            self.space.file.read_exact_at(piece, at)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+}
+
+impl TableSource for SlotTable {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.space.begin_read()?;
+        let read = self.read(buf, offset);
+        self.space.end_read();
+        read.map_err(Error::leaving_nothing_unknown)
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
+        let left = self.bytes.saturating_sub(offset);
+        let bytes = if bytes == 0 { left } else { bytes.min(left) };
+        for (at, bytes) in self.space.ranges(&self.place, offset, bytes) {
+            self.space.file.advise(at, bytes, advice);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn place(&self) -> Place {
+        self.place.clone()
+    }
+
+    fn path(&self) -> String {
+        self.space.name_of(self.uid)
+    }
+}
+
+impl Drop for SlotTable {
+    fn drop(&mut self) {
+        let place = self.space.state.lock().map.unpin(self.uid);
+        self.space.leave(self.uid, place);
+    }
+}
